@@ -1,0 +1,133 @@
+"""Writes the reference pages from the data that the program itself runs on.
+
+`python docs/generate.py` writes them; `--check` fails when one is stale, so that a page can't drift
+from the code. Pages written by hand are not touched.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from counterseal.codes import RESPONSES
+from counterseal.contract.effects import EFFECTS, RISKS
+from counterseal.contract.lint import RULES
+
+HERE = Path(__file__).resolve().parent
+NOTE = "<!-- Written by docs/generate.py from the code; change that, not this. -->\n"
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    lines = [list(head), *[[cell(value) for value in row] for row in rows]]
+    lines.insert(1, ["---"] * len(lines[0]))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def cell(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value).replace("|", r"\|").replace("\n", " ")
+
+
+def effects() -> str:
+    """Both tables, and what a contract of each effect comes out as."""
+    joined = [
+        (
+            f"`{effect.value}`",
+            f"`{row.risk.value}`",
+            row.mutates or RISKS[row.risk].key,
+            RISKS[row.risk].approval.value,
+            RISKS[row.risk].verification,
+            RISKS[row.risk].budget if row.exposed else "never for agents",
+            row.trust.value,
+            RISKS[row.risk].audit,
+        )
+        for effect, row in EFFECTS.items()
+    ]
+    risks = [
+        (f"`{risk.value}`", row.key, row.approval.value, row.verification, row.budget, row.audit)
+        for risk, row in RISKS.items()
+    ]
+    told = [(f"`{effect.value}`", row.disclosure) for effect, row in EFFECTS.items()]
+    posture = ["key", "approval", "verification", "calls a run", "audit"]
+    return f"""# Effects and risk classes
+
+A contract declares an *effect*; everything in its row follows from that, and can be overridden
+where a tool differs.
+
+{table(["effect", "risk class", *posture[:4], "output is", "audit"], joined)}
+A *risk class* can be raised with `risk=`; the posture is then the one of its own row. Lowering it
+below its effect's is an error unless `risk_justification` says why.
+
+{table(["risk class", *posture], risks)}
+What a model is told about each effect:
+
+{table(["effect", "disclosure"], told)}"""
+
+
+def rules() -> str:
+    rows = [
+        (f"`{rule.id}`", rule.severity.value, f"A contract's {rule.summary}.")
+        for rule in sorted(RULES.values(), key=lambda rule: (rule.severity.value, rule.id))
+    ]
+    return f"""# Lint rules
+
+`counterseal lint` reports these; registration refuses a contract that breaks one marked *error*.
+
+{table(["rule", "severity", "what it wants"], rows)}"""
+
+
+def codes() -> str:
+    rows = [
+        (
+            f"`{response.code.value}`",
+            response.status,
+            response.repairable,
+            response.retryable,
+            response.requires_approval,
+            response.fail_closed,
+            response.escalate,
+            f"`{response.next_action}`",
+        )
+        for response in RESPONSES.values()
+    ]
+    vector = ["repair", "retry", "approval", "fail closed", "escalate", "next action"]
+    return f"""# Codes
+
+Every observation has one of these codes, and with it a response vector: what a caller can do.
+
+{table(["code", "status", *vector], rows)}"""
+
+
+PAGES = {
+    "reference/effects.md": effects,
+    "reference/lint.md": rules,
+    "reference/codes.md": codes,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--check", action="store_true", help="fail when a page is stale")
+    checking = parser.parse_args().check
+    stale = []
+    for name, page in PAGES.items():
+        path = HERE / name
+        text = NOTE + page()
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(name)
+        if not checking:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    verb = "stale" if checking else "written"
+    print(f"{len(PAGES)} pages, {len(stale)} {verb}{': ' if stale else ''}{', '.join(stale)}")
+    if stale and checking:
+        print("Fix: python3 dev.py docs", file=sys.stderr)
+    return 1 if stale and checking else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

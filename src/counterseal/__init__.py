@@ -1,0 +1,96 @@
+"""Counterseal: tool contracts for AI agents. The model proposes; Counterseal decides.
+
+The names here are the public ones; everything else may move. They are loaded when first used, so
+that importing the package costs nothing that is not needed.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from counterseal.contract.declare import Tool, tool
+    from counterseal.contract.effects import Effect, RiskClass, Trust
+    from counterseal.contract.files import load_contracts
+    from counterseal.contract.invariants import DROP_STEP, Call, Invariant
+    from counterseal.contract.lint import lint
+    from counterseal.contract.model import Contract
+    from counterseal.contract.surroundings import (
+        Config,
+        ConfigParam,
+        Context,
+        Secret,
+        State,
+        StateEffect,
+        StateRead,
+    )
+    from counterseal.errors import ContractError, CountersealError, GrantError, Problem
+    from counterseal.proposal import Principal, Proposal
+    from counterseal.registry import Grant, Registry
+
+_HOMES = {
+    "counterseal.contract.declare": ("Tool", "tool"),
+    "counterseal.contract.effects": ("Effect", "RiskClass", "Trust"),
+    "counterseal.contract.files": ("load_contracts",),
+    "counterseal.contract.invariants": ("DROP_STEP", "Call", "Invariant"),
+    "counterseal.contract.lint": ("lint",),
+    "counterseal.contract.model": ("Contract",),
+    "counterseal.contract.surroundings": (
+        "Config",
+        "ConfigParam",
+        "Context",
+        "Secret",
+        "State",
+        "StateEffect",
+        "StateRead",
+    ),
+    "counterseal.errors": ("ContractError", "CountersealError", "GrantError", "Problem"),
+    "counterseal.proposal": ("Principal", "Proposal"),
+    "counterseal.registry": ("Grant", "Registry"),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DROP_STEP",
+    "Call",
+    "Config",
+    "ConfigParam",
+    "Context",
+    "Contract",
+    "ContractError",
+    "CountersealError",
+    "Effect",
+    "Grant",
+    "GrantError",
+    "Invariant",
+    "Principal",
+    "Problem",
+    "Proposal",
+    "Registry",
+    "RiskClass",
+    "Secret",
+    "State",
+    "StateEffect",
+    "StateRead",
+    "Tool",
+    "Trust",
+    "__version__",
+    "lint",
+    "load_contracts",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'counterseal' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

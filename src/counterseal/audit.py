@@ -1,0 +1,81 @@
+"""The event catalogue: what is put on record, and in which words. Pure.
+
+An event is one audit record. How events are chained and kept is `storage`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+__all__ = ["Caller", "Event", "EventType"]
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class EventType(StrEnum):
+    """Nine events of a call's life, and one for each gate that can end it."""
+
+    REQUESTED = "tool.requested"
+    DENIED = "tool.denied"
+    APPROVAL_REQUIRED = "approval.required"
+    APPROVAL_GRANTED = "approval.granted"
+    STARTED = "tool.started"
+    SUCCEEDED = "tool.succeeded"
+    FAILED = "tool.failed"
+    RECONCILED = "tool.reconciled"
+    COMPENSATED = "tool.compensated"
+
+    PARSE_REFUSED = "gate.parse.refused"
+    SCHEMA_REFUSED = "gate.schema.refused"
+    SCOPE_REFUSED = "gate.scope.refused"
+    SEMANTICS_REFUSED = "gate.semantics.refused"
+    POLICY_REFUSED = "gate.policy.refused"
+    STATE_REFUSED = "gate.state.refused"
+    APPROVAL_REFUSED = "gate.approval.refused"
+    BUDGET_REFUSED = "gate.budget.refused"
+
+    @classmethod
+    def refused_by(cls, gate: str) -> EventType:
+        return cls(f"gate.{gate}.refused")
+
+
+class Caller(NamedTuple):
+    """What all events of one call have in common."""
+
+    tenant: str
+    run_id: str
+    call_id: str
+    tool: str
+    version: str
+    agent: str
+    user: str | None
+    trace_id: str
+
+
+class Event(NamedTuple):
+    """One audit record. `body` holds what only this type of event has; never a secret."""
+
+    type: EventType
+    caller: Caller
+    occurred_at: float
+    decision: str
+    policy_version: str | None = None
+    external_ref: str | None = None
+    body: Mapping[str, Any] = _NOTHING
+
+    def record(self, event_id: str) -> dict[str, Any]:
+        """As plain JSON data, with the id that the store gave it."""
+        return {
+            "event_id": event_id,
+            "type": self.type.value,
+            **self.caller._asdict(),
+            "occurred_at": datetime.fromtimestamp(self.occurred_at, UTC).isoformat(),
+            "decision": self.decision,
+            "policy_version": self.policy_version,
+            "external_ref": self.external_ref,
+            "body": dict(self.body),
+        }

@@ -1,0 +1,58 @@
+"""The Typer app: every command by its name, and what holds for all of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from counterseal import __version__
+from counterseal.cli import explain, init, lint, policy, schema, show
+
+__all__ = ["app"]
+
+EPILOG = """\
+Results go to stdout, notes and errors to stderr. Every command takes --json. NO_COLOR turns colours
+off.
+
+\b
+Exit codes:
+  0  all is well
+  1  problems were found
+  2  wrong use: an unknown option, a missing file, a name that nothing has
+"""
+
+app = typer.Typer(
+    name="counterseal",
+    help="Tool contracts for AI agents: write them, check them, look at them.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    # Plain help starts twice as fast, and reads the same in a terminal, a pipe and a document.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+app.command("init")(init.init)
+app.command("lint")(lint.lint)
+app.command("show")(show.show)
+app.command("schema")(schema.schema)
+app.command("explain")(explain.explain)
+app.add_typer(policy.app, name="policy")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"counterseal {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Tool contracts for AI agents: write them, check them, look at them."""

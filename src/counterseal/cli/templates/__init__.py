@@ -1,0 +1,1 @@
+"""What `counterseal init` writes. The files are data: nothing imports them from here."""

@@ -1,0 +1,104 @@
+"""The tools of a small case assistant. Replace what they do with your own systems.
+
+Type hints and docstrings are the contract: the hints become the input schema, the docstring the
+description. `effect` says what kind of action it is, and settles the rest: key, approval,
+verification, budget. `counterseal show NAME` prints what came of it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field
+
+from counterseal import Effect, Invariant, Secret, tool
+
+CASES = {"case_1001": ("Burst pipe in flat 4", "open"), "case_1002": ("Noise complaint", "closed")}
+DRAFTS: dict[str, str] = {}
+OUTBOX: list[tuple[str, str]] = []
+
+CaseId = Annotated[str, Field(pattern=r"^case_[0-9]{4}$", description="The case, like case_1001.")]
+DraftId = Annotated[str, Field(pattern=r"^drf_[0-9]{4}$", description="The draft, like drf_0001.")]
+
+
+class CaseSummary(BaseModel):
+    case_id: str
+    title: str
+    status: Literal["open", "closed", "unknown"]
+
+
+class Draft(BaseModel):
+    draft_id: str
+    length: int
+
+
+class Sent(BaseModel):
+    draft_id: str
+    status: Literal["sent"]
+
+
+@tool(
+    effect=Effect.READ_ONLY,
+    version="1.0.0",
+    owner="case-team",
+    scopes=["case:read"],
+    examples=[{"description": "One case", "arguments": {"case_id": "case_1001"}}],
+)
+async def get_case_summary(case_id: CaseId) -> CaseSummary:
+    """Look up one case: its title and its status. Does not search for cases."""
+    title, status = CASES.get(case_id, ("", "unknown"))
+    return CaseSummary.model_validate({"case_id": case_id, "title": title, "status": status})
+
+
+@tool(
+    effect=Effect.DRAFT,
+    version="1.0.0",
+    owner="case-team",
+    scopes=["notice:draft"],
+    forbidden_use_cases=["sending anything"],
+    invariants=[
+        Invariant(
+            id="text-not-blank",
+            rule="The text says something.",
+            check=lambda call, _state, _config: bool(call["text"].strip()),
+        )
+    ],
+)
+async def create_notice_draft(
+    case_id: CaseId,
+    text: Annotated[str, Field(max_length=4000, description="What the notice says.")],
+) -> Draft:
+    """Write a notice for a case and keep it as a draft. Does not send it."""
+    draft_id = f"drf_{len(DRAFTS) + 1:04}"
+    DRAFTS[draft_id] = f"{case_id}: {text}"
+    return Draft(draft_id=draft_id, length=len(text))
+
+
+@tool(
+    effect=Effect.EXTERNAL_NOTIFICATION,
+    version="1.0.0",
+    owner="case-team",
+    scopes=["notice:send"],
+    egress_policy="allowlisted_domains",
+    consequence="Notice {draft_id} is e-mailed to {recipient}.",
+    business_key=["draft_id", "recipient"],
+    invariants=[
+        # As text, a check is a CEL expression; a YAML contract can hold the same.
+        Invariant(
+            id="recipient-lower-case",
+            rule="The recipient is written in lower case.",
+            check="!call.recipient.matches('[A-Z]')",
+            correct=lambda call, _state, _config: call.replace(recipient=call["recipient"].lower()),
+        )
+    ],
+)
+async def send_approved_notice(
+    draft_id: DraftId,
+    recipient: Annotated[str, Field(max_length=254, description="Address on the case file.")],
+    smtp_password: Annotated[str, Secret("smtp_password")],
+) -> Sent:
+    """Send a finished draft to one recipient. Does not write or change drafts."""
+    if not smtp_password:
+        raise RuntimeError("no password for the mail server")
+    OUTBOX.append((recipient, DRAFTS[draft_id]))
+    return Sent(draft_id=draft_id, status="sent")

@@ -1,0 +1,254 @@
+"""`@tool`: a typed function becomes a contract with the code that carries it out.
+
+`Tool` joins the two. It calls straight through, so a decorated function stays a function; only the
+runtime puts gates before it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
+
+from counterseal.contract.effects import Effect, RiskClass, Trust
+from counterseal.contract.invariants import Invariant
+from counterseal.contract.model import (
+    Contract,
+    DataClassification,
+    EgressPolicy,
+    ErrorContract,
+    Example,
+    Idempotency,
+    Identity,
+    Isolation,
+    Observability,
+    OnUnknown,
+    RuntimeLimits,
+    Security,
+    Transactional,
+)
+from counterseal.contract.signature import Injection, Signature, locate, read_signature
+from counterseal.contract.surroundings import Config, ConfigParam, Secret, State, StateEffect
+from counterseal.errors import ContractError, Problem, Source
+
+__all__ = ["Declared", "Tool", "lay_over", "tool"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Declared(TypedDict, total=False):
+    """What `@tool` takes.
+
+    The first group are short names for fields of the sections; whole sections can be given too, and
+    every other name is the contract's own.
+    """
+
+    name: str
+    version: str
+    owner: str
+    description: str
+    allowed_use_cases: Sequence[str]
+    forbidden_use_cases: Sequence[str]
+    examples: Sequence[Example | Mapping[str, Any]]
+    scopes: Sequence[str]
+    data_classification: DataClassification | str
+    egress_policy: EgressPolicy | str
+    risk: RiskClass | str
+    compensation_tool: str
+    timeout_ms: int
+    max_retries: int
+
+    identity: Identity | Mapping[str, Any]
+    runtime: RuntimeLimits | Mapping[str, Any]
+    security: Security | Mapping[str, Any]
+    transactional: Transactional | Mapping[str, Any]
+    idempotency: Idempotency | Mapping[str, Any]
+    observability: Observability | Mapping[str, Any]
+    error_contract: ErrorContract | Mapping[str, Any]
+
+    effect: Effect | str
+    risk_justification: str
+    usage: str
+    consequence: str
+    exposed: bool
+    trust: Trust | str
+    approvers: int
+    budget: int
+    max_output_bytes: int
+    residency: Sequence[str]
+    config_params: Sequence[ConfigParam | Mapping[str, Any]]
+    invariants: Sequence[Invariant | Mapping[str, Any]]
+    state_effects: Sequence[StateEffect | Mapping[str, Any]]
+    isolation: Isolation | str
+    tenant_argument: str
+    resource: str
+    version_from: str
+    probe: str | Callable[..., Any]
+    preview: str | Callable[..., Any]
+    read_back: str | Callable[..., Any]
+    on_unknown: OnUnknown | str
+    business_key: Sequence[str]
+    repeatable: bool
+
+
+_SHORT_NAMES: dict[str, tuple[str, str]] = {
+    "name": ("identity", "name"),
+    "version": ("identity", "version"),
+    "owner": ("identity", "owner"),
+    "description": ("affordance", "model_description"),
+    "allowed_use_cases": ("affordance", "allowed_use_cases"),
+    "forbidden_use_cases": ("affordance", "forbidden_use_cases"),
+    "examples": ("affordance", "examples"),
+    "scopes": ("security", "required_scopes"),
+    "data_classification": ("security", "data_classification"),
+    "egress_policy": ("security", "egress_policy"),
+    "risk": ("transactional", "side_effect_class"),
+    "compensation_tool": ("transactional", "compensation_tool"),
+    "timeout_ms": ("runtime", "timeout_ms"),
+    "max_retries": ("runtime", "max_retries"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool(Generic[P, R]):
+    """A contract and the function that carries it out."""
+
+    contract: Contract
+    function: Callable[P, R]
+    injected: Mapping[str, Injection] = field(default_factory=dict)
+    binder: Callable[[Mapping[str, Any]], dict[str, Any]] = dict
+    """Turns validated JSON arguments into the function's keyword arguments."""
+
+    @classmethod
+    def of(cls, contract: Contract, function: Callable[P, R]) -> Tool[P, R]:
+        """Join a contract that was written by hand, or read from a file, with its function."""
+        signature = read_signature(function)
+        declared = set(contract.affordance.input_schema.get("properties", {}))
+        drifted = sorted(declared ^ set(signature.parameters))
+        if drifted:
+            raise ContractError(
+                Problem(
+                    rule="function-drift",
+                    tool=contract.name,
+                    pointer=f"/affordance/input_schema/properties/{name}",
+                    message=f"{name} is {_where(declared=name in declared)}",
+                    fix="Give the contract and the function the same arguments.",
+                    source=signature.source_of(name),
+                )
+                for name in drifted
+            )
+        return cls(
+            contract=contract,
+            function=function,
+            injected=signature.injected,
+            binder=signature.bind,
+        )
+
+    @cached_property
+    def is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.function)
+
+    def source_of(self, pointer: str = "") -> Source | None:
+        """Where a part of the contract stands in the function's file."""
+        parts = pointer.split("/")
+        named = parts[4] if parts[1:4] == ["affordance", "input_schema", "properties"] else None
+        return locate(self.function, named)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<tool {self.contract.name} {self.contract.version}>"
+
+
+def _where(*, declared: bool) -> str:
+    return (
+        "declared, but the function does not take it"
+        if declared
+        else ("taken by the function, but not declared")
+    )
+
+
+@overload
+def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
+@overload
+def tool(**declared: Unpack[Declared]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(function: Callable[..., Any] | None = None, /, **declared: Unpack[Declared]) -> Any:
+    """Declare a function as a tool. Hints are its schema, the docstring its description."""
+    if function is not None:
+        return _declare(function, declared)
+    return lambda decorated: _declare(decorated, declared)
+
+
+def _declare(function: Callable[P, R], declared: Declared) -> Tool[P, R]:
+    signature = read_signature(function)
+    data: dict[str, Any] = {
+        "identity": {"name": function.__name__},
+        "affordance": {
+            "model_description": signature.description,
+            "input_schema": signature.input_schema(),
+            "output_schema": signature.output_schema(),
+        },
+        **_injections(signature),
+    }
+    for name, value in declared.items():
+        lay_over(data, name, value)
+    # Without a usage text of its own, the description says when to call the tool.
+    data.setdefault("usage", data["affordance"]["model_description"])
+    try:
+        contract = Contract.model_validate(data)
+    except ContractError as error:
+        source = signature.source_of()
+        raise ContractError(problem.at(source) for problem in error.problems) from None
+    return Tool(
+        contract=contract,
+        function=function,
+        injected=signature.injected,
+        binder=signature.bind,
+    )
+
+
+def lay_over(data: dict[str, Any], name: str, value: Any) -> None:
+    """Put one of `Declared`'s values where it belongs in a contract's data."""
+    if name in _SHORT_NAMES:
+        section, key = _SHORT_NAMES[name]
+        data.setdefault(section, {})[key] = value
+    elif isinstance(data.get(name), dict) or name in _SECTIONS:
+        given = value if isinstance(value, Mapping) else _set_fields(value)
+        data[name] = {**data.get(name, {}), **given}
+    elif name == "config_params":
+        data[name] = (*data.get(name, ()), *value)
+    else:
+        data[name] = value
+
+
+_SECTIONS = {section for section, _ in _SHORT_NAMES.values()} | {
+    "idempotency",
+    "observability",
+    "error_contract",
+}
+
+
+def _set_fields(section: Any) -> dict[str, Any]:
+    return {name: getattr(section, name) for name in section.model_fields_set}
+
+
+def _injections(signature: Signature) -> dict[str, Any]:
+    """What the marked parameters declare on the contract's behalf."""
+    found = signature.injected.values()
+    return {
+        "secrets": [mark.name for mark in found if isinstance(mark, Secret)],
+        "config_params": [
+            ConfigParam(key=mark.key, default=mark.default, normalizer=_names(mark.normalizer))
+            for mark in found
+            if isinstance(mark, Config)
+        ],
+        "state_reads": [{"key": mark.key} for mark in found if isinstance(mark, State)],
+    }
+
+
+def _names(normalizer: Any) -> Any:
+    return (normalizer,) if isinstance(normalizer, str) else normalizer

@@ -1,0 +1,273 @@
+"""What changed between two contracts, and what it means for whoever relies on the old one.
+
+Works on the full records, so nothing can change unseen: a field without a rule of its own is sent
+to governance review. The inside of the two schemas is compared by `schema_diff`. It judges
+declarations only: code stands in a contract by name, and a change behind a name is invisible here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from counterseal.canonical import pointer
+from counterseal.contract.effects import Effect, RiskClass, Semantics
+from counterseal.contract.model import Contract
+from counterseal.contract.schema_diff import Side, compare_schemas
+from counterseal.contract.schema_moves import same
+
+__all__ = ["Change", "Compatibility", "diff", "is_breaking"]
+
+
+class Compatibility(StrEnum):
+    COMPATIBLE = "compatible"
+    BREAKING = "breaking"
+    GOVERNANCE_REVIEW = "governance_review"
+    OPERATIONAL_REVIEW = "operational_review"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One difference. `pointer` leads into the newer record, or the older for what was removed."""
+
+    pointer: str
+    kind: Compatibility
+    message: str
+
+
+Path = tuple[str | int, ...]
+Rule = Callable[[Path, Any, Any], Iterable[Change]]
+
+_COMPATIBLE = Compatibility.COMPATIBLE
+_BREAKING = Compatibility.BREAKING
+_GOVERNANCE = Compatibility.GOVERNANCE_REVIEW
+_OPERATIONAL = Compatibility.OPERATIONAL_REVIEW
+
+
+def diff(old: Contract, new: Contract) -> tuple[Change, ...]:
+    """Every difference, in the record's order. Empty exactly when the records are equal."""
+    return tuple(_walk((), old.record(), new.record()))
+
+
+def is_breaking(changes: Iterable[Change]) -> bool:
+    """Whether a caller or reader of the old contract may fail with the new one."""
+    return any(change.kind is Compatibility.BREAKING for change in changes)
+
+
+def _walk(path: Path, old: Any, new: Any) -> Iterator[Change]:
+    if same(old, new):
+        return
+    rule = _RULES.get(".".join(map(str, path)))
+    if rule is not None:
+        yield from rule(path, old, new)
+    elif isinstance(old, dict) and isinstance(new, dict):
+        for key in {**old, **new}:
+            yield from _walk((*path, key), old.get(key), new.get(key))
+    else:
+        yield _change(path, _GOVERNANCE, old, new)
+
+
+# --- rules ----------------------------------------------------------------------------------------
+
+
+def _always(kind: Compatibility) -> Rule:
+    return lambda path, old, new: [_change(path, kind, old, new)]
+
+
+def _safeguard(path: Path, old: Any, new: Any) -> Iterator[Change]:
+    """Something that protects: less of it is for governance, more of it slows calls down."""
+    raised = _is_number(old) and _is_number(new) and new > old
+    yield _change(path, _OPERATIONAL if raised else _GOVERNANCE, old, new)
+
+
+def _danger(rank: Callable[[Any], int]) -> Rule:
+    """Authority to do harm: any change is for governance, and a rise breaks what was agreed."""
+
+    def rule(path: Path, old: Any, new: Any) -> Iterator[Change]:
+        yield _change(path, _GOVERNANCE, old, new)
+        if rank(new) > rank(old):
+            yield _change(path, _BREAKING, old, new)
+
+    return rule
+
+
+def _effect_rank(effect: str | None) -> int:
+    order = list(Effect)
+    # Undeclared counts as the worst that an agent may see.
+    rank = order.index(Effect(effect or Effect.IRREVERSIBLE))
+    # The kinds that change nothing are equal.
+    return max(rank, order.index(Effect.COMPUTE))
+
+
+def _risk_rank(risk: str) -> int:
+    return RiskClass(risk).rank
+
+
+def _finality(semantics: str) -> int:
+    return int(semantics == Semantics.IRREVERSIBLE_PIVOT)
+
+
+def _exposed(path: Path, old: Any, new: Any) -> Iterator[Change]:
+    yield _change(path, _GOVERNANCE if new else _BREAKING, old, new)
+
+
+def _schema(side: Side) -> Rule:
+    def rule(path: Path, old: Any, new: Any) -> Iterator[Change]:
+        for found in compare_schemas(old, new, side=side):
+            kind = _BREAKING if found.breaking else _COMPATIBLE
+            yield _said((*path, *found.path), kind, found.message)
+
+    return rule
+
+
+def _listed(
+    by: str,
+    *,
+    added: Compatibility,
+    removed: Compatibility,
+    changed: Compatibility,
+    fields: Mapping[str, Compatibility] | None = None,
+) -> Rule:
+    """Items that have an id. `fields` says where a change of one field means something else."""
+
+    def rule(path: Path, old: list[Any], new: list[Any]) -> Iterator[Change]:
+        before, after = _by_id(old, by), _by_id(new, by)
+        if before is None or after is None:
+            yield _change(path, max(added, removed, changed, key=_WEIGHT.index), old, new)
+            return
+        for name, (index, item) in before.items():
+            if name not in after:
+                yield _said((*path, index), removed, f"{_noun(path)} {name} removed")
+                continue
+            place, later = after[name]
+            for field in {**item, **later}:
+                if not same(item.get(field), later.get(field)):
+                    kind = (fields or {}).get(field, changed)
+                    text = (
+                        f"{_noun(path)} {name}: {_told(field, item.get(field), later.get(field))}"
+                    )
+                    yield _said((*path, place, field), kind, text)
+        for name, (place, _) in after.items():
+            if name not in before:
+                yield _said((*path, place), added, f"{_noun(path)} {name} added")
+        kept = [name for name in before if name in after]
+        if kept != [name for name in after if name in before]:
+            yield _said(path, _OPERATIONAL, f"{_noun(path)}s are in another order")
+
+    return rule
+
+
+def _by_id(items: list[Any], by: str) -> dict[str, tuple[int, Any]] | None:
+    """None where ids repeat, so that items can't be told apart."""
+    found = {item[by]: (index, item) for index, item in enumerate(items)}
+    return found if len(found) == len(items) else None
+
+
+_WEIGHT = [_COMPATIBLE, _OPERATIONAL, _GOVERNANCE, _BREAKING]
+
+_INVARIANTS = _listed(
+    "id",
+    added=_BREAKING,
+    removed=_GOVERNANCE,
+    # A check may have become stricter or laxer, and code can't be compared.
+    changed=_BREAKING,
+    fields={"rule": _COMPATIBLE, "correct": _GOVERNANCE},
+)
+
+_RULES: dict[str, Rule] = {
+    "identity.name": _always(_BREAKING),
+    "identity.version": _always(_COMPATIBLE),
+    "identity.owner": _always(_GOVERNANCE),
+    "identity.lifecycle": _always(_OPERATIONAL),
+    "affordance.model_description": _always(_COMPATIBLE),
+    "affordance.allowed_use_cases": _always(_COMPATIBLE),
+    "affordance.forbidden_use_cases": _always(_COMPATIBLE),
+    "affordance.input_schema": _schema("input"),
+    "affordance.output_schema": _schema("output"),
+    "affordance.examples": _always(_COMPATIBLE),
+    "runtime.timeout_ms": _always(_OPERATIONAL),
+    "runtime.rate_limits": _always(_OPERATIONAL),
+    "runtime.cost_profile": _always(_OPERATIONAL),
+    "runtime.sandbox_isolated": _always(_GOVERNANCE),
+    "runtime.max_retries": _always(_OPERATIONAL),
+    "security.required_scopes": _always(_GOVERNANCE),
+    "security.tenant_scoped": _always(_GOVERNANCE),
+    "security.secrets_boundary": _always(_GOVERNANCE),
+    "security.data_classification": _always(_GOVERNANCE),
+    "security.egress_policy": _always(_GOVERNANCE),
+    "transactional.side_effect_class": _danger(_risk_rank),
+    "transactional.confirmation_required": _safeguard,
+    "transactional.semantics": _danger(_finality),
+    "transactional.compensation_tool": _always(_GOVERNANCE),
+    "transactional.post_action_verification_required": _safeguard,
+    "idempotency.supported": _safeguard,
+    "idempotency.required": _safeguard,
+    "idempotency.key_header": _always(_OPERATIONAL),
+    "idempotency.ttl_seconds": _safeguard,
+    "idempotency.payload_hash_required": _safeguard,
+    "observability.trace_attributes": _always(_OPERATIONAL),
+    "observability.audit_required": _safeguard,
+    "observability.error_taxonomy_mapping": _always(_OPERATIONAL),
+    "error_contract": _always(_OPERATIONAL),
+    "effect": _danger(_effect_rank),
+    "risk_justification": _always(_GOVERNANCE),
+    "usage": _always(_COMPATIBLE),
+    "consequence": _always(_GOVERNANCE),
+    "exposed": _exposed,
+    "trust": _always(_GOVERNANCE),
+    "approvers": _safeguard,
+    "budget": _always(_OPERATIONAL),
+    "max_output_bytes": _always(_OPERATIONAL),
+    "residency": _always(_GOVERNANCE),
+    "secrets": _always(_GOVERNANCE),
+    "config_params": _listed("key", added=_COMPATIBLE, removed=_OPERATIONAL, changed=_OPERATIONAL),
+    "invariants": _INVARIANTS,
+    "state_reads": _listed("key", added=_GOVERNANCE, removed=_COMPATIBLE, changed=_GOVERNANCE),
+    "state_effects": _listed("key", added=_GOVERNANCE, removed=_BREAKING, changed=_BREAKING),
+    "isolation": _always(_GOVERNANCE),
+    "tenant_argument": _always(_GOVERNANCE),
+    "resource": _always(_GOVERNANCE),
+    "version_from": _always(_GOVERNANCE),
+    "probe": _always(_GOVERNANCE),
+    "preview": _always(_GOVERNANCE),
+    "read_back": _always(_GOVERNANCE),
+    "on_unknown": _always(_GOVERNANCE),
+    # Decides which calls are the same action: a retry across versions could run twice.
+    "business_key": _always(_BREAKING),
+    "repeatable": _always(_GOVERNANCE),
+}
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def _change(path: Path, kind: Compatibility, old: Any, new: Any) -> Change:
+    return _said(path, kind, _told(".".join(map(str, path)), old, new))
+
+
+def _said(path: Path, kind: Compatibility, message: str) -> Change:
+    return Change(pointer=pointer(*path), kind=kind, message=message)
+
+
+def _told(name: str, old: Any, new: Any) -> str:
+    if old is None:
+        return f"{name} set to {_shown(new)}"
+    if new is None:
+        return f"{name} taken away, was {_shown(old)}"
+    return f"{name} changed from {_shown(old)} to {_shown(new)}"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _noun(path: Path) -> str:
+    return str(path[-1]).removesuffix("s").replace("_", " ")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)

@@ -1,0 +1,72 @@
+"""Contracts in files: YAML or JSON, with errors that carry file, line and column.
+
+A file holds one contract, or a list of them, in the form of `Contract.record()`: sections by name,
+everything derivable left out. Files are data: they can state checks as CEL, and never name code
+to run. What is no readable document at all is refused by `documents`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from counterseal.contract.lint import examine
+from counterseal.contract.model import Contract
+from counterseal.documents import Document, read_document
+from counterseal.errors import ContractError, Problem, Severity
+
+__all__ = ["Loaded", "load_contracts", "read_contracts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """One contract of a file; `contract` is None when its data does not make one."""
+
+    contract: Contract | None
+    problems: tuple[Problem, ...]
+
+
+def read_contracts(path: str | Path) -> tuple[Loaded, ...]:
+    """Every contract of a file with its problems. ContractError when it can't be read at all."""
+    file = read_document(path)
+    if isinstance(file.data, list):
+        items = [(f"/{i}", item) for i, item in enumerate(file.data)]
+    else:
+        items = [("", file.data)]
+    return tuple(_examine(file, prefix, item) for prefix, item in items)
+
+
+def load_contracts(*paths: str | Path) -> tuple[Contract, ...]:
+    """The contracts of these files. One ContractError holds the problems of all of them."""
+    loaded: list[Loaded] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            loaded.extend(read_contracts(path))
+        except ContractError as error:
+            problems.extend(error.problems)
+    problems += [p for item in loaded for p in item.problems if p.severity is Severity.ERROR]
+    if problems:
+        raise ContractError(problems)
+    return tuple(item.contract for item in loaded if item.contract is not None)
+
+
+def _examine(file: Document, prefix: str, data: Any) -> Loaded:
+    if not isinstance(data, Mapping):
+        problem = Problem(
+            rule="file-unreadable",
+            message=f"a contract is a mapping, not {_kind(data)}",
+            fix="Begin with `identity:`, `effect:` and `affordance:`.",
+            source=file.source(prefix),
+        )
+        return Loaded(contract=None, problems=(problem,))
+    contract, problems = examine(data)
+    placed = tuple(problem.at(file.source(prefix + problem.pointer)) for problem in problems)
+    return Loaded(contract=contract, problems=placed)
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "a mapping", list: "a list", str: "a text", type(None): "empty"}
+    return names.get(type(value), type(value).__name__)

@@ -1,0 +1,27 @@
+"""One contract, told to a model in its provider's own form.
+
+`description` writes the text, `names` fits the name, `strict` fits the schema, `providers` puts
+them together. All of it faces the model: nothing that decides about a call reads any of it.
+"""
+
+from counterseal.contract.formats.description import describe
+from counterseal.contract.formats.names import NameMap
+from counterseal.contract.formats.providers import (
+    FORMATS,
+    View,
+    anthropic,
+    mcp,
+    openai_chat,
+    openai_responses,
+)
+
+__all__ = [
+    "FORMATS",
+    "NameMap",
+    "View",
+    "anthropic",
+    "describe",
+    "mcp",
+    "openai_chat",
+    "openai_responses",
+]

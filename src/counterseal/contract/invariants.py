@@ -1,0 +1,239 @@
+"""Rules that a tool declares of its own calls, and their deterministic fixes.
+
+An invariant is data: an id, a rule in plain words (the model reads it too), a check, and optionally
+a corrector. The menu is three long: correct the call, drop the step, or reject. Having no corrector
+is a statement: nobody can guess what was meant, so the call is rejected.
+
+`judge` runs a contract's invariants over one call. It does not look at schemas; whoever executes a
+corrected call validates it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Annotated, Any, Final
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PrivateAttr,
+    field_validator,
+)
+
+from counterseal.canonical import freeze, thaw
+from counterseal.errors import ExpressionError
+from counterseal.expressions import Expression
+
+__all__ = ["DROP_STEP", "Call", "Correction", "Invariant", "Judgement", "SetArguments", "judge"]
+
+NAMES: Final = ("call", "state", "config", "earlier")
+"""What a CEL check can see: the arguments, run state, config, and the plan's earlier steps."""
+
+
+class _Drop(Enum):
+    DROP_STEP = "drop_step"
+
+    def __repr__(self) -> str:
+        return "DROP_STEP"
+
+
+DROP_STEP: Final = _Drop.DROP_STEP
+"""Returned by a corrector: this step should not be taken at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One proposed use of a tool, as a check sees it. Reads like a mapping of its arguments."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    earlier: tuple[Call, ...] = ()
+    """The steps before this one, when the call is part of a plan."""
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.arguments
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.arguments)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self.arguments.get(name, default)
+
+    def replace(self, **arguments: Any) -> Call:
+        """The same call with other arguments."""
+        return replace(self, arguments={**self.arguments, **arguments})
+
+    def without(self, *names: str) -> Call:
+        kept = {name: value for name, value in self.arguments.items() if name not in names}
+        return replace(self, arguments=kept)
+
+
+Check = Callable[[Call, Mapping[str, Any], Mapping[str, Any]], bool]
+Corrector = Callable[[Call, Mapping[str, Any], Mapping[str, Any]], "Call | _Drop | None"]
+
+
+class SetArguments(BaseModel):
+    """A corrector written as data: set these arguments to these values."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    set: dict[str, Any] = Field(min_length=1)
+
+    @field_validator("set", mode="after")
+    @classmethod
+    def _frozen(cls, value: dict[str, Any]) -> Any:
+        return freeze(value)
+
+
+def code_name(function: Callable[..., Any]) -> str:
+    """`module:qualname`, which is how a record names code."""
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def _describe(value: Any) -> Any:
+    if isinstance(value, SetArguments):
+        return {"set": thaw(value.set)}
+    if isinstance(value, _Drop):
+        return value.value
+    return {"python": code_name(value)} if callable(value) else value
+
+
+def _read_corrector(value: Any) -> SetArguments | _Drop | Corrector | None:
+    if value is None or isinstance(value, _Drop | SetArguments):
+        return value
+    if value == DROP_STEP.value:
+        return DROP_STEP
+    if isinstance(value, Mapping) and set(value) == {"set"} and isinstance(value["set"], Mapping):
+        return SetArguments(set=dict(value["set"]))
+    if callable(value):
+        return value  # type: ignore[no-any-return]
+    raise ValueError('a corrector is a function, "drop_step", or {"set": {argument: value}}')
+
+
+class Invariant(BaseModel):
+    """`check` is a function of (call, state, config), or a CEL text over the same and `earlier`.
+
+    `correct` is a function of the same that returns a fixed call, `DROP_STEP`, or None when it
+    can't help; or the data forms `{"set": {…}}` and `"drop_step"`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    id: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,127}$")
+    rule: str = Field(min_length=1, max_length=1000)
+    check: Annotated[str | Check, PlainSerializer(_describe)]
+    correct: Annotated[Any, BeforeValidator(_read_corrector), PlainSerializer(_describe)] = None
+
+    _expression: Expression | None = PrivateAttr(default=None)
+
+    @field_validator("check")
+    @classmethod
+    def _compiles(cls, value: str | Check) -> str | Check:
+        if isinstance(value, str):
+            _expression(value)
+        return value
+
+    def model_post_init(self, context: Any, /) -> None:
+        if isinstance(self.check, str):
+            self._expression = _expression(self.check)
+
+    def holds(self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+        """Whether the call satisfies this. A check that fails to answer has not passed."""
+        if self._expression is None:
+            return callable(self.check) and self.check(call, state, config) is True
+        earlier = [{"tool": step.tool, "arguments": step.arguments} for step in call.earlier]
+        values = {"call": call.arguments, "state": state, "config": config, "earlier": earlier}
+        try:
+            return self._expression.holds(values)
+        except ExpressionError:
+            return False
+
+    def fix(
+        self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any]
+    ) -> Call | _Drop | None:
+        corrector: SetArguments | _Drop | Corrector | None = self.correct
+        if corrector is None or isinstance(corrector, _Drop):
+            return corrector
+        if isinstance(corrector, SetArguments):
+            return call.replace(**thaw(corrector.set))
+        return corrector(call, state, config)
+
+
+def _expression(text: str) -> Expression:
+    try:
+        return Expression(text, names=NAMES)
+    except ExpressionError as error:
+        raise ValueError(f"the expression is refused: {error}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    invariant: str
+    rule: str
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What the invariants made of a call. `call` is the corrected one; None when it was dropped."""
+
+    call: Call | None
+    corrections: tuple[Correction, ...] = ()
+    violations: tuple[Invariant, ...] = ()
+    dropped_by: Invariant | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.call is not None and not self.violations
+
+
+def judge(
+    invariants: tuple[Invariant, ...],
+    call: Call,
+    state: Mapping[str, Any],
+    config: Mapping[str, Any],
+) -> Judgement:
+    """Check, correct, and check again until nothing changes.
+
+    Bounded: correctors that undo one another leave a violation, not a loop.
+    """
+    current = call
+    corrections: list[Correction] = []
+    broken: list[Invariant] = []
+    for _ in range(len(invariants) + 1):
+        broken = [rule for rule in invariants if not rule.holds(current, state, config)]
+        if not broken:
+            return Judgement(call=current, corrections=tuple(corrections))
+        beyond_help = []
+        for invariant in broken:
+            if invariant.holds(current, state, config):
+                continue  # an earlier correction of this round mended it too
+            fixed = invariant.fix(current, state, config)
+            if isinstance(fixed, _Drop):
+                return Judgement(call=None, dropped_by=invariant)
+            if fixed is None or fixed == current:
+                beyond_help.append(invariant)
+            else:
+                corrections.append(_correction(invariant, current, fixed))
+                current = fixed
+        if beyond_help:
+            return Judgement(call=call, violations=tuple(beyond_help))
+    return Judgement(call=call, violations=tuple(broken))
+
+
+def _correction(invariant: Invariant, before: Call, after: Call) -> Correction:
+    return Correction(
+        invariant=invariant.id,
+        rule=invariant.rule,
+        before=before.arguments,
+        after=after.arguments,
+    )

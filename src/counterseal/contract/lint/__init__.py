@@ -1,0 +1,87 @@
+"""Is this contract any good? Every rule, all findings at once.
+
+`lint` judges a finished contract; `examine` takes raw data and reports what is wrong with its shape
+together with what lint says of the rest. Registration refuses whatever has an error here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from counterseal.canonical import thaw
+from counterseal.contract.lint import danger, identity, inputs, links, posture
+from counterseal.contract.lint.base import RULES, Rule
+from counterseal.contract.model import Contract
+from counterseal.errors import ContractError, Problem, Severity
+
+__all__ = ["RULES", "Rule", "examine", "lint"]
+
+_FAMILIES = (identity, inputs, posture, links, danger)
+"""Importing them fills RULES."""
+
+
+def lint(contract: Contract) -> tuple[Problem, ...]:
+    """Everything that is wrong, or unwise, about a contract: errors first, then by place."""
+    problems = [problem for rule in RULES.values() for problem in rule.problems(contract)]
+    return tuple(sorted(problems, key=lambda p: (p.severity is not Severity.ERROR, p.pointer)))
+
+
+def examine(data: Mapping[str, Any]) -> tuple[Contract | None, tuple[Problem, ...]]:
+    """The contract that raw data makes, if it makes one, and all its problems.
+
+    Fields that don't fit are reported, set aside, and the rest is linted, so that a user mends a
+    file in one go. The contract is None when anything had to be set aside.
+    """
+    try:
+        contract = Contract.model_validate(data)
+    except ContractError as error:
+        stand_in = _without_what_fails(data, error.problems)
+        name = error.problems[0].tool
+        further = [problem.of(name) for problem in lint(stand_in)] if stand_in else []
+        failed = [problem.pointer for problem in error.problems]
+        return None, (*error.problems, *(p for p in further if not _under(p.pointer, failed)))
+    return contract, lint(contract)
+
+
+def _under(place: str, failed: list[str]) -> bool:
+    return any(place == path or place.startswith(f"{path}/") for path in failed)
+
+
+def _without_what_fails(data: Mapping[str, Any], problems: tuple[Problem, ...]) -> Contract | None:
+    """The same data less its bad fields, with stand-ins for those that must be there."""
+    try:
+        rest = thaw(data)
+    except RecursionError:
+        return None
+    for problem in problems:
+        _remove(rest, problem.pointer.split("/")[1:])
+    for section, stand_ins in _STAND_INS.items():
+        given = rest.get(section)
+        rest[section] = {**stand_ins, **(given if isinstance(given, dict) else {})}
+    try:
+        return Contract.model_validate(rest)
+    except ContractError:
+        return None
+
+
+_STAND_INS: dict[str, dict[str, Any]] = {
+    "identity": {"name": "unnamed"},
+    "affordance": {"model_description": "-", "input_schema": {"type": "object"}},
+}
+
+
+def _remove(data: Any, parts: list[str]) -> None:
+    """Take out what a pointer leads to; a list loses the whole item."""
+    for depth, raw in enumerate(parts):
+        part = raw.replace("~1", "/").replace("~0", "~")
+        if isinstance(data, list):
+            if part.isdigit() and int(part) < len(data):
+                data[int(part) : int(part) + 1] = []
+            return
+        if not isinstance(data, dict) or part not in data:
+            return
+        if depth == len(parts) - 1 or not isinstance(data[part], dict | list):
+            del data[part]
+            return
+        data = data[part]

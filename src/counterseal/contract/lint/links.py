@@ -1,0 +1,93 @@
+"""Rules on names that must lead somewhere: template fields, key arguments, pointers into output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from string import Formatter
+from typing import Any
+
+from counterseal.contract.effects import RISKS
+from counterseal.contract.lint.base import Breach, breach, rule
+from counterseal.contract.lint.inputs import properties_of, without_refs
+from counterseal.contract.model import Contract
+
+
+def _arguments(contract: Contract) -> dict[str, Any]:
+    return dict(properties_of(contract.affordance.input_schema))
+
+
+def template_fields(template: str) -> list[str]:
+    """The names in a template. ValueError when it can't be read."""
+    return [
+        name.split(".")[0].split("[")[0]
+        for _, name, _, _ in Formatter().parse(template)
+        if name is not None
+    ]
+
+
+@rule("template-field-unknown", "templates use fields that exist")
+def template_field_unknown(contract: Contract) -> Iterator[Breach]:
+    arguments = set(_arguments(contract))
+    state = {read.key for read in contract.state_reads}
+    for place, template in (("consequence", contract.consequence), ("resource", contract.resource)):
+        known = arguments | state if place == "consequence" else arguments
+        if template is None:
+            continue
+        try:
+            unknown = [name for name in template_fields(template) if name not in known]
+        except ValueError as error:
+            yield breach(f"/{place}", f"can't be read: {error}", "Write fields as {name}.")
+            continue
+        for name in unknown:
+            yield breach(
+                f"/{place}",
+                f"{{{name}}} is not an argument of {contract.name}",
+                f"Use one of: {', '.join(sorted(known)) or 'none are declared'}.",
+            )
+
+
+@rule("consequence-missing", "approvers are told the consequence in a sentence", warning=True)
+def consequence_missing(contract: Contract) -> Iterator[Breach]:
+    asked = contract.approvers > 0 or RISKS[contract.risk].approval.approvers > 0
+    if asked and not (contract.consequence or "").strip():
+        yield breach(
+            "/consequence",
+            "people must approve this, but would not read what happens if they do",
+            'Write one sentence over the arguments: "Notice {draft_id} goes to {recipient}."',
+        )
+
+
+@rule("argument-unknown", "key, tenant and state names are arguments that exist")
+def argument_unknown(contract: Contract) -> Iterator[Breach]:
+    arguments = _arguments(contract)
+    named = [(("business_key", i), name) for i, name in enumerate(contract.business_key)]
+    if contract.tenant_argument is not None:
+        named.append((("tenant_argument", 0), contract.tenant_argument))
+    for place, name in named:
+        if name not in arguments:
+            yield breach(
+                place if place[0] == "business_key" else "/tenant_argument",
+                f"{name} is not an argument of {contract.name}",
+                f"Use one of: {', '.join(sorted(arguments)) or 'none are declared'}.",
+            )
+
+
+@rule("pointer-unresolved", "version_from leads to a field of the output")
+def pointer_unresolved(contract: Contract) -> Iterator[Breach]:
+    if contract.version_from is None:
+        return
+    root = contract.affordance.output_schema
+    current = without_refs(root, root)
+    parts = contract.version_from.split("/")
+    for part in parts[1:]:
+        inner = properties_of(current).get(part.replace("~1", "/").replace("~0", "~"))
+        if inner is None:
+            current = {}
+            break
+        current = without_refs(root, inner)
+    if parts[0] != "" or len(parts) < 2 or not current:
+        yield breach(
+            "/version_from",
+            f"{contract.version_from!r} leads to no field of the output schema",
+            "Write a JSON Pointer, like /source_version.",
+        )

@@ -1,0 +1,383 @@
+"""The contract: everything a tool declares, as one frozen record.
+
+`Envelope` holds the eight sections that travel between systems; its JSON form is fixed. `Contract`
+adds what Counterseal itself needs beside them. Whatever follows from the effect is derived when the
+record is made, so a finished contract spells everything out. The model checks shape and types only;
+whether a contract is any good is judged by `lint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Any, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WithJsonSchema,
+    model_validator,
+)
+
+from counterseal.canonical import digest, freeze, pointer, thaw
+from counterseal.contract.derive import derive
+from counterseal.contract.effects import Effect, RiskClass, Semantics, Trust, effect_for
+from counterseal.contract.invariants import Invariant, code_name
+from counterseal.contract.surroundings import ConfigParam, StateEffect, StateRead
+from counterseal.errors import ContractError, Problem
+
+__all__ = [
+    "NAME_PATTERN",
+    "Affordance",
+    "Contract",
+    "CostProfile",
+    "CostUnit",
+    "DataClassification",
+    "EgressPolicy",
+    "Envelope",
+    "ErrorContract",
+    "Example",
+    "Idempotency",
+    "Identity",
+    "Isolation",
+    "Lifecycle",
+    "LifecycleStatus",
+    "Observability",
+    "OnUnknown",
+    "RateLimits",
+    "RuntimeLimits",
+    "SecretsBoundary",
+    "Security",
+    "Transactional",
+]
+
+NAME_PATTERN = r"^[a-zA-Z0-9_.-]{1,128}$"
+
+
+class LifecycleStatus(StrEnum):
+    ACTIVE = "active"
+    DEPRECATED = "deprecated"
+    SUNSETTED = "sunsetted"
+
+
+class CostUnit(StrEnum):
+    CALL = "call"
+    TOKEN = "token"  # noqa: S105 - a unit of cost, not a credential
+    SECOND = "second"
+    TRANSACTION = "transaction"
+    CUSTOM = "custom"
+
+
+class SecretsBoundary(StrEnum):
+    GATEWAY_INJECTED = "gateway_injected"
+    EXECUTION_SANDBOX = "execution_sandbox"
+    NONE = "none"
+
+
+class DataClassification(StrEnum):
+    PUBLIC = "public"
+    INTERNAL = "internal"
+    CONFIDENTIAL = "confidential"
+    REGULATED = "regulated"
+    SECRET = "secret"  # noqa: S105 - a data class, not a credential
+
+
+class EgressPolicy(StrEnum):
+    NONE = "none"
+    ALLOWLISTED_DOMAINS = "allowlisted_domains"
+    PRIVATE_NETWORK_ONLY = "private_network_only"
+    UNRESTRICTED_WITH_APPROVAL = "unrestricted_with_approval"
+
+
+class Isolation(StrEnum):
+    """Where a tool runs. `auto` is inline for async functions and a thread for sync ones."""
+
+    AUTO = "auto"
+    INLINE = "inline"
+    THREAD = "thread"
+    PROCESS = "process"
+    SANDBOX = "sandbox"
+
+
+class OnUnknown(StrEnum):
+    """What to do about an execution that may have happened and did not answer."""
+
+    RETRY_SAME_KEY = "retry_same_key"
+    READ_BACK = "read_back"
+    ESCALATE = "escalate"
+
+
+JsonObject = Annotated[
+    dict[str, Any],
+    AfterValidator(freeze),
+    PlainSerializer(thaw),
+    WithJsonSchema({"type": "object"}),
+]
+Hook = Annotated[
+    str | Callable[..., Any],
+    PlainSerializer(lambda value: {"python": code_name(value)} if callable(value) else value),
+]
+"""A read-only tool by its name, or a function."""
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", json_schema_serialization_defaults_required=True
+    )
+
+
+class Lifecycle(Section):
+    status: LifecycleStatus = LifecycleStatus.ACTIVE
+    sunset_date: date | None = None
+    replacement: str | None = None
+
+
+class Identity(Section):
+    # The pattern is shown in the schema and enforced by lint, so that a bad name is reported
+    # together with everything else that is wrong.
+    name: str = Field(json_schema_extra={"pattern": NAME_PATTERN})
+    version: str = "0.1.0"
+    owner: str = "unassigned"
+    lifecycle: Lifecycle = Lifecycle()
+
+
+class Example(Section):
+    description: str
+    arguments: JsonObject
+
+
+class Affordance(Section):
+    model_description: str
+    allowed_use_cases: tuple[str, ...] = ()
+    forbidden_use_cases: tuple[str, ...] = ()
+    input_schema: JsonObject
+    output_schema: JsonObject = Field(default_factory=lambda: freeze({"type": "object"}))
+    examples: tuple[Example, ...] = ()
+
+
+class RateLimits(Section):
+    window_sec: int = Field(default=60, ge=1)
+    max_requests: int = Field(default=600, ge=1)
+
+
+class CostProfile(Section):
+    currency: str = "USD"
+    cost_per_call: float = Field(default=0, ge=0)
+    cost_unit: CostUnit = CostUnit.CALL
+
+
+class RuntimeLimits(Section):
+    timeout_ms: int = Field(default=30_000, ge=1)
+    rate_limits: RateLimits = RateLimits()
+    cost_profile: CostProfile = CostProfile()
+    sandbox_isolated: bool = False
+    max_retries: int = Field(default=0, ge=0)
+
+
+class Security(Section):
+    required_scopes: tuple[str, ...] = ()
+    tenant_scoped: bool = True
+    secrets_boundary: SecretsBoundary = SecretsBoundary.NONE
+    data_classification: DataClassification = DataClassification.INTERNAL
+    egress_policy: EgressPolicy = EgressPolicy.NONE
+
+
+class Transactional(Section):
+    side_effect_class: RiskClass = RiskClass.CRITICAL_MUTATION
+    confirmation_required: bool = True
+    semantics: Semantics = Semantics.IRREVERSIBLE_PIVOT
+    compensation_tool: str | None = None
+    post_action_verification_required: bool = True
+
+
+class Idempotency(Section):
+    supported: bool = True
+    required: bool = True
+    key_header: str | None = "Idempotency-Key"
+    ttl_seconds: int | None = Field(default=86_400, ge=1)
+    payload_hash_required: bool = True
+
+
+class Observability(Section):
+    trace_attributes: tuple[str, ...] = ()
+    audit_required: bool = True
+    error_taxonomy_mapping: Annotated[dict[str, str], AfterValidator(freeze)] = Field(
+        default_factory=lambda: freeze({})
+    )
+
+
+class ErrorContract(Section):
+    repairable_errors: tuple[str, ...] = ()
+    retryable_errors: tuple[str, ...] = ()
+    fail_closed_errors: tuple[str, ...] = ()
+    escalation_errors: tuple[str, ...] = ()
+
+
+class Envelope(Section):
+    """The eight sections, in the form that other systems read and write."""
+
+    identity: Identity
+    affordance: Affordance
+    runtime: RuntimeLimits = RuntimeLimits()
+    security: Security = Security()
+    transactional: Transactional = Transactional()
+    idempotency: Idempotency = Idempotency()
+    observability: Observability = Observability()
+    error_contract: ErrorContract = ErrorContract()
+
+
+class Contract(Envelope):
+    """One declared record a tool. Every consumer reads it; nothing else knows the tool.
+
+    The defaults written here are the strictest; what the effect allows is derived over them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    # Optional only so that its absence is reported together with every other problem.
+    effect: Effect | None = None
+    risk_justification: str | None = None
+    """Why the risk class is lower than the effect's own."""
+
+    usage: str = ""
+    """When a model should call this tool."""
+    consequence: str | None = None
+    """One sentence over the arguments, for approvers: "Notice {draft_id} goes to {recipient}"."""
+    exposed: bool = False
+    """Whether agents may see it at all."""
+    trust: Trust = Trust.UNTRUSTED
+    approvers: int = Field(default=2, ge=0)
+    """How many people must approve each call; more when policy says so."""
+    budget: int = Field(default=0, ge=0)
+    """Calls a run may make, unless a grant says otherwise."""
+    max_output_bytes: int = Field(default=65_536, ge=1)
+    residency: tuple[str, ...] = ()
+    """Regions that its data stays in; empty says nothing. Policy decides what follows."""
+
+    secrets: tuple[str, ...] = ()
+    config_params: tuple[ConfigParam, ...] = ()
+    invariants: tuple[Invariant, ...] = ()
+    state_reads: tuple[StateRead, ...] = ()
+    state_effects: tuple[StateEffect, ...] = ()
+
+    isolation: Isolation = Isolation.AUTO
+    tenant_argument: str | None = None
+    """The argument that must equal the principal's tenant."""
+    resource: str | None = None
+    """What the call acts on, as a template: `case:{case_id}`."""
+    version_from: str | None = None
+    """JSON Pointer into the output: the version of the resource that was seen."""
+    probe: Hook | None = None
+    preview: Hook | None = None
+    read_back: Hook | None = None
+    on_unknown: OnUnknown = OnUnknown.ESCALATE
+    business_key: tuple[str, ...] = ()
+    """The arguments that identify the action, whatever the run."""
+    repeatable: bool = False
+    """Whether the same arguments may be meant twice in one run."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _complete(cls, data: Any, handler: ValidatorFunctionWrapHandler) -> Self:
+        try:
+            made: Self = handler(derive(data) if isinstance(data, Mapping) else data)
+        except ValidationError as error:
+            name = _name_in(data)
+            raise ContractError(problem.of(name) for problem in shape_problems(error)) from None
+        return made
+
+    @property
+    def name(self) -> str:
+        return self.identity.name
+
+    @property
+    def version(self) -> str:
+        return self.identity.version
+
+    @property
+    def risk(self) -> RiskClass:
+        return self.transactional.side_effect_class
+
+    def envelope(self) -> dict[str, Any]:
+        """The eight sections and nothing else, as plain JSON data."""
+        return self.model_dump(mode="json", include=set(Envelope.model_fields))
+
+    def record(self) -> dict[str, Any]:
+        """The full form, as plain JSON data. Code is named, not included."""
+        return self.model_dump(mode="json")
+
+    @cached_property
+    def hash(self) -> str:
+        """Covers the whole record. Code stands in it by name: its version is the contract's."""
+        return digest(self.record())
+
+    @classmethod
+    def from_envelope(cls, envelope: Mapping[str, Any], **additions: Any) -> Self:
+        """Read a foreign envelope. What an envelope can't say is derived, or given by keyword."""
+        try:
+            read = Envelope.model_validate(envelope)
+        except ValidationError as error:
+            raise ContractError(shape_problems(error)) from None
+        left_out = list(_left_out(read.model_dump(mode="json"), envelope))
+        if left_out:
+            raise ContractError(left_out)
+        risk = read.transactional.side_effect_class
+        defaults = {
+            "effect": effect_for(risk),
+            "usage": read.affordance.model_description,
+            "risk_justification": "The risk class is the one that the envelope declares.",
+        }
+        return cls.model_validate({**defaults, **additions, **dict(envelope)})
+
+
+_FREE_FORM = ("input_schema", "output_schema", "error_taxonomy_mapping")
+
+
+def _left_out(
+    whole: Mapping[str, Any], given: Any, path: tuple[str, ...] = ()
+) -> Iterator[Problem]:
+    """The fields that an envelope must spell out and does not."""
+    for name, value in whole.items():
+        here = (*path, name)
+        if name not in given:
+            field = ".".join(here)
+            yield Problem(
+                rule="field-invalid", pointer=pointer(*here), message=f"{field} is missing"
+            )
+        elif isinstance(value, Mapping) and name not in _FREE_FORM:
+            yield from _left_out(value, given[name], here)
+
+
+def _name_in(data: Any) -> str:
+    identity = data.get("identity") if isinstance(data, Mapping) else None
+    name = identity.get("name") if isinstance(identity, Mapping) else getattr(identity, "name", "")
+    return name if isinstance(name, str) else ""
+
+
+def shape_problems(error: ValidationError) -> list[Problem]:
+    """Pydantic's errors as problems: each names the field, what it got and what it takes."""
+    return [
+        Problem(
+            rule="field-unknown" if detail["type"] == "extra_forbidden" else "field-invalid",
+            pointer=pointer(*detail["loc"]),
+            message=_message(detail),
+        )
+        for detail in error.errors(include_url=False, include_input=False)
+    ]
+
+
+def _message(detail: Any) -> str:
+    field = ".".join(str(part) for part in detail["loc"])
+    text = detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "extra_forbidden":
+        return f"{field} is not a field of a contract"
+    if detail["type"] == "missing":
+        return f"{field} is missing"
+    return f"{field}: {text[0].lower()}{text[1:]}"

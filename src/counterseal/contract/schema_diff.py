@@ -1,0 +1,386 @@
+"""What changed between two JSON Schemas, and whether that breaks whoever relied on the old one.
+
+An input schema is a promise to accept: tightening it breaks callers. An output schema is a promise
+to deliver: loosening it breaks readers. What can't be told to be harmless counts as breaking.
+References are followed inside each schema and never out of it. `schema_moves` judges one keyword;
+`diff` puts the findings into a contract's context.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from counterseal.canonical import canonical
+from counterseal.contract.schema_moves import (
+    DEFINITIONS,
+    INNER,
+    Move,
+    core,
+    equal,
+    is_note,
+    move,
+    same,
+)
+from counterseal.contract.schemas import resolve_local, types_of
+
+__all__ = ["SchemaChange", "Side", "compare_schemas"]
+
+Side = Literal["input", "output"]
+Path = tuple[str | int, ...]
+Placed = tuple[Path, Any]
+"""A schema with its place."""
+
+MAX_PAIRS = 20_000
+"""Two schemas that refer to themselves in different rhythms pair up very often."""
+
+_PROPERTIES = ("properties", "required")
+_NAMED = ("dependentSchemas", "patternProperties")
+_SEVERAL = ("allOf", "anyOf", "oneOf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaChange:
+    path: Path
+    breaking: bool
+    message: str
+
+
+def compare_schemas(old: Any, new: Any, *, side: Side) -> list[SchemaChange]:
+    """Every difference. Empty exactly when the two are the same JSON."""
+    if same(old, new):
+        return []
+    comparison = _Comparison(old_root=old, new_root=new, side=side)
+    comparison.run()
+    if not comparison.changes:
+        comparison.add((), Move.SAME, "is written differently and means the same")
+    return comparison.changes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """Two schemas that stand for the same thing, each with its place."""
+
+    old: Any
+    new: Any
+    old_path: Path = ()
+    new_path: Path = ()
+    omittable: bool = False
+    """Whether old callers could leave it out, so that its default spoke for them."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Comparison:
+    """A worklist, not a recursion: references can chain deeper than Python's stack."""
+
+    old_root: Any
+    new_root: Any
+    side: Side
+    changes: list[SchemaChange] = field(default_factory=list)
+    pending: list[_Pair] = field(default_factory=list)
+    seen: set[tuple[Path, Path]] = field(default_factory=set)
+    reached: set[Path] = field(default_factory=set)
+    """The definitions that were compared."""
+
+    def run(self) -> None:
+        self.push(_Pair(old=self.old_root, new=self.new_root))
+        while self.pending:
+            if len(self.seen) > MAX_PAIRS:
+                self.add((), Move.OTHER, "is too intricate to compare")
+                return
+            self.compare(self.pending.pop())
+        self.definitions()
+
+    def add(self, path: Path, moved: Move, message: str) -> None:
+        harmless = Move.LOOSER if self.side == "input" else Move.TIGHTER
+        self.changes.append(
+            SchemaChange(
+                path=path,
+                breaking=moved not in (harmless, Move.SAME),
+                message=f"{_label(self.side, path)} {message}",
+            )
+        )
+
+    def push(self, pair: _Pair) -> None:
+        places = (pair.old_path, pair.new_path)
+        if places not in self.seen:
+            self.seen.add(places)
+            self.pending.append(pair)
+
+    def compare(self, raw: _Pair) -> None:
+        pair = self.references(replace(raw, old=_plain(raw.old), new=_plain(raw.new)))
+        old, new = core(pair.old), core(pair.new)
+        self.notes(pair)
+        if not old and not new:
+            return
+        # Against "anything" or "nothing" there is nothing to walk along with.
+        if not old or (_never(new) and not _never(old)):
+            self.add(pair.new_path, Move.TIGHTER, "is narrower now")
+        elif not new or (_never(old) and not _never(new)):
+            self.add(pair.new_path, Move.LOOSER, "is wider now")
+        elif not self.alternatives(pair, old, new):
+            self.keywords(pair, old, new)
+
+    def references(self, pair: _Pair) -> _Pair:
+        """Take references out of a pair.
+
+        Where both sides refer, what they name is compared at its own place and the rest here. Where
+        one does, what it names is taken as if written here.
+        """
+        refers = ("$ref" in pair.old, "$ref" in pair.new)
+        if refers == (True, False):
+            old_path, old = _inlined(self.old_root, pair.old_path, pair.old)
+            pair = replace(pair, old=old, old_path=old_path)
+        elif refers == (False, True):
+            new_path, new = _inlined(self.new_root, pair.new_path, pair.new)
+            pair = replace(pair, new=new, new_path=new_path)
+        self.reached |= {pair.old_path[:2], pair.new_path[:2]}
+        old_target = _target(self.old_root, pair.old)
+        new_target = _target(self.new_root, pair.new)
+        if old_target is None or new_target is None:
+            return pair  # no references, or opaque ones, which are keywords like any other
+        self.push(
+            _Pair(
+                old=old_target[1],
+                new=new_target[1],
+                old_path=old_target[0],
+                new_path=new_target[0],
+            )
+        )
+        return replace(pair, old=_without(pair.old, "$ref"), new=_without(pair.new, "$ref"))
+
+    def notes(self, pair: _Pair) -> None:
+        for word in _words(pair.old, pair.new):
+            if is_note(word) and not equal(word, pair.old, pair.new):
+                self.add((*pair.new_path, word), Move.SAME, f"has another {word}")
+        if not equal("default", pair.old, pair.new):
+            spoke = self.side == "input" and pair.omittable
+            text = _step("default", pair.old, pair.new)
+            self.add((*pair.new_path, "default"), Move.OTHER if spoke else Move.SAME, text)
+
+    def alternatives(self, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> bool:
+        """`anyOf` against anything that can be read as alternatives too. False: it can't be."""
+        if "anyOf" not in old and "anyOf" not in new:
+            return False
+        olds, news = _options(pair.old_path, old), _options(pair.new_path, new)
+        if olds is None or news is None:
+            return False
+        self.match(olds, news, gone=Move.TIGHTER, come=Move.LOOSER)
+        return True
+
+    def match(self, olds: list[Placed], news: list[Placed], *, gone: Move, come: Move) -> None:
+        """Pair what belongs together: first what is equal, then what looks alike."""
+        for sign in (canonical, _signature):
+            waiting: defaultdict[Any, list[Placed]] = defaultdict(list)
+            for place, item in reversed(news):
+                waiting[sign(item)].append((place, item))
+            left = []
+            for place, item in olds:
+                if waiting[sign(item)]:
+                    new_place, new = waiting[sign(item)].pop()
+                    self.push(_Pair(old=item, new=new, old_path=place, new_path=new_place))
+                else:
+                    left.append((place, item))
+            olds, news = left, [placed for rest in waiting.values() for placed in rest]
+        for place, item in olds:
+            self.add(place, gone, f"has no alternative {_signature(item)} any more")
+        for place, item in news:
+            self.add(place, come, f"has the new alternative {_signature(item)}")
+
+    def keywords(self, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> None:
+        for word in _words(old, new):
+            if word in _PROPERTIES or word in DEFINITIONS:
+                continue
+            if word in INNER:
+                inner = replace(pair, old=old.get(word, True), new=new.get(word, True))
+                self.push(_at(inner, word))
+            elif not self.inside(word, pair, old, new) and not equal(word, old, new):
+                if word == "const" and not equal("enum", old, new):
+                    continue  # told with it
+                self.add((*pair.new_path, word), move(word, old, new), _step(word, old, new))
+        self.properties(pair, old, new)
+        self.required(pair, old, new)
+
+    def inside(self, word: str, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> bool:
+        """Go into a keyword that holds several schemas. False: it can't be told which is which."""
+        before, after = old.get(word), new.get(word)
+        if word in _NAMED and isinstance(before, Mapping) and isinstance(after, Mapping):
+            if before.keys() != after.keys():
+                return False
+            for name in before:
+                self.push(_at(replace(pair, old=before[name], new=after[name]), word, name))
+            return True
+        if not isinstance(before, list | tuple) or not isinstance(after, list | tuple):
+            return False
+        if word in _SEVERAL:
+            olds = [((*pair.old_path, word, i), item) for i, item in enumerate(before)]
+            news = [((*pair.new_path, word, i), item) for i, item in enumerate(after)]
+            if word == "allOf":
+                # Fields that a branch declared may fall to an `unevaluatedProperties: false`.
+                self.match(olds, news, gone=Move.OTHER, come=Move.TIGHTER)
+            else:
+                # A oneOf is taken for what it nearly always is: alternatives that don't overlap.
+                self.match(olds, news, gone=Move.TIGHTER, come=Move.LOOSER)
+            return True
+        if word == "prefixItems" and len(before) == len(after):
+            for i, (one, other) in enumerate(zip(before, after, strict=True)):
+                self.push(_at(replace(pair, old=one, new=other), word, i))
+            return True
+        return False
+
+    def properties(self, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> None:
+        before, after = old.get("properties", {}), new.get("properties", {})
+        if not isinstance(before, Mapping) or not isinstance(after, Mapping):
+            if not equal("properties", old, new):
+                self.add((*pair.new_path, "properties"), Move.OTHER, "has other properties")
+            return
+        was_required, is_required = _required(old), _required(new)
+        for name in before:
+            if name not in after:
+                self.add((*pair.old_path, "properties", name), Move.OTHER, "was removed")
+        for name in after:
+            if name in before:
+                inner = replace(pair, old=before[name], new=after[name])
+                self.push(_at(inner, "properties", name, omittable=name not in was_required))
+                continue
+            demanded = self.side == "input" and name in is_required
+            text = "was added, and is required" if demanded else "was added"
+            place = (*pair.new_path, "properties", name)
+            self.add(place, Move.TIGHTER if demanded else Move.SAME, text)
+
+    def required(self, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> None:
+        before, after = _required(old), _required(new)
+        # Properties that came or went are told as such.
+        told = _mapping(old, "properties").keys() ^ _mapping(new, "properties").keys()
+        place = (*pair.new_path, "required")
+        for name in sorted(after - before - told):
+            self.add(place, Move.TIGHTER, f"now requires {name}")
+        for name in sorted(before - after - told):
+            self.add(place, Move.LOOSER, f"no longer requires {name}")
+
+    def definitions(self) -> None:
+        """Definitions that differ and that nothing walked to, as under `not` or `if`."""
+        for word in sorted(DEFINITIONS):
+            before, after = _mapping(self.old_root, word), _mapping(self.new_root, word)
+            for name in before.keys() & after.keys():
+                place = (word, name)
+                if place not in self.reached and not same(before[name], after[name]):
+                    self.add(place, Move.OTHER, "is another definition")
+
+
+# --- reading schemas ------------------------------------------------------------------------------
+
+
+def _plain(schema: Any) -> Mapping[str, Any]:
+    """A schema as a mapping. What is no schema at all becomes a keyword that nobody knows."""
+    if isinstance(schema, bool):
+        return {} if schema else {"not": {}}
+    return schema if isinstance(schema, Mapping) else {"(no schema)": schema}
+
+
+def _never(words: dict[str, Any]) -> bool:
+    """Whether it lets nothing through: the long form of `false`."""
+    return same(words, {"not": {}})
+
+
+def _target(root: Any, schema: Mapping[str, Any]) -> Placed | None:
+    reference = schema.get("$ref")
+    target = resolve_local(root, reference) if isinstance(reference, str) else None
+    if target is None:
+        return None
+    steps = str(reference).split("/")[1:]
+    return tuple(step.replace("~1", "/").replace("~0", "~") for step in steps), target
+
+
+def _inlined(root: Any, path: Path, schema: Mapping[str, Any]) -> tuple[Path, Mapping[str, Any]]:
+    """What a schema refers to, with the schema's own notes laid over it.
+
+    Left as it is where both restrict by the same word, since neither replaces the other.
+    """
+    followed: set[Path] = set()
+    while (found := _target(root, schema)) is not None and found[0] not in followed:
+        target, beside = _plain(found[1]), _without(schema, "$ref")
+        if core(target).keys() & core(beside).keys():
+            break
+        path = found[0]
+        followed.add(path)
+        schema = {**target, **beside}
+    return path, schema
+
+
+def _mapping(schema: Any, word: str) -> Mapping[str, Any]:
+    inner = schema.get(word) if isinstance(schema, Mapping) else None
+    return inner if isinstance(inner, Mapping) else {}
+
+
+def _without(schema: Mapping[str, Any], word: str) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != word}
+
+
+def _options(path: Path, words: dict[str, Any]) -> list[Placed] | None:
+    """The alternatives of a schema that is nothing but alternatives, or can be read that way."""
+    options = words.get("anyOf")
+    if options is None:
+        kinds = types_of(words)
+        if len(kinds) < 2:
+            return [(path, words)]
+        return [(path, {**words, "type": kind}) for kind in kinds]
+    if len(words) > 1 or not isinstance(options, list | tuple):
+        return None
+    return [((*path, "anyOf", i), option) for i, option in enumerate(options)]
+
+
+def _at(pair: _Pair, *steps: str | int, omittable: bool = False) -> _Pair:
+    old_path, new_path = (*pair.old_path, *steps), (*pair.new_path, *steps)
+    return replace(pair, old_path=old_path, new_path=new_path, omittable=omittable)
+
+
+def _words(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    return list({**old, **new})
+
+
+def _required(words: dict[str, Any]) -> frozenset[str]:
+    names = words.get("required")
+    listed = names if isinstance(names, list | tuple) else ()
+    return frozenset(name for name in listed if isinstance(name, str))
+
+
+def _signature(schema: Any) -> str:
+    """What an alternative is recognised by when its details have changed."""
+    for word in ("$ref", "const", "type"):
+        if isinstance(schema, Mapping) and word in schema:
+            return _shown(schema[word])
+    return "without a type"
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def _label(side: Side, path: Path) -> str:
+    """A path as a person would say it: `order.items[].amount`."""
+    label, names = "", False
+    for part in path:
+        if names:
+            label += f".{part}"
+            names = False
+        elif part in ("properties", *DEFINITIONS):
+            names = True
+        elif part in INNER:
+            label += "[]" if part == "items" else f"({part})"
+    return f"{side} {label.removeprefix('.')}".rstrip()
+
+
+def _step(word: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    if word not in old:
+        return f"has {word} {_shown(new[word])} now"
+    if word not in new:
+        return f"has {word} {_shown(old[word])} no longer"
+    return f"has {word} {_shown(new[word])}, had {_shown(old[word])}"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:59]}…"

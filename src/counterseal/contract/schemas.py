@@ -1,0 +1,171 @@
+"""JSON Schema 2020-12, as contracts use it: walk, close, compile, generate.
+
+Nothing is ever fetched: a schema that points outside itself does not compile. Patterns run on a
+linear-time engine, and validation errors never show the value that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import unquote
+
+import jsonschema_rs
+from pydantic import BaseModel
+
+from counterseal.canonical import pointer
+
+__all__ = [
+    "DIALECT",
+    "Validator",
+    "check_schema",
+    "close",
+    "compile_schema",
+    "model_schema",
+    "resolve_local",
+    "subschemas",
+    "tidy",
+    "types_of",
+]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+Validator = jsonschema_rs.Draft202012Validator
+Schema = Mapping[str, Any]
+Path = tuple[str | int, ...]
+
+_ONE = ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then")
+_MORE = ("unevaluatedItems", "unevaluatedProperties", "contentSchema")
+_MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NAMED = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
+
+
+def children(schema: Schema) -> Iterator[tuple[Path, Any]]:
+    """The schemas directly inside one, with their paths."""
+    for word in (*_ONE, *_MORE):
+        if isinstance(schema.get(word), Mapping):
+            yield (word,), schema[word]
+    for word in _MANY:
+        inner = schema.get(word)
+        if isinstance(inner, list | tuple):
+            yield from (((word, i), item) for i, item in enumerate(inner))
+    for word in _NAMED:
+        inner = schema.get(word)
+        if isinstance(inner, Mapping):
+            yield from (((word, name), item) for name, item in inner.items())
+
+
+def subschemas(schema: Any, path: Path = ()) -> Iterator[tuple[Path, Schema]]:
+    """A schema and every schema inside it, outermost first.
+
+    Values that are no schemas are passed over, so that a property called `title` is not mistaken
+    for a title.
+    """
+    waiting: list[tuple[Path, Any]] = [(path, schema)]
+    while waiting:
+        here, current = waiting.pop()
+        if isinstance(current, Mapping):
+            yield here, current
+            waiting.extend(((*here, *step), child) for step, child in children(current))
+
+
+def types_of(schema: Schema) -> tuple[str, ...]:
+    """The types that a schema names itself."""
+    named = schema.get("type", ())
+    listed = (named,) if isinstance(named, str) else named
+    return tuple(map(str, listed)) if isinstance(listed, list | tuple) else ()
+
+
+def resolve_local(root: Schema, reference: str) -> Any:
+    """The schema that `#/…` names, or None when there is none."""
+    if reference == "#":
+        return root
+    if not reference.startswith("#/"):
+        return None
+    current: Any = root
+    for part in unquote(reference[2:]).split("/"):
+        step = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(current, Mapping) and step in current:
+            current = current[step]
+        elif isinstance(current, list | tuple) and step.isdigit() and int(step) < len(current):
+            current = current[int(step)]
+        else:
+            return None
+    return current
+
+
+def close(schema: dict[str, Any]) -> dict[str, Any]:
+    """Set `additionalProperties: false` wherever an object leaves it open. Changes its argument."""
+    for _, inner in subschemas(schema):
+        is_object = "object" in types_of(inner) or "properties" in inner
+        open_ended = "additionalProperties" not in inner and "unevaluatedProperties" not in inner
+        # An allOf branch that closed itself would refuse the fields of its siblings.
+        if is_object and open_ended and "allOf" not in inner and isinstance(inner, dict):
+            inner["additionalProperties"] = False
+    return schema
+
+
+def tidy(schema: dict[str, Any], *, drop: tuple[str, ...] = ("title",)) -> dict[str, Any]:
+    """Take out annotations that only cost a model tokens. Changes its argument."""
+    for _, inner in list(subschemas(schema)):
+        for word in drop:
+            if word in inner and isinstance(inner, dict):
+                del inner[word]
+    return schema
+
+
+def compile_schema(schema: Schema) -> Validator:
+    """A validator. ValueError says where the schema is wrong, and how."""
+    with _explained():
+        return Validator(
+            schema,  # type: ignore[arg-type]
+            offline=True,
+            pattern_options=jsonschema_rs.RegexOptions(),
+            validate_formats=True,
+            mask="(hidden)",
+        )
+
+
+def check_schema(schema: Schema) -> None:
+    """Whether a schema is well-formed, without following its references."""
+    with _explained():
+        jsonschema_rs.meta.validate({**schema, "$schema": DIALECT})
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except jsonschema_rs.ValidationError as error:
+        place = pointer(*error.instance_path)
+        raise ValueError(f"{place or 'the schema'}: {error.message}") from None
+    except (jsonschema_rs.ReferencingError, ValueError) as error:
+        raise ValueError(str(error).splitlines()[0]) from None
+
+
+def model_schema(model: type[BaseModel], *, title: str) -> dict[str, Any]:
+    """The JSON Schema of one of our own models, self-contained and without noise."""
+    schema = model.model_json_schema(mode="serialization")
+    definitions = schema.pop("$defs", {})
+    inlined = _rewrite(schema, lambda node: definitions.get(str(node.get("$ref"))[8:], node))
+    tidy(inlined, drop=("title", "description", "default"))
+    return {
+        "$schema": DIALECT,
+        "title": title,
+        **inlined,
+    }
+
+
+def _rewrite(node: Any, resolve: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """References replaced by what they name, and `anyOf [X, null]` by a nullable type."""
+    if isinstance(node, list):
+        return [_rewrite(item, resolve) for item in node]
+    if not isinstance(node, dict):
+        return node
+    resolved = {key: _rewrite(item, resolve) for key, item in resolve(node).items()}
+    variants = resolved.get("anyOf", [])
+    if len(variants) == 2 and variants[1] == {"type": "null"} and "type" in variants[0]:
+        del resolved["anyOf"]
+        resolved.update(variants[0], type=[variants[0]["type"], "null"])
+    return resolved

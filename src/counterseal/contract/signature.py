@@ -1,0 +1,215 @@
+"""A typed function read as a contract: schemas from its hints, words from its docstring.
+
+Produces plain data for `declare`; decides nothing about effects, risk or posture.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, get_args, get_origin
+
+import docstring_parser
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+
+from counterseal.contract.schemas import close, resolve_local, tidy, types_of
+from counterseal.contract.surroundings import Config, Context, Secret, State
+from counterseal.errors import ContractError, Problem, Source
+
+__all__ = ["Injection", "Signature", "read_signature"]
+
+Injection = Secret | Config | State | type[Context]
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signature:
+    """What a function says about itself."""
+
+    function: Callable[..., Any]
+    description: str
+    documented: Mapping[str, str]
+    injected: Mapping[str, Injection] = field(default_factory=dict)
+    parameters: Mapping[str, inspect.Parameter] = field(default_factory=dict)
+    hints: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def model(self) -> type[_Arguments]:
+        """Parses arguments into what the function expects, nested models and enums included."""
+        fields: dict[str, Any] = {}
+        for index, (name, parameter) in enumerate(self.parameters.items()):
+            # Fields go by number, with the parameter as alias, so that no parameter name can
+            # clash with something of pydantic's own.
+            fields[f"p{index}"] = self._field(name, parameter)
+        return create_model("Arguments", __base__=_Arguments, **fields)
+
+    def _field(self, name: str, parameter: inspect.Parameter) -> tuple[Any, Any]:
+        hint, default = self.hints.get(name, Any), parameter.default
+        own: dict[str, Any] = {"alias": name}
+        if isinstance(default, FieldInfo):
+            hint = Annotated[hint, default]
+        elif default is not inspect.Parameter.empty:
+            own["default"] = default
+        if self.documented.get(name) and not _described(hint):
+            own["description"] = self.documented[name]
+        return hint, Field(**own)
+
+    def input_schema(self) -> dict[str, Any]:
+        schema = self.model.model_json_schema(by_alias=True, mode="validation")
+        return _object(close(tidy(schema)))
+
+    def output_schema(self) -> dict[str, Any]:
+        """The return type. What is no object is wrapped as `{"result": …}`."""
+        hint = self.hints.get("return", Any)
+        schema = tidy(TypeAdapter(hint).json_schema(mode="serialization"))
+        root = resolve_local(schema, schema["$ref"]) if "$ref" in schema else schema
+        if "object" in types_of(root):
+            typed_map = root is schema and "properties" not in schema
+            return {"type": "object", **(schema if typed_map else close(schema))}
+        definitions = schema.pop("$defs", None)
+        if not schema:
+            return {"type": "object"}
+        wrapped = _object({"properties": {"result": schema}, "required": ["result"]})
+        if definitions:
+            wrapped["$defs"] = definitions
+        return close(wrapped)
+
+    def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Validated JSON arguments as the function's own keyword arguments."""
+        parsed = self.model.model_validate(dict(arguments))
+        names = list(self.parameters)
+        return {names[int(key[1:])]: getattr(parsed, key) for key in type(parsed).model_fields}
+
+    def source_of(self, parameter: str | None = None) -> Source | None:
+        return locate(self.function, parameter)
+
+
+def read_signature(function: Callable[..., Any]) -> Signature:
+    """ContractError lists every parameter that can't be part of a contract."""
+    problems: list[Problem] = []
+    hints = _hints(function, problems)
+    parameters: dict[str, inspect.Parameter] = {}
+    injected: dict[str, Injection] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        marker = _marker(hints.get(name))
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            problems.append(_variadic(function, name))
+        elif marker is not None:
+            injected[name] = marker
+        else:
+            parameters[name] = parameter
+    text = docstring_parser.parse(inspect.getdoc(function) or "")
+    signature = Signature(
+        function=function,
+        description="\n\n".join(filter(None, (text.short_description, text.long_description))),
+        documented={p.arg_name: p.description or "" for p in text.params},
+        injected=injected,
+        parameters=parameters,
+        hints=hints,
+    )
+    problems.extend(_unusable_types(signature))
+    if problems:
+        raise ContractError(problem.of(function.__name__) for problem in problems)
+    return signature
+
+
+def _hints(function: Callable[..., Any], problems: list[Problem]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError) as error:
+        problems.append(
+            Problem(
+                rule="parameter-untyped",
+                message=f"a type hint can't be read: {error}",
+                fix="Use types that are importable at module level.",
+                source=locate(function),
+            )
+        )
+        return {}
+
+
+def _marker(hint: Any) -> Injection | None:
+    """What a parameter is injected with, or None for one that the model fills."""
+    if hint is Context or Context in get_args(hint):
+        return Context
+    if get_origin(hint) is Annotated:
+        for extra in hint.__metadata__:
+            if isinstance(extra, Secret | Config | State):
+                return extra
+    return None
+
+
+def _described(hint: Any) -> bool:
+    return get_origin(hint) is Annotated and any(
+        isinstance(extra, FieldInfo) and extra.description for extra in hint.__metadata__
+    )
+
+
+def _variadic(function: Callable[..., Any], name: str) -> Problem:
+    return Problem(
+        rule="parameter-variadic",
+        message=f"{name} can't be named by a caller",
+        fix="Give every parameter a name of its own: no *args, **kwargs or positional-only ones.",
+        source=locate(function, name),
+    )
+
+
+def _unusable_types(signature: Signature) -> list[Problem]:
+    problems = []
+    for name in (*signature.parameters, "return"):
+        hint = signature.hints.get(name, Any)
+        mode: typing.Literal["validation", "serialization"]
+        mode = "serialization" if name == "return" else "validation"
+        try:
+            TypeAdapter(hint).json_schema(mode=mode)
+        except PydanticUserError as error:
+            problems.append(
+                Problem(
+                    rule="parameter-untyped",
+                    message=f"the type of {name} has no JSON form: {str(error).partition('. ')[0]}",
+                    fix="Use JSON types, enums, dates, or pydantic models.",
+                    source=signature.source_of(name),
+                )
+            )
+    return problems
+
+
+def _object(schema: dict[str, Any]) -> dict[str, Any]:
+    """A closed object schema in a fixed order of keys."""
+    return {
+        "type": "object",
+        "properties": schema.pop("properties", {}),
+        "required": schema.pop("required", []),
+        "additionalProperties": False,
+        **{k: v for k, v in schema.items() if k not in ("type", "additionalProperties")},
+    }
+
+
+def locate(function: Callable[..., Any], parameter: str | None = None) -> Source | None:
+    """Where a function, or one of its parameters, stands in its file."""
+    function = inspect.unwrap(function)
+    try:
+        lines, start = inspect.getsourcelines(function)
+        file = inspect.getsourcefile(function) or "?"
+        tree = ast.parse(textwrap.dedent("".join(lines))).body[0]
+    except (OSError, TypeError, SyntaxError, IndexError):
+        return None
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    node: ast.AST = tree
+    if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef):
+        arguments = (*tree.args.args, *tree.args.kwonlyargs, *tree.args.posonlyargs)
+        variadic = (arg for arg in (tree.args.vararg, tree.args.kwarg) if arg)
+        found = [arg for arg in (*arguments, *variadic) if arg.arg == parameter]
+        node = found[0] if found else tree
+    line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
+    return Source(file=file, line=start + line - 1, column=indent + column + 1)

@@ -1,0 +1,215 @@
+"""YAML and JSON files as plain data that knows where each part of it stands.
+
+What could make a reader choke, or read differently from another, is refused with its place before
+anything is built from it: size, depth, aliases, duplicate keys, foreign tags, bytes that are not
+text. What a document means is its reader's business.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+from counterseal.canonical import MAX_DEPTH, pointer
+from counterseal.errors import ContractError, Problem, Source
+
+__all__ = ["MAX_BYTES", "SUFFIXES", "Document", "read_document"]
+
+MAX_BYTES = 256 * 1024
+SUFFIXES = (".yaml", ".yml", ".json")
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A file as it was read. `places` maps JSON Pointers to line and column."""
+
+    name: str
+    data: Any
+    places: Mapping[str, Place]
+
+    def source(self, place: str) -> Source:
+        """Where a JSON Pointer stands, or the nearest thing around it that the file spells out."""
+        while place and place not in self.places:
+            place = place.rpartition("/")[0]
+        line, column = self.places.get(place, (1, 1))
+        return Source(file=self.name, line=line, column=column)
+
+
+def read_document(path: str | Path) -> Document:
+    """A file's data. ContractError says where it can't be read, and why."""
+    path = Path(path)
+    name = str(path)
+    if path.suffix not in SUFFIXES:
+        _refuse(name, f"{path.suffix or 'no'} suffix; write it as one of {', '.join(SUFFIXES)}")
+    try:
+        size = path.stat().st_size
+        raw = path.read_bytes() if size <= MAX_BYTES else b""
+    except OSError as error:
+        _refuse(name, f"can't be opened: {error.strerror}")
+    if size > MAX_BYTES:
+        _refuse(name, f"{size:,} bytes long; the limit is {MAX_BYTES:,}")
+    text = _decode(name, raw)
+    return _read_json(name, text) if path.suffix == ".json" else _read_yaml(name, text)
+
+
+def _decode(name: str, raw: bytes) -> str:
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start]
+        line = before.count(b"\n") + 1
+        column = error.start - (before.rfind(b"\n") + 1) + 1
+        _refuse(name, f"byte 0x{raw[error.start]:02x} is not UTF-8", (line, column))
+
+
+def _read_json(name: str, text: str) -> Document:
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        _refuse(name, f"not JSON: {error.msg.lower()}", (error.lineno, error.colno))
+    except RecursionError:
+        pass  # the depth check below names the place
+    # JSON is read again as YAML for its positions. Raw tabs can only be white space in valid JSON,
+    # and YAML takes none.
+    positions = _read_yaml(name, text.replace("\t", " "))
+    return Document(name=name, data=json.loads(text), places=positions.places)
+
+
+def _read_yaml(name: str, text: str) -> Document:
+    builder = _Builder(name)
+    try:
+        for event in YAML(typ="safe", pure=True).parse(text):
+            builder.take(event)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        _refuse(name, f"not YAML: {error.problem or error.context}", place)
+    except YAMLError as error:
+        _refuse(name, f"not YAML: {str(error).splitlines()[0]}")
+    return Document(name=name, data=builder.root, places=builder.places)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A mapping or a list that has not ended yet."""
+
+    path: tuple[str | int, ...]
+    value: dict[str, Any] | list[Any]
+    key: str | None = None
+    """The key that waits for its value."""
+
+
+@dataclass(slots=True)
+class _Builder:
+    """Builds data from a parser's events, one by one: no recursion, and nothing is read twice."""
+
+    name: str
+    root: Any = None
+    places: dict[str, Place] = field(default_factory=dict)
+    open: list[_Open] = field(default_factory=list)
+    documents: int = 0
+
+    def take(self, event: Any) -> None:
+        place = (event.start_mark.line + 1, event.start_mark.column + 1)
+        if isinstance(event, DocumentStartEvent):
+            self.documents += 1
+            if self.documents > 1:
+                _refuse(self.name, "a file holds one document; write a list instead", place)
+        elif isinstance(event, MappingEndEvent | SequenceEndEvent):
+            self.open.pop()
+        elif isinstance(event, NodeEvent):
+            self._node(event, place)
+
+    def _node(self, event: Any, place: Place) -> None:
+        if event.anchor is not None or isinstance(event, AliasEvent):
+            _refuse(self.name, "anchors and aliases are not read; write the value out", place)
+        inside = self.open[-1] if self.open else None
+        if inside is not None and isinstance(inside.value, dict) and inside.key is None:
+            self._key(event, inside, place)
+        elif isinstance(event, ScalarEvent):
+            self._put(_scalar(self.name, event, place), place)
+        else:
+            self._begin(event, place)
+
+    def _key(self, event: Any, inside: _Open, place: Place) -> None:
+        if not isinstance(event, ScalarEvent):
+            _refuse(self.name, "a key must be a plain word", place)
+        if event.value in inside.value:
+            _refuse(self.name, f"the key {event.value!r} stands here twice", place)
+        inside.key = event.value
+        self.places[pointer(*inside.path, event.value)] = place
+
+    def _begin(self, event: Any, place: Place) -> None:
+        if len(self.open) >= MAX_DEPTH:
+            _refuse(self.name, f"nested deeper than {MAX_DEPTH} levels", place)
+        core = "map" if isinstance(event, MappingStartEvent) else "seq"
+        if event.tag is not None and str(event.tag) != f"tag:yaml.org,2002:{core}":
+            _refuse(self.name, f"the tag {event.tag} is not read here", place)
+        value: dict[str, Any] | list[Any] = [] if isinstance(event, SequenceStartEvent) else {}
+        self.open.append(_Open(self._put(value, place), value))
+
+    def _put(self, value: Any, place: Place) -> tuple[str | int, ...]:
+        """Put a value where it belongs. Returns its path."""
+        path: tuple[str | int, ...] = ()
+        if not self.open:
+            self.root = value
+        else:
+            inside = self.open[-1]
+            if isinstance(inside.value, list):
+                path = (*inside.path, len(inside.value))
+                inside.value.append(value)
+            else:
+                path = (*inside.path, inside.key or "")
+                inside.value[inside.key or ""] = value
+                inside.key = None
+        self.places.setdefault(pointer(*path), place)
+        return path
+
+
+# YAML 1.2's core schema. Dates stay text: JSON has none.
+_CONSTANTS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+
+
+def _scalar(name: str, event: Any, place: Place) -> Any:
+    text = event.value
+    if event.tag is not None:
+        if str(event.tag) != "tag:yaml.org,2002:str":
+            _refuse(name, f"the tag {event.tag} is not read here", place)
+        return text
+    if event.style is not None:
+        return text  # quoted, or a block: a text, whatever it looks like
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def _refuse(name: str, message: str, place: Place = (1, 1)) -> NoReturn:
+    source = Source(file=name, line=place[0], column=place[1])
+    raise ContractError([Problem(rule="file-unreadable", message=message, source=source)])

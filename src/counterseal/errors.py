@@ -1,0 +1,129 @@
+"""What can go wrong, as exceptions, and the problem record that most of them carry.
+
+Exceptions are for bugs, outages and refused declarations. A refused *proposal* is never an
+exception: it is a decision, and comes back as an observation.
+
+    CountersealError
+    ├── ContractError      a contract is refused; `.problems` holds everything that is wrong with it
+    ├── ExpressionError    a CEL expression can't be accepted, or failed while it ran
+    ├── GrantError         a grant is refused
+    ├── RegistryError      the registry was asked for something that it can't do
+    └── ToolFailedError    a tool said itself that it failed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+__all__ = [
+    "ContractError",
+    "CountersealError",
+    "ExpressionError",
+    "GrantError",
+    "Problem",
+    "RegistryError",
+    "Severity",
+    "Source",
+    "ToolFailedError",
+]
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A place in a file. Lines and columns count from one."""
+
+    file: str
+    line: int = 1
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that is wrong with a contract: which rule, where, and what to do about it.
+
+    `pointer` is a JSON Pointer into the contract's record; `source` is where that stands in a file,
+    when it came from one.
+    """
+
+    rule: str
+    message: str
+    fix: str = ""
+    pointer: str = ""
+    severity: Severity = Severity.ERROR
+    tool: str = ""
+    source: Source | None = None
+
+    def at(self, source: Source | None) -> Problem:
+        return replace(self, source=source)
+
+    def of(self, tool: str) -> Problem:
+        return replace(self, tool=tool)
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "rule": self.rule,
+            "severity": self.severity.value,
+            "tool": self.tool,
+            "pointer": self.pointer,
+            "message": self.message,
+            "fix": self.fix,
+            "file": self.source.file if self.source else None,
+            "line": self.source.line if self.source else None,
+            "column": self.source.column if self.source else None,
+        }
+
+    def __str__(self) -> str:
+        place = (
+            str(self.source) if self.source else " ".join(filter(None, (self.tool, self.pointer)))
+        )
+        text = f"[{self.rule}] {self.message}"
+        return f"{place}: {text}" if place else text
+
+
+class CountersealError(Exception):
+    """The root of everything that this package raises on purpose."""
+
+
+class ContractError(CountersealError):
+    """A contract, or a set of them, is refused. Nothing of it was registered."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        count = len(self.problems)
+        lines = [f"{count} problem{'' if count == 1 else 's'}"]
+        for problem in self.problems:
+            lines.append(f"  {problem}")
+            if problem.fix:
+                lines.append(f"    fix: {problem.fix}")
+        super().__init__("\n".join(lines))
+
+
+class ExpressionError(CountersealError):
+    """A CEL expression can't be accepted, or did not evaluate to a yes or a no."""
+
+
+class GrantError(CountersealError):
+    """A grant is refused: the tool is unknown, deprecated, or never for agents."""
+
+
+class RegistryError(CountersealError):
+    """The registry holds no such record, or the change asked for makes no sense."""
+
+
+class ToolFailedError(CountersealError):
+    """A tool reported a failure of its own. `details` is for people, never for a model."""
+
+    def __init__(self, tool: str, details: Any = None) -> None:
+        self.details = details
+        super().__init__(f"{tool} reported a failure")

@@ -1,0 +1,1 @@
+"""Carrying out what was admitted: functions, deadlines, exceptions made into codes."""

@@ -1,0 +1,149 @@
+"""Running a function of this process, within a deadline: async inline, sync in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, NamedTuple
+
+from counterseal.codes import Code
+from counterseal.contract.declare import Tool
+from counterseal.contract.model import Contract, Isolation
+from counterseal.contract.surroundings import Config, Context, Secret
+from counterseal.errors import ToolFailedError
+
+__all__ = ["Outcome", "Secrets", "Work", "call_function", "execute"]
+
+Secrets = Mapping[str, str] | Callable[[str, str], str]
+"""Values by name, or a function of (tenant, name)."""
+
+
+class Work(NamedTuple):
+    """An admitted call, as the executor sees it."""
+
+    contract: Contract
+    tool: Tool[..., Any]
+    arguments: Mapping[str, Any]
+    context: Callable[[], Context]
+    """Made only for a tool that asks for it."""
+    secrets: Secrets
+
+
+class Outcome(NamedTuple):
+    """What came of it. `code` is SUCCESS when the function returned."""
+
+    code: Code
+    value: Any = None
+    error: BaseException | None = None
+    """For the vault and the operator; never for a model."""
+    attempts: int = 1
+
+
+async def call_function(
+    function: Callable[..., Any], arguments: Mapping[str, Any], *, inline: bool = False
+) -> Any:
+    """The function's result. A sync function runs in a thread unless it was declared inline."""
+    if inspect.iscoroutinefunction(function):
+        return await function(**arguments)
+    if inline:
+        return function(**arguments)
+    return await asyncio.to_thread(function, **arguments)
+
+
+async def execute(work: Work) -> Outcome:
+    """Run the tool once, within its deadline. Never raises for what the tool does."""
+    contract, tool = work.contract, work.tool
+    try:
+        arguments = tool.binder(work.arguments)
+        if tool.injected:
+            arguments.update(_injected(work, work.context()))
+        if tool.is_async:
+            started = _Started(tool.function(**arguments))
+        else:
+            inline = contract.isolation is Isolation.INLINE
+            started = _Started(call_function(tool.function, arguments, inline=inline))
+        if started.waits:
+            async with asyncio.timeout(contract.runtime.timeout_ms / 1000):
+                return Outcome(Code.SUCCESS, await started)
+        return Outcome(Code.SUCCESS, started.result)
+    # The boundary to code that is not ours: whatever it raises becomes a code.
+    except Exception as error:  # noqa: BLE001
+        return Outcome(code_of(error), error=error)
+
+
+class _Started:
+    """A coroutine that has been run up to its first wait.
+
+    Many tools never wait, and for those a timer would cost more than all the gates do. One that
+    does wait goes on from where it is, in the same task.
+    """
+
+    __slots__ = ("_coroutine", "_first", "result", "waits")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        self._coroutine = coroutine
+        self.result: Any = None
+        self.waits = True
+        try:
+            self._first = coroutine.send(None)
+        except StopIteration as done:
+            self.waits = False
+            self.result = done.value
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        waiting_for = self._first
+        while True:
+            try:
+                sent = yield waiting_for
+            except BaseException as error:  # noqa: BLE001 - cancellation must reach the tool
+                step = partial(self._coroutine.throw, error)
+            else:
+                step = partial(self._coroutine.send, sent)
+            try:
+                waiting_for = step()
+            except StopIteration as done:
+                return done.value
+
+
+_CODES: tuple[tuple[type[BaseException], Code], ...] = (
+    (TimeoutError, Code.TIMEOUT),
+    (ToolFailedError, Code.UNKNOWN_ERROR),
+    (ConnectionError, Code.DEPENDENCY_UNAVAILABLE),
+    (OSError, Code.DEPENDENCY_UNAVAILABLE),
+)
+
+
+def code_of(error: BaseException) -> Code:
+    """The code of an exception; UNKNOWN_ERROR for all that the table does not name."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), Code.UNKNOWN_ERROR)
+
+
+def _injected(work: Work, context: Context) -> dict[str, Any]:
+    """What the marked parameters receive."""
+    values: dict[str, Any] = {}
+    for name, mark in work.tool.injected.items():
+        if mark is Context:
+            values[name] = context
+        elif isinstance(mark, Secret):
+            values[name] = _secret(work, context.tenant, mark.name)
+        elif isinstance(mark, Config):
+            values[name] = context.config.get(mark.key)
+        else:
+            values[name] = context.state.get(getattr(mark, "key", ""))
+    return values
+
+
+def _secret(work: Work, tenant: str, name: str) -> str:
+    if callable(work.secrets):
+        return work.secrets(tenant, name)
+    if name not in work.secrets:
+        raise ConnectionError(f"the secret {name} is not configured")
+    return work.secrets[name]
+
+
+def deadline(now: float, timeout_ms: int) -> datetime:
+    """When a call that begins now must be over."""
+    return datetime.fromtimestamp(now + timeout_ms / 1000, UTC)

@@ -1,0 +1,48 @@
+"""The seventh gate: if somebody must say yes, has somebody?
+
+The demand is an obligation that earlier gates laid down; here it is met by an approval that stands
+for exactly these arguments, or the call is held. Nobody is asked yet: that happens only when the
+budget gate would let the call through as well.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from counterseal.canonical import digest
+from counterseal.codes import Code
+from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, hold
+from counterseal.storage.base import HeldStatus
+
+__all__ = ["check"]
+
+NAME: Final = "approval"
+_ALLOW = allow(NAME)
+_ENDED = {
+    HeldStatus.REJECTED: "Approval was refused.",
+    HeldStatus.EXPIRED: "The request for approval expired.",
+}
+
+
+def check(ctx: GateContext) -> Decision | Learned:
+    """Whether the obligation is met, still open, or has been answered with no."""
+    if not ctx.approvals:
+        return _ALLOW
+    demand = ctx.approvals[0]
+    held = ctx.memory.held if ctx.memory else None
+    if held is None or held.approval_hash != digest(ctx.arguments):
+        return hold(NAME, demand.reason, rule=demand.rule)
+    if held.status is HeldStatus.APPROVED:
+        decision = allow(NAME, rule=demand.rule)
+        return Learned(decision, {"approval_id": held.approval_id})
+    if held.status in _ENDED:
+        reason = _ENDED[held.status]
+        return deny(
+            NAME,
+            Code.CONFIRMATION_MISSING,
+            reason,
+            rule=demand.rule,
+            next_action="replan",
+            approval_id=held.approval_id,
+        )
+    return hold(NAME, demand.reason, rule=demand.rule)

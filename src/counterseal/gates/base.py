@@ -1,0 +1,177 @@
+"""What every gate has in common: the question it is asked and the decision it returns.
+
+A gate is a function of one immutable context. It returns a decision, and may hand on what it found
+out with `Learned`; it can't skip, repeat or run another gate. A gate that raises is a denial,
+which is the runner's business, not the gate's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, NoReturn
+
+from counterseal.codes import Code
+from counterseal.contract.invariants import Correction
+from counterseal.gates.compiled import Compiled
+from counterseal.observation.models import FieldError
+from counterseal.proposal import Principal, Proposal
+from counterseal.registry import Grant, Refusal, Registry, RegistryRecord
+from counterseal.storage.base import Budgets, Charge, Memory, Rate, RunRecord
+
+__all__ = [
+    "AsyncGate",
+    "Decision",
+    "Gate",
+    "GateContext",
+    "Learned",
+    "Timed",
+    "Verdict",
+    "allow",
+    "deny",
+    "hold",
+]
+
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class Verdict(StrEnum):
+    ALLOW = "allow"
+    DENY = "deny"
+    REQUIRE_APPROVAL = "require_approval"
+
+
+class GateContext:
+    """Everything that a gate may look at, and may not change.
+
+    Only the runner adds to it, with what a gate has `Learned`; copying it for every gate would
+    cost more than the gates do.
+    """
+
+    proposal: Proposal
+    principal: Principal
+    call_id: str
+    now: float
+    """Seconds since the epoch, by the runtime's clock."""
+    run: RunRecord
+    registry: Registry
+    tenant: Mapping[str, Any] = _NOTHING
+    """What the operator says of the tenant; for policy."""
+    limits: Budgets | None = None
+    """The tenant's own, for a day."""
+    arguments: Mapping[str, Any] = _NOTHING
+    """As parsed, and after *semantics* as corrected."""
+    refusal: Refusal | None = None
+    """Why there is no record."""
+    record: RegistryRecord | None = None
+    compiled: Compiled | None = None
+    grant: Grant | None = None
+    config: Mapping[str, Any] = _NOTHING
+    memory: Memory | None = None
+    corrections: tuple[Correction, ...] = ()
+    approvals: tuple[Decision, ...] = ()
+    """Decisions that demand approval, in the order in which they were taken."""
+    approval_id: str | None = None
+    before: Mapping[str, Any] | None = None
+    """What the probe saw."""
+    version_seen: str | int | None = None
+    charges: tuple[Charge, ...] = ()
+    rates: tuple[Rate, ...] = ()
+
+    def __init__(self, **known: Any) -> None:
+        self.__dict__.update(known)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a gate can't change {name}; it returns what it learned")
+
+    def learn(self, found: Mapping[str, Any]) -> None:
+        """For the runner: let later gates see this."""
+        self.__dict__.update(found)
+
+    def replace(self, **changes: Any) -> GateContext:
+        """A copy, for trying something out."""
+        return GateContext(**{**self.__dict__, **changes})
+
+    def usable(self) -> list[str]:
+        """The tools that this principal may use in this run."""
+        allowed = self.run.allowed_tools
+        records = self.registry.catalogue(self.principal, self.run.run_id, self.run.pins)
+        return [r.name for r in records if allowed is None or r.name in allowed]
+
+
+class Decision(NamedTuple):
+    """One gate's verdict, as data."""
+
+    gate: str
+    verdict: Verdict
+    code: Code | None = None
+    reason: str = ""
+    rule: str | None = None
+    policy_version: str | None = None
+    field_errors: tuple[FieldError, ...] = ()
+    next_action: str | None = None
+    """Where the code's own next action is not specific enough."""
+    retry_after: float | None = None
+    approvers: int | None = None
+    """How many must say yes, where the verdict asks for approval."""
+    approval_id: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    def record(self) -> dict[str, Any]:
+        return {
+            "gate": self.gate,
+            "verdict": self.verdict.value,
+            "code": self.code.value if self.code else None,
+            "reason": self.reason,
+            "rule": self.rule,
+            "policy_version": self.policy_version,
+            "field_errors": [error.record() for error in self.field_errors],
+        }
+
+
+class Learned(NamedTuple):
+    """A decision that goes on, with what later gates should know."""
+
+    decision: Decision
+    found: Mapping[str, Any]
+
+
+class Timed(NamedTuple):
+    """A decision and how long the gate took over it."""
+
+    decision: Decision
+    nanoseconds: int
+
+    def record(self) -> dict[str, Any]:
+        return {**self.decision.record(), "microseconds": round(self.nanoseconds / 1000, 1)}
+
+
+def allow(gate: str, **more: Any) -> Decision:
+    """Go on."""
+    return Decision(gate, Verdict.ALLOW, **more)
+
+
+def deny(gate: str, code: Code, reason: str, **more: Any) -> Decision:
+    """Stop here. The reason is for the model, so it holds nothing that is not its to know."""
+    return Decision(gate, Verdict.DENY, code, reason, **more)
+
+
+def hold(gate: str, reason: str, **more: Any) -> Decision:
+    """Go on, but only to be asked about: a person must say yes."""
+    return Decision(gate, Verdict.REQUIRE_APPROVAL, Code.CONFIRMATION_MISSING, reason, **more)
+
+
+class Gate(NamedTuple):
+    """A gate by its name."""
+
+    name: str
+    check: Callable[[GateContext], Decision | Learned]
+
+
+class AsyncGate(NamedTuple):
+    """The gate that asks the world, and may have to wait for it."""
+
+    name: str
+    check: Callable[[GateContext], Awaitable[Decision | Learned]]

@@ -1,0 +1,135 @@
+"""The last gate: is there enough left to do it? Budgets by run and tenant, and rates.
+
+Looks at the counters as they were recalled. Spending happens in `admit`, where every limit is
+checked again in one transaction, so two calls can't spend the same last unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from counterseal.codes import Code
+from counterseal.contract.model import Contract
+from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
+from counterseal.gates.compiled import Compiled
+from counterseal.observation.models import FieldError
+from counterseal.registry import Grant
+from counterseal.storage.base import Budgets, Charge, Rate
+
+__all__ = ["check", "exhausted", "rate_limited"]
+
+NAME: Final = "budget"
+
+
+def check(ctx: GateContext) -> Decision | Learned:
+    """Whether every budget and every rate would allow one more call."""
+    if ctx.record is None or ctx.compiled is None or ctx.grant is None or ctx.memory is None:
+        return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
+    seconds = ctx.run.budgets.seconds
+    if seconds is not None and ctx.now - ctx.run.started_at > seconds:
+        return exhausted(
+            Charge("run.seconds", "", 0, seconds, of_run=True), ctx.now - ctx.run.started_at
+        )
+    plan = _plan(ctx, ctx.compiled, ctx.grant)
+    memory, now = ctx.memory, ctx.now
+    for charge in plan.charges:
+        counters = memory.run_counters if charge.of_run else memory.tenant_counters
+        spent = counters.get(charge.counter, 0.0)
+        if spent + charge.amount > charge.limit:
+            return exhausted(charge, spent)
+    for rate in plan.rates:
+        arrival = memory.rates.get(rate.counter)
+        if arrival is not None and rate.wait(arrival, now) > 0:
+            return rate_limited(rate.wait(arrival, now))
+    return plan.allowed
+
+
+def exhausted(charge: Charge, spent: float) -> Decision:
+    """A refusal that names the budget and says how to ask for more."""
+    limit = charge.limit
+    error = FieldError(
+        "",
+        f"budget {charge.budget}: {spent:g} of {limit:g} spent, {charge.amount:g} more asked",
+        Code.BUDGET_EXHAUSTED.value,
+        f"at most {limit:g}",
+    )
+    return deny(
+        NAME,
+        Code.BUDGET_EXHAUSTED,
+        f"The budget {charge.budget} is spent. More can be granted by an operator.",
+        rule=charge.budget,
+        field_errors=(error,),
+    )
+
+
+def rate_limited(wait: float) -> Decision:
+    """A refusal that says when to come back."""
+    reason = "Too many calls in a short time."
+    return deny(NAME, Code.RATE_LIMITED, reason, rule="rate", retry_after=wait)
+
+
+class _Plan:
+    """What a call of one tool, under one grant, in one kind of run is charged. Worked out once."""
+
+    __slots__ = ("allowed", "charges", "parts", "rates")
+
+    def __init__(
+        self, charges: tuple[Charge, ...], rates: tuple[Rate, ...], parts: tuple[object, ...]
+    ) -> None:
+        self.charges = charges
+        self.rates = rates
+        # Kept alive, so that the ids that a plan is found by can't be given to others meanwhile.
+        self.parts = parts
+        self.allowed = Learned(allow(NAME), {"charges": charges, "rates": rates})
+
+
+def _plan(ctx: GateContext, compiled: Compiled, grant: Grant) -> _Plan:
+    """The plan for this tool, grant and kind of run; found by identity, since all are frozen."""
+    budgets, limits = ctx.run.budgets, ctx.limits
+    day = 0 if limits is None else int(ctx.now // 86_400)
+    key = (id(compiled), id(grant), id(budgets), id(limits), day)
+    plan = _PLANS.get(key)
+    if plan is None:
+        if len(_PLANS) >= _MOST_PLANS:
+            _PLANS.clear()
+        charges = tuple(_charges(compiled, grant, budgets, limits, day))
+        parts = (compiled, grant, budgets, limits)
+        plan = _PLANS[key] = _Plan(charges, _rates(compiled.contract), parts)
+    return plan
+
+
+_MOST_PLANS = 4096
+_PLANS: dict[tuple[int, ...], _Plan] = {}
+
+
+def _charges(
+    compiled: Compiled, grant: Grant, run: Budgets, tenant: Budgets | None, day: int
+) -> Iterator[Charge]:
+    contract = compiled.contract
+    effect = contract.effect.value if contract.effect else "irreversible"
+    granted = grant.max_calls_per_run
+    own = contract.budget if granted is None else granted
+    yield Charge(f"run.tool.{contract.name}", f"tool/{contract.name}", 1, own, of_run=True)
+    if effect in run.by_effect:
+        yield Charge(
+            f"run.effect.{effect}", f"effect/{effect}", 1, run.by_effect[effect], of_run=True
+        )
+    for name in compiled.classes:
+        limit = getattr(run, name)
+        if limit is not None:
+            yield Charge(f"run.{name}", name, 1, limit, of_run=True)
+        if tenant is not None and getattr(tenant, name) is not None:
+            ceiling = getattr(tenant, name)
+            yield Charge(f"tenant.{name}", f"{name}/{day}", 1, ceiling, of_run=False)
+    cost = contract.runtime.cost_profile.cost_per_call
+    if cost and run.money is not None:
+        yield Charge("run.money", "money", cost, run.money, of_run=True)
+    if cost and tenant is not None and tenant.money is not None:
+        yield Charge("tenant.money", f"money/{day}", cost, tenant.money, of_run=False)
+
+
+def _rates(contract: Contract) -> tuple[Rate, ...]:
+    limits = contract.runtime.rate_limits
+    interval = limits.window_sec / limits.max_requests
+    return (Rate(f"tool/{contract.name}", interval, limits.max_requests),)

@@ -1,0 +1,158 @@
+"""The first gate: raw text, bytes or a mapping become arguments, or nothing does.
+
+Text around JSON is not guessed at. What one reader would take differently from another (duplicate
+keys, NaN, integers that a float would round, lone surrogates) is refused, and so is what could
+exhaust a reader (size, depth).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import jiter
+
+from counterseal.canonical import MAX_DEPTH, pointer
+from counterseal.codes import Code
+from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
+from counterseal.observation.models import FieldError
+
+__all__ = ["MAX_BYTES", "check"]
+
+NAME: Final = "parse"
+_ALLOW: Final = allow(NAME)
+MAX_BYTES = 256 * 1024
+MAX_VALUES = 50_000
+_SAFE_INTEGER = 2**53 - 1
+_QUOTED = re.compile(r"[\"`].*[\"`] ?", re.DOTALL)
+_REASON = "The arguments are not one JSON object."
+
+
+class _UnsoundError(Exception):
+    """What is wrong with a value, and where."""
+
+    def __init__(self, path: tuple[str | int, ...], message: str) -> None:
+        super().__init__(message)
+        self.place = pointer(*path)
+
+
+def check(ctx: GateContext) -> Decision | Learned:
+    """Arguments that every reader reads alike, or a refusal that says where they are not."""
+    raw = ctx.proposal.arguments
+    try:
+        arguments = dict(raw) if isinstance(raw, Mapping) else _read(raw)
+        if not _plain(arguments):
+            _walk(arguments)
+    except _UnsoundError as error:
+        return _refusal(error.place, str(error))
+    return Learned(_ALLOW, {"arguments": arguments})
+
+
+def _refusal(place: str, message: str) -> Decision:
+    error = FieldError(place, message, Code.SYNTACTIC_PARSE_FAIL.value)
+    return deny(NAME, Code.SYNTACTIC_PARSE_FAIL, _REASON, field_errors=(error,))
+
+
+def _read(raw: object) -> dict[str, Any]:
+    if not isinstance(raw, str | bytes):
+        raise _UnsoundError((), f"expected a JSON object, got {type(raw).__name__}")
+    try:
+        data = raw.encode() if isinstance(raw, str) else raw
+    except UnicodeEncodeError:
+        raise _UnsoundError((), "a lone surrogate is not text") from None
+    if len(data) > MAX_BYTES:
+        raise _UnsoundError((), f"{len(data):,} bytes; at most {MAX_BYTES:,} are read")
+    try:
+        value = jiter.from_json(
+            data, allow_inf_nan=False, cache_mode="none", catch_duplicate_keys=True
+        )
+    except ValueError as error:
+        raise _UnsoundError((), _safe(str(error))) from None
+    if not isinstance(value, dict):
+        raise _UnsoundError((), f"expected an object, got {kind_of(value)}")
+    return value
+
+
+def _safe(message: str) -> str:
+    """The parser's words without anything that it quotes from the text."""
+    return f"not valid JSON: {_QUOTED.sub('', message).lower()}"
+
+
+def _plain(arguments: dict[str, Any]) -> bool:
+    """Whether all is sound at a glance: a flat object of plain texts and small numbers."""
+    for key, value in arguments.items():
+        kind = type(value)
+        if kind is str:
+            if not value.isascii():
+                return False
+        elif kind is int:
+            if not -_SAFE_INTEGER <= value <= _SAFE_INTEGER:
+                return False
+        elif kind is not bool and value is not None:
+            return False
+        if type(key) is not str or not key.isascii():
+            return False
+    return len(arguments) < MAX_VALUES
+
+
+def _walk(root: dict[str, Any]) -> None:
+    """Look at every value once. Iterative, so that depth can't exhaust the stack."""
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), root)]
+    seen = 0
+    while waiting:
+        path, value = waiting.pop()
+        seen += 1
+        kind = type(value)
+        if kind is str:
+            _text(path, value)
+        elif kind is dict or kind is list or isinstance(value, Mapping | tuple):
+            waiting.extend(_children(path, value))
+            if seen + len(waiting) > MAX_VALUES:
+                raise _UnsoundError((), f"more than {MAX_VALUES:,} values")
+        else:
+            _scalar(path, value)
+
+
+def _children(
+    path: tuple[str | int, ...], value: Any
+) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    if len(path) >= MAX_DEPTH:
+        raise _UnsoundError(path[:4], f"nested deeper than {MAX_DEPTH} levels")
+    if not isinstance(value, Mapping):
+        yield from (((*path, index), item) for index, item in enumerate(value))
+        return
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise _UnsoundError(path, "a key is not a string")
+        _text(path, key)
+        yield (*path, key), item
+
+
+def _scalar(path: tuple[str | int, ...], value: Any) -> None:
+    if value is None or isinstance(value, bool):
+        return
+    if isinstance(value, int):
+        if not -_SAFE_INTEGER <= value <= _SAFE_INTEGER:
+            raise _UnsoundError(path, "an integer beyond ±(2^53 - 1) is not exact in JSON")
+    elif not isinstance(value, float):
+        raise _UnsoundError(path, f"{type(value).__name__} is not a JSON type")
+    elif not math.isfinite(value):
+        raise _UnsoundError(path, "NaN and infinities are not JSON")
+
+
+def _text(path: tuple[str | int, ...], value: str) -> None:
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise _UnsoundError(path, "a lone surrogate is not text") from None
+
+
+def kind_of(value: object) -> str:
+    """The JSON type of a value, in JSON's own words."""
+    names = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
+    if isinstance(value, bool | dict | list | str | None):
+        return names[type(value)]
+    return "integer" if isinstance(value, int) else "number"

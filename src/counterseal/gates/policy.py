@@ -1,0 +1,90 @@
+"""The fifth gate: what the policy says about this call.
+
+The rules were prepared for the contract when it was registered. Facts are made when a rule asks for
+them, and not before: most calls are decided from the contract and the caller alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from counterseal.codes import Code
+from counterseal.gates.base import Decision, GateContext, allow, deny, hold
+from counterseal.policy import Verdict
+
+__all__ = ["check"]
+
+NAME: Final = "policy"
+
+
+def check(ctx: GateContext) -> Decision:
+    """The strictest verdict of all rules that apply, with the rule and the policy's version."""
+    if ctx.compiled is None:
+        return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
+    decided = ctx.compiled.policy.decide(_Facts(ctx))
+    rule, version = decided.rule, decided.version
+    if decided.verdict is Verdict.ALLOW:
+        return allow(NAME, reason=decided.reason, rule=rule, policy_version=version)
+    if decided.verdict is Verdict.REQUIRE_APPROVAL:
+        asked = decided.approvers
+        return hold(NAME, decided.reason, rule=rule, policy_version=version, approvers=asked)
+    code = Code.POLICY_VIOLATION
+    return deny(NAME, code, decided.reason, rule=rule, policy_version=version)
+
+
+class _Facts:
+    """A call as conditions see it, one name at a time."""
+
+    __slots__ = ("_ctx",)
+
+    def __init__(self, ctx: GateContext) -> None:
+        self._ctx = ctx
+
+    def __getitem__(self, name: str) -> Any:
+        return _READERS[name](self._ctx)
+
+
+def _proposal(ctx: GateContext) -> dict[str, Any]:
+    proposal = ctx.proposal
+    return {
+        "tool": proposal.tool,
+        "run_id": proposal.run_id,
+        "version": proposal.version,
+        "has_key": proposal.key is not None,
+    }
+
+
+def _principal(ctx: GateContext) -> dict[str, Any]:
+    principal = ctx.principal
+    return {
+        "tenant": principal.tenant,
+        "user": principal.user,
+        "agent": principal.agent,
+        "roles": principal.roles,
+        "scopes": principal.scopes,
+    }
+
+
+def _run(ctx: GateContext) -> dict[str, Any]:
+    run, tool = ctx.run, ctx.record.name if ctx.record else ctx.proposal.tool
+    counters = ctx.memory.run_counters if ctx.memory else {}
+    return {
+        "id": run.run_id,
+        "objective": run.objective,
+        "allowed_tools": None if run.allowed_tools is None else sorted(run.allowed_tools),
+        "age_seconds": ctx.now - run.started_at,
+        "state": run.state,
+        "calls": int(counters.get(f"tool/{tool}", 0)),
+    }
+
+
+_READERS: Final[dict[str, Callable[[GateContext], Any]]] = {
+    "call": lambda ctx: ctx.arguments,
+    "proposal": _proposal,
+    "principal": _principal,
+    "run": _run,
+    "tenant": lambda ctx: ctx.tenant,
+    "now": lambda ctx: datetime.fromtimestamp(ctx.now, UTC),
+}

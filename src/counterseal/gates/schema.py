@@ -1,0 +1,172 @@
+"""The second gate: arguments against the input schema, in one pass, with every error.
+
+Three codes come out of it. Where several kinds of error occur together the earliest of structure,
+type and bounds names the code; all of them are listed. No error shows a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from counterseal.canonical import pointer
+from counterseal.codes import Code
+from counterseal.gates.base import Decision, GateContext, allow, deny
+from counterseal.gates.parse import kind_of
+from counterseal.observation.models import FieldError
+from counterseal.registry import Reason
+
+__all__ = ["check", "field_errors"]
+
+NAME: Final = "schema"
+_ALLOW = allow(NAME)
+_MAX_LOOKED_AT, _MAX_SHOWN = 2000, 50
+
+_ORDER = (Code.STRUCTURAL_VIOLATION, Code.TYPE_MISMATCH, Code.OUT_OF_BOUNDS)
+_REASONS = {
+    Code.STRUCTURAL_VIOLATION: "The arguments do not have the shape that the tool takes.",
+    Code.TYPE_MISMATCH: "An argument has the wrong type.",
+    Code.OUT_OF_BOUNDS: "An argument is outside what the tool takes.",
+}
+_BOUNDS = {
+    "const",
+    "contentEncoding",
+    "contentMediaType",
+    "enum",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "format",
+    "maximum",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "minimum",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "multipleOf",
+    "pattern",
+    "uniqueItems",
+}
+
+
+def check(ctx: GateContext) -> Decision:
+    """Whether the arguments fit. A tool that does not exist for this caller is one more misfit."""
+    if ctx.compiled is None:
+        return _no_such_tool(ctx)
+    if ctx.compiled.input.is_valid(ctx.arguments):
+        return _ALLOW
+    errors = tuple(field_errors(ctx.compiled.input, ctx.arguments))
+    found = {error.code for error in errors}
+    code = next(code for code in _ORDER if code.value in found)
+    return deny(NAME, code, _REASONS[code], field_errors=errors)
+
+
+def _no_such_tool(ctx: GateContext) -> Decision:
+    refusal = ctx.refusal
+    if refusal is not None and refusal.reason not in (Reason.UNKNOWN, Reason.OTHER_TENANT):
+        return _ALLOW  # it exists for this tenant; whether it may be used is the next gate's word
+    names = ", ".join(ctx.usable()) or "none"
+    error = FieldError(
+        "", "There is no such tool here.", Code.STRUCTURAL_VIOLATION.value, f"one of: {names}"
+    )
+    reason = f"There is no such tool here. Tools that may be used: {names}."
+    code = Code.STRUCTURAL_VIOLATION
+    return deny(NAME, code, reason, rule="tool-unknown", field_errors=(error,))
+
+
+def field_errors(validator: Any, arguments: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Every misfit, the earliest kind first. Bounded: a flood teaches no more than fifty do."""
+    unfolded = (one for error in validator.iter_errors(arguments) for one in _unfold(error))
+    found = {(one.field, one.code, one.expected): one for one in islice(unfolded, _MAX_LOOKED_AT)}
+    ranked = sorted(found.values(), key=lambda one: (_ORDER.index(Code(one.code)), one.field))
+    yield from ranked[:_MAX_SHOWN]
+
+
+def _unfold(error: Any) -> Iterator[FieldError]:
+    """A union's misfit is told by the branch that came closest; the rest are told as they are."""
+    kind = error.kind
+    if kind.name in ("anyOf", "oneOf") and hasattr(kind, "context"):
+        yield from _closest(error, [list(branch) for branch in kind.context])
+    else:
+        yield _told(error)
+
+
+def _closest(error: Any, branches: list[list[Any]]) -> Iterator[FieldError]:
+    here = list(error.instance_path)
+    wrong_type = [_wrong_type(branch, here) for branch in branches]
+    if branches and all(wrong_type):
+        expected = sorted({name for types in wrong_type for name in types or ()})
+        yield _field(error, Code.TYPE_MISMATCH, " or ".join(expected), "has the wrong type")
+        return
+    fitting = [branch for branch, types in zip(branches, wrong_type, strict=True) if not types]
+    best = min(fitting, key=len, default=[])
+    if not best:
+        yield _field(error, Code.STRUCTURAL_VIOLATION, "one of the declared forms", "fits no form")
+    for inner in best:
+        yield from _unfold(inner)
+
+
+def _wrong_type(branch: list[Any], here: list[Any]) -> list[str] | None:
+    """The types that a branch wanted, when the value itself is not of one of them."""
+    for error in branch:
+        if error.kind.name == "type" and list(error.instance_path) == here:
+            return list(error.kind.types)
+    return None
+
+
+def _told(error: Any) -> FieldError:
+    kind = error.kind
+    if kind.name == "type":
+        wanted = " or ".join(kind.types)
+        return _field(error, Code.TYPE_MISMATCH, wanted, f"must be {wanted}")
+    if kind.name == "required":
+        return _field(error, Code.STRUCTURAL_VIOLATION, "present", "is missing", kind.property)
+    if kind.name in ("additionalProperties", "unevaluatedProperties"):
+        # Their names are the model's own words, and bounded by the parser.
+        extra = ", ".join(name[:40] for name in sorted(kind.unexpected)[:10])
+        return _field(
+            error, Code.STRUCTURAL_VIOLATION, "declared fields only", f"has extra fields: {extra}"
+        )
+    if kind.name in _BOUNDS:
+        wanted = _bound(kind)
+        return _field(error, Code.OUT_OF_BOUNDS, wanted, f"must be {wanted}")
+    return _field(error, Code.STRUCTURAL_VIOLATION, kind.name, f"breaks {kind.name}")
+
+
+_BOUND_WORDS = {
+    "exclusiveMaximum": "less than",
+    "exclusiveMinimum": "more than",
+    "format": "in the format",
+    "maximum": "at most",
+    "maxItems": "a list of at most",
+    "maxLength": "a text of at most",
+    "maxProperties": "an object with at most",
+    "minimum": "at least",
+    "minItems": "a list of at least",
+    "minLength": "a text of at least",
+    "minProperties": "an object with at least",
+    "multipleOf": "a multiple of",
+    "pattern": "a text that matches",
+}
+
+
+def _bound(kind: Any) -> str:
+    """The bound in words. It comes from the schema, so it may be shown."""
+    if kind.name == "enum":
+        return "one of " + ", ".join(str(option) for option in kind.options[:20])
+    if kind.name == "const":
+        return str(kind.expected_value)
+    if kind.name == "uniqueItems":
+        return "a list without repetitions"
+    return f"{_BOUND_WORDS.get(kind.name, kind.name)} {kind.value}"
+
+
+def _field(
+    error: Any, code: Code, expected: str, says: str, inside: str | None = None
+) -> FieldError:
+    path = [*error.instance_path, *([] if inside is None else [inside])]
+    name = str(path[-1]) if path else "the arguments"
+    actual = "missing" if inside is not None else kind_of(error.instance)
+    return FieldError(pointer(*path), f"{name} {says}", code.value, expected, actual)

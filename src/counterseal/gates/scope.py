@@ -1,0 +1,53 @@
+"""The third gate: may this caller use this tool at all?
+
+Comes before the business rules, so that a caller without authority learns nothing of them. All of
+it is decided from the principal, the registry and the run; nothing from the model's text.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from counterseal.codes import Code
+from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
+from counterseal.observation.models import FieldError
+from counterseal.registry import Refusal
+
+__all__ = ["check"]
+
+NAME: Final = "scope"
+_ALLOW: Final = allow(NAME)
+
+
+def check(ctx: GateContext) -> Decision | Learned:
+    """The grant under which the call is made, or why there is none."""
+    if ctx.record is None:
+        return _refused(ctx.refusal)
+    allowed = ctx.run.allowed_tools
+    if allowed is not None and ctx.record.name not in allowed:
+        return _denied("This run's objective does not cover the tool.", "run-objective")
+    grant = ctx.registry.authorize(ctx.record, ctx.principal)
+    if isinstance(grant, Refusal):
+        return _refused(grant)
+    tenant = ctx.record.contract.tenant_argument
+    if tenant is not None and ctx.arguments.get(tenant) != ctx.principal.tenant:
+        error = FieldError(
+            f"/{tenant}",
+            f"{tenant} must be the caller's own tenant",
+            Code.PERMISSION_DENIED.value,
+            "the caller's tenant",
+        )
+        reason = "The arguments name another tenant."
+        code = Code.PERMISSION_DENIED
+        return deny(NAME, code, reason, rule="tenant-argument", field_errors=(error,))
+    return Learned(_ALLOW, {"grant": grant})
+
+
+def _refused(refusal: Refusal | None) -> Decision:
+    if refusal is None:
+        return _denied("The tool can't be used.", "unavailable")
+    return _denied(refusal.message, refusal.reason.value)
+
+
+def _denied(reason: str, rule: str) -> Decision:
+    return deny(NAME, Code.PERMISSION_DENIED, reason, rule=rule)

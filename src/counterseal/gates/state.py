@@ -1,0 +1,74 @@
+"""The sixth gate: is the world still as the proposal takes it to be?
+
+The only gate that asks the world, and therefore the only async one. A contract's probe tells the
+resource's version now; it is compared with the one that was approved, else the one that the
+proposal names, else the one that the run saw last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+from counterseal.codes import Code
+from counterseal.contract.model import Contract
+from counterseal.execution.hooks import ProbeError, probe
+from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
+from counterseal.observation.models import FieldError
+from counterseal.storage.base import HeldStatus
+
+__all__ = ["ALLOW", "check", "resource_of"]
+
+NAME: Final = "state"
+ALLOW = allow(NAME)
+
+
+async def check(ctx: GateContext) -> Decision | Learned:
+    """Whether the target exists and is the one that was seen."""
+    record = ctx.record
+    if record is None:
+        return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
+    contract = record.contract
+    if contract.probe is None:
+        return ALLOW
+    try:
+        async with asyncio.timeout(contract.runtime.timeout_ms / 1000):
+            found = await probe(contract.probe, ctx.arguments, ctx.registry, ctx.principal)
+    except TimeoutError:
+        return deny(
+            NAME, Code.DEPENDENCY_UNAVAILABLE, "The target's state could not be read in time."
+        )
+    except ProbeError:
+        return deny(NAME, Code.DEPENDENCY_UNAVAILABLE, "The target's state could not be read.")
+    if found is None:
+        return _stale("The target does not exist.", "existing", "missing")
+    expected = _expected(ctx, contract)
+    if expected is not None and found.version != expected:
+        return _stale("The target has changed since it was seen.", "the version seen", "another")
+    return Learned(ALLOW, {"before": found.state, "version_seen": found.version})
+
+
+def _expected(ctx: GateContext, contract: Contract) -> str | int | None:
+    held = ctx.memory.held if ctx.memory else None
+    if held is not None and held.status is HeldStatus.APPROVED:
+        return held.version_seen
+    if ctx.proposal.expected_version is not None:
+        return ctx.proposal.expected_version
+    resource = resource_of(contract, ctx.arguments)
+    return None if resource is None else ctx.run.seen.get(resource)
+
+
+def resource_of(contract: Contract, arguments: Mapping[str, Any]) -> str | None:
+    """What a call acts on, or None when the contract names nothing."""
+    if contract.resource is None:
+        return None
+    try:
+        return contract.resource.format_map(arguments)
+    except (KeyError, IndexError, AttributeError):
+        return None  # an optional argument that was left out
+
+
+def _stale(reason: str, expected: str, actual: str) -> Decision:
+    error = FieldError("", reason, Code.STALE_STATE.value, expected, actual)
+    return deny(NAME, Code.STALE_STATE, reason, field_errors=(error,))

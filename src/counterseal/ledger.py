@@ -1,0 +1,114 @@
+"""Keys, statuses and phases of the idempotency ledger, and what a duplicate gets. Pure.
+
+Where entries are kept is `storage`'s business; when they are written is the runtime's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from counterseal.canonical import canonical
+from counterseal.contract.model import Contract
+from counterseal.proposal import Principal, Proposal
+
+__all__ = ["Answer", "Entry", "Phase", "Status", "derive_key", "duplicate", "request_hash"]
+
+
+class Status(StrEnum):
+    PENDING = "PENDING"
+    COMPLETED = "COMPLETED"
+    FAILED_RETRYABLE = "FAILED_RETRYABLE"
+    FAILED_FINAL = "FAILED_FINAL"
+    COMPENSATED = "COMPENSATED"
+    EXPIRED = "EXPIRED"
+
+
+class Phase(StrEnum):
+    """Where a PENDING entry stands."""
+
+    RESERVED = "reserved"
+    UNKNOWN = "unknown"
+    ESCALATED = "escalated"
+
+
+class Answer(StrEnum):
+    """What a second request under the same key gets."""
+
+    EXECUTE = "execute"
+    REPLAY = "replay"
+    IN_PROGRESS = "in_progress"
+    MISMATCH = "mismatch"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One logical operation. `observation` is what its execution returned, once it did."""
+
+    tenant: str
+    key: str
+    request_hash: bytes
+    status: Status
+    phase: Phase | None = None
+    call_id: str
+    tool: str
+    version: str
+    fence: int = 1
+    attempts: int = 1
+    observation: Mapping[str, Any] | None = None
+
+
+def request_hash(arguments: Mapping[str, Any]) -> bytes:
+    """What a key is bound to: the arguments as they were proposed."""
+    return hashlib.sha256(canonical(arguments)).digest()
+
+
+def derive_key(
+    contract: Contract,
+    proposal: Proposal,
+    principal: Principal,
+    run_id: str,
+    arguments: Mapping[str, Any],
+) -> str:
+    """The caller's key, else the contract's business key, else one derived from the whole call.
+
+    The first two hold neither version nor payload: a retry after a rollout, or with a reworded
+    note, is the same operation. The derived one makes the same arguments in one run one operation.
+    """
+    if proposal.key is not None:
+        return f"call:{contract.name}:{proposal.key}"
+    if contract.business_key:
+        parts: list[Any] = [contract.name, *(arguments.get(a) for a in contract.business_key)]
+        return f"biz:{_digest(parts)}"
+    derived = [
+        proposal.workflow_id,
+        run_id,
+        principal.tenant,
+        principal.user,
+        contract.name,
+        contract.version,
+        proposal.operation_id,
+        request_hash(arguments).hex(),
+    ]
+    return f"run:{_digest(derived)}"
+
+
+def _digest(parts: list[Any]) -> str:
+    return hashlib.sha256(canonical(parts)).hexdigest()
+
+
+def duplicate(entry: Entry | None, request: bytes, *, may_retry: bool = True) -> Answer:
+    """What a request gets that finds this entry under its key."""
+    if entry is None:
+        return Answer.EXECUTE
+    if entry.request_hash != request:
+        return Answer.MISMATCH
+    if entry.status is Status.PENDING:
+        return Answer.IN_PROGRESS
+    if entry.status is Status.FAILED_RETRYABLE and may_retry:
+        return Answer.EXECUTE
+    return Answer.EXPIRED if entry.status is Status.EXPIRED else Answer.REPLAY

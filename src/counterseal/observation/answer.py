@@ -1,0 +1,82 @@
+"""Observations made of their parts: of an outcome that was observed, or of a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from counterseal.codes import Code
+from counterseal.contract.effects import Trust
+from counterseal.contract.model import Contract
+from counterseal.observation.models import FieldError
+from counterseal.observation.observation import Observation, VerificationHint
+from counterseal.observation.observe import Observed
+from counterseal.observation.profile import profile, refine
+from counterseal.observation.words import said
+
+__all__ = ["answer", "refusal"]
+
+
+def answer(
+    observed: Observed, contract: Contract, *, call_id: str, timestamp: float, **more: Any
+) -> Observation:
+    """The observation of an execution. `more` are fields of the observation.
+
+    Whether it is to be verified follows from the contract, unless `verification` says more.
+    """
+    own = profile(contract)
+    code, data, errors, warnings, redactions, _, _ = observed
+    response = own.responses[code]
+    if own.verified and data is not None and "verification" not in more:
+        more["verification"] = VerificationHint(required=True)
+    return Observation(
+        own.tool,
+        own.version,
+        call_id,
+        code,
+        response,
+        more.pop("next_action", None) or response.next_action,
+        timestamp,
+        data,
+        errors,
+        (*warnings, *more.pop("warnings", ())),
+        trust=own.trust,
+        redactions=redactions,
+        **more,
+    )
+
+
+def refusal(
+    code: Code,
+    *,
+    tool: str,
+    call_id: str,
+    timestamp: float,
+    version: str = "",
+    contract: Contract | None = None,
+    reason: str = "",
+    errors: Iterable[FieldError] = (),
+    next_action: str | None = None,
+    **more: Any,
+) -> Observation:
+    """The observation of a call that was not executed.
+
+    There is no contract for a tool that does not exist; then the code's own vector stands.
+    """
+    response = refine(code, contract)
+    listed = tuple(errors)
+    if reason or not listed:
+        listed = (FieldError("", reason or said(code), code.value), *listed)
+    return Observation(
+        tool,
+        version or (contract.version if contract else ""),
+        call_id,
+        code,
+        response,
+        next_action or response.next_action,
+        timestamp,
+        None,
+        listed,
+        trust=more.pop("trust", Trust.TRUSTED),
+        **more,
+    )

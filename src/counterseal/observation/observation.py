@@ -1,0 +1,205 @@
+"""The observation: one call's answer, and the forms in which it is given.
+
+A named tuple, because every call makes one; every form is made only when it is asked for. What the
+fields hold is decided elsewhere: by the gates for a refusal, by `observe` for an outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol, Self
+
+from counterseal.canonical import thaw
+from counterseal.codes import RESPONSES, Code, Response
+from counterseal.contract.effects import Trust
+from counterseal.observation.models import FieldError
+from counterseal.observation.redact import Redaction
+from counterseal.observation.render import render
+
+__all__ = ["NOT_VERIFIED", "Observation", "Recorded", "VerificationHint"]
+
+
+class Recorded(Protocol):
+    """Anything that can be put on record, such as a gate's decision."""
+
+    def record(self) -> dict[str, Any]: ...
+
+
+class _Read(NamedTuple):
+    """A decision read back from a record."""
+
+    content: Mapping[str, Any]
+
+    def record(self) -> dict[str, Any]:
+        return dict(self.content)
+
+
+class VerificationHint(NamedTuple):
+    """How to find out whether the action really took effect."""
+
+    required: bool = False
+    target_state_reference: str | None = None
+    expected_state: Mapping[str, Any] | None = None
+    delay_seconds: int = 0
+
+
+NOT_VERIFIED = VerificationHint()
+
+
+class Observation(NamedTuple):
+    """What returns to the agent."""
+
+    tool: str
+    version: str
+    call_id: str
+    code: Code
+    response: Response
+    """The code's response vector, as the contract refines it."""
+    next_action: str
+    timestamp: float
+    """Seconds since the epoch."""
+    data: Mapping[str, Any] | None = None
+    errors: tuple[FieldError, ...] = ()
+    warnings: tuple[str, ...] = ()
+    latency_ms: int = 0
+    idempotency_hit: bool = False
+    trace_id: str = ""
+    attempt: int = 1
+    trust: Trust = Trust.UNTRUSTED
+    redactions: tuple[Redaction, ...] = ()
+    approval_id: str | None = None
+    retry_after: float | None = None
+    """Seconds."""
+    raw: str | None = None
+    """Where the whole output is kept, for people; it can't be followed by a model."""
+    verification: VerificationHint = NOT_VERIFIED
+    decisions: tuple[Recorded, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """No error. A partial success is ok too, and says in `warnings` what did not succeed."""
+        return self.code is Code.SUCCESS or self.code is Code.PARTIAL_SUCCESS
+
+    def envelope(self) -> dict[str, Any]:
+        """The observation object as other systems read it, as plain JSON data."""
+        response = self.response
+        return {
+            "tool_identity": {
+                "name": self.tool,
+                "version": self.version,
+                "call_id": self.call_id,
+            },
+            "execution_metadata": {
+                "timestamp": datetime.fromtimestamp(self.timestamp, UTC).isoformat(),
+                "latency_ms": self.latency_ms,
+                "idempotency_hit": self.idempotency_hit,
+                "trace_id": self.trace_id,
+                "attempt_number": self.attempt,
+            },
+            "status": {
+                "code": response.status,
+                "is_error": not self.ok,
+                "taxonomy_class": self.code.value,
+                "retryable": response.retryable,
+                "repairable": response.repairable,
+                "requires_approval": response.requires_approval,
+                "fail_closed": response.fail_closed,
+            },
+            "result_payload": {
+                "data": thaw(self.data),
+                "errors": [
+                    {"field": error.field or None, "message": error.message, "code": error.code}
+                    for error in self.errors
+                ],
+                "warnings": list(self.warnings),
+            },
+            "verification": {
+                "post_action_verification_required": self.verification.required,
+                "target_state_reference": self.verification.target_state_reference,
+                "expected_state": thaw(self.verification.expected_state),
+                "delay_seconds": self.verification.delay_seconds,
+            },
+        }
+
+    def record(self) -> dict[str, Any]:
+        """The envelope and everything beside it, as plain JSON data."""
+        return {
+            **self.envelope(),
+            "response": self.response.vector(),
+            "field_errors": [error.record() for error in self.errors],
+            "timestamp": self.timestamp,
+            "trust": self.trust.value,
+            "redactions": [redaction.record() for redaction in self.redactions],
+            "next_action": self.next_action,
+            "approval_id": self.approval_id,
+            "retry_after": self.retry_after,
+            "raw": self.raw,
+            "decisions": [decision.record() for decision in self.decisions],
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any], **changes: Any) -> Self:
+        """The observation that a record was made of, with the given fields changed."""
+        identity, metadata = record["tool_identity"], record["execution_metadata"]
+        payload, hint = record["result_payload"], record["verification"]
+        code = Code(record["status"]["taxonomy_class"])
+        return cls(
+            tool=identity["name"],
+            version=identity["version"],
+            call_id=identity["call_id"],
+            code=code,
+            response=_response(code, record["status"]["code"], record["response"]),
+            next_action=record["next_action"],
+            timestamp=record["timestamp"],
+            data=thaw(payload["data"]),
+            errors=tuple(FieldError(**error) for error in record["field_errors"]),
+            warnings=tuple(payload["warnings"]),
+            latency_ms=metadata["latency_ms"],
+            idempotency_hit=metadata["idempotency_hit"],
+            trace_id=metadata["trace_id"],
+            attempt=metadata["attempt_number"],
+            trust=Trust(record["trust"]),
+            redactions=tuple(Redaction(**redaction) for redaction in record["redactions"]),
+            approval_id=record["approval_id"],
+            retry_after=record["retry_after"],
+            raw=record["raw"],
+            verification=VerificationHint(
+                hint["post_action_verification_required"],
+                hint["target_state_reference"],
+                thaw(hint["expected_state"]),
+                hint["delay_seconds"],
+            ),
+            decisions=tuple(_Read(decision) for decision in record["decisions"]),
+        )._replace(**changes)
+
+    def feedback(self) -> dict[str, Any]:
+        """What a repair loop needs: which fields are wrong, and what to do next."""
+        return {
+            "validation_status": "passed" if self.ok else "failed",
+            "error_code": None if self.ok else self.code.value,
+            "repairable": self.response.repairable,
+            "retryable": self.response.retryable,
+            "field_errors": [
+                {
+                    "field": error.field,
+                    "expected": error.expected,
+                    "actual": error.actual,
+                    "message": error.message,
+                }
+                for error in self.errors
+            ],
+            "next_action": self.next_action,
+        }
+
+    def for_model(self) -> str:
+        """Text for the agent: what happened, what to do next, and the data as data."""
+        return render(self)
+
+
+def _response(code: Code, status: int, vector: Mapping[str, Any]) -> Response:
+    usual = RESPONSES[code]
+    recorded = Response(
+        code=code, status=status, **{k: v for k, v in vector.items() if k != "error_code"}
+    )
+    return usual if recorded == usual else recorded

@@ -1,0 +1,224 @@
+"""From what a tool returned to what may be shown of it: JSON, checked, clean, bounded. Pure.
+
+Decides nothing about the call and keeps nothing: `Observed.raw` is for the caller to put where no
+model can reach it. `observation` makes the answer out of this.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from counterseal.codes import Code
+from counterseal.contract.model import Contract
+from counterseal.contract.schemas import Validator
+from counterseal.observation.bound import summarise
+from counterseal.observation.models import FieldError
+from counterseal.observation.profile import Profile, profile
+from counterseal.observation.redact import Redaction, Redactor
+from counterseal.observation.text import neutralise
+from counterseal.observation.words import said
+
+__all__ = ["Observed", "Partial", "failure", "observe"]
+
+_LONGEST_RAW = 16 * 1024 * 1024
+_MOST_ERRORS = 20
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partial:
+    """What a tool returns when it did some of its work: which steps are done, which are not.
+
+    An exception among the failed steps is shown by the name of its type only.
+    """
+
+    completed: Sequence[Any] = ()
+    failed: Sequence[Any] = ()
+    data: Any = None
+    """The tool's output as declared, as far as there is one."""
+
+
+class Observed(NamedTuple):
+    """What may be shown of an outcome, and what must be kept away."""
+
+    code: Code
+    data: dict[str, Any] | None = None
+    errors: tuple[FieldError, ...] = ()
+    warnings: tuple[str, ...] = ()
+    redactions: tuple[Redaction, ...] = ()
+    raw: bytes | None = None
+    """To be kept in the vault: the whole output, where the data is not all of it."""
+    output: dict[str, Any] | None = None
+    """The checked output before anything was taken out. Never for a model."""
+
+
+def observe(
+    outcome_data: Any,
+    *,
+    compiled_output_validator: Validator,
+    contract: Contract,
+    redactor: Redactor,
+) -> Observed:
+    """What an agent may see of a tool's output."""
+    own = profile(contract)
+    if isinstance(outcome_data, Partial):
+        return _observe_partial(outcome_data, compiled_output_validator, own, redactor)
+    try:
+        text, output = _as_json(outcome_data)
+    except ValueError:
+        return _unusable(_best_effort(outcome_data), "the tool returned something that is not JSON")
+    if output.__class__ is not dict:
+        text, output = b'{"result":%b}' % text, {"result": output}
+    if not compiled_output_validator.is_valid(output):
+        wrapped = {"result": output}
+        if not own.wrapped or not compiled_output_validator.is_valid(wrapped):
+            return _mismatch(text, output, compiled_output_validator, own)
+        text, output = b'{"result":%b}' % text, wrapped
+    if own.sources and (missing := own.sourceless(output)):
+        return _sourceless(text, missing)
+    return _shown(Code.SUCCESS, output, text, own, redactor)
+
+
+def failure(code: Code, *, errors: Iterable[FieldError] = ()) -> Observed:
+    """An outcome without output: it timed out, it broke, it never answered."""
+    return Observed(code, None, tuple(errors) or (FieldError("", said(code), code.value),))
+
+
+def _as_json(value: Any) -> tuple[bytes, Any]:
+    """The JSON text of a value, and the plain value that it says. ValueError if it has none."""
+    try:
+        text = to_json(value, fallback=_fallback)
+    except Exception:  # noqa: BLE001 - a tool's own classes may raise anything here
+        # Most likely bytes that are no text, or text with half surrogates in it.
+        text = _mended_json(value)
+    return text, from_json(text, allow_inf_nan=False)
+
+
+def _mended_json(value: Any) -> bytes:
+    try:
+        return to_json(_mended(value, 0), fallback=_fallback, bytes_mode="base64")
+    except Exception:  # noqa: BLE001 - as above; what it says is not for the model
+        raise ValueError("no JSON form") from None
+
+
+def _fallback(value: Any) -> Any:
+    if isinstance(value, BaseException):
+        return {"error": type(value).__name__}
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _mended(value: Any, depth: int) -> Any:
+    if depth > 64:
+        raise ValueError("nested too deeply")
+    if isinstance(value, str):
+        return _HALF.sub("\ufffd", value)
+    if isinstance(value, Mapping):
+        return {_mended(key, depth + 1): _mended(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mended(item, depth + 1) for item in value]
+    return value
+
+
+def _best_effort(value: Any) -> bytes:
+    """Something to look into later, for a value that can't be written down properly."""
+    try:
+        return to_json(value, serialize_unknown=True)[:_LONGEST_RAW]
+    except Exception:  # noqa: BLE001 - as above
+        return to_json({"type": f"{type(value).__module__}.{type(value).__qualname__}"})
+
+
+def _shown(
+    code: Code, output: dict[str, Any], text: bytes, own: Profile, redactor: Redactor
+) -> Observed:
+    """The clean and bounded form of a checked output. The usual case: it is both already."""
+    if len(text) > own.max_bytes:
+        return _summary(code, output, text, own, redactor)
+    if not redactor.suspects(text):
+        return Observed(code, output, output=output)
+    data, redactions = redactor.redact(output)
+    if redactions and len(to_json(data)) > own.max_bytes:
+        return _summary(code, output, text, own, redactor)
+    return Observed(code, data, redactions=redactions, output=output)
+
+
+def _summary(
+    code: Code, output: dict[str, Any], text: bytes, own: Profile, redactor: Redactor
+) -> Observed:
+    taken: dict[str, int] = {}
+
+    def clean(value: Any) -> Any:
+        shown, redactions = redactor.redact(value)
+        for redaction in redactions:
+            taken[redaction.rule] = taken.get(redaction.rule, 0) + redaction.count
+        return shown
+
+    data = summarise(output, len(text), own.max_bytes, clean)
+    warning = (
+        f"The output has {len(text)} bytes, more than the {own.max_bytes} allowed. This is a"
+        " summary of it; ask for less, or for one part at a time."
+    )
+    # Pointers into what is not shown would help nobody: these are about the summary as a whole.
+    redactions = tuple(Redaction(rule, "", count) for rule, count in taken.items())
+    return Observed(code, data, warnings=(warning,), redactions=redactions, raw=text, output=output)
+
+
+def _observe_partial(
+    partial: Partial, validator: Validator, own: Profile, redactor: Redactor
+) -> Observed:
+    try:
+        _, steps = _as_json({"completed": partial.completed, "failed": partial.failed})
+        _, data = _as_json(partial.data)
+    except ValueError:
+        return _unusable(_best_effort(partial), "the tool returned something that is not JSON")
+    if data is not None:
+        if not isinstance(data, dict) or (own.wrapped and not validator.is_valid(data)):
+            data = {"result": data}
+        if not validator.is_valid(data):
+            return _mismatch(to_json(steps | {"data": data}), data, validator, own)
+        if missing := own.sourceless(data):
+            return _sourceless(to_json(steps | {"data": data}), missing)
+    output = steps | {"data": data}
+    seen = _shown(Code.PARTIAL_SUCCESS, output, to_json(output), own, redactor)
+    done, failed = len(partial.completed), len(partial.failed)
+    count = f"{failed} of {done + failed} steps failed; only the completed ones took effect."
+    return seen._replace(warnings=(count, *seen.warnings))
+
+
+def _mismatch(text: bytes, output: Any, validator: Validator, own: Profile) -> Observed:
+    """Says where the output differs from what was declared, never what stands there."""
+    value = {"result": output} if own.wrapped and "result" not in output else output
+    fields: dict[str, None] = {}
+    for error in validator.iter_errors(value):
+        fields.setdefault(_declared(error.schema_path))
+        if len(fields) >= _MOST_ERRORS:
+            break
+    return _unusable(
+        text, "the output does not match the tool's output contract", tuple(filter(None, fields))
+    )
+
+
+def _declared(schema_path: Iterable[str | int]) -> str:
+    """Which declared property an error is about.
+
+    Read from the schema, because keys of the output itself may be anything.
+    """
+    parts = list(schema_path)
+    names = [str(parts[i + 1]) for i, part in enumerate(parts[:-1]) if part == "properties"]
+    return ".".join(names)
+
+
+def _sourceless(text: bytes, missing: list[str]) -> Observed:
+    count = len(missing)
+    return _unusable(text, f"{count} source reference{'' if count == 1 else 's'} named nothing")
+
+
+def _unusable(raw: bytes, why: str, fields: tuple[str, ...] = ()) -> Observed:
+    code = Code.OBSERVATION_NORMALIZATION_FAIL
+    where = f" (in {', '.join(fields)})" if fields else ""
+    message = neutralise(f"{said(code)} Reason: {why}{where}.")[0]
+    return Observed(code, None, (FieldError("", message, code.value),), raw=raw[:_LONGEST_RAW])

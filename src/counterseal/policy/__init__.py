@@ -1,0 +1,23 @@
+"""Policy as code: rules in a file that allow, deny, or demand approval; their tests and versions.
+
+`reading` turns documents into rules, `policy` layers them and prepares them for a contract,
+`evaluate` decides a call, `cases` runs the tests that lie beside a policy. What a condition can see
+is fixed in `names`. Knows nothing of gates: whoever decides a call brings the facts.
+"""
+
+from counterseal.policy.evaluate import CompiledPolicy, Facts
+from counterseal.policy.model import PolicyDecision, PolicyError, Rule, Verdict, shown
+from counterseal.policy.names import contract_facts
+from counterseal.policy.policy import Policy
+
+__all__ = [
+    "CompiledPolicy",
+    "Facts",
+    "Policy",
+    "PolicyDecision",
+    "PolicyError",
+    "Rule",
+    "Verdict",
+    "contract_facts",
+    "shown",
+]

@@ -1,0 +1,253 @@
+"""Deciding a call: every rule that applies, the strictest verdict wins.
+
+Work is done as early as it can be. What a rule says about a contract alone is settled when the
+contract is registered, what it says about a caller when that caller first comes; only what depends
+on the call itself is evaluated for each call. This is sound because a condition that has an answer
+while some names are missing keeps it whatever they turn out to be: `false && anything` is false.
+
+Failing is a denial: a rule that errs, facts that can't be read, or too many of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, Protocol
+
+import cel
+
+from counterseal.errors import ExpressionError
+from counterseal.expressions import MAX_LENGTH, Expression
+from counterseal.policy.model import (
+    NO_RULE,
+    TOO_LARGE,
+    UNREADABLE,
+    PolicyDecision,
+    Rule,
+    Verdict,
+)
+from counterseal.policy.names import FIELDS, NAMES, Uses, merge, uses
+
+__all__ = ["MAX_VALUES", "CompiledPolicy", "Facts"]
+
+MAX_VALUES: Final = 1000
+"""How many values of a call the rules may look at. The evaluator has no limit of its own."""
+
+MAX_CALLERS: Final = 1024
+"""How many callers are remembered for a contract; the one unseen for longest is forgotten."""
+
+MAX_QUESTIONS: Final = 64
+"""How many different sets of open rules are kept compiled for a contract."""
+
+_SETS: Final = frozenset({"roles", "scopes"})
+_SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+
+
+class Facts(Protocol):
+    """A mapping of names to facts. Only names that some rule still needs are asked for."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+
+class _Live(NamedTuple):
+    """A rule that can still apply."""
+
+    rule: Rule
+    approvers: int
+    settled: bool = False
+    """It holds, whatever the call is."""
+
+
+class CompiledPolicy:
+    """The rules that can apply to one contract."""
+
+    __slots__ = ("_caller_fields", "_contract", "_live", "_plan", "_question", "version")
+
+    def __init__(self, rules: Iterable[Rule], contract: Mapping[str, Any], *, version: str) -> None:
+        self.version = version
+        applicable = [
+            _Live(rule, _approvers(rule, contract))
+            for rule in rules
+            if rule.concerns(contract["name"], contract["effect"])
+        ]
+        self._live = _settle(applicable, {"contract": contract})
+        needed = _needed(self._live)
+        self._contract = _part(contract, needed.get("contract", frozenset()))
+        about = needed.get("principal", frozenset())
+        self._caller_fields = tuple(sorted(FIELDS["principal"] if about is None else about))
+        self._plan = lru_cache(maxsize=MAX_CALLERS)(self._make_plan)
+        # Many callers leave the same rules open, and compiling is the dear part of a plan.
+        self._question = lru_cache(maxsize=MAX_QUESTIONS)(_Question)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """What some call may have to bring. Without any, the decision is always the same."""
+        return frozenset(_needed(self._live)) - {"contract"}
+
+    def decide(self, facts: Facts) -> PolicyDecision:
+        """The verdict on one call. Never raises on account of the facts."""
+        try:
+            question, known = self._plan(_caller(facts, self._caller_fields))
+            if not question.groups:
+                return question.otherwise
+            values = question.values(known, facts)
+            if _too_many(values):
+                return self._refuse(TOO_LARGE, "The arguments hold more than the rules can check.")
+            context: Any = cel.Context(values)
+        except (KeyError, TypeError, ValueError) as error:
+            reason = "The rules can't be checked for this call."
+            return self._refuse(UNREADABLE, reason, f"{type(error).__name__}: {error}")
+        if question.none_holds(context):
+            return question.otherwise
+        return _decide(question.live, context, self.version)
+
+    def _make_plan(self, caller: tuple[Any, ...]) -> tuple[_Question, dict[str, Any]]:
+        """What is left to evaluate for a caller, and what is known by then."""
+        principal = {
+            name: sorted(value) if name in _SETS else value
+            for name, value in zip(self._caller_fields, caller, strict=True)
+        }
+        known = {"contract": self._contract, "principal": principal}
+        question = self._question(_settle(self._live, known), self.version)
+        return question, {
+            name: _part(known[name], fields)
+            for name, fields in question.needed.items()
+            if name in known
+        }
+
+    def _refuse(self, rule: str, reason: str, error: str = "") -> PolicyDecision:
+        return PolicyDecision(Verdict.DENY, rule, reason, self.version, error=error)
+
+
+class _Question:
+    """Some rules that hold whatever the call is, and some that each call must be asked about."""
+
+    __slots__ = ("groups", "live", "needed", "otherwise")
+
+    def __init__(self, live: tuple[_Live, ...], version: str) -> None:
+        self.live = live
+        self.needed = _needed(live)
+        self.groups = _together([one.rule.when for one in live if not one.settled])
+        self.otherwise = _decide([one for one in live if one.settled], {}, version)
+        """The decision where no open rule holds."""
+
+    def values(self, known: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
+        """Everything that the open rules read, and nothing else."""
+        return {
+            name: known[name] if name in known else _part(facts[name], fields)
+            for name, fields in self.needed.items()
+        }
+
+    def none_holds(self, context: Any) -> bool:
+        """Whether every open rule is false: the usual case, found out without asking each."""
+        try:
+            return not any(group.holds(context) for group in self.groups)
+        except ExpressionError:
+            return False  # asking one by one finds out which rule it was
+
+
+def _approvers(rule: Rule, contract: Mapping[str, Any]) -> int:
+    return max(1, contract["approvers"]) if rule.approvers == "contract" else rule.approvers
+
+
+def _settle(rules: Iterable[_Live], known: Mapping[str, Any]) -> tuple[_Live, ...]:
+    """The same rules, without those that can't hold any more, and with those marked that must."""
+    context: Any = cel.Context(dict(known))
+    kept = []
+    for one in rules:
+        try:
+            if one.settled or one.rule.when.holds(context):
+                kept.append(one._replace(settled=True))
+        except ExpressionError:
+            kept.append(one)  # no answer yet; if there never is one, the call is denied
+    return tuple(kept)
+
+
+def _together(conditions: Sequence[Expression]) -> tuple[Expression, ...]:
+    """The same question in few expressions: does any of these hold? An error stays an error."""
+    texts: list[str] = []
+    for condition in conditions:
+        part = f"({condition.text}\n)"  # a comment would swallow the bracket
+        joined = f"{texts[-1]} || {part}" if texts else part
+        if texts and len(joined) <= MAX_LENGTH:
+            texts[-1] = joined
+        else:
+            texts.append(part if len(part) <= MAX_LENGTH else condition.text)
+    try:
+        return tuple(Expression(text, names=NAMES) for text in texts)
+    except ExpressionError:
+        return tuple(conditions)
+
+
+def _needed(rules: Iterable[_Live]) -> Uses:
+    needed: dict[str, frozenset[str] | None] = {}
+    for one in rules:
+        if not one.settled:
+            merge(needed, uses(one.rule.when.text))
+    return needed
+
+
+def _caller(facts: Facts, fields: Sequence[str]) -> tuple[Any, ...]:
+    """What the rules want to know of a caller, in a form that can be remembered."""
+    if not fields:
+        return ()
+    principal = facts["principal"]
+    return tuple(frozenset(principal[f]) if f in _SETS else principal[f] for f in fields)
+
+
+def _part(value: Any, fields: frozenset[str] | None) -> Any:
+    if fields is None or not isinstance(value, Mapping):
+        return value
+    return {field: value[field] for field in fields if field in value}
+
+
+def _too_many(values: Mapping[str, Any]) -> bool:
+    left = MAX_VALUES
+    waiting = [*values.values()]
+    while waiting:
+        value = waiting.pop()
+        if type(value) in _SCALARS:
+            continue
+        if isinstance(value, Mapping):
+            inside: Iterable[Any] = value.values()
+        elif isinstance(value, list | tuple):
+            inside = value
+        else:
+            continue
+        left -= len(value)
+        if left < 0:
+            return True
+        waiting.extend(inside)
+    return False
+
+
+def _decide(rules: Iterable[_Live], context: Any, version: str) -> PolicyDecision:
+    matched: list[_Live] = []
+    erred, error = None, ""
+    for one in rules:
+        try:
+            if one.settled or one.rule.when.holds(context):
+                matched.append(one)
+        except ExpressionError as failure:
+            if erred is None:
+                erred, error = one.rule, str(failure)
+    ids = tuple([one.rule.id for one in matched])
+    if erred is not None:
+        reason = f"The rule {erred.id} can't be checked for this call."
+        return PolicyDecision(Verdict.DENY, erred.id, reason, version, 0, ids, error)
+    if not matched:
+        reason = "No rule allows this call."
+        return PolicyDecision(Verdict.DENY, NO_RULE, reason, version)
+    # The first of the strictest; among demands for approval, the first that asks the most people.
+    verdict = max(_STRICTNESS[one.rule.then] for one in matched)
+    strictest = [one for one in matched if _STRICTNESS[one.rule.then] == verdict]
+    decisive = max(strictest, key=_asks)
+    rule = decisive.rule
+    return PolicyDecision(rule.then, rule.id, rule.reason, version, decisive.approvers, ids)
+
+
+def _asks(one: _Live) -> int:
+    return one.approvers
+
+
+_STRICTNESS: Final = {verdict: rank for rank, verdict in enumerate(Verdict)}

@@ -1,0 +1,103 @@
+"""A rule, a verdict, a decision: policy as records. Nothing is read or evaluated here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any, Final, Literal, NamedTuple
+
+from counterseal.errors import ContractError, CountersealError, Problem, Source
+from counterseal.expressions import Expression
+
+__all__ = [
+    "NO_RULE",
+    "RESERVED",
+    "TOO_LARGE",
+    "UNREADABLE",
+    "PolicyDecision",
+    "PolicyError",
+    "Rule",
+    "Verdict",
+    "shown",
+]
+
+NO_RULE: Final = "no-rule"
+TOO_LARGE: Final = "too-large"
+UNREADABLE: Final = "unreadable"
+RESERVED: Final = (NO_RULE, TOO_LARGE, UNREADABLE)
+"""What a decision names when no rule of a file made it."""
+
+
+class Verdict(StrEnum):
+    """In rising strictness."""
+
+    ALLOW = "allow"
+    REQUIRE_APPROVAL = "require_approval"
+    DENY = "deny"
+
+
+class PolicyError(CountersealError):
+    """A policy, or its tests, can't be used. `problems` holds everything that is wrong with it."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        # Worded as for contracts: the same people read both.
+        super().__init__(str(ContractError(self.problems)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """If the condition holds, then the verdict. `tools` and `effects` narrow it; empty is all."""
+
+    id: str
+    when: Expression
+    then: Verdict
+    reason: str
+    approvers: int | Literal["contract"] = 0
+    """How many people; `contract` takes the contract's own number, and at least one."""
+    tools: tuple[str, ...] = ()
+    effects: tuple[str, ...] = ()
+    source: Source | None = None
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def concerns(self, tool: str, effect: str) -> bool:
+        """Whether it can apply to a tool at all."""
+        named = not self.tools or any(fnmatchcase(tool, pattern) for pattern in self.tools)
+        return named and (not self.effects or effect in self.effects)
+
+    def record(self) -> dict[str, Any]:
+        """What the policy's version covers."""
+        return {
+            "id": self.id,
+            "when": self.when.text,
+            "then": self.then.value,
+            "reason": self.reason,
+            "approvers": self.approvers,
+            "tools": list(self.tools),
+            "effects": list(self.effects),
+        }
+
+
+class PolicyDecision(NamedTuple):
+    """What a policy says about one call. A named tuple, because one is made for every call."""
+
+    verdict: Verdict
+    rule: str
+    reason: str
+    """Safe for a model: it holds no value of the call."""
+    version: str
+    approvers: int = 0
+    matched: tuple[str, ...] = ()
+    """Every rule whose condition held, in the policy's order."""
+    error: str = ""
+    """Why the rule could not be evaluated. For people, never for a model."""
+
+
+def shown(version: str) -> str:
+    """A version as people are shown it: the first twelve digits are enough to tell two apart."""
+    kind, _, digits = version.partition(":")
+    return f"{kind}:{digits[:12]}"

@@ -1,0 +1,95 @@
+"""Who asks, and what is asked: `Principal` and `Proposal`.
+
+A principal comes from authentication, a proposal from a model. The two meet in the runtime and
+nowhere before it. Nothing is parsed here: the arguments are kept as they arrived, because reading
+them is the first gate's work and a refusal there is an answer, not an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Principal", "Proposal", "text_set"]
+
+
+def text_set(name: str, value: Iterable[str]) -> frozenset[str]:
+    """`value` as a set of non-empty strings; the error names the field."""
+    if isinstance(value, str | bytes):
+        # A string is an iterable of its letters: "admin" would pass as five scopes of one letter.
+        raise TypeError(f"{name}: takes several strings, got one; write [{value!r}]")
+    try:
+        items = frozenset(value)
+    except TypeError:
+        raise TypeError(f"{name}: takes several strings, got {type(value).__name__}") from None
+    for item in items:
+        if not isinstance(item, str):
+            raise TypeError(f"{name}: takes strings, got {type(item).__name__}")
+        if not item.strip():
+            raise ValueError(f"{name}: an empty string names nothing")
+    return items
+
+
+def _text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: takes a string, got {type(value).__name__}")
+    if not value.strip():
+        raise ValueError(f"{name}: is empty")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, init=False)
+class Principal:
+    """On whose behalf a call is made. Roles and scopes are taken from any iterable of strings."""
+
+    tenant: str
+    agent: str
+    user: str | None = None
+    roles: frozenset[str] = frozenset()
+    scopes: frozenset[str] = frozenset()
+
+    # Written out, so that type checkers let a caller pass a list where a frozenset is kept.
+    def __init__(
+        self,
+        *,
+        tenant: str,
+        agent: str,
+        user: str | None = None,
+        roles: Iterable[str] = (),
+        scopes: Iterable[str] = (),
+    ) -> None:
+        _text("tenant", tenant)
+        _text("agent", agent)
+        if user is not None:
+            _text("user", user)
+        object.__setattr__(self, "tenant", tenant)
+        object.__setattr__(self, "agent", agent)
+        object.__setattr__(self, "user", user)
+        object.__setattr__(self, "roles", text_set("roles", roles))
+        object.__setattr__(self, "scopes", text_set("scopes", scopes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What a model asks: a tool and arguments, as they came. It has no authority of its own.
+
+    Arguments and approval are left out of `repr`: one may hold personal data, the other is a
+    credential, and proposals end up in logs.
+    """
+
+    tool: str
+    arguments: str | bytes | Mapping[str, Any] = field(repr=False)
+    run_id: str | None = None
+    version: str | None = None
+    key: str | None = None
+    call_id: str | None = None
+    workflow_id: str | None = None
+    operation_id: str | None = None
+    approval: str | None = field(default=None, repr=False)
+    """An approval token. It is the caller's to pass on; a model never sees one."""
+    trace: str | None = None
+    """A W3C traceparent."""
+    expected_version: str | int | None = None
+    """The version of the resource that the proposal was made against."""
+    configurable: Mapping[str, Any] | None = field(default=None, repr=False)
+    """Call-time values for the contract's config params."""

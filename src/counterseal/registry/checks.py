@@ -1,0 +1,256 @@
+"""What is looked at before anything is registered: each contract, and how all of them fit together.
+
+Pure functions that return problems. Nothing is changed here, which is what makes registration all
+or nothing: `registry` asks first, and only then writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+from counterseal.contract.declare import Tool
+from counterseal.contract.diff import Compatibility, diff
+from counterseal.contract.lint import lint
+from counterseal.contract.model import Contract
+from counterseal.contract.protocol import from_protocol, looks_like_protocol
+from counterseal.errors import ContractError, Problem, Severity
+from counterseal.registry.grants import Grant
+from counterseal.registry.records import RegistryRecord
+
+__all__ = [
+    "Candidate",
+    "Reference",
+    "contract_problems",
+    "duplicates",
+    "grant_problems",
+    "missing_bumps",
+    "read",
+    "reference_problems",
+    "references",
+]
+
+Versions = Callable[[str], Sequence[RegistryRecord]]
+"""Every version of a tool, registered or about to be, by the tool's name."""
+
+_HOOKS = ("probe", "preview", "read_back")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """What somebody wants to register: a contract, and the tool that carries it out if given."""
+
+    contract: Contract
+    tool: Tool[..., Any] | None = None
+
+
+def read(things: Iterable[object]) -> tuple[list[Candidate], list[Problem]]:
+    """Tools, contracts and plain-protocol objects, as candidates."""
+    candidates: list[Candidate] = []
+    problems: list[Problem] = []
+    for thing in things:
+        try:
+            candidates.append(_read_one(thing))
+        except ContractError as error:
+            problems.extend(error.problems)
+    return candidates, problems
+
+
+def _read_one(thing: Any) -> Candidate:
+    if isinstance(thing, Tool):
+        return Candidate(contract=thing.contract, tool=thing)
+    if isinstance(thing, Contract):
+        return Candidate(contract=thing)
+    if looks_like_protocol(thing):
+        tool = from_protocol(thing)
+        return Candidate(contract=tool.contract, tool=tool)
+    raise ContractError(
+        [
+            Problem(
+                rule="not-a-tool",
+                message=f"{ascii(thing)[:80]} is neither a tool nor a contract",
+                fix="Decorate the function with @tool, or give a Contract.",
+            )
+        ]
+    )
+
+
+def contract_problems(candidate: Candidate) -> list[Problem]:
+    """What lint says of one contract."""
+    return [_placed(problem, candidate) for problem in lint(candidate.contract)]
+
+
+def _placed(problem: Problem, owner: Candidate | RegistryRecord) -> Problem:
+    """The same problem with its tool's name and, where it can be found, its place in a file."""
+    named = problem.of(owner.contract.name)
+    if named.source is not None or owner.tool is None:
+        return named
+    return named.at(owner.tool.source_of(named.pointer))
+
+
+def duplicates(new: Iterable[RegistryRecord], versions: Versions) -> Iterator[Problem]:
+    """Versions that exist already. 1.0 and 1.0.0 are one version, written twice."""
+    for record in new:
+        same = [other for other in versions(record.name) if other.parsed == record.parsed]
+        if same[0] is not record:
+            spelt = "" if same[0].version == record.version else f", written {same[0].version}"
+            problem = Problem(
+                rule="version-duplicate",
+                pointer="/identity/version",
+                message=f"{record.name} {record.version} is already there{spelt}",
+                fix="Give the changed contract a version of its own.",
+            )
+            yield _placed(problem, record)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """One contract naming another tool: to ask it something, or to undo a call with it."""
+
+    source: str
+    pointer: str
+    target: str
+    undoes: bool
+
+    def problem(self, targets: Sequence[RegistryRecord]) -> Problem | None:
+        """What is wrong with it. Any version may be the one that a run gets, so all must fit."""
+        if not targets:
+            return self._problem("unknown", "is not registered", "Register it together with this.")
+        for target in targets:
+            if target.mutates and not self.undoes:
+                fault = f"changes something in version {target.version}"
+                return self._problem("mutates", fault, "Name a tool that only reads.")
+            if self.undoes and not target.mutates:
+                fault = f"only reads in version {target.version}"
+                return self._problem("read-only", fault, "Name a tool that reverses the call.")
+        return None
+
+    def _problem(self, kind: str, fault: str, fix: str) -> Problem:
+        role = self.pointer.rpartition("/")[2]
+        return Problem(
+            rule=f"{'compensation' if self.undoes else 'hook'}-{kind}",
+            tool=self.source,
+            pointer=self.pointer,
+            message=f"the {role} {self.target} {fault}",
+            fix=fix,
+        )
+
+
+def references(contract: Contract) -> Iterator[Reference]:
+    """The tools that a contract names."""
+    undo = contract.transactional.compensation_tool
+    if undo is not None:
+        place = "/transactional/compensation_tool"
+        yield Reference(source=contract.name, pointer=place, target=undo, undoes=True)
+    for hook in _HOOKS:
+        target = getattr(contract, hook)
+        if isinstance(target, str):
+            yield Reference(source=contract.name, pointer=f"/{hook}", target=target, undoes=False)
+
+
+def reference_problems(
+    new: Sequence[RegistryRecord],
+    versions: Versions,
+    standing: Callable[[str], Iterable[Reference]],
+) -> Iterator[Problem]:
+    """References from the new contracts, and older ones to tools that get a new version."""
+    for record in new:
+        for reference in references(record.contract):
+            problem = reference.problem(versions(reference.target))
+            if problem is not None:
+                yield _placed(problem, record)
+    for name in {record.name: None for record in new}:
+        for reference in standing(name):
+            problem = reference.problem(versions(name))
+            if problem is not None:
+                yield problem
+
+
+def missing_bumps(new: Sequence[RegistryRecord], versions: Versions) -> Iterator[Problem]:
+    """Breaking steps between neighbouring versions whose major number did not rise."""
+    fresh = {id(record) for record in new}
+    for name in {record.name: None for record in new}:
+        line = sorted(versions(name), key=lambda record: record.parsed)
+        for older, newer in pairwise(line):
+            if fresh & {id(older), id(newer)} and not _major_rises(older, newer):
+                yield from _bump_problem(older, newer)
+
+
+def _major_rises(older: RegistryRecord, newer: RegistryRecord) -> bool:
+    before, after = older.parsed, newer.parsed
+    return (after.epoch, after.major) > (before.epoch, before.major)
+
+
+def _bump_problem(older: RegistryRecord, newer: RegistryRecord) -> Iterator[Problem]:
+    changes = diff(older.contract, newer.contract)
+    breaking = [change for change in changes if change.kind is Compatibility.BREAKING]
+    if breaking:
+        more = f" (and {len(breaking) - 1} more)" if len(breaking) > 1 else ""
+        problem = Problem(
+            rule="version-bump-missing",
+            severity=Severity.WARNING,
+            pointer=breaking[0].pointer,
+            message=f"{newer.version} breaks callers of {older.version}: "
+            f"{breaking[0].message}{more}",
+            fix=f"Call it {older.parsed.major + 1}.0.0, or keep what callers rely on.",
+        )
+        yield _placed(problem, newer)
+
+
+def grant_problems(
+    grants: Iterable[Any],
+    versions: Versions,
+    now: datetime,
+    new: Sequence[RegistryRecord] = (),
+) -> Iterator[Problem]:
+    """Why grants can't be given.
+
+    Together with a deprecated tool its grants may still be declared (a warning): they are the old
+    ones, said again at every start. A tool that is registered already gets no new ones.
+    """
+    fresh = {id(record) for record in new}
+    for grant in grants:
+        if not isinstance(grant, Grant):
+            yield Problem(rule="not-a-grant", message=f"{ascii(grant)[:80]} is not a grant")
+            continue
+        problem = _grant_problem(grant, versions(grant.tool), now, fresh)
+        if problem is not None:
+            yield problem
+
+
+def _grant_problem(
+    grant: Grant, versions: Sequence[RegistryRecord], now: datetime, fresh: set[int]
+) -> Problem | None:
+    if not versions:
+        fix = "Check its name, or register it together with the grant."
+        return _refused(grant, "grant-tool-unknown", "there is no such tool", fix)
+    covered = [record for record in versions if grant.covers(record.parsed)]
+    if not covered:
+        known = ", ".join(record.version for record in versions[:5])
+        fault = f"no version matches {grant.version!r}; there is {known}"
+        return _refused(grant, "grant-version-unmatched", fault, "Widen the range.")
+    if not any(record.contract.exposed for record in covered):
+        fault = "it is never for an agent to use"
+        return _refused(grant, "meta-granted", fault, "Leave it to people.")
+    if all(record.is_deprecated(now) for record in covered):
+        said_again = any(id(record) in fresh for record in covered)
+        severity = Severity.WARNING if said_again else Severity.ERROR
+        fault = f"version {covered[0].version} is deprecated"
+        fix = "Move the agent to its replacement."
+        return _refused(grant, "grant-deprecated", fault, fix, severity)
+    return None
+
+
+def _refused(
+    grant: Grant, rule: str, fault: str, fix: str, severity: Severity = Severity.ERROR
+) -> Problem:
+    return Problem(
+        rule=rule,
+        tool=grant.tool,
+        severity=severity,
+        message=f"grant of {grant.tool} to {grant.agent!r}: {fault}",
+        fix=fix,
+    )

@@ -1,0 +1,234 @@
+"""What the registry keeps about each contract, and the words in which it says no.
+
+These are values: they check themselves when they are made and decide nothing about callers.
+`registry` holds them, `grants` says who may use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, time
+from enum import StrEnum
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from counterseal.contract.declare import Tool
+from counterseal.contract.effects import EFFECTS
+from counterseal.contract.model import Contract, Lifecycle, LifecycleStatus
+from counterseal.errors import RegistryError
+from counterseal.proposal import text_set
+
+__all__ = ["Deprecation", "Reason", "Refusal", "RegistryRecord"]
+
+
+class Reason(StrEnum):
+    """Why a tool can't be used. `resolve` gives the first group, `authorize` the second."""
+
+    UNKNOWN = "unknown"
+    OTHER_TENANT = "other_tenant"
+    VERSION_UNKNOWN = "version_unknown"
+    DISABLED = "disabled"
+    KILLED = "killed"
+    SUNSET = "sunset"
+    NOT_ROLLED_OUT = "not_rolled_out"
+
+    NOT_EXPOSED = "not_exposed"
+    ROLE = "role"
+    NO_GRANT = "no_grant"
+    GRANT_EXPIRED = "grant_expired"
+    MODE = "mode"
+    RISK_LIMIT = "risk_limit"
+    SCOPE_MISSING = "scope_missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """`message` may be shown to the caller; `reason` is for the record and may say more."""
+
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deprecation:
+    """A version on its way out. From `removal_at` on it is refused."""
+
+    deprecated_at: datetime | None = None
+    """None: already, since a time that nobody wrote down."""
+    removal_at: datetime | None = None
+    replacement_tool: str | None = None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("deprecated_at", "removal_at"):
+            moment = getattr(self, name)
+            if moment is not None and not is_aware(moment):
+                raise RegistryError(f"{name}: takes a datetime with a time zone, got {moment!r}")
+
+    @classmethod
+    def of(cls, lifecycle: Lifecycle) -> Deprecation | None:
+        """What a contract says about itself. A day of removal is the first day without it (UTC)."""
+        if lifecycle.status is LifecycleStatus.ACTIVE and lifecycle.sunset_date is None:
+            return None
+        day = lifecycle.sunset_date
+        return cls(
+            removal_at=None if day is None else datetime.combine(day, time(), UTC),
+            replacement_tool=lifecycle.replacement,
+            reason="declared by its contract",
+        )
+
+    def export(self) -> dict[str, Any]:
+        return {
+            "deprecated_at": iso(self.deprecated_at),
+            "removal_at": iso(self.removal_at),
+            "replacement_tool": self.replacement_tool,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistryRecord:
+    """One version of one tool, and what was decided about it."""
+
+    contract: Contract
+    tool: Tool[..., Any] | None = None
+    enabled: bool = True
+    note: str = ""
+    """Why it was last enabled or disabled."""
+    allowed_agent_roles: frozenset[str] = frozenset()
+    """Empty: any role."""
+    allowed_tenants: frozenset[str] = frozenset()
+    """Empty: every tenant."""
+    rollout_percentage: int = 100
+    deprecation: Deprecation | None = None
+    # Worked out once, because every call asks for them.
+    name: str = field(init=False, compare=False)
+    version: str = field(init=False, compare=False)
+    parsed: Version = field(init=False, repr=False, compare=False)
+    """The version, as something that can be ordered."""
+    ends_at: datetime | None = field(init=False, repr=False, compare=False)
+    """From when on it is refused, by the operator's word or the contract's own."""
+
+    def __post_init__(self) -> None:
+        wrong = setting_errors(
+            enabled=self.enabled,
+            allowed_agent_roles=self.allowed_agent_roles,
+            allowed_tenants=self.allowed_tenants,
+            rollout_percentage=self.rollout_percentage,
+            deprecation=self.deprecation,
+        )
+        version = parse_version(self.contract.version)
+        if version is None:
+            wrong["contract.version"] = f"{self.contract.version!r} is not a version like 1.4.0"
+        if wrong:
+            raise RegistryError("; ".join(f"{name}: {text}" for name, text in wrong.items()))
+        object.__setattr__(self, "name", self.contract.name)
+        object.__setattr__(self, "version", self.contract.version)
+        object.__setattr__(self, "parsed", version)
+        object.__setattr__(self, "ends_at", self._end())
+        for name in ("allowed_agent_roles", "allowed_tenants"):
+            object.__setattr__(self, name, frozenset(getattr(self, name)))
+
+    def _end(self) -> datetime | None:
+        if self.contract.identity.lifecycle.status is LifecycleStatus.SUNSETTED:
+            return datetime.min.replace(tzinfo=UTC)
+        return None if self.deprecation is None else self.deprecation.removal_at
+
+    @property
+    def mutates(self) -> bool:
+        """Whether calling it changes anything. Unknown counts as yes."""
+        effect = self.contract.effect
+        return effect is None or EFFECTS[effect].mutates
+
+    def allows_tenant(self, tenant: str) -> bool:
+        return not self.allowed_tenants or tenant in self.allowed_tenants
+
+    def is_deprecated(self, now: datetime) -> bool:
+        if self.deprecation is None:
+            return self.is_sunset(now)
+        since = self.deprecation.deprecated_at
+        return since is None or since <= now or self.is_sunset(now)
+
+    def is_sunset(self, now: datetime) -> bool:
+        return self.ends_at is not None and self.ends_at <= now
+
+    def ended(self, now: datetime) -> Refusal | None:
+        """Why nobody can use it any more, if so."""
+        if not self.enabled:
+            return Refusal(
+                reason=Reason.DISABLED, message=f"{self.name} {self.version} is disabled."
+            )
+        if self.is_sunset(now):
+            successor = self.deprecation and self.deprecation.replacement_tool
+            instead = f" Use {successor}." if successor else ""
+            return Refusal(
+                reason=Reason.SUNSET, message=f"{self.name} {self.version} was retired.{instead}"
+            )
+        return None
+
+    def export(self) -> dict[str, Any]:
+        return {
+            "tool": self.name,
+            "version": self.version,
+            "contract_hash": self.contract.hash,
+            "effect": None if self.contract.effect is None else self.contract.effect.value,
+            "risk_class": self.contract.risk.value,
+            "enabled": self.enabled,
+            "note": self.note,
+            "allowed_agent_roles": sorted(self.allowed_agent_roles),
+            "allowed_tenants": sorted(self.allowed_tenants),
+            "rollout_percentage": self.rollout_percentage,
+            "deprecation": None if self.deprecation is None else self.deprecation.export(),
+        }
+
+
+def setting_errors(
+    *,
+    enabled: object,
+    allowed_agent_roles: Iterable[str],
+    allowed_tenants: Iterable[str],
+    rollout_percentage: object,
+    deprecation: object = None,
+) -> dict[str, str]:
+    """What is wrong with a record's settings, by field."""
+    wrong = {}
+    if not isinstance(enabled, bool):
+        wrong["enabled"] = f"takes true or false, got {enabled!r}"
+    for name, value in (
+        ("allowed_agent_roles", allowed_agent_roles),
+        ("allowed_tenants", allowed_tenants),
+    ):
+        try:
+            text_set(name, value)
+        except (TypeError, ValueError) as error:
+            wrong[name] = str(error).removeprefix(f"{name}: ")
+    percentage = rollout_percentage
+    if isinstance(percentage, bool) or not isinstance(percentage, int):
+        wrong["rollout_percentage"] = f"takes a whole number from 0 to 100, got {percentage!r}"
+    elif not 0 <= percentage <= 100:
+        wrong["rollout_percentage"] = f"takes 0 to 100, got {percentage}"
+    if not isinstance(deprecation, Deprecation | None):
+        wrong["deprecation"] = f"takes a Deprecation or nothing, got {deprecation!r}"
+    return wrong
+
+
+def parse_version(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
+def is_aware(moment: object) -> bool:
+    return isinstance(moment, datetime) and moment.utcoffset() is not None
+
+
+def iso(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
+
+
+def shown(text: object) -> str:
+    """A caller's text, safe to repeat in a message."""
+    return ascii(text if len(str(text)) <= 128 else f"{str(text)[:128]}…")

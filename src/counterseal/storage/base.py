@@ -1,0 +1,240 @@
+"""What the runtime asks of a store, in the words of the domain.
+
+A store remembers runs, ledger entries, held proposals, counters and events. It decides nothing:
+limits come in with the request, and the answer says which one would have been broken. Every method
+that changes something is one transaction: all of it happens, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+from counterseal.audit import Event
+from counterseal.ledger import Entry
+
+__all__ = [
+    "Admission",
+    "Admit",
+    "Budgets",
+    "Charge",
+    "Held",
+    "HeldStatus",
+    "Memory",
+    "Rate",
+    "Refused",
+    "RunRecord",
+    "Settle",
+    "Store",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets:
+    """Limits of a run, or of a tenant. None is no limit of its own.
+
+    A critical mutation is never covered by silence: without a number here or on a grant it is zero.
+    """
+
+    reads: int | None = None
+    writes: int | None = None
+    external: int | None = None
+    critical: int | None = None
+    money: float | None = None
+    seconds: float | None = None
+    """Wall clock, from the start of the run."""
+    retries: int | None = None
+    by_effect: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """One agent run, as the store remembers it."""
+
+    tenant: str
+    run_id: str
+    started_at: float
+    objective: str | None = None
+    allowed_tools: frozenset[str] | None = None
+    """None: every tool that the principal may use."""
+    budgets: Budgets = Budgets()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    state: Mapping[str, Any] = field(default_factory=dict)
+    pins: Mapping[str, str] = field(default_factory=dict)
+    """Tool to version: what the run began with, it keeps."""
+    seen: Mapping[str, str | int] = field(default_factory=dict)
+    """Resource to the version that the run saw last."""
+
+
+class Charge(NamedTuple):
+    """An amount to be spent on a counter, if its limit allows."""
+
+    budget: str
+    """The budget's name, as a caller is told it."""
+    counter: str
+    amount: float
+    limit: float
+    of_run: bool
+    """Whether the counter is the run's own, or its tenant's."""
+
+
+class Rate(NamedTuple):
+    """A limit by time (GCRA), of the tenant: one call every `interval`, with `burst` at once."""
+
+    counter: str
+    interval: float
+    burst: int
+
+    def wait(self, arrival: float, now: float) -> float:
+        """How long a call must wait after a theoretical arrival; not at all when not positive."""
+        return arrival - now - self.interval * (self.burst - 1)
+
+    def next(self, arrival: float, now: float) -> float:
+        """The theoretical arrival after one more call."""
+        return (max(now, arrival)) + self.interval
+
+
+class HeldStatus(StrEnum):
+    WAITING = "waiting"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    SPENT = "spent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A proposal that waits for a person: everything that is needed to go on from here."""
+
+    approval_id: str
+    tenant: str
+    key: str
+    approval_hash: str
+    """Of the arguments after correction: what a person would say yes to."""
+    call_id: str
+    run_id: str
+    tool: str
+    version: str
+    contract_hash: str
+    arguments: Mapping[str, Any]
+    agent: str
+    user: str | None
+    scopes: frozenset[str]
+    reason: str
+    rule: str | None
+    approvers: int
+    before: Mapping[str, Any] | None
+    version_seen: str | int | None
+    created_at: float
+    trace_id: str
+    status: HeldStatus = HeldStatus.WAITING
+
+
+class Memory(NamedTuple):
+    """What one read brings back: everything stored that bears on a call."""
+
+    entry: Entry | None
+    held: Held | None
+    """The last proposal that was held under the same key."""
+    run_counters: Mapping[str, float]
+    tenant_counters: Mapping[str, float]
+    rates: Mapping[str, float]
+
+
+class Admit(NamedTuple):
+    """Everything that must happen together before a tool may run."""
+
+    tenant: str
+    run_id: str
+    tool: str
+    version: str
+    now: float
+    charges: Sequence[Charge]
+    rates: Sequence[Rate]
+    entry: Entry | None
+    """The ledger entry to reserve; None for a call that changes nothing."""
+    approval_id: str | None
+    epoch: int
+    events: Sequence[Event]
+
+
+class Refused(StrEnum):
+    """Why an admission did not happen."""
+
+    BUDGET = "budget"
+    RATE = "rate"
+    DUPLICATE = "duplicate"
+    APPROVAL = "approval"
+    PIN = "pin"
+    EPOCH = "epoch"
+
+
+class Admission(NamedTuple):
+    refused: Refused | None = None
+    entry: Entry | None = None
+    """The reserved entry, or on DUPLICATE the one that was there first."""
+    charge: Charge | None = None
+    spent: float = 0.0
+    rate: Rate | None = None
+    retry_after: float = 0.0
+
+
+class Settle(NamedTuple):
+    """Everything that must happen together after a tool ran."""
+
+    tenant: str
+    run_id: str
+    now: float
+    entry: Entry | None
+    """The entry with its outcome. One with an old fence changes nothing."""
+    seen: Mapping[str, str | int]
+    state: Sequence[tuple[str, str, Any]]
+    """(key, merge, value) for each declared effect on run state."""
+    events: Sequence[Event]
+
+
+class Store(Protocol):
+    """The seam between the runtime and whatever keeps its memory."""
+
+    async def open_run(self, run: RunRecord) -> RunRecord:
+        """The run as it is stored; the given one where there was none."""
+
+    async def find_run(self, tenant: str, run_id: str) -> RunRecord | None:
+        """The run, if it was opened."""
+
+    async def recall(self, tenant: str, run_id: str, key: str | None) -> Memory:
+        """One read of all that bears on a call."""
+
+    async def admit(self, request: Admit) -> Admission:
+        """Check limits, spend, reserve, record: all, or none."""
+
+    async def record(self, events: Sequence[Event]) -> None:
+        """Put events on record that nothing else depends on."""
+
+    async def settle(self, request: Settle) -> bool:
+        """Write the outcome. False when somebody else holds the entry by now."""
+
+    async def hold(self, held: Held, events: Sequence[Event]) -> Held:
+        """Keep a proposal for a person. An identical one that waits already is returned instead."""
+
+    async def decide(
+        self, tenant: str, approval_id: str, status: HeldStatus, events: Sequence[Event]
+    ) -> Held | None:
+        """Decide a held proposal that still waits. None when there is none, or it was decided."""
+
+    async def refuse(
+        self, tenant: str, run_id: str, fingerprint: str, events: Sequence[Event]
+    ) -> int:
+        """Record a refusal. Returns how often this run was refused in this way, now included."""
+
+    async def keep(self, tenant: str, call_id: str, raw: bytes) -> str:
+        """Put a raw result into the vault. Returns a pointer that no model can follow."""
+
+    async def events(
+        self, tenant: str, *, call_id: str | None = None, run_id: str | None = None
+    ) -> Sequence[tuple[str, Event]]:
+        """Events of a tenant with their ids, oldest first."""
+
+    async def close(self) -> None: ...

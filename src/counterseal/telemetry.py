@@ -1,0 +1,143 @@
+"""One OpenTelemetry span a call, built after the answer and off the call's path.
+
+Costs nothing while no SDK is configured. Uses the GenAI names where they exist, and `counterseal.*`
+for the rest. Keys appear as per-tenant fingerprints only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import secrets
+import sys
+from random import getrandbits
+from typing import Any, NamedTuple
+
+from opentelemetry import context, propagate, trace
+from opentelemetry.trace import (
+    NonRecordingSpan,
+    NoOpTracerProvider,
+    ProxyTracerProvider,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+)
+
+__all__ = ["Finished", "Telemetry"]
+
+
+class Finished(NamedTuple):
+    """A call that was answered, as far as a span tells of it."""
+
+    tenant: str
+    tool: str
+    version: str
+    call_id: str
+    risk: str
+    trace_id: str
+    traceparent: str | None
+    key: str | None
+    code: str
+    is_error: bool
+    retryable: bool
+    repairable: bool
+    approval_id: str | None
+    corrected: bool
+    refused_by: str | None
+    idempotency_hit: bool
+    started: float
+    ended: float
+
+
+class Telemetry:
+    """Hands finished calls to OpenTelemetry, if anybody listens."""
+
+    def __init__(self, fingerprint_key: bytes | None = None) -> None:
+        self._key = fingerprint_key or secrets.token_bytes(32)
+
+    @property
+    def listening(self) -> bool:
+        if "opentelemetry.sdk" not in sys.modules:
+            return False  # without an SDK nobody can; asking for the provider is dearer than this
+        provider = trace.get_tracer_provider()
+        return not isinstance(provider, ProxyTracerProvider | NoOpTracerProvider)
+
+    def current_trace(self) -> str | None:
+        """The trace of the caller's own span, when there is one."""
+        span = trace.get_current_span().get_span_context()
+        return f"{span.trace_id:032x}" if span.is_valid else None
+
+    def emit(self, finished: Finished) -> None:
+        """Build the span once the answer is out; in the caller's context, so that it nests."""
+        asyncio.get_running_loop().call_soon(self._span, finished)
+
+    def fingerprint(self, tenant: str, value: str) -> str:
+        """A name for a value that can't be guessed back from it."""
+        text = f"{tenant}\0{value}".encode()
+        return hmac.new(self._key, text, hashlib.sha256).hexdigest()[:16]
+
+    def _span(self, call: Finished) -> None:
+        tracer = trace.get_tracer("counterseal")
+        span = tracer.start_span(
+            f"execute_tool {call.tool}",
+            context=_parent(call),
+            kind=SpanKind.INTERNAL,
+            start_time=int(call.started * 1e9),
+            attributes=self._attributes(call),
+        )
+        if call.is_error:
+            span.set_status(Status(StatusCode.ERROR, call.code))
+        span.end(end_time=int(call.ended * 1e9))
+
+    def _attributes(self, call: Finished) -> dict[str, Any]:
+        found = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": call.tool,
+            "gen_ai.tool.call.id": call.call_id,
+            "gen_ai.tool.type": "function",
+            "error.type": call.code if call.is_error else None,
+            "counterseal.tool.version": call.version,
+            "counterseal.tool.side_effect_class": call.risk,
+            "counterseal.tool.validation.status": _validation(call),
+            "counterseal.tool.error_code": call.code if call.is_error else None,
+            "counterseal.tool.retryable": call.retryable,
+            "counterseal.tool.repairable": call.repairable,
+            "counterseal.tool.idempotency_key_hash": (
+                self.fingerprint(call.tenant, call.key) if call.key else None
+            ),
+            "counterseal.tool.idempotency_hit": call.idempotency_hit,
+            "counterseal.tool.approval_id": call.approval_id,
+            "counterseal.tenant.id": call.tenant,
+            "counterseal.trace.id": call.trace_id,
+            "counterseal.trace.replayable": call.refused_by != "parse",
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def _validation(call: Finished) -> str:
+    if call.code == "CONFIRMATION_MISSING":
+        return "approval_pending"
+    if call.refused_by in ("parse", "schema", "semantics"):
+        return "failed"
+    if call.refused_by is not None:
+        return "blocked"
+    return "repaired" if call.corrected else "passed"
+
+
+def _parent(call: Finished) -> context.Context:
+    """The caller's trace: what it sent along, else its current span, else the call's own id."""
+    if call.traceparent:
+        return propagate.extract({"traceparent": call.traceparent})
+    if trace.get_current_span().get_span_context().is_valid:
+        return context.get_current()
+    # A parent that nobody recorded, so that the span has the trace id that the agent was told.
+    root = SpanContext(
+        trace_id=int(call.trace_id, 16),
+        span_id=getrandbits(64) or 1,
+        is_remote=True,
+        trace_flags=TraceFlags(TraceFlags.SAMPLED),
+    )
+    return trace.set_span_in_context(NonRecordingSpan(root))

@@ -1,0 +1,102 @@
+"""For your own tests: a clock that you move, tools that count, fail, hang or answer garbage.
+
+Everything runs through the real runtime and the real gates; only the world outside is made up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Unpack
+
+from counterseal.contract.declare import Declared, Tool, lay_over
+from counterseal.contract.model import Contract
+from counterseal.proposal import Principal
+from counterseal.registry import Grant
+from counterseal.runtime import Runtime
+from counterseal.storage.memory import MemoryStore
+
+__all__ = ["HANG", "FakeClock", "FakeTool", "MemoryStore", "fake_tool", "runtime_for", "someone"]
+
+HANG = object()
+"""As an answer: never come back."""
+OPEN_INPUT = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+class FakeClock:
+    """Time that stands still until it is moved."""
+
+    def __init__(self, now: float = 1_767_225_600.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class FakeTool:
+    """A tool whose answers are written down beforehand. `calls` holds what it was called with.
+
+    An answer that is an exception is raised, `HANG` never comes back, a function is called with the
+    arguments, and anything else is returned. The last answer repeats.
+    """
+
+    def __init__(self, contract: Contract, answers: Iterable[Any]) -> None:
+        self._answers = list(answers)
+        self.calls: list[dict[str, Any]] = []
+        self.tool: Tool[..., Any] = Tool(contract=contract, function=self._answer)
+
+    @property
+    def contract(self) -> Contract:
+        return self.tool.contract
+
+    async def _answer(self, **arguments: Any) -> Any:
+        self.calls.append(arguments)
+        answer = self._answers[min(len(self.calls), len(self._answers)) - 1]
+        if answer is HANG:
+            await asyncio.Event().wait()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer(**arguments) if callable(answer) else answer
+
+
+def fake_tool(
+    called: str = "look_up",
+    *answers: Any,
+    input_schema: dict[str, Any] | None = None,
+    output_schema: dict[str, Any] | None = None,
+    **declared: Unpack[Declared],
+) -> FakeTool:
+    """A declared tool without code of its own. Takes what `@tool` takes, and the two schemas."""
+    affordance: dict[str, Any] = {
+        "model_description": f"{called}, made up for a test.",
+        "input_schema": input_schema or OPEN_INPUT,
+        "output_schema": output_schema or {"type": "object"},
+    }
+    data: dict[str, Any] = {
+        "effect": "read_only",
+        "usage": "In tests.",
+        "identity": {"name": called, "version": "1.0.0", "owner": "tests"},
+        "affordance": affordance,
+    }
+    for key, value in declared.items():
+        lay_over(data, key, value)
+    return FakeTool(Contract.model_validate(data), answers or ({"ok": True},))
+
+
+def someone(agent: str = "agent", tenant: str = "acme", **more: Any) -> Principal:
+    """A principal with little to say for itself."""
+    return Principal(tenant=tenant, agent=agent, user=more.pop("user", "u_1"), **more)
+
+
+def runtime_for(*tools: FakeTool | Tool[..., Any], agent: str = "agent", **options: Any) -> Runtime:
+    """A runtime in memory that holds these tools, each granted to the agent."""
+    runtime = Runtime(MemoryStore(), **options)
+    declared = [tool.tool if isinstance(tool, FakeTool) else tool for tool in tools]
+    grants = [
+        Grant(agent=agent, tool=tool.contract.name) for tool in declared if tool.contract.exposed
+    ]
+    runtime.register(*declared, grants=grants)
+    return runtime

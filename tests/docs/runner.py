@@ -1,0 +1,188 @@
+"""Runs the fenced examples of a Markdown page, from top to bottom, as its reader would.
+
+A `python` block is executed (top-level `await` works), a `console` block is a shell session whose
+output must match, and a block with `title="name"` becomes that file. The blocks of a page share one
+namespace, one event loop and one folder. Which pages there are is `test_examples.py`'s business.
+"""
+
+import ast
+import asyncio
+import contextlib
+import difflib
+import inspect
+import os
+import re
+import subprocess
+import sys
+import traceback
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^`]*)$")
+INFO = re.compile(r'^(?P<language>\S*)(?:\s+(?:(?P<no_run>no-run)|title="(?P<title>[^"]+)"))?$')
+REASON = re.compile(r"^<!-- no-run: \S.* -->$")
+# These would look like examples and never be run.
+OTHER_NAMES = {"py": "python", "python3": "python", "pycon": "python"} | dict.fromkeys(
+    ["bash", "sh", "shell"], "console"
+)
+HANGS_AFTER_SECONDS = 120
+
+
+class ExampleError(AssertionError):
+    """An example that does not do what its page says."""
+
+    def __init__(self, page, line, problem):
+        super().__init__(f"{page}:{line}: {problem}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    page: Path
+    line: int  # of the first line inside the fence
+    language: str
+    title: str | None
+    no_run: bool
+    has_reason: bool
+    text: str
+
+
+def read_blocks(page):
+    lines = page.read_text(encoding="utf-8").splitlines()
+    blocks, start = [], 0
+    while start < len(lines):
+        opening = FENCE.match(lines[start])
+        if opening is None:
+            start += 1
+            continue
+        closing = re.compile(rf" *{opening['fence']}{opening['fence'][0]}* *")
+        end = next((n for n in range(start + 1, len(lines)) if closing.fullmatch(lines[n])), None)
+        if end is None:
+            raise ExampleError(page, start + 1, "this block is never closed")
+        blocks.append(_block(page, lines, start, end, opening))
+        start = end + 1
+    return blocks
+
+
+def _block(page, lines, start, end, opening):
+    info = INFO.match(opening["info"].strip())
+    if info is None:
+        raise ExampleError(page, start + 1, f"cannot read the block's info {opening['info']!r}")
+    if info["language"] in OTHER_NAMES:
+        better = OTHER_NAMES[info["language"]]
+        raise ExampleError(page, start + 1, f"call it {better}, so that it is run")
+    above = lines[start - 1].strip() if start else ""
+    body = [line.removeprefix(opening["indent"]) for line in lines[start + 1 : end]]
+    return Block(
+        page=page,
+        line=start + 2,
+        language=info["language"],
+        title=info["title"],
+        no_run=info["no_run"] is not None,
+        has_reason=REASON.match(above) is not None,
+        text="".join(f"{line}\n" for line in body),
+    )
+
+
+def run_page(page, folder):
+    """Run the page's examples in `folder`; the first that fails raises ExampleError."""
+    module = types.ModuleType("docs_page")
+    # Type hints of classes and functions are looked up in their module by name.
+    sys.modules[module.__name__] = module
+    try:
+        with asyncio.Runner() as loop, contextlib.chdir(folder):
+            for block in read_blocks(page):
+                _run_block(block, module, loop)
+    finally:
+        del sys.modules[module.__name__]
+
+
+def _run_block(block, module, loop):
+    if block.no_run:
+        return
+    if block.title:
+        path = Path(block.title)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text, encoding="utf-8")
+    elif block.language == "python":
+        _run_python(block, module, loop)
+    elif block.language == "console":
+        for line, command, expected in _commands(block):
+            _run_command(block.page, line, command, expected)
+
+
+def _run_python(block, module, loop):
+    # Blank lines in front make the line numbers those of the page.
+    source = "\n" * (block.line - 1) + block.text
+    name = str(block.page)
+    try:
+        code = compile(source, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        result = types.FunctionType(code, module.__dict__)()
+        if inspect.iscoroutine(result):
+            loop.run(result)
+    except (Exception, SystemExit) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == name]
+        line = lines[-1] if lines else getattr(error, "lineno", None) or block.line
+        raise ExampleError(name, line, f"{type(error).__name__}: {error}") from error
+
+
+def _commands(block):
+    """Split a session into (line, command, expected output lines)."""
+    commands = []
+    for line, text in enumerate(block.text.splitlines(), block.line):
+        if text.startswith("$ "):
+            commands.append((line, text[2:], []))
+        elif commands:
+            commands[-1][2].append(text.rstrip())
+        else:
+            raise ExampleError(block.page, line, "a console block starts with a `$ ` line")
+    return commands
+
+
+def _run_command(page, line, command, expected):
+    try:
+        # Each command has a shell of its own, so a change of folder is made here.
+        if command.startswith("cd "):
+            os.chdir(command[3:].strip())
+            return
+        code, actual = _output(command)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ExampleError(page, line, str(error)) from error
+    while expected and not expected[-1]:
+        expected.pop()
+    if not _matches(expected, actual):
+        difference = "\n".join(difflib.unified_diff(expected, actual, "page", "real", lineterm=""))
+        raise ExampleError(page, line, f"`{command}` printed something else\n{difference}")
+    # A page that shows what a failure prints means it; any other failure is a surprise.
+    if code and all(text == "..." for text in expected):
+        shown = "\n".join(actual)
+        raise ExampleError(page, line, f"`{command}` exited with {code}\n{shown}")
+
+
+def _output(command):
+    done = subprocess.run(
+        command,
+        shell=True,
+        check=False,
+        env=_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        timeout=HANGS_AFTER_SECONDS,
+    )
+    return done.returncode, [text.rstrip() for text in done.stdout.rstrip().splitlines()]
+
+
+def _environment():
+    forced = {"FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "GITHUB_ACTIONS"}
+    kept = {name: value for name, value in os.environ.items() if name not in forced}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return kept | {"PATH": path, "NO_COLOR": "1", "COLUMNS": "80"}
+
+
+def _matches(expected, actual):
+    """Compare lines, where an expected `...` stands for any number of them."""
+    parts = [r"(?:.*\n)*" if text == "..." else re.escape(text) + r"\n" for text in expected]
+    return re.fullmatch("".join(parts), "".join(f"{text}\n" for text in actual)) is not None

@@ -1,0 +1,527 @@
+"""Whole calls through the real runtime: what goes in, what comes out, what is put on record."""
+
+import asyncio
+import logging
+
+import pytest
+
+from counterseal import Grant, Proposal
+from counterseal.audit import EventType
+from counterseal.codes import Code
+from counterseal.contract.invariants import Invariant
+from counterseal.observation.models import ObservationEnvelope
+from counterseal.registry import Reason
+from counterseal.storage.base import Budgets, HeldStatus
+from counterseal.testing import HANG, FakeClock, fake_tool, runtime_for, someone
+
+CASE = {
+    "type": "object",
+    "properties": {
+        "case_id": {"type": "string", "pattern": "^case_[0-9]{3}$", "description": "The case."},
+        "note": {"type": "string", "maxLength": 50, "description": "A note."},
+    },
+    "required": ["case_id"],
+    "additionalProperties": False,
+}
+
+
+def ask(tool="look_up", arguments=None, **more):
+    more.setdefault("run_id", "run_1")
+    return Proposal(tool=tool, arguments=arguments if arguments is not None else {}, **more)
+
+
+async def types_of(runtime, tenant="acme", **which):
+    return [event.type for _, event in await runtime.store.events(tenant, **which)]
+
+
+async def test_a_read_goes_through_every_gate_and_comes_back_typed():
+    tool = fake_tool("look_up", {"status": "open"}, input_schema=CASE)
+    runtime = runtime_for(tool)
+    seen = await runtime.submit(ask(arguments='{"case_id": "case_001"}'), someone())
+    assert seen.ok
+    assert seen.code is Code.SUCCESS
+    assert seen.data == {"status": "open"}
+    assert tool.calls == [{"case_id": "case_001"}]
+    gates = [timed.decision.gate for timed in seen.decisions]
+    assert gates == [
+        "parse",
+        "schema",
+        "scope",
+        "semantics",
+        "policy",
+        "state",
+        "approval",
+        "budget",
+    ]
+    ObservationEnvelope.model_validate(seen.envelope())
+    assert await types_of(runtime) == [
+        EventType.SUCCEEDED,
+    ], "a read can't be half done, so its end tells it all"
+
+
+async def test_a_refusal_executes_nothing_and_can_be_acted_on():
+    tool = fake_tool(input_schema=CASE)
+    runtime = runtime_for(tool)
+    seen = await runtime.submit(ask(arguments={"case_id": 7}), someone())
+    assert tool.calls == []
+    assert seen.code is Code.TYPE_MISMATCH
+    assert not seen.ok
+    assert seen.feedback()["repairable"] is True
+    assert "/case_id" in {error["field"] for error in seen.feedback()["field_errors"]}
+    assert await types_of(runtime) == [EventType.SCHEMA_REFUSED, EventType.DENIED]
+
+
+async def test_an_unknown_tool_and_another_tenants_tool_get_the_same_answer():
+    mine, theirs = fake_tool("mine"), fake_tool("theirs")
+    runtime = runtime_for(mine)
+    runtime.register(
+        theirs.tool, grants=[Grant(agent="agent", tool="theirs")], allowed_tenants=["other"]
+    )
+    hidden = await runtime.submit(ask("theirs"), someone())
+    absent = await runtime.submit(ask("absent"), someone())
+    assert hidden.code is absent.code is Code.STRUCTURAL_VIOLATION
+    assert hidden.response.repairable
+    assert hidden.for_model().replace("theirs", "?") == absent.for_model().replace("absent", "?")
+    assert "mine" in hidden.for_model()
+
+
+async def test_a_tool_without_a_grant_is_refused():
+    runtime = runtime_for(fake_tool())
+    seen = await runtime.submit(ask(), someone(agent="stranger"))
+    assert seen.code is Code.PERMISSION_DENIED
+    assert seen.decisions[-1].decision.rule == Reason.NO_GRANT
+    assert not seen.response.repairable
+
+
+@pytest.mark.parametrize(
+    ("who", "rule"),
+    [
+        ({"agent": "stranger"}, "no_grant"),
+        ({"scopes": ["other"]}, "scope_missing"),
+    ],
+)
+async def test_authority_is_needed_in_full(who, rule):
+    runtime = runtime_for(fake_tool(scopes=["case:read"]))
+    seen = await runtime.submit(ask(), someone(**who))
+    assert (seen.code, seen.decisions[-1].decision.rule) == (Code.PERMISSION_DENIED, rule)
+
+
+async def test_the_tenant_in_the_arguments_must_be_the_callers():
+    schema = {
+        "type": "object",
+        "properties": {"tenant_id": {"type": "string", "maxLength": 9, "description": "Whose."}},
+        "required": ["tenant_id"],
+        "additionalProperties": False,
+    }
+    tool = fake_tool(input_schema=schema, tenant_argument="tenant_id")
+    runtime = runtime_for(tool)
+    assert (await runtime.submit(ask(arguments={"tenant_id": "acme"}), someone())).ok
+    other = await runtime.submit(ask(arguments={"tenant_id": "evil"}), someone())
+    assert other.code is Code.PERMISSION_DENIED
+    assert len(tool.calls) == 1
+
+
+async def test_a_run_refuses_tools_outside_its_objective():
+    runtime = runtime_for(fake_tool("search"), fake_tool("delete_nothing"))
+    await runtime.run(someone(), "run_1", objective="look only", allowed_tools=["search"])
+    assert (await runtime.submit(ask("search"), someone())).ok
+    refused = await runtime.submit(ask("delete_nothing"), someone())
+    assert refused.code is Code.PERMISSION_DENIED
+    assert refused.decisions[-1].decision.rule == "run-objective"
+
+
+async def test_a_correction_is_made_shown_and_validated_again():
+    schema = {**CASE, "required": []}
+    good = Invariant(
+        id="NOTE", rule="A note.", check="has(call.note)", correct={"set": {"note": "x"}}
+    )
+    tool = fake_tool(input_schema=schema, invariants=[good])
+    seen = await runtime_for(tool).submit(ask(), someone())
+    assert tool.calls == [{"note": "x"}]
+    assert any("A note." in warning for warning in seen.warnings)
+
+    bad = Invariant(id="NOTE", rule="A note.", check="has(call.note)", correct={"set": {"note": 3}})
+    smuggled = fake_tool(input_schema=schema, invariants=[bad])
+    refused = await runtime_for(smuggled).submit(ask(), someone())
+    assert refused.code is Code.SEMANTIC_INVALIDITY
+    assert smuggled.calls == []
+
+
+async def test_a_dropped_step_says_so():
+    never = Invariant(id="NEVER", rule="Not this.", check="false", correct="drop_step")
+    seen = await runtime_for(fake_tool(invariants=[never])).submit(ask(), someone())
+    assert (seen.code, seen.next_action) == (Code.SEMANTIC_INVALIDITY, "drop_step")
+
+
+async def test_an_invariant_that_raises_denies():
+    def broken(call, state, config):
+        raise RuntimeError("secret detail")
+
+    tool = fake_tool(invariants=[Invariant(id="B", rule="r", check=broken)])
+    seen = await runtime_for(tool).submit(ask(), someone())
+    assert not seen.ok
+    assert tool.calls == []
+    assert "secret detail" not in str(seen.record())
+
+
+# --- approval -------------------------------------------------------------------------------------
+
+
+async def test_a_call_that_needs_approval_is_held_and_executes_once_approved():
+    tool = fake_tool("send_notice", effect="external_notification", input_schema=CASE)
+    runtime = runtime_for(tool)
+    call = ask("send_notice", {"case_id": "case_001"})
+    held = await runtime.submit(call, someone())
+    assert held.code is Code.CONFIRMATION_MISSING
+    assert held.approval_id.startswith("appr_")
+    assert held.response.requires_approval
+    again = await runtime.submit(call, someone())
+    assert again.approval_id == held.approval_id
+    assert tool.calls == []
+
+    await runtime.store.decide("acme", held.approval_id, HeldStatus.APPROVED, [])
+    done = await runtime.submit(call, someone())
+    assert done.ok
+    replay = await runtime.submit(call, someone())
+    assert replay.idempotency_hit
+    assert replay.data == done.data
+    assert len(tool.calls) == 1
+
+
+async def test_an_approval_stands_for_exactly_its_arguments():
+    tool = fake_tool(
+        "send_notice", effect="external_notification", input_schema=CASE, business_key=["case_id"]
+    )
+    runtime = runtime_for(tool)
+    held = await runtime.submit(ask("send_notice", {"case_id": "case_001"}), someone())
+    await runtime.store.decide("acme", held.approval_id, HeldStatus.APPROVED, [])
+    other = await runtime.submit(
+        ask("send_notice", {"case_id": "case_001", "note": "and delete all"}), someone()
+    )
+    assert other.code is Code.CONFIRMATION_MISSING
+    assert other.approval_id != held.approval_id
+    assert tool.calls == []
+
+
+async def test_a_rejected_approval_ends_it():
+    tool = fake_tool("send_notice", effect="external_notification")
+    runtime = runtime_for(tool)
+    held = await runtime.submit(ask("send_notice"), someone())
+    await runtime.store.decide("acme", held.approval_id, HeldStatus.REJECTED, [])
+    seen = await runtime.submit(ask("send_notice"), someone())
+    assert (seen.code, seen.next_action) == (Code.CONFIRMATION_MISSING, "replan")
+    assert tool.calls == []
+
+
+async def test_nobody_is_asked_to_approve_what_could_not_run():
+    tool = fake_tool("delete_case", effect="irreversible")
+    runtime = runtime_for(tool)
+    seen = await runtime.submit(ask("delete_case"), someone())
+    assert seen.code is Code.BUDGET_EXHAUSTED
+    assert EventType.APPROVAL_REQUIRED not in await types_of(runtime)
+
+
+# --- budgets --------------------------------------------------------------------------------------
+
+
+async def test_budgets_hold_under_concurrency():
+    tool = fake_tool(budget=5)
+    runtime = runtime_for(tool)
+    seen = await asyncio.gather(*(runtime.submit(ask(), someone()) for _ in range(40)))
+    assert sum(one.ok for one in seen) == 5 == len(tool.calls)
+    spent = [one for one in seen if not one.ok]
+    assert {one.code for one in spent} == {Code.BUDGET_EXHAUSTED}
+    assert "run.tool.look_up" in spent[0].for_model()
+
+
+@pytest.mark.parametrize(
+    ("effect", "budgets", "budget"),
+    [
+        ("read_only", Budgets(reads=2), "run.reads"),
+        ("draft", Budgets(writes=2), "run.writes"),
+        ("retrieve", Budgets(by_effect={"retrieve": 2}), "run.effect.retrieve"),
+        ("compute", Budgets(money=0.25), "run.money"),
+    ],
+)
+async def test_a_run_has_budgets_of_its_own(effect, budgets, budget):
+    tool = fake_tool(
+        effect=effect, input_schema=CASE, runtime={"cost_profile": {"cost_per_call": 0.1}}
+    )
+    runtime = runtime_for(tool)
+    await runtime.run(someone(), "run_1", budgets=budgets)
+    seen = [
+        await runtime.submit(ask(arguments={"case_id": f"case_{n:03}"}), someone())
+        for n in range(3)
+    ]
+    assert [one.ok for one in seen] == [True, True, False]
+    assert seen[-1].decisions[-1].decision.rule == budget
+    assert (
+        await runtime.submit(ask(arguments={"case_id": "case_009"}, run_id="run_2"), someone())
+    ).ok
+
+
+async def test_a_run_ends_when_its_time_is_up():
+    clock = FakeClock()
+    runtime = runtime_for(fake_tool(), clock=clock)
+    await runtime.run(someone(), "run_1", budgets=Budgets(seconds=60))
+    assert (await runtime.submit(ask(), someone())).ok
+    clock.advance(61)
+    seen = await runtime.submit(ask(), someone())
+    assert seen.decisions[-1].decision.rule == "run.seconds"
+
+
+async def test_a_tenants_budget_is_shared_by_its_runs_and_comes_back_with_the_day():
+    from counterseal.runtime import Tenant
+
+    clock = FakeClock()
+    runtime = runtime_for(
+        fake_tool(), clock=clock, tenants={"acme": Tenant(budgets=Budgets(reads=2))}
+    )
+    for run in ("run_1", "run_2"):
+        assert (await runtime.submit(ask(run_id=run), someone())).ok
+    spent = await runtime.submit(ask(run_id="run_3"), someone())
+    assert spent.decisions[-1].decision.rule == "tenant.reads"
+    assert (await runtime.submit(ask(), someone(tenant="other"))).ok
+    clock.advance(86_400)
+    assert (await runtime.submit(ask(run_id="run_4"), someone())).ok
+
+
+async def test_a_grant_can_give_calls_of_a_critical_tool():
+    tool = fake_tool("delete_case", effect="irreversible")
+    runtime = runtime_for()
+    runtime.register(
+        tool.tool, grants=[Grant(agent="agent", tool="delete_case", max_calls_per_run=1)]
+    )
+    held = await runtime.submit(ask("delete_case"), someone())
+    assert held.code is Code.CONFIRMATION_MISSING
+
+
+async def test_too_many_calls_at_once_are_told_when_to_come_back():
+    clock = FakeClock()
+    limits = {"rate_limits": {"window_sec": 10, "max_requests": 2}}
+    runtime = runtime_for(fake_tool(runtime=limits), clock=clock)
+    seen = [await runtime.submit(ask(run_id=f"run_{n}"), someone()) for n in range(3)]
+    assert [one.code for one in seen] == [Code.SUCCESS, Code.SUCCESS, Code.RATE_LIMITED]
+    assert seen[-1].retry_after == pytest.approx(5)
+    clock.advance(5)
+    assert (await runtime.submit(ask(), someone())).ok
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+
+async def test_the_same_call_again_is_answered_from_memory_and_spends_nothing():
+    tool = fake_tool("save_draft", {"draft": 1}, {"draft": 2}, effect="draft", budget=1)
+    runtime = runtime_for(tool)
+    first = await runtime.submit(ask("save_draft"), someone())
+    second = await runtime.submit(ask("save_draft"), someone())
+    assert (first.idempotency_hit, second.idempotency_hit) == (False, True)
+    assert second.data == first.data == {"draft": 1}
+    assert second.ok
+    assert len(tool.calls) == 1
+
+
+async def test_a_key_that_is_used_for_something_else_is_refused():
+    tool = fake_tool("save_draft", effect="draft", input_schema=CASE)
+    runtime = runtime_for(tool)
+    await runtime.submit(ask("save_draft", {"case_id": "case_001"}, key="k"), someone())
+    other = await runtime.submit(ask("save_draft", {"case_id": "case_002"}, key="k"), someone())
+    assert other.code is Code.SIGNATURE_MISMATCH
+    assert other.response.fail_closed
+    assert len(tool.calls) == 1
+
+
+async def test_a_call_in_progress_is_not_made_twice():
+    tool = fake_tool("save_draft", HANG, effect="draft")
+    runtime = runtime_for(tool)
+    first = asyncio.create_task(runtime.submit(ask("save_draft"), someone()))
+    await asyncio.sleep(0)
+    assert len(tool.calls) == 1
+    second = await runtime.submit(ask("save_draft"), someone())
+    assert second.code is Code.IDEMPOTENCY_CONFLICT
+    assert second.retry_after
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    third = await runtime.submit(ask("save_draft"), someone())
+    assert third.code is Code.IDEMPOTENCY_CONFLICT, "it may have happened, so nothing re-runs it"
+    assert len(tool.calls) == 1
+
+
+async def test_a_repeatable_call_must_be_named_the_second_time():
+    tool = fake_tool("save_draft", effect="draft", repeatable=True)
+    runtime = runtime_for(tool)
+    assert (await runtime.submit(ask("save_draft"), someone())).ok
+    unnamed = await runtime.submit(ask("save_draft"), someone())
+    assert unnamed.code is Code.SEMANTIC_INVALIDITY
+    assert (await runtime.submit(ask("save_draft", operation_id="second"), someone())).ok
+    assert len(tool.calls) == 2
+
+
+# --- state ----------------------------------------------------------------------------------------
+
+
+async def test_a_target_that_changed_is_found_out_before_anything_runs():
+    world = {"version": 1}
+    tool = fake_tool(
+        "update_case",
+        lambda **_: {"version": world["version"]},
+        effect="internal_mutation",
+        input_schema=CASE,
+        output_schema={
+            "type": "object",
+            "properties": {"version": {"type": "integer"}},
+            "additionalProperties": False,
+        },
+        resource="case:{case_id}",
+        version_from="/version",
+        probe=lambda case_id: dict(world),
+    )
+    runtime = runtime_for(tool)
+    first = await runtime.submit(ask("update_case", {"case_id": "case_001"}), someone())
+    assert first.ok
+    world["version"] = 2
+    stale = await runtime.submit(
+        ask("update_case", {"case_id": "case_001", "note": "more"}), someone()
+    )
+    assert stale.code is Code.STALE_STATE
+    assert stale.response.repairable
+    refreshed = await runtime.submit(
+        ask("update_case", {"case_id": "case_001", "note": "more"}, expected_version=2), someone()
+    )
+    assert refreshed.ok
+    assert len(tool.calls) == 2
+
+
+async def test_an_approval_is_void_when_the_target_changed_meanwhile():
+    world = {"version": 1}
+    tool = fake_tool("send_notice", effect="external_notification", probe=lambda: dict(world))
+    runtime = runtime_for(tool)
+    held = await runtime.submit(ask("send_notice"), someone())
+    await runtime.store.decide("acme", held.approval_id, HeldStatus.APPROVED, [])
+    world["version"] = 2
+    seen = await runtime.submit(ask("send_notice"), someone())
+    assert seen.code is Code.STALE_STATE
+    assert tool.calls == []
+
+
+async def test_a_probe_that_fails_denies():
+    def broken():
+        raise OSError("db-password-in-message")
+
+    tool = fake_tool("update_case", effect="internal_mutation", probe=broken)
+    seen = await runtime_for(tool).submit(ask("update_case"), someone())
+    assert seen.code is Code.DEPENDENCY_UNAVAILABLE
+    assert "password" not in str(seen.record())
+    missing = fake_tool("update_case", effect="internal_mutation", probe=lambda: None)
+    assert (
+        await runtime_for(missing).submit(ask("update_case"), someone())
+    ).code is Code.STALE_STATE
+
+
+# --- execution ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (RuntimeError("password=hunter2"), Code.UNKNOWN_ERROR),
+        (TimeoutError("password=hunter2"), Code.TIMEOUT),
+        (ConnectionResetError("password=hunter2"), Code.DEPENDENCY_UNAVAILABLE),
+    ],
+)
+async def test_a_failing_tool_tells_the_model_a_code_and_the_operator_the_rest(error, code, caplog):
+    with caplog.at_level(logging.ERROR):
+        seen = await runtime_for(fake_tool("look_up", error)).submit(ask(), someone())
+    assert seen.code is code
+    assert "hunter2" not in str(seen.record()) + seen.for_model()
+    assert "hunter2" in caplog.text
+
+
+async def test_a_tool_that_hangs_is_stopped_at_its_deadline():
+    tool = fake_tool("look_up", HANG, timeout_ms=20)
+    seen = await runtime_for(tool).submit(ask(), someone())
+    assert seen.code is Code.TIMEOUT
+
+
+async def test_a_mutation_that_did_not_answer_is_not_run_again():
+    tool = fake_tool("save_draft", HANG, effect="draft", timeout_ms=20)
+    runtime = runtime_for(tool)
+    assert (await runtime.submit(ask("save_draft"), someone())).code is Code.TIMEOUT
+    again = await runtime.submit(ask("save_draft"), someone())
+    assert again.code is Code.IDEMPOTENCY_CONFLICT
+    assert len(tool.calls) == 1
+
+
+async def test_garbage_from_a_tool_is_not_shown():
+    output = {
+        "type": "object",
+        "properties": {"count": {"type": "integer"}},
+        "required": ["count"],
+        "additionalProperties": False,
+    }
+    tool = fake_tool("look_up", {"count": "hunter2"}, output_schema=output)
+    seen = await runtime_for(tool).submit(ask(), someone())
+    assert seen.code is Code.OBSERVATION_NORMALIZATION_FAIL
+    assert "hunter2" not in str(seen.record())
+    assert seen.raw
+
+
+async def test_secrets_in_an_output_are_redacted_and_listed():
+    key = "AKIAIOSFODNN7EXAMPLE"
+    tool = fake_tool("look_up", {"log": f"using {key} now"})
+    seen = await runtime_for(tool).submit(ask(), someone())
+    assert key not in str(seen.record()) + seen.for_model()
+    assert seen.redactions
+
+
+# --- escalation, kill, preview --------------------------------------------------------------------
+
+
+async def test_refusals_that_keep_happening_escalate():
+    runtime = runtime_for(fake_tool())
+    seen = [await runtime.submit(ask(), someone(agent="stranger")) for _ in range(3)]
+    assert [one.response.escalate for one in seen] == [False, False, True]
+
+
+async def test_a_kill_stops_the_next_call_and_a_call_that_is_being_decided():
+    tool = fake_tool("update_case", effect="internal_mutation")
+    runtime = runtime_for(tool)
+
+    def probe():
+        runtime.registry.kill(tool="update_case", reason="stop")
+        return {"version": 1}
+
+    watched = fake_tool("update_case", effect="internal_mutation", version="2.0.0", probe=probe)
+    runtime.register(watched.tool)
+    seen = await runtime.submit(ask("update_case"), someone())
+    assert seen.code is Code.PERMISSION_DENIED
+    assert (tool.calls, watched.calls) == ([], [])
+
+
+async def test_a_run_keeps_the_version_it_began_with():
+    old = fake_tool("look_up", {"v": 1})
+    runtime = runtime_for(old)
+    await runtime.submit(ask(), someone())
+    runtime.register(fake_tool("look_up", {"v": 2}, version="2.0.0").tool)
+    assert (await runtime.submit(ask(), someone())).data == {"v": 1}
+    assert (await runtime.submit(ask(run_id="run_2"), someone())).data == {"v": 2}
+
+
+async def test_a_preview_leaves_no_trace():
+    tool = fake_tool("send_notice", effect="external_notification")
+    runtime = runtime_for(tool)
+    preview = await runtime.preview(ask("send_notice"), someone())
+    assert (preview.verdict, preview.code) == ("require_approval", "CONFIRMATION_MISSING")
+    assert [timed.decision.gate for timed in preview.decisions][-1] == "budget"
+    refused = await runtime.preview(ask("send_notice", "{"), someone())
+    assert refused.code == "SYNTACTIC_PARSE_FAIL"
+    assert await types_of(runtime) == []
+    assert await runtime.store.find_run("acme", "run_1") is None
+    assert tool.calls == []
+
+
+async def test_events_of_one_tenant_are_not_anothers():
+    runtime = runtime_for(fake_tool())
+    await runtime.submit(ask(), someone())
+    assert await types_of(runtime, tenant="other") == []

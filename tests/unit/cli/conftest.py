@@ -1,0 +1,61 @@
+"""A folder to work in, and the command run inside it."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+GOOD = """\
+identity: {name: find_order, version: 1.0.0, owner: shop}
+effect: read_only
+usage: Call it to look at an order.
+affordance:
+  model_description: Find one order.
+  input_schema:
+    type: object
+    additionalProperties: false
+    required: [order_id]
+    properties:
+      order_id: {type: string, maxLength: 20, description: The order.}
+  output_schema: {type: object, additionalProperties: false, properties: {total: {type: number}}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    return tmp_path
+
+
+@pytest.fixture
+def write(folder):
+    def write(name, content=GOOD):
+        file = Path(folder, name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            file.write_bytes(content)
+        else:
+            file.write_text(content, encoding="utf-8")
+        return file
+
+    return write
+
+
+@pytest.fixture
+def run(folder):
+    from counterseal.cli.app import app
+
+    def run(*arguments):
+        result = CliRunner().invoke(app, list(arguments), prog_name="counterseal")
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+@pytest.fixture
+def good():
+    return GOOD

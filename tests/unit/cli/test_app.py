@@ -1,0 +1,203 @@
+"""What holds for every command: help, exit codes, streams, and ends that are not of its making."""
+
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import counterseal
+from counterseal.cli.output import print_json, safe
+
+COMMAND = [sys.executable, "-m", "counterseal"]
+SOURCE = Path(counterseal.__file__).parent
+
+
+def start(*arguments, **options):
+    return subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        **options,
+    )
+
+
+def test_help_names_every_command_and_the_exit_codes(run):
+    result = run("--help")
+    assert result.exit_code == 0
+    for command in ("init", "lint", "show", "schema", "explain"):
+        assert f"  {command} " in result.stdout
+    assert "1  problems were found" in result.stdout
+    assert "2  wrong use" in result.stdout
+
+
+def test_help_fits_into_80_columns(run):
+    for command in ((), ("init",), ("lint",), ("show",), ("schema",), ("explain",)):
+        assert max(map(len, run(*command, "--help").stdout.splitlines())) <= 80
+
+
+def test_help_loads_nothing_heavy():
+    code = (
+        "import sys\nfrom counterseal.cli.app import app\n"
+        "try: app(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'pydantic', 'rich', 'jsonschema_rs', 'ruamel', 'cel', 're2', 'asyncio'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stderr.strip() == "[]"
+
+
+def test_version_is_the_packages(run):
+    result = run("--version")
+    assert (result.exit_code, result.stdout) == (0, f"counterseal {counterseal.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--nonsense"], ["lnit"], ["schema", "tool"], ["lint", "-x"]]
+)
+def test_wrong_use_exits_2_and_says_so_on_stderr(run, arguments):
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Error: " in result.stderr
+
+
+def test_module_runs_as_the_command(tmp_path):
+    result = start("explain", "TIMEOUT", "--json", cwd=tmp_path)
+    assert result.returncode == 0
+    assert json.loads(result.stdout)["next_action"] == "retry_same_key"
+
+
+def test_reader_that_stops_early_causes_no_complaint(tmp_path):
+    result = subprocess.run(
+        f"{sys.executable} -m counterseal explain | head -n 1",
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.stderr == ""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are sent differently there")
+def test_interrupt_ends_without_a_traceback(tmp_path):
+    waiting = (
+        "import counterseal, sys\nprint('ready', file=sys.stderr, flush=True)\nsys.stdin.read()\n"
+    )
+    (tmp_path / "tools.py").write_text(waiting)
+    process = subprocess.Popen(
+        [*COMMAND, "lint", "tools.py"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stderr.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in errors
+
+
+def test_stream_that_lacks_a_character_gets_a_substitute(tmp_path):
+    (tmp_path / "ünfindbar").mkdir()
+    result = start(
+        "lint", "ünfindbar", cwd=tmp_path, env={**os.environ, "PYTHONIOENCODING": "ascii"}
+    )
+    assert result.returncode == 2
+    assert "\\xfcnfindbar" in result.stderr
+
+
+# explain and schema ------------------------------------------------------------------------------
+
+
+def test_every_code_is_explained(run):
+    from counterseal.codes import RESPONSES
+
+    for code, response in RESPONSES.items():
+        result = run("explain", code.value, "--json")
+        assert json.loads(result.stdout) == {"status": response.status, **response.vector()}
+
+
+def test_code_is_explained_in_words(run):
+    text = run("explain", "confirmation_missing").stdout
+    assert text.startswith("CONFIRMATION_MISSING  428\n")
+    assert "requires_approval yes" in text
+    assert "await_approval" in text
+
+
+def test_every_rule_that_reading_and_linting_can_name_is_explained(run):
+    listed = json.loads(run("lint", "--rules", "--json").stdout)["rules"]
+    known = {rule["id"] for rule in listed}
+    assert _rules_named_in("contract", "config") <= known
+    assert {"hook-unknown", "compensation-unknown", "version-duplicate"} <= known
+    for rule in known:
+        assert run("explain", rule).exit_code == 0
+
+
+def _rules_named_in(*rooms):
+    found = set()
+    for room in rooms:
+        for file in (SOURCE / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.keyword) and node.arg == "rule":
+                    texts = (
+                        part for part in ast.walk(node.value) if isinstance(part, ast.Constant)
+                    )
+                    found |= {text.value for text in texts if "-" in str(text.value)}
+    return found
+
+
+def test_unknown_rule_gets_the_nearest_names(run):
+    result = run("explain", "schema-opn")
+    assert result.exit_code == 2
+    assert "schema-open" in result.stderr
+
+
+def test_explain_alone_lists_rules_and_codes(run):
+    text = run("explain").stdout
+    assert "schema-open" in text
+    assert "IDEMPOTENCY_CONFLICT" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("subject", "title", "section"),
+    [
+        ("contract", "ToolContract", "idempotency"),
+        ("observation", "ObservationObject", "verification"),
+    ],
+)
+def test_schema_is_json_schema_of_the_envelope(run, subject, title, section):
+    schema = json.loads(run("schema", subject).stdout)
+    assert schema["title"] == title
+    assert section in schema["properties"]
+    assert run("schema", subject, "--json").stdout == run("schema", subject).stdout
+
+
+# Text from elsewhere -----------------------------------------------------------------------------
+
+
+def test_text_from_elsewhere_cannot_command_the_terminal():
+    assert safe("a\x1b[31mb\x07\u202ec\nd") == "a\\x1b[31mb\\x07\\u202ec\nd"
+
+
+def test_json_keeps_its_meaning_when_invisible_characters_are_spelt_out(capsys):
+    value = {"text": "ü \x1b \u202e \U000e0041 \x9b"}
+    print_json(value)
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == value
+    assert "ü" in printed
+    assert "\u202e" not in printed
+    assert "\x9b" not in printed

@@ -1,0 +1,272 @@
+"""`counterseal lint`: what it prints in each format, and how it ends."""
+
+import json
+
+import pytest
+
+BAD = """\
+identity: {name: send_note, version: 1.0.0, owner: shop}
+effect: external_notification
+usage: Call it to send.
+consequence: A note goes to {who}.
+affordance:
+  model_description: Send a note.
+  input_schema:
+    type: object
+    additionalProperties: false
+    properties:
+      to: {type: string, maxLength: 99}
+      note: {type: string, description: The note.}
+  output_schema: {type: object, additionalProperties: false}
+"""
+
+EXPECTED = """\
+bad.yaml:4:1  error  template-field-unknown  {who} is not an argument of send_note (consequence)
+    Use one of: note, to.
+bad.yaml:11:7  error  parameter-undescribed  to has no description
+    Say what it is and where its value comes from.
+bad.yaml:12:7  warning  input-unbounded  takes a text of any length (input_schema/properties/note)
+    Give it a "maxLength", an "enum" or a bounded "pattern".
+
+2 contracts, 2 errors, 1 warning
+"""
+
+
+def test_clean_contract_is_said_to_be_clean(run, write):
+    write("good.yaml")
+    result = run("lint")
+    assert (result.exit_code, result.stdout) == (0, "1 contract, no problems\n")
+
+
+def test_problems_carry_place_severity_rule_message_and_fix(run, write):
+    write("bad.yaml", BAD)
+    write("good.yaml")
+    result = run("lint")
+    assert (result.exit_code, result.stdout, result.stderr) == (1, EXPECTED, "")
+
+
+def test_files_are_set_apart(run, write, good):
+    write("a.yaml", good.replace("owner: shop", "owner: unassigned"))
+    write(
+        "b.yaml", good.replace("find_order", "find_b").replace("owner: shop", "owner: unassigned")
+    )
+    lines = run("lint").stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines if not line.startswith(" ")] == [
+        "a.yaml",
+        "",
+        "b.yaml",
+        "",
+        "2 contracts, 2 warnings",
+    ]
+
+
+def test_warnings_fail_only_when_strict(run, write, good):
+    write("a.yaml", good.replace("owner: shop", "owner: unassigned"))
+    assert run("lint").exit_code == 0
+    assert run("lint", "--strict").exit_code == 1
+
+
+def test_json_holds_every_problem_and_the_summary(run, write):
+    from counterseal.contract.files import read_contracts
+
+    write("bad.yaml", BAD)
+    result = run("lint", "--json")
+    printed = json.loads(result.stdout)
+    records = [problem.record() for item in read_contracts("bad.yaml") for problem in item.problems]
+    by_line = sorted(records, key=lambda record: record["line"])
+    assert printed == {
+        "problems": by_line,
+        "summary": {"contracts": 1, "errors": 2, "warnings": 1},
+    }
+    assert result.exit_code == 1
+    assert run("lint", "--format", "json").stdout == result.stdout
+
+
+def test_github_gets_workflow_commands(run, write):
+    write("bad.yaml", BAD)
+    result = run("lint", "--format", "github")
+    assert result.exit_code == 1
+    _, undescribed, unbounded = result.stdout.splitlines()
+    assert undescribed == (
+        "::error file=bad.yaml,line=11,col=7,title=parameter-undescribed::to has no description"
+        "%0ASay what it is and where its value comes from."
+    )
+    assert unbounded == (
+        "::warning file=bad.yaml,line=12,col=7,title=input-unbounded::takes a text of any length"
+        '%0AGive it a "maxLength", an "enum" or a bounded "pattern".'
+    )
+
+
+def test_github_escapes_what_would_end_a_property_or_a_message(run, write, good):
+    write("50%, a:b.yaml", good.replace("effect: read_only", '"100%\\r\\nx,y:z": 1'))
+    lines = run("lint", "--format", "github").stdout.splitlines()
+    unknown = next(line for line in lines if "field-unknown" in line)
+    assert unknown.startswith("::error file=50%25%2C a%3Ab.yaml,line=2,col=1,title=field-unknown::")
+    assert "100%25%0D%0Ax,y:z is not a field" in unknown
+
+
+def test_contradicting_formats_are_refused(run, write):
+    write("good.yaml")
+    result = run("lint", "--json", "--format", "github")
+    assert result.exit_code == 2
+    assert "contradict" in result.stderr
+
+
+def test_rules_are_listed_with_severity_and_summary(run):
+    from counterseal.contract.lint import RULES
+
+    listed = {
+        rule["id"]: rule for rule in json.loads(run("lint", "--rules", "--json").stdout)["rules"]
+    }
+    for rule in RULES.values():
+        shown = {"id": rule.id, "severity": rule.severity.value, "summary": rule.summary}
+        assert listed[rule.id] == shown
+    text = run("lint", "--rules").stdout
+    assert all(rule in text for rule in RULES)
+
+
+def test_person_at_a_terminal_gets_wrapped_lines_and_colours(write, monkeypatch, folder):
+    from rich.console import Console
+
+    from counterseal.cli import lint as command
+    from counterseal.config import discover
+
+    monkeypatch.delenv("NO_COLOR")
+    write("bad.yaml", BAD)
+    problem = discover([folder / "bad.yaml"])[0].problems[0]
+    terminal = Console(force_terminal=True, width=60, color_system="standard", highlight=False)
+    with terminal.capture() as captured:
+        for line in command._lines(problem, terminal.width):
+            terminal.print(line, soft_wrap=True)
+    printed = captured.get()
+    assert "\x1b[31merror\x1b[0m" in printed
+    assert "\n    to has no description" in printed
+    assert "\x1b[2m    Say what it is" in printed
+
+
+# Which contracts ---------------------------------------------------------------------------------
+
+
+def test_paths_come_from_the_configuration_even_below_its_folder(run, write, folder, monkeypatch):
+    write("counterseal.toml", '[tools]\npaths = ["contracts"]\n')
+    write("contracts/good.yaml")
+    write("elsewhere/bad.yaml", BAD)
+    monkeypatch.chdir(folder / "elsewhere")
+    assert run("lint").stdout == "1 contract, no problems\n"
+
+
+def test_given_paths_win_but_may_refer_to_the_rest_of_the_project(run, write, good):
+    write("counterseal.toml", '[tools]\npaths = ["contracts"]\n')
+    write("contracts/good.yaml")
+    asking = good.replace("find_order", "find_total") + "probe: find_order\n"
+    write("contracts/asking.yaml", asking)
+    assert run("lint", "contracts/asking.yaml").stdout == "1 contract, no problems\n"
+
+
+def test_path_that_is_not_there_exits_2(run):
+    result = run("lint", "nothing.yaml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "Error: There is no file or folder nothing.yaml.\n"
+
+
+def test_folder_without_contracts_exits_2_and_says_what_to_do(run, write):
+    write("package.json", '{"name": "web", "dependencies": {"effect": "3"}}')
+    result = run("lint")
+    assert result.exit_code == 2
+    assert "No contracts found in ." in result.stderr
+    assert "counterseal init" in result.stderr
+
+
+def test_broken_configuration_exits_2_with_its_place(run, write):
+    write("counterseal.toml", "[tools]\npaths = [\n")
+    result = run("lint")
+    assert result.exit_code == 2
+    assert "counterseal.toml:" in result.stderr
+    assert "not TOML" in result.stderr
+
+
+# What can't be read ------------------------------------------------------------------------------
+
+TOOL = "from counterseal import tool\n"
+NAMED = """\
+identity: {{name: "{}", version: 1.0.0, owner: me}}
+effect: read_only
+usage: x
+affordance: {{model_description: d, input_schema: {{type: object, additionalProperties: false}}}}
+"""
+DEEP = '{"identity": {"name": "x"}, "affordance": ' + '{"a": ' * 1000 + "{}" + "}" * 1001
+CYCLIC = """\
+identity: {name: cyclic, version: 1.0.0, owner: me}
+effect: read_only
+usage: x
+affordance:
+  model_description: d
+  input_schema:
+    type: object
+    additionalProperties: false
+    properties:
+      a: {$ref: "#/$defs/a", description: d}
+    $defs:
+      a: {$ref: "#/$defs/b"}
+      b: {$ref: "#/$defs/a"}
+"""
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "words"),
+    [
+        ("identity:\n  name: [x\neffect: y\n", "a.yaml:3:7", "not YAML"),
+        ('{"identity": {"name": }}', "a.json:1:23", "not JSON"),
+        ("identity: x\n# " + "x" * 10_000_000, "a.yaml:1:1", "the limit is"),
+        (DEEP, "a.json:1:", "nested deeper than 64 levels"),
+        (CYCLIC, "a.yaml:12:7", "schema-ref-cycle"),
+        ("identity:\n  name: a\n  name: b\n", "a.yaml:3:3", "twice"),
+        (b"identity:\n  name: caf\xe9\n", "a.yaml:2:12", "byte 0xe9 is not UTF-8"),
+        (NAMED.format("../../etc/passwd"), "a.yaml:1:12", "name-invalid"),
+        (NAMED.format("a\\e[31m\\u0007"), "a.yaml:1:12", "'a\\x1b[31m\\x07'"),
+        ("- identity\n- 3\n", "a.yaml:1:3", "a contract is a mapping"),
+        (TOOL + "def x(:\n", "a.py:2:7", "not Python"),
+        (
+            TOOL + "\ndef f():\n    raise ValueError('no')\nf()\n",
+            "a.py:4:5",
+            "ValueError: no",
+        ),
+        (TOOL + "import nothing_like_this\n", "a.py:2:1", "No module named"),
+        (TOOL + "import sys\nsys.exit(3)\n", "a.py:3:1", "ends the program itself"),
+        (b"x = 'caf\xe9'\n", "a.py:1:", "not Python"),
+        (
+            TOOL + "@tool(effect='draft')\ndef f(*rest): ...\n",
+            "a.py:3:8",
+            "parameter-variadic",
+        ),
+        (TOOL + "@tool(effect='x')\ndef f(): ...\n", "a.py:3:1", "field-invalid"),
+        ("identity: x", "a.txt:1:1", ".txt suffix"),
+    ],
+)
+def test_what_cannot_be_read_gives_a_line_with_its_place(run, write, content, place, words):
+    name = place.partition(":")[0]
+    write(name, content)
+    result = run("lint", name)
+    assert result.exit_code == 1
+    line = next(line for line in result.stdout.splitlines() if words in line)
+    assert line.startswith(place)
+    assert "Traceback" not in result.output
+    assert "\x1b" not in result.output
+
+
+def test_unreadable_file_does_not_hide_the_others(run, write):
+    write("a.yaml", "identity: [\n")
+    write("b.py", TOOL + "1 / 0\n")
+    write("good.yaml")
+    result = run("lint")
+    assert result.exit_code == 1
+    assert "ZeroDivisionError" in result.stdout
+    assert result.stdout.endswith("1 contract, 2 errors\n")
+
+
+def test_what_a_module_prints_stays_out_of_the_results(run, write):
+    write("tools.py", TOOL + "print('hello')\n")
+    write("good.yaml")
+    result = run("lint", "--json")
+    assert json.loads(result.stdout)["summary"]["contracts"] == 1
+    assert "hello" in result.stderr

@@ -1,0 +1,131 @@
+"""`counterseal policy`: PASS lines, coverage, exit codes."""
+
+import json
+
+import pytest
+
+POLICY = """\
+rules:
+  - {id: large, when: call.amount > 100, then: require_approval, reason: Large.}
+  - {id: bots, when: principal.agent == 'bot', then: deny, reason: No bots.}
+tests:
+  - {name: small is fine, call: {amount: 1}, expect: allow}
+  - {name: large is not, call: {amount: 200}, expect: {verdict: require_approval, rule: large}}
+"""
+FAILING = "  - {name: no call, expect: allow}\n"
+
+
+def test_passing_cases_and_coverage_are_printed(run, write):
+    write("policy.yaml", POLICY)
+    result = run("policy", "test", "policy.yaml")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "PASS small is fine",
+        "PASS large is not",
+        "",
+        "2 cases, 0 failed; 1 of 2 rules matched",
+        "never matched: bots (policy.yaml:3:5)",
+    ]
+
+
+def test_failing_case_says_what_was_expected_and_fails(run, write):
+    write("policy.yaml", POLICY + FAILING)
+    result = run("policy", "test", "policy.yaml")
+    assert result.exit_code == 1
+    assert (
+        "FAIL no call: expected allow, got deny (large): there is no 'amount' here" in result.stdout
+    )
+
+
+def test_uncovered_rule_fails_on_demand(run, write):
+    write("policy.yaml", POLICY)
+    assert run("policy", "test", "policy.yaml", "--require-coverage").exit_code == 1
+    beside = "tests:\n  - {name: b, call: {amount: 1}, principal: {agent: bot}, expect: deny}\n"
+    write("policy.tests.yaml", beside)
+    assert run("policy", "test", "policy.yaml", "--require-coverage").exit_code == 0
+
+
+def test_built_in_policy_is_tested_when_none_is_named(run):
+    result = run("policy", "test", "--require-coverage")
+    assert result.exit_code == 0
+    assert "FAIL" not in result.stdout
+
+
+def test_built_in_rules_can_be_left_out(run, write):
+    write("policy.yaml", POLICY)
+    result = run("policy", "test", "policy.yaml", "--no-default")
+    assert result.exit_code == 1
+    assert "FAIL small is fine: expected allow, got deny (no-rule)" in result.stdout
+    assert run("policy", "test", "--no-default").exit_code == 2
+
+
+def test_json_says_the_same(run, write):
+    write("policy.yaml", POLICY + FAILING)
+    result = run("policy", "test", "policy.yaml", "--json")
+    assert result.exit_code == 1
+    data = json.loads(result.stdout)
+    assert data["summary"] == {"cases": 3, "failed": 1, "rules": 2, "matched": 1}
+    assert data["uncovered"] == ["bots"]
+    assert [case["passed"] for case in data["cases"]] == [True, True, False]
+    assert data["cases"][1] | {"file": None} == {
+        "name": "large is not",
+        "passed": True,
+        "expected": {"verdict": "require_approval", "rule": "large", "approvers": None},
+        "verdict": "require_approval",
+        "rule": "large",
+        "approvers": 1,
+        "matched": ["default.allowed", "large"],
+        "error": None,
+        "file": None,
+        "line": 6,
+    }
+
+
+@pytest.mark.parametrize("command", ["test", "show"])
+def test_every_problem_of_a_policy_is_printed_with_its_place(run, write, command):
+    write("policy.yaml", "rules:\n  - {id: a, then: maybe, reason: x}\n  - {id: b, then: deny}\n")
+    result = run("policy", command, "policy.yaml")
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "policy.yaml:2:13: then is one of" in result.stderr
+    assert "policy.yaml:3:5: reason is missing" in result.stderr
+    assert "Error: 2 problems" in result.stderr
+
+
+def test_problem_of_a_case_is_printed_with_its_place(run, write):
+    write("policy.yaml", POLICY + "  - {name: c}\n")
+    result = run("policy", "test", "policy.yaml")
+    assert result.exit_code == 1
+    assert "policy.yaml:7:5: expect is missing" in result.stderr
+
+
+def test_policy_without_cases_is_not_passed_in_silence(run, write):
+    write("policy.yaml", "rules:\n  - {id: a, then: deny, reason: x}\n")
+    result = run("policy", "test", "policy.yaml")
+    assert result.exit_code == 2
+    assert "There are no cases." in result.stderr
+
+
+def test_rules_and_version_are_shown(run, write):
+    write("policy.yaml", POLICY)
+    shown = run("policy", "show", "policy.yaml", "--no-default")
+    assert shown.exit_code == 0
+    assert shown.stdout.splitlines()[1:] == [
+        "",
+        "large: require_approval, 1 to approve",
+        "    when    call.amount > 100",
+        "    reason  Large.",
+        "",
+        "bots: deny",
+        "    when    principal.agent == 'bot'",
+        "    reason  No bots.",
+    ]
+    data = json.loads(run("policy", "show", "policy.yaml", "--no-default", "--json").stdout)
+    assert shown.stdout.startswith(f"version {data['version'][:19]}, 2 rules\n")
+    assert [rule["id"] for rule in data["rules"]] == ["large", "bots"]
+
+
+def test_built_in_policy_is_shown_when_none_is_named(run):
+    stdout = run("policy", "show").stdout
+    assert "default.meta: deny\n    effects meta" in stdout
+    assert "default.contract: require_approval, as many as the contract asks" in stdout

@@ -1,0 +1,83 @@
+"""`counterseal.toml`: found from below, read strictly, wrong with a place."""
+
+from pathlib import Path
+
+import pytest
+
+from counterseal.config import ConfigError, Settings, find_config, load_settings
+
+
+def refusal(folder, content):
+    file = folder / "counterseal.toml"
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ConfigError) as caught:
+        load_settings(file)
+    return str(caught.value).replace(str(folder), ".")
+
+
+def test_paths_are_seen_from_the_file(tmp_path):
+    file = tmp_path / "counterseal.toml"
+    file.write_text('[tools]\npaths = ["tools.py", "contracts"]\n')
+    (tmp_path / "tools.py").touch()
+    (tmp_path / "contracts").mkdir()
+    settings = load_settings(file)
+    assert settings.tool_paths(file) == (tmp_path / "tools.py", tmp_path / "contracts")
+
+
+def test_empty_file_means_the_folder_itself(tmp_path):
+    file = tmp_path / "counterseal.toml"
+    file.touch()
+    assert load_settings(file) == Settings()
+    assert load_settings(file).tool_paths(file) == (tmp_path,)
+
+
+def test_nearest_file_above_is_found(tmp_path):
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    assert find_config(below) is None
+    (tmp_path / "counterseal.toml").touch()
+    assert find_config(below) == tmp_path / "counterseal.toml"
+    (tmp_path / "a" / "counterseal.toml").touch()
+    assert find_config(below) == tmp_path / "a" / "counterseal.toml"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[tools]\npaths = oops\n", "./counterseal.toml:2:9: not TOML: invalid value"),
+        ("[tools\n", "./counterseal.toml:1:7: not TOML: "),
+        ('[tools]\npaths = ["a"', "./counterseal.toml:2:13: not TOML: "),
+        ("[tool]\n", "./counterseal.toml: tool is not a setting; the tables are tools"),
+        ('[tools]\npath = "a"\n', "./counterseal.toml: tools.path is not a setting; [tools] takes"),
+        (
+            '[tools]\npaths = "a"\n',
+            "./counterseal.toml: tools.paths: input should be a valid tuple",
+        ),
+        (
+            "[tools]\npaths = [1]\n",
+            "./counterseal.toml: tools.paths.0: input should be a valid string",
+        ),
+        ("[tools]\npaths = []\n", "./counterseal.toml: tools.paths: "),
+        (b"\xff", "./counterseal.toml: byte 1 is not UTF-8"),
+        ("a = " + "[" * 5000, "./counterseal.toml"),
+    ],
+)
+def test_wrong_file_is_refused_with_file_key_and_place(tmp_path, content, message):
+    assert refusal(tmp_path, content).startswith(message)
+
+
+def test_everything_that_is_wrong_is_said_at_once(tmp_path):
+    text = refusal(tmp_path, "[tools]\npaths = 3\nmore = 1\n[other]\n")
+    assert len(text.splitlines()) == 3
+
+
+def test_path_that_is_not_there_is_named_with_its_key(tmp_path):
+    file = tmp_path / "counterseal.toml"
+    settings = Settings.model_validate({"tools": {"paths": ["gone.py"]}})
+    with pytest.raises(ConfigError, match=r"tools\.paths: there is no 'gone.py'"):
+        settings.tool_paths(file)
+
+
+def test_file_that_cannot_be_opened_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="can't be opened"):
+        load_settings(Path(tmp_path))

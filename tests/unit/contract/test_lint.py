@@ -1,0 +1,441 @@
+"""Lint: a clean contract has no problem, and every rule is shown to fire."""
+
+import copy
+
+import jsonschema_rs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from counterseal import Contract, lint
+from counterseal.contract.lint import RULES, examine
+from counterseal.contract.lint.patterns import is_bounded, is_catastrophic
+from counterseal.errors import Severity
+
+CLEAN = {
+    "effect": "external_notification",
+    "identity": {"name": "send_notice", "version": "1.0.0", "owner": "case-platform"},
+    "affordance": {
+        "model_description": "Send an approved notice. Does not write drafts.",
+        "input_schema": {
+            "type": "object",
+            "properties": {
+                "draft_id": {
+                    "type": "string",
+                    "pattern": "^drf_[0-9a-f]{8}$",
+                    "description": "The draft to send.",
+                },
+                "copies": {"type": "integer", "minimum": 1, "description": "How many."},
+            },
+            "required": ["draft_id"],
+            "additionalProperties": False,
+        },
+        "output_schema": {
+            "type": "object",
+            "properties": {"notice_id": {"type": "string"}, "seen": {"type": "integer"}},
+            "required": ["notice_id"],
+            "additionalProperties": False,
+        },
+        "examples": [{"description": "One", "arguments": {"draft_id": "drf_0123abcd"}}],
+    },
+    "usage": "When a notice was approved.",
+    "consequence": "Notice {draft_id} is sent.",
+}
+
+
+def changed(*changes):
+    """The clean contract with some of its places set; None takes a place out."""
+    data = copy.deepcopy(CLEAN)
+    for place, value in changes:
+        *path, last = place.split("/")
+        part = data
+        for step in path:
+            part = part.setdefault(step, {})
+        if value is None:
+            del part[last]
+        else:
+            part[last] = value
+    return data
+
+
+IN = "affordance/input_schema"
+TEXT = {"type": "string", "maxLength": 9, "description": "A text."}
+
+
+def argument(name, schema):
+    return (f"{IN}/properties/{name}", schema)
+
+
+BREACHES = {
+    "name-invalid": [
+        changed(("identity/name", "a/../b")),
+        changed(("identity/name", "bell\x07")),
+        changed(("identity/name", "")),
+        changed(("identity/name", "x" * 129)),
+        changed(("identity/name", "send_notice\n")),
+    ],
+    "version-invalid": [changed(("identity/version", "latest"))],
+    "owner-unassigned": [changed(("identity/owner", None))],
+    "description-empty": [changed(("affordance/model_description", " \n"))],
+    "usage-empty": [changed(("usage", None)), changed(("usage", " "))],
+    "text-hidden": [
+        changed(("usage", "Use it\u200b.")),
+        changed(("affordance/model_description", "Send \u202e it")),
+    ],
+    "name-vague": [changed(("identity/name", "do_stuff")), changed(("identity/name", "handle"))],
+    "name-dishonest": [
+        changed(("identity/name", "get_notice")),
+        changed(("effect", "compute"), ("identity/name", "delete_case")),
+    ],
+    "lifecycle-incomplete": [
+        changed(("identity/lifecycle", {"status": "deprecated"})),
+        changed(("identity/lifecycle", {"sunset_date": "2027-01-01"})),
+    ],
+    "schema-invalid": [
+        changed(argument("a", {"type": "strin", "description": "x"})),
+        changed(argument("a", {**TEXT, "pattern": "(?=look)ahead"})),
+        changed(argument("a", {"$ref": "#/$defs/nowhere", "description": "x"})),
+        changed((IN, {**CLEAN["affordance"]["input_schema"], "required": "draft_id"})),
+        changed(("affordance/output_schema/properties/seen", {"type": 3})),
+    ],
+    "schema-dialect": [changed((f"{IN}/$schema", "http://json-schema.org/draft-07/schema#"))],
+    "schema-not-object": [
+        changed((f"{IN}/type", "array")),
+        changed(("affordance/output_schema", {"type": "string"})),
+    ],
+    "schema-too-large": [changed(argument("a", {**TEXT, "description": "x" * 300_000}))],
+    "schema-ref-remote": [
+        changed(argument("a", {"$ref": "https://example.org/s.json", "description": "x"})),
+        changed(argument("a", {"$ref": "file:///etc/passwd", "description": "x"})),
+        changed(argument("a", {"$ref": "other.json#/a", "description": "x"})),
+    ],
+    "schema-ref-cycle": [
+        changed(
+            argument("a", {"$ref": "#/$defs/a", "description": "x"}),
+            (f"{IN}/$defs", {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}]}}),
+        ),
+        changed((f"{IN}/allOf", [{"$ref": "#"}])),
+    ],
+    "schema-open": [
+        changed((f"{IN}/additionalProperties", None)),
+        changed((f"{IN}/additionalProperties", True)),
+        changed(
+            argument(
+                "a",
+                {
+                    "type": "array",
+                    "maxItems": 3,
+                    "description": "x",
+                    "items": {"type": "object", "properties": {}},
+                },
+            )
+        ),
+    ],
+    "output-open": [changed(("affordance/output_schema/additionalProperties", None))],
+    "parameter-untyped": [
+        changed(argument("a", {"description": "x"})),
+        changed(argument("a", {"type": "array", "maxItems": 2, "description": "x"})),
+        changed(argument("a", True)),
+    ],
+    "parameter-undescribed": [changed(argument("a", {"type": "integer"}))],
+    "field-undescribed": [
+        changed(
+            argument(
+                "a",
+                {
+                    "type": "object",
+                    "description": "x",
+                    "additionalProperties": False,
+                    "properties": {"inner": {"type": "integer"}},
+                },
+            )
+        )
+    ],
+    "input-unbounded": [
+        changed(argument("a", {"type": "string", "description": "x"})),
+        changed(argument("a", {"type": "string", "pattern": "^a+$", "description": "x"})),
+        changed(argument("a", {"type": "array", "items": TEXT, "description": "x"})),
+    ],
+    "pattern-catastrophic": [changed(argument("a", {**TEXT, "pattern": "^(a+)+$"}))],
+    "example-invalid": [
+        changed(("affordance/examples", [{"description": "x", "arguments": {"draft_id": "7"}}])),
+        changed(("affordance/examples", [{"description": "x", "arguments": {}}])),
+    ],
+    "effect-missing": [changed(("effect", None))],
+    "risk-lowered": [changed(("transactional/side_effect_class", "LOW_RISK_INTERNAL"))],
+    "idempotency-off": [
+        changed(("idempotency/required", False)),
+        changed(("idempotency/supported", False)),
+        changed(("idempotency/payload_hash_required", False)),
+        changed(
+            ("effect", "compute"),
+            ("transactional/side_effect_class", "MEDIUM_RISK_WRITE"),
+            ("idempotency/required", False),
+        ),
+    ],
+    "confirmation-off": [
+        changed(("transactional/confirmation_required", False)),
+        changed(("effect", "irreversible"), ("approvers", 1)),
+    ],
+    "approvers-unasked": [changed(("effect", "draft"), ("approvers", 1))],
+    "verification-off": [changed(("transactional/post_action_verification_required", False))],
+    "meta-exposed": [changed(("effect", "meta"), ("exposed", True))],
+    "semantics-contradictory": [
+        changed(("transactional/semantics", "compensable_write")),
+        changed(("transactional/semantics", "read_only")),
+        changed(("transactional/compensation_tool", "send_notice")),
+    ],
+    "unknown-unanswered": [changed(("on_unknown", "read_back"))],
+    "sandbox-contradictory": [
+        changed(("runtime/sandbox_isolated", True)),
+        changed(("isolation", "sandbox"), ("runtime/sandbox_isolated", False)),
+    ],
+    "code-unknown": [
+        changed(("error_contract/retryable_errors", ["TIMEOUT", "OOPS"])),
+        changed(("observability/error_taxonomy_mapping", {"404": "GONE"})),
+    ],
+    "id-repeated": [
+        changed(("invariants", [{"id": "A", "rule": "r", "check": "true"}] * 2)),
+        changed(("config_params", [{"key": "a"}, {"key": "a"}])),
+    ],
+    "budget-generous": [changed(("effect", "irreversible"), ("budget", 5))],
+    "template-field-unknown": [
+        changed(("consequence", "Notice {draft} is sent.")),
+        changed(("consequence", "Notice {draft_id is sent.")),
+        changed(("resource", "case:{case_id}")),
+    ],
+    "consequence-missing": [changed(("consequence", None))],
+    "argument-unknown": [
+        changed(("business_key", ["case_id"])),
+        changed(("tenant_argument", "tenant_id")),
+    ],
+    "pointer-unresolved": [
+        changed(("version_from", "/version")),
+        changed(("version_from", "notice_id")),
+    ],
+    "raw-power": [
+        changed(argument("sql", TEXT)),
+        changed(argument("shell_command", TEXT)),
+        changed(argument("python_code", TEXT)),
+        changed(argument("target_url", TEXT)),
+        changed(argument("file_path", TEXT)),
+        changed(argument("condition", {**TEXT, "description": "A SQL condition."})),
+    ],
+    "credential-argument": [changed(argument("smtp_password", TEXT))],
+    "authority-argument": [
+        changed(argument("scopes", {"type": "array", "maxItems": 3, "items": TEXT}))
+    ],
+    "identifier-ambiguous": [changed(argument("id", TEXT))],
+}
+
+CASES = [(rule, data) for rule, cases in BREACHES.items() for data in cases]
+
+
+def found(data):
+    return {problem.rule for problem in examine(data)[1]}
+
+
+def test_a_well_declared_contract_has_no_problem():
+    assert lint(Contract.model_validate(CLEAN)) == ()
+
+
+def test_every_rule_is_shown_to_fire():
+    assert set(BREACHES) == set(RULES)
+
+
+@pytest.mark.parametrize(("rule", "data"), CASES)
+def test_a_breach_is_found_and_says_where(rule, data):
+    problems = [problem for problem in examine(data)[1] if problem.rule == rule]
+    assert problems
+    for problem in problems:
+        assert problem.pointer.startswith("/")
+        assert problem.message
+        assert problem.severity is RULES[rule].severity
+
+
+# What registration must refuse, whatever else it says.
+REFUSED = {
+    "name-invalid",
+    "description-empty",
+    "usage-empty",
+    "schema-open",
+    "schema-invalid",
+    "parameter-untyped",
+    "parameter-undescribed",
+    "effect-missing",
+    "idempotency-off",
+    "confirmation-off",
+    "schema-ref-remote",
+    "example-invalid",
+    "pattern-catastrophic",
+    "meta-exposed",
+}
+
+
+def test_what_registration_must_refuse_is_an_error():
+    assert {rule for rule in REFUSED if RULES[rule].severity is not Severity.ERROR} == set()
+
+
+def test_a_lowered_risk_class_passes_with_a_written_reason():
+    lowered = (
+        ("transactional/side_effect_class", "MEDIUM_RISK_WRITE"),
+        ("risk_justification", "x"),
+    )
+    assert "risk-lowered" not in found(changed(*lowered))
+
+
+def test_a_sandboxed_tool_may_take_code():
+    data = changed(argument("python_code", TEXT), ("isolation", "sandbox"))
+    assert "raw-power" not in found(data)
+
+
+def test_a_bounded_word_is_not_raw_power():
+    closed = changed(argument("reason_code", {**TEXT, "enum": ["a", "b"]}))
+    assert "raw-power" not in found(closed)
+    path = changed(argument("path", {**TEXT, "pattern": "^reports/[a-z]{1,20}$"}))
+    assert "raw-power" not in found(path)
+
+
+def test_the_marked_tenant_argument_is_no_claim_of_authority():
+    data = changed(argument("tenant_id", TEXT), ("tenant_argument", "tenant_id"))
+    assert "authority-argument" not in found(data)
+
+
+def test_a_recursive_type_is_not_a_cycle():
+    node = {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {"next": {"$ref": "#/$defs/node", "description": "Next."}},
+    }
+    data = changed(
+        argument("list", {"$ref": "#/$defs/node", "description": "x"}),
+        (f"{IN}/$defs", {"node": node}),
+    )
+    assert found(data) == set()
+
+
+def test_a_typed_map_is_closed_enough():
+    data = changed(
+        argument("counts", {"type": "object", "description": "x", "additionalProperties": TEXT})
+    )
+    assert "schema-open" not in found(data)
+
+
+def test_wrong_shape_and_bad_content_are_reported_together():
+    data = changed(
+        ("effect", "zap"),
+        ("identity/name", "a/b"),
+        ("runtime", {"timeout_ms": "soon"}),
+        ("usage", ""),
+        (f"{IN}/additionalProperties", True),
+        ("invariants", [{"id": "A", "rule": "r", "check": "nope("}]),
+    )
+    contract, problems = examine(data)
+    assert contract is None
+    assert {problem.pointer for problem in problems} >= {
+        "/effect",
+        "/identity/name",
+        "/runtime/timeout_ms",
+        "/usage",
+        "/affordance/input_schema",
+        "/invariants/0/check",
+    }
+
+
+def test_a_missing_affordance_is_reported_once_and_the_rest_is_judged():
+    data = changed(("identity/name", "a b"))
+    del data["affordance"]
+    _, problems = examine(data)
+    assert [p.pointer for p in problems].count("/affordance") == 1
+    assert "/identity/name" in {p.pointer for p in problems}
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "type",
+                    "properties",
+                    "items",
+                    "$ref",
+                    "required",
+                    "enum",
+                    "anyOf",
+                    "allOf",
+                    "pattern",
+                    "additionalProperties",
+                    "$defs",
+                    "const",
+                    "a",
+                    "unevaluatedProperties",
+                    "description",
+                ]
+            ),
+            inner
+            | st.sampled_from(["object", "string", "#", "#/$defs/a", "http://x", "^(a+)+$", "["]),
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["type", "properties", "$defs", "anyOf", "$ref"]), JSON))
+def test_no_schema_however_odd_breaks_the_linter(schema):
+    contract, problems = examine(changed((IN, schema), ("affordance/examples", [])))
+    if not [p for p in problems if p.severity is Severity.ERROR]:
+        jsonschema_rs.Draft202012Validator(contract.affordance.input_schema, offline=True)
+
+
+@given(JSON)
+def test_no_data_however_odd_breaks_the_examination(value):
+    for field in ("identity", "affordance", "invariants", "transactional", "effect", "budget"):
+        examine({**CLEAN, field: value})
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(a+)+$",
+        "(a*)*",
+        "(a|a)*",
+        "(a|aa)+",
+        r"(\w+\s?)+$",
+        "(.*,)*x",
+        "([a-zA-Z]+)*",
+        "(x+x+)+y",
+        r"^(\d{1,3})+$",
+        r"(a?){50}a",
+        r"^((ab)*c?)*$",
+    ],
+)
+def test_patterns_that_can_explode_are_recognized(pattern):
+    assert is_catastrophic(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "^drf_[0-9a-f]{8}$",
+        r"^[a-z]+(\.[a-z]+)*$",
+        r"^([a-z]+-)*[a-z]+$",
+        r"(\d+)(,\d+)*",
+        r"^\d{4}-\d{2}-\d{2}$",
+        r"^(\d{1,3}\.){3}\d{1,3}$",
+        "^[^@]+@[^@]+$",
+        "(",
+        "a+b+",
+    ],
+)
+def test_harmless_patterns_are_left_alone(pattern):
+    assert not is_catastrophic(pattern)
+
+
+def test_only_an_anchored_finite_pattern_bounds_a_text():
+    assert is_bounded("^[a-z]{1,20}$")
+    assert not is_bounded("[a-z]{1,20}")
+    assert not is_bounded("^[a-z]+$")
+    assert not is_bounded("(")

@@ -1,0 +1,112 @@
+"""Tools written to the plain protocol register as they are."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+
+from counterseal import ContractError, Effect, lint
+from counterseal.contract.protocol import from_protocol, looks_like_protocol
+from counterseal.errors import Severity, ToolFailedError
+
+
+@dataclass
+class Result:
+    success: bool = True
+    output: Any = None
+    error: dict[str, Any] | None = None
+
+
+class ReadNote:
+    name = "read_note"
+    description = "Read one note of the case file."
+
+    def get_schema(self):
+        return {
+            "type": "object",
+            "properties": {
+                "note_id": {"type": "string", "description": "Which note."},
+                "limit": {"type": "integer", "default": 10},
+            },
+            "required": ["note_id"],
+        }
+
+    async def execute(self, input):
+        if input["note_id"] == "missing":
+            return Result(success=False, error={"message": "no such note", "secret": "s3cr3t"})
+        return Result(output={"text": f"{input['note_id']}!"})
+
+
+class WithSchema(ReadNote):
+    effect = "read_only"
+    version = "2.0.0"
+    input_schema: ClassVar = {"type": "object", "properties": {}}
+
+
+class FunctionStyle(ReadNote):
+    def get_schema(self):
+        return {"type": "function", "name": self.name, "parameters": super().get_schema()}
+
+
+def test_an_undeclared_effect_is_the_strictest_that_an_agent_may_see():
+    contract = from_protocol(ReadNote()).contract
+    assert contract.effect is Effect.IRREVERSIBLE
+    assert (contract.approvers, contract.budget) == (2, 0)
+
+
+def test_a_declared_effect_is_taken():
+    assert from_protocol(ReadNote(), effect="read_only").contract.effect is Effect.READ_ONLY
+    declared = from_protocol(WithSchema()).contract
+    assert (declared.effect, declared.version) == (Effect.READ_ONLY, "2.0.0")
+
+
+def test_its_schema_is_closed_and_nothing_keeps_it_from_being_registered():
+    contract = from_protocol(ReadNote()).contract
+    assert contract.affordance.input_schema["additionalProperties"] is False
+    assert [p for p in lint(contract) if p.severity is Severity.ERROR] == []
+
+
+def test_a_function_style_schema_is_understood():
+    plain, function = from_protocol(ReadNote()), from_protocol(FunctionStyle())
+    assert plain.contract.affordance == function.contract.affordance
+
+
+async def test_it_is_called_with_its_input_and_its_output_is_unwrapped():
+    tool = from_protocol(ReadNote())
+    assert await tool(**tool.binder({"note_id": "n1"})) == {"text": "n1!"}
+
+
+async def test_a_failure_that_it_reports_is_a_failure_without_its_details():
+    with pytest.raises(ToolFailedError) as caught:
+        await from_protocol(ReadNote())(note_id="missing")
+    assert "s3cr3t" not in str(caught.value)
+    assert caught.value.details["message"] == "no such note"
+
+
+def test_a_tool_without_a_schema_is_refused():
+    class Bare:
+        name = "bare"
+        description = "Bare."
+
+        async def execute(self, input):
+            return input
+
+    with pytest.raises(ContractError, match="shows no input schema"):
+        from_protocol(Bare())
+
+
+@pytest.mark.parametrize("schema", [{"properties": {"a": object()}}, {"properties": 3}, "text"])
+def test_a_tool_with_a_nonsensical_schema_is_refused_or_found_out(schema):
+    odd = ReadNote()
+    odd.input_schema = schema
+    try:
+        problems = lint(from_protocol(odd).contract)
+    except ContractError as error:
+        problems = error.problems
+    assert "schema-invalid" in {problem.rule for problem in problems}
+
+
+def test_classes_and_other_things_are_not_mistaken_for_tools():
+    assert looks_like_protocol(ReadNote())
+    assert not looks_like_protocol(ReadNote)
+    assert not looks_like_protocol(object())

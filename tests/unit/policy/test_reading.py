@@ -1,0 +1,193 @@
+"""From a file to rules: what is refused, all of it at once, and where it stands."""
+
+import json
+
+import pytest
+
+from counterseal.errors import CountersealError
+from counterseal.policy import Policy, PolicyError, shown
+
+RULE = "  - {id: one, when: call.n > 1, then: deny, reason: Too many.}\n"
+
+
+def problems(load):
+    with pytest.raises(PolicyError) as caught:
+        load()
+    return caught.value.problems
+
+
+def test_policy_is_read_from_yaml_and_json_alike(write):
+    rules = [{"id": "one", "when": "call.n > 1", "then": "deny", "reason": "Too many."}]
+    from_yaml = Policy.load(write("rules:\n" + RULE), default=False)
+    from_json = Policy.load(write(json.dumps({"rules": rules}), "policy.json"), default=False)
+    from_data = Policy.from_data({"rules": rules}, default=False)
+    assert from_yaml.version == from_json.version == from_data.version
+
+
+def test_everything_wrong_is_reported_at_once_with_its_place(write):
+    file = write(
+        """\
+rules:
+  - id: one
+    when: call.amount >
+    then: deny
+    reason: Broken.
+  - id: two
+    when: customer.tier == 'gold'
+    then: maybe
+    reason: Unknown.
+    because: typo
+  - id: one
+    when: "true"
+    then: allow
+    reason: Taken.
+  - id: three
+    when: contract.efect == 'draft'
+    then: allow
+    reason: Misspelt.
+"""
+    )
+    found = problems(lambda: Policy.load(file))
+    text = [f"{p.source.line}:{p.source.column} {p.message}" for p in found]
+    assert [line.split()[0] for line in text] == ["3:5", "10:5", "8:5", "7:5", "16:5"]
+    assert all(p.source.file == str(file) for p in found)
+    joined = "\n".join(text)
+    assert "the condition is refused" in joined
+    assert "because is not a field of a rule" in joined
+    assert "then is one of allow, require_approval, deny, not 'maybe'" in joined
+    assert "unknown name customer" in joined
+    assert "contract has no efect" in joined
+    assert "Did you mean contract.effect?" in [p.fix for p in found]
+
+
+def test_error_lists_its_problems(write):
+    file = write("rules:\n" + RULE + RULE)
+    with pytest.raises(
+        CountersealError, match=r"1 problem\n.*policy.yaml:3:5.*the id one is taken"
+    ):
+        Policy.load(file)
+
+
+def test_id_may_not_stand_in_two_files(write):
+    first, second = write("rules:\n" + RULE), write("rules:\n" + RULE, "other.yaml")
+    (problem,) = problems(lambda: Policy.load(first, second))
+    assert problem.source.file == str(second)
+    assert str(first) in problem.message
+
+
+def test_id_of_a_default_rule_is_taken():
+    rule = {"id": "default.meta", "then": "allow", "reason": "No."}
+    assert "is taken" in problems(lambda: Policy.from_data({"rules": [rule]}))[0].message
+    Policy.from_data({"rules": [rule]}, default=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": None}, "id is a text, not empty"),
+        ({"id": "1st"}, "'1st' can't be an id"),
+        ({"id": "no-rule"}, "no-rule is what a decision names"),
+        ({"reason": ""}, "reason is a text, not empty"),
+        ({"reason": "x" * 501}, "longer than 500"),
+        ({"then": None}, "then is one of"),
+        ({"then": ["deny"]}, "then is one of allow, require_approval, deny, not a list"),
+        ({"when": True}, "when is a text, not a yes or no"),
+        ({"when": "  "}, "when is a text"),
+        ({"when": "call.a.map(x, x) == []"}, "map() is not allowed"),
+        ({"when": "call.a.all(x, call.b.all(y, x == y))"}, "macro inside all()"),
+        ({"when": "true || " * 200 + "true"}, "longer than 1000"),
+        ({"when": "principal.role == 'x'"}, "principal has no role"),
+        ({"when": "call.name.lowerAscii() == 'x'"}, "there is no function lowerAscii"),
+        ({"tools": "send_*"}, "tools is a list of texts"),
+        ({"tools": []}, "tools is a list of texts"),
+        ({"tools": [1]}, "tools is a list of texts"),
+        ({"effects": ["delete"]}, "an effect is one of"),
+        ({"approvers": 2}, "nobody approves what the rule says to deny"),
+        ({"then": "require_approval", "approvers": 0}, "approvers is a number from 1"),
+        ({"then": "require_approval", "approvers": True}, "approvers is a number from 1"),
+        ({"then": "require_approval", "approvers": "two"}, "approvers is a number from 1"),
+        ({"then": "require_approval", "approvers": 1.5}, "approvers is a number from 1"),
+    ],
+)
+def test_rule_that_makes_no_sense_is_refused(change, message):
+    rule = {"id": "one", "then": "deny", "reason": "So.", **change}
+    found = problems(lambda: Policy.from_data({"rules": [rule]}))
+    assert message in found[0].message
+
+
+@pytest.mark.parametrize("field", ["id", "then", "reason"])
+def test_rule_needs_its_fields(field):
+    rule = {"id": "one", "then": "deny", "reason": "So."}
+    del rule[field]
+    assert field in problems(lambda: Policy.from_data({"rules": [rule]}))[0].message
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "a policy is a mapping of fields, not a list"),
+        (None, "a policy is a mapping of fields, not empty"),
+        ({}, "a policy has rules, and there are none"),
+        ({"rules": {}}, "rules is a list, not a mapping"),
+        ({"rules": None}, "rules is a list, not empty"),
+        ({"rules": ["deny all"]}, "a rule is a mapping of fields, not a text"),
+        ({"rules": [], "rulez": []}, "rulez is not a field of a policy"),
+    ],
+)
+def test_document_that_is_no_policy_is_refused(data, message):
+    assert message in problems(lambda: Policy.from_data(data))[0].message
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "message"),
+    [
+        ("rules: [", "policy.yaml", "not YAML"),
+        ("rules: []\nrules: []\n", "policy.yaml", "twice"),
+        ("x", "policy.txt", "suffix"),
+    ],
+)
+def test_file_that_cannot_be_read_is_refused(write, text, name, message):
+    file = write(text, name)
+    (problem,) = problems(lambda: Policy.load(file))
+    assert message in problem.message
+    assert problem.source.file == str(file)
+
+
+def test_missing_file_and_bad_rule_are_reported_together(write, tmp_path):
+    bad = write("rules:\n  - {id: one, then: no, reason: So.}\n")
+    found = problems(lambda: Policy.load(tmp_path / "none.yaml", bad))
+    assert len({problem.source.file for problem in found}) == 2
+
+
+# Versions ----------------------------------------------------------------------------------------
+
+
+def test_version_is_the_hash_of_the_rules_and_not_of_the_file(write):
+    plain = Policy.load(write("rules:\n" + RULE))
+    commented = Policy.load(write("# A comment.\nrules:\n" + RULE + "tests: []\n", "other.yaml"))
+    assert plain.version == commented.version
+    assert plain.version.startswith("sha256:")
+    assert shown(plain.version) == plain.version[:19]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": "two"},
+        {"when": "call.n > 2"},
+        {"then": "require_approval"},
+        {"reason": "Other."},
+        {"tools": ["x"]},
+        {"effects": ["draft"]},
+    ],
+)
+def test_every_part_of_a_rule_changes_the_version(change):
+    rule = {"id": "one", "when": "call.n > 1", "then": "deny", "reason": "So."}
+    before = Policy.from_data({"rules": [rule]})
+    assert Policy.from_data({"rules": [{**rule, **change}]}).version != before.version
+
+
+def test_layers_are_part_of_the_version(write):
+    file = write("rules:\n" + RULE)
+    assert Policy.load(file).version != Policy.load(file, default=False).version
+    assert Policy.load().version == Policy.default().version

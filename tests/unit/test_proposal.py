@@ -1,0 +1,71 @@
+import dataclasses
+import pickle
+
+import pytest
+
+from counterseal.proposal import Principal, Proposal
+
+
+@pytest.mark.parametrize("given", [["a", "b"], ("a", "b"), {"a", "b"}, iter(["a", "b", "a"])])
+def test_principal_takes_scopes_from_any_iterable(given):
+    assert Principal(tenant="acme", agent="bot", scopes=given).scopes == frozenset({"a", "b"})
+
+
+@pytest.mark.parametrize("field", ["roles", "scopes"])
+def test_plain_string_is_not_taken_for_its_letters(field):
+    with pytest.raises(TypeError, match=rf"{field}: .*got one; write \['admin'\]"):
+        Principal(tenant="acme", agent="bot", **{field: "admin"})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error"),
+    [
+        ("tenant", "", ValueError),
+        ("tenant", "  ", ValueError),
+        ("tenant", None, TypeError),
+        ("agent", "", ValueError),
+        ("agent", 7, TypeError),
+        ("user", "", ValueError),
+        ("scopes", [1], TypeError),
+        ("scopes", [""], ValueError),
+        ("scopes", 3, TypeError),
+        ("roles", None, TypeError),
+    ],
+)
+def test_principal_error_names_the_field(field, value, error):
+    with pytest.raises(error, match=f"^{field}: "):
+        Principal(**{"tenant": "acme", "agent": "bot", field: value})
+
+
+def test_principal_without_user_is_an_agent_on_its_own():
+    principal = Principal(tenant="acme", agent="bot")
+    assert principal.user is None
+    assert principal.roles == principal.scopes == frozenset()
+
+
+def test_principal_is_a_value():
+    principal = Principal(tenant="acme", agent="bot", scopes=["a"])
+    assert principal == Principal(tenant="acme", agent="bot", scopes={"a"})
+    assert len({principal, Principal(tenant="acme", agent="bot", scopes=("a",))}) == 1
+    assert pickle.loads(pickle.dumps(principal)) == principal
+    assert dataclasses.replace(principal, tenant="beta").scopes == {"a"}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        principal.tenant = "beta"
+
+
+@pytest.mark.parametrize("arguments", ['{"a": 1', b"\xff", {"a": 1}])
+def test_proposal_keeps_arguments_as_they_came(arguments):
+    assert Proposal(tool="read_case", arguments=arguments).arguments is arguments
+
+
+def test_proposal_shows_neither_arguments_nor_token():
+    shown = repr(
+        Proposal(
+            tool="read_case",
+            arguments='{"name": "Ada"}',
+            approval="tok_1",
+            configurable={"region": "hidden"},
+        )
+    )
+    assert "read_case" in shown
+    assert not any(secret in shown for secret in ("Ada", "tok_1", "hidden"))
