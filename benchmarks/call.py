@@ -20,7 +20,7 @@ from typing import Any
 
 import jiter
 
-from counterseal import Grant, Principal, Proposal
+from counterseal import Grant, Principal, Proposal, Tool
 from counterseal.contract.schemas import compile_schema
 from counterseal.policy import Policy
 from counterseal.runtime import Runtime
@@ -66,18 +66,18 @@ def policy() -> Policy:
 def runtime(contracts: int) -> Runtime:
     made = Runtime(MemoryStore(), policy=policy())
     plenty = {"rate_limits": {"window_sec": 1, "max_requests": 1_000_000}}
-    tools = [
+    declared = [
         fake_tool(
             f"find_notices_{n}",
-            ANSWER,
             input_schema=SCHEMA,
             output_schema=OUTPUT,
             scopes=["case:read"],
             budget=10**9,
             runtime=plenty,
-        ).tool
+        ).contract
         for n in range(contracts)
     ]
+    tools = [Tool(contract=contract, function=function) for contract in declared]
     grants = [
         Grant(agent="agent", tool=tool.contract.name, max_calls_per_run=10**9) for tool in tools
     ]
@@ -85,12 +85,12 @@ def runtime(contracts: int) -> Runtime:
     return made
 
 
+async def function(**_: Any) -> dict[str, Any]:
+    return ANSWER
+
+
 async def bare(calls: int) -> float:
     validator = compile_schema(SCHEMA)
-
-    async def function(**_: Any) -> dict[str, Any]:
-        return ANSWER
-
     raw = TEXT.encode()
     began = time.perf_counter()
     for _ in range(calls):

@@ -8,7 +8,11 @@ exception: it is a decision, and comes back as an observation.
     ├── ExpressionError    a CEL expression can't be accepted, or failed while it ran
     ├── GrantError         a grant is refused
     ├── RegistryError      the registry was asked for something that it can't do
-    └── ToolFailedError    a tool said itself that it failed
+    ├── ToolFailedError    a tool said itself that it failed
+    ├── PolicyError        (policy) a policy can't be loaded; `.problems` as above
+    ├── ConfigError        (config) counterseal.toml can't be used
+    ├── ProbeError         (execution.hooks) the world could not be asked
+    └── UnknownNameError   (contract.formats.names) a provider's name stands for no tool
 """
 
 from __future__ import annotations

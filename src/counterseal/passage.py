@@ -27,6 +27,7 @@ from counterseal.gates import (
     GATES,
     PARSE,
     STATE,
+    WITHOUT_STATE,
 )
 from counterseal.gates.base import (
     AsyncGate,
@@ -39,7 +40,6 @@ from counterseal.gates.base import (
     deny,
 )
 from counterseal.gates.budget import exhausted, rate_limited
-from counterseal.gates.state import ALLOW as NOTHING_TO_PROBE
 from counterseal.gates.state import resource_of
 from counterseal.ledger import Answer, Entry, Phase, Status
 from counterseal.observation import (
@@ -52,7 +52,7 @@ from counterseal.observation import (
     refusal,
 )
 from counterseal.proposal import Principal, Proposal
-from counterseal.registry import Refusal, RegistryRecord
+from counterseal.registry import Reason, Refusal, RegistryRecord
 from counterseal.storage.base import (
     Admission,
     Admit,
@@ -126,22 +126,17 @@ class Preview:
 class Passage:
     """A call under way. Made anew for every try."""
 
-    __slots__ = (
-        "asked",
-        "caller",
-        "ctx",
-        "entry",
-        "epoch",
-        "key",
-        "observed",
-        "outcome",
-        "policy_version",
-        "request",
-        "runtime",
-        "started",
-        "trace_id",
-        "trail",
-    )
+    # What most calls never set is a default of the class.
+    key: str | None = None
+    request = b""
+    """The hash of the arguments as proposed."""
+    entry: Entry | None = None
+    asked: Decision | None = None
+    """The approval gate's word that somebody must be asked."""
+    policy_version: str | None = None
+    outcome = _DONE
+    observed: Observed | None = None
+    _caller: Caller | None = None
 
     def __init__(self, runtime: Runtime, proposal: Proposal, principal: Principal) -> None:
         now = runtime.clock()
@@ -150,17 +145,10 @@ class Passage:
         self.trail = Trail()
         self.trace_id = runtime.trace_of(proposal.trace)
         self.epoch = runtime.registry.epoch
-        self.key: str | None = None
-        self.request = b""
-        self.entry: Entry | None = None
-        self.asked: Decision | None = None
-        self.caller: Caller | None = None
-        self.policy_version: str | None = None
-        self.outcome = _DONE
-        self.observed: Observed | None = None
         self.ctx = GateContext(
             proposal=proposal,
             principal=principal,
+            # Ids of new rows begin with the time, so that a store's index grows at one end.
             call_id=proposal.call_id or f"call_{int(now * 1000):011x}{getrandbits(52):013x}",
             now=now,
             registry=runtime.registry,
@@ -174,20 +162,29 @@ class Passage:
     def receive(self, run: RunRecord) -> Decision | None:
         """Find the version of the tool that this run uses, and parse."""
         ctx = self.ctx
-        found = ctx.registry.resolve(
-            ctx.proposal.tool,
-            tenant=ctx.principal.tenant,
-            run_id=run.run_id,
-            version=ctx.proposal.version,
-            pins=dict(run.pins),
-            agent=ctx.principal.agent,
-        )
+        found = self._resolved(run, ctx.proposal)
         if isinstance(found, Refusal):
             ctx.learn({"run": run, "refusal": found})
         else:
             compiled = self.runtime.compiled[found.name, found.version]
             ctx.learn({"run": run, "record": found, "compiled": compiled})
         return self._ask(PARSE)
+
+    def _resolved(self, run: RunRecord, proposal: Proposal) -> RegistryRecord | Refusal:
+        """What the run began with, it keeps; a proposal can't talk it into another version."""
+        pinned, who = run.pins.get(proposal.tool), self.ctx.principal
+        if pinned is not None and proposal.version not in (None, pinned):
+            return Refusal(
+                reason=Reason.VERSION_UNKNOWN,
+                message=f"This run uses version {pinned} of {proposal.tool}.",
+            )
+        return self.ctx.registry.resolve(
+            proposal.tool,
+            tenant=who.tenant,
+            run_id=run.run_id,
+            version=pinned or proposal.version,
+            agent=who.agent,
+        )
 
     def check(self) -> Decision | None:
         """Shape and authority. Nothing is read from the store for it."""
@@ -241,12 +238,16 @@ class Passage:
 
     async def decide(self) -> Decision | Observation | None:
         """Rules, policy, state, approval, budget. Asks for approval only where the rest allows."""
-        refused = (
-            self._ask(BEFORE_STATE) or await self._ask_the_world(STATE) or self._ask(AFTER_STATE)
-        )
+        refused = await self._judge()
         if refused is not None or self.asked is None:
             return refused
         return await self._hold(self.asked)
+
+    async def _judge(self) -> Decision | None:
+        record = self.ctx.record
+        if record is not None and record.contract.probe is None:
+            return self._ask(WITHOUT_STATE)
+        return self._ask(BEFORE_STATE) or await self._ask_the_world(STATE) or self._ask(AFTER_STATE)
 
     def _ask(self, gates: Sequence[Gate]) -> Decision | None:
         """Ask these gates in turn. Returns the decision that ends the call, if one does."""
@@ -273,9 +274,6 @@ class Passage:
         return None
 
     async def _ask_the_world(self, gate: AsyncGate) -> Decision | None:
-        if self.ctx.record is not None and self.ctx.record.contract.probe is None:
-            self.trail.add(NOTHING_TO_PROBE, 0)
-            return None
         began = perf_counter_ns()
         try:
             said = await gate.check(self.ctx)
@@ -350,12 +348,7 @@ class Passage:
             known = await self.recall()
             stopped = known if isinstance(known, Decision) else None
         if stopped is None:
-            stopped = (
-                self._ask(BEFORE_STATE)
-                or await self._ask_the_world(STATE)
-                or self._ask(AFTER_STATE)
-                or self.asked
-            )
+            stopped = await self._judge() or self.asked
         last = stopped or self.trail[-1].decision
         return Preview(
             decisions=tuple(self.trail),
@@ -624,16 +617,16 @@ class Passage:
         self, kind: EventType, decision: str, body: Mapping[str, Any] | None = None
     ) -> Event:
         ctx = self.ctx
-        if self.caller is None:
+        if self._caller is None:
             record, who = ctx.record, ctx.principal
             tool, version = (record.name, record.version) if record else (ctx.proposal.tool, "")
             run_id, call_id, trace_id = ctx.run.run_id, ctx.call_id, self.trace_id
-            self.caller = Caller(
+            self._caller = Caller(
                 who.tenant, run_id, call_id, tool, version, who.agent, who.user, trace_id
             )
         if body is None:
-            return Event(kind, self.caller, ctx.now, decision, self.policy_version)
-        return Event(kind, self.caller, ctx.now, decision, self.policy_version, None, body)
+            return Event(kind, self._caller, ctx.now, decision, self.policy_version)
+        return Event(kind, self._caller, ctx.now, decision, self.policy_version, None, body)
 
 
 _FAILURES = {

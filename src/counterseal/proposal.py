@@ -7,9 +7,9 @@ them is the first gate's work and a refusal there is an answer, not an exception
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 __all__ = ["Principal", "Proposal", "text_set"]
 
@@ -93,3 +93,32 @@ class Proposal:
     """The version of the resource that the proposal was made against."""
     configurable: Mapping[str, Any] | None = field(default=None, repr=False)
     """Call-time values for the contract's config params."""
+
+    @classmethod
+    def from_call(
+        cls, call: object, *, name_of: Callable[[str], str] | None = None, **more: Any
+    ) -> Self:
+        """A provider's tool call, as a dict or as its SDK's object, as a proposal.
+
+        Reads the forms of OpenAI (chat and responses), Anthropic and MCP. `name_of` turns the name
+        that the provider was given back into the contract's. Nothing is checked here: a call that
+        names no tool, or whose arguments make no sense, is the gates' to refuse.
+        """
+        inner = _part(call, "function", call)
+        name = _part(inner, "name", "")
+        arguments = _part(inner, "arguments", None)
+        if arguments is None:
+            arguments = _part(inner, "input", {})
+        known = _part(call, "call_id", None) or _part(call, "id", None)
+        named = name if isinstance(name, str) else ""
+        return cls(
+            tool=name_of(named) if name_of and named else named,
+            arguments=arguments,
+            **{"call_id": known if isinstance(known, str) else None, **more},
+        )
+
+
+def _part(thing: object, name: str, otherwise: Any) -> Any:
+    if isinstance(thing, Mapping):
+        return thing.get(name, otherwise)
+    return getattr(thing, name, otherwise)

@@ -165,11 +165,13 @@ class Runtime:
 
     def trace_of(self, traceparent: str | None) -> str:
         """The trace that a call belongs to: the caller's, else a new one."""
-        parts = (traceparent or "").split("-")
-        if len(parts) == 4 and len(parts[1]) == 32 and set(parts[1]) <= _HEX:
-            return parts[1]
-        current = self._telemetry.current_trace() if self._telemetry.listening else None
-        return current or f"{getrandbits(128):032x}"
+        if traceparent is not None:
+            parts = traceparent.split("-")
+            if len(parts) == 4 and len(parts[1]) == 32 and set(parts[1]) <= _HEX:
+                return parts[1]
+        if self._telemetry.listening:
+            return self._telemetry.current_trace() or f"{getrandbits(128):032x}"
+        return f"{getrandbits(128):032x}"
 
     def report(self, call_id: str, where: str, error: BaseException) -> None:
         """Tell the operator what a model must not see."""

@@ -508,6 +508,16 @@ async def test_a_run_keeps_the_version_it_began_with():
     assert (await runtime.submit(ask(run_id="run_2"), someone())).data == {"v": 2}
 
 
+async def test_a_proposal_cannot_talk_a_run_into_another_version():
+    runtime = runtime_for(
+        fake_tool("look_up", {"v": 1}), fake_tool("look_up", {"v": 2}, version="2.0.0")
+    )
+    assert (await runtime.submit(ask(version="1.0.0"), someone())).data == {"v": 1}
+    other = await runtime.submit(ask(version="2.0.0"), someone())
+    assert other.code is Code.PERMISSION_DENIED
+    assert (await runtime.submit(ask(), someone())).data == {"v": 1}
+
+
 async def test_a_preview_leaves_no_trace():
     tool = fake_tool("send_notice", effect="external_notification")
     runtime = runtime_for(tool)

@@ -1,5 +1,6 @@
 import dataclasses
 import pickle
+from types import SimpleNamespace
 
 import pytest
 
@@ -69,3 +70,51 @@ def test_proposal_shows_neither_arguments_nor_token():
     )
     assert "read_case" in shown
     assert not any(secret in shown for secret in ("Ada", "tok_1", "hidden"))
+
+
+ARGUMENTS = '{"case_id": "case_1"}'
+CALLS = {
+    "openai chat": {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "get_case", "arguments": ARGUMENTS},
+    },
+    "openai responses": {
+        "type": "function_call",
+        "id": "fc_1",
+        "call_id": "call_1",
+        "name": "get_case",
+        "arguments": ARGUMENTS,
+    },
+    "anthropic": {
+        "type": "tool_use",
+        "id": "call_1",
+        "name": "get_case",
+        "input": {"case_id": "case_1"},
+    },
+    "mcp": {"name": "get_case", "arguments": {"case_id": "case_1"}},
+}
+
+
+@pytest.mark.parametrize("form", CALLS)
+def test_a_providers_call_becomes_a_proposal_as_dict_and_as_object(form):
+    call = CALLS[form]
+    as_object = SimpleNamespace(
+        **{k: SimpleNamespace(**v) if k == "function" else v for k, v in call.items()}
+    )
+    for given in (call, as_object):
+        proposal = Proposal.from_call(given, run_id="run_1")
+        assert proposal.tool == "get_case"
+        assert proposal.arguments in (ARGUMENTS, {"case_id": "case_1"})
+        assert proposal.call_id == (None if form == "mcp" else "call_1")
+        assert proposal.run_id == "run_1"
+
+
+def test_a_mapped_name_is_mapped_back():
+    proposal = Proposal.from_call(CALLS["mcp"], name_of=lambda name: f"cases.{name}")
+    assert proposal.tool == "cases.get_case"
+
+
+@pytest.mark.parametrize("junk", [None, 3, "get_case", {}, {"function": None}, {"name": 3}])
+def test_what_is_no_call_names_no_tool(junk):
+    assert Proposal.from_call(junk).tool == ""

@@ -1,8 +1,13 @@
-"""From `counterseal.toml` to what it speaks of: the settings, and the contracts they lead to.
+"""From `counterseal.toml` to what it speaks of: the settings, the contracts, a runtime with them.
 
 `settings` reads the file, `modules` imports Python files, `discovery` puts contracts from both
-kinds of file together. Nothing here runs a tool.
+kinds of file together, `opening` makes a runtime of it all. Nothing here runs a tool.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from counterseal.config.discovery import Discovered, discover
 from counterseal.config.settings import (
@@ -13,6 +18,9 @@ from counterseal.config.settings import (
     load_settings,
 )
 
+if TYPE_CHECKING:
+    from counterseal.config.opening import open_runtime
+
 __all__ = [
     "FILE_NAME",
     "ConfigError",
@@ -21,4 +29,12 @@ __all__ = [
     "discover",
     "find_config",
     "load_settings",
+    "open_runtime",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when first used: it brings the whole runtime, which lint and show never need.
+    if name != "open_runtime":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module("counterseal.config.opening").open_runtime

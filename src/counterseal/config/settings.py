@@ -7,11 +7,23 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
-from counterseal.errors import CountersealError
+from counterseal.errors import CountersealError, GrantError
+from counterseal.registry import Grant
+from counterseal.storage.base import Budgets
 
 __all__ = ["FILE_NAME", "ConfigError", "Settings", "find_config", "load_settings"]
 
@@ -33,18 +45,98 @@ class ToolsTable(_Table):
     """Contract files, Python files and folders of them, as seen from the configuration file."""
 
 
+class PolicyTable(_Table):
+    paths: tuple[str, ...] = ()
+    """Policy files, as seen from the configuration file. They lie upon the default policy."""
+
+
+class GrantTable(_Table):
+    """A grant as it is written in the file. What its values may be is `Grant`'s to say."""
+
+    agent: str
+    tool: str
+    version: str = "*"
+    mode: str = "execute"
+    max_calls_per_run: Annotated[int, Field(strict=True)] | None = None
+    scopes: tuple[str, ...] = ()
+    risk_limit: str | None = None
+    expires_at: Annotated[datetime, Field(strict=True)] | None = None
+    tenant: str | None = None
+
+    @model_validator(mode="after")
+    def _usable(self) -> GrantTable:
+        try:
+            self.grant()
+        except GrantError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def grant(self) -> Grant:
+        return Grant(**dict(self))
+
+
+Name = Annotated[str, Field(pattern=r"\S")]
+
+
+class AgentTable(_Table):
+    """On whose behalf an agent acts when somebody tries a call from the shell."""
+
+    tenant: Name | None = None
+    user: Name | None = None
+    roles: tuple[Name, ...] = ()
+    scopes: tuple[Name, ...] = ()
+
+
+Count = Annotated[int, Field(strict=True, ge=0)]
+
+
+class BudgetsTable(_Table):
+    """A tenant's limits for a day; only those that are kept by tenant."""
+
+    reads: Count | None = None
+    writes: Count | None = None
+    external: Count | None = None
+    critical: Count | None = None
+    money: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+
+    def budgets(self) -> Budgets:
+        return Budgets(**dict(self))
+
+
+class TenantTable(_Table):
+    budgets: BudgetsTable | None = None
+    facts: dict[str, Any] = Field(default_factory=dict)
+    """For policy, which sees them as `tenant`."""
+
+
 class Settings(_Table):
     tools: ToolsTable = ToolsTable()
+    policy: PolicyTable = PolicyTable()
+    grants: tuple[GrantTable, ...] = ()
+    agents: dict[str, AgentTable] = Field(default_factory=dict)
+    tenants: dict[str, TenantTable] = Field(default_factory=dict)
+
+    _file: Path = PrivateAttr(default=Path(FILE_NAME))
+
+    @property
+    def file(self) -> Path:
+        """Where it was read from: paths are seen from there."""
+        return self._file
 
     def tool_paths(self, file: Path) -> tuple[Path, ...]:
         """Where the contracts are, seen from `file`. ConfigError when one is not there."""
-        found = tuple(file.parent / path for path in self.tools.paths)
-        missing = [
-            name for name, path in zip(self.tools.paths, found, strict=True) if not path.exists()
-        ]
-        if missing:
-            raise ConfigError(f"{file}: tools.paths: there is no {missing[0]!r} beside this file")
-        return found
+        return _beside(file, "tools.paths", self.tools.paths)
+
+    def policy_paths(self, file: Path) -> tuple[Path, ...]:
+        """The same for policy files."""
+        return _beside(file, "policy.paths", self.policy.paths)
+
+
+def _beside(file: Path, key: str, names: Sequence[str]) -> tuple[Path, ...]:
+    for name in names:
+        if not (file.parent / name).exists():
+            raise ConfigError(f"{file}: {key}: there is no {name!r} beside this file")
+    return tuple(file.parent / name for name in names)
 
 
 def find_config(start: Path) -> Path | None:
@@ -63,13 +155,16 @@ def load_settings(file: Path) -> Settings:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file}: byte {error.start + 1} is not UTF-8") from None
     try:
-        return Settings.model_validate(tomllib.loads(text))
+        settings = Settings.model_validate(tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_broken(file, text, str(error))) from None
     except RecursionError:
         raise ConfigError(f"{file}: nested too deeply to be read") from None
     except ValidationError as error:
         raise ConfigError("\n".join(f"{file}: {line}" for line in _wrong_keys(error))) from None
+    # Not a field: a file does not say where it lies.
+    settings._file = file  # noqa: SLF001
+    return settings
 
 
 def _broken(file: Path, text: str, message: str) -> str:
@@ -86,6 +181,9 @@ def _wrong_keys(error: ValidationError) -> list[str]:
         key = ".".join(str(part) for part in detail["loc"])
         if detail["type"] == "extra_forbidden":
             lines.append(f"{key} is not a setting; {_siblings(detail['loc'])}")
+        elif detail["type"] == "value_error":
+            # Our own words, which begin with the field that they are about.
+            lines.append(f"{key}.{detail['ctx']['error']}")
         else:
             message = detail["msg"]
             lines.append(f"{key}: {message[:1].lower()}{message[1:]}")
@@ -94,10 +192,25 @@ def _wrong_keys(error: ValidationError) -> list[str]:
 
 def _siblings(location: tuple[int | str, ...]) -> str:
     """What could have been written instead of an unknown key."""
-    table: type[BaseModel] = Settings
-    for part in location[:-1]:
-        inner = table.model_fields[str(part)].annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            table = inner
+    table = _table_at(location[:-1])
     names = ", ".join(table.model_fields)
-    return f"[{location[0]}] takes {names}" if len(location) > 1 else f"the tables are {names}"
+    if len(location) == 1:
+        return f"the tables are {names}"
+    shown = ".".join(part for part in location[:-1] if isinstance(part, str))
+    listed = any(isinstance(part, int) for part in location)
+    return f"{'[[' if listed else '['}{shown}{']]' if listed else ']'} takes {names}"
+
+
+def _table_at(location: tuple[int | str, ...]) -> type[BaseModel]:
+    table: type[BaseModel] = Settings
+    for part in location:
+        # Names of agents and tenants, and numbers of grants, lead into no other kind of table.
+        if part in table.model_fields:
+            annotation = table.model_fields[str(part)].annotation
+            inner = (annotation, *get_args(annotation))
+            table = next(one for one in inner if _is_table(one))
+    return table
+
+
+def _is_table(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

@@ -17,6 +17,7 @@ __all__ = [
     "GATES",
     "PARSE",
     "STATE",
+    "WITHOUT_STATE",
     "Decision",
     "Gate",
     "GateContext",
@@ -28,5 +29,12 @@ BEFORE_RECALL: Final = (Gate("schema", schema.check), Gate("scope", scope.check)
 BEFORE_STATE: Final = (Gate("semantics", semantics.check), Gate("policy", policy.check))
 STATE: Final = AsyncGate("state", state.check)
 AFTER_STATE: Final = (Gate("approval", approval.check), Gate("budget", budget.check))
+
+WITHOUT_STATE: Final = (
+    *BEFORE_STATE,
+    Gate("state", state.nothing_to_probe),
+    *AFTER_STATE,
+)
+"""The same gates for a contract without a probe: nothing has to be waited for."""
 
 GATES: Final = (*PARSE, *BEFORE_RECALL, *BEFORE_STATE, STATE, *AFTER_STATE)

@@ -9,7 +9,7 @@ from counterseal.codes import Code
 from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract
 from counterseal.observation.models import FieldError
-from counterseal.observation.observation import Observation, VerificationHint
+from counterseal.observation.observation import NOT_VERIFIED, Observation, VerificationHint
 from counterseal.observation.observe import Observed
 from counterseal.observation.profile import profile, refine
 from counterseal.observation.words import said
@@ -18,30 +18,39 @@ __all__ = ["answer", "refusal"]
 
 
 def answer(
-    observed: Observed, contract: Contract, *, call_id: str, timestamp: float, **more: Any
+    observed: Observed,
+    contract: Contract,
+    *,
+    call_id: str,
+    timestamp: float,
+    next_action: str | None = None,
+    warnings: tuple[str, ...] = (),
+    verification: VerificationHint | None = None,
+    **more: Any,
 ) -> Observation:
     """The observation of an execution. `more` are fields of the observation.
 
     Whether it is to be verified follows from the contract, unless `verification` says more.
     """
     own = profile(contract)
-    code, data, errors, warnings, redactions, _, _ = observed
-    response = own.responses[code]
-    if own.verified and data is not None and "verification" not in more:
-        more["verification"] = VerificationHint(required=True)
+    response = own.responses[observed.code]
+    if verification is None:
+        due = own.verified and observed.data is not None
+        verification = VerificationHint(required=True) if due else NOT_VERIFIED
     return Observation(
         own.tool,
         own.version,
         call_id,
-        code,
+        observed.code,
         response,
-        more.pop("next_action", None) or response.next_action,
+        next_action or response.next_action,
         timestamp,
-        data,
-        errors,
-        (*warnings, *more.pop("warnings", ())),
+        observed.data,
+        observed.errors,
+        (*observed.warnings, *warnings) if warnings else observed.warnings,
         trust=own.trust,
-        redactions=redactions,
+        redactions=observed.redactions,
+        verification=verification,
         **more,
     )
 

@@ -232,7 +232,7 @@ def _grant_problem(
         known = ", ".join(record.version for record in versions[:5])
         fault = f"no version matches {grant.version!r}; there is {known}"
         return _refused(grant, "grant-version-unmatched", fault, "Widen the range.")
-    if not any(record.contract.exposed for record in covered):
+    if not any(record.exposed for record in covered):
         fault = "it is never for an agent to use"
         return _refused(grant, "meta-granted", fault, "Leave it to people.")
     if all(record.is_deprecated(now) for record in covered):

@@ -17,7 +17,6 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
 from counterseal.contract.effects import EFFECTS, Effect, RiskClass
-from counterseal.contract.model import Contract
 from counterseal.errors import GrantError
 from counterseal.proposal import Principal, text_set
 from counterseal.registry.records import Reason, Refusal, RegistryRecord, is_aware
@@ -170,48 +169,47 @@ _HURDLES = (
 
 
 def weigh(
-    grants: Iterable[Grant], contract: Contract, principal: Principal, now: datetime
+    grants: Iterable[Grant], record: RegistryRecord, principal: Principal, now: datetime
 ) -> Grant | Refusal:
     """The first grant that authorizes; else the refusal of the one that came closest."""
     closest: Refusal | None = None
     for grant in grants:
-        refusal = _weigh_one(grant, contract, principal, now)
+        refusal = _weigh_one(grant, record, principal, now)
         if refusal is None:
             return grant
         if closest is None or _HURDLES.index(refusal.reason) > _HURDLES.index(closest.reason):
             closest = refusal
     return closest or _refuse(
-        Reason.NO_GRANT, f"Agent {principal.agent!r} has no grant for {contract.name}."
+        Reason.NO_GRANT, f"Agent {principal.agent!r} has no grant for {record.name}."
     )
 
 
 def _weigh_one(
-    grant: Grant, contract: Contract, principal: Principal, now: datetime
+    grant: Grant, record: RegistryRecord, principal: Principal, now: datetime
 ) -> Refusal | None:
     if grant.tenant is not None and grant.tenant != principal.tenant:
         return _refuse(
-            Reason.NO_GRANT, f"Agent {principal.agent!r} has no grant for {contract.name}."
+            Reason.NO_GRANT, f"Agent {principal.agent!r} has no grant for {record.name}."
         )
     if grant.expires_at is not None and grant.expires_at <= now:
         return _refuse(
             Reason.GRANT_EXPIRED, f"{_holder(grant)} expired at {grant.expires_at.isoformat()}."
         )
-    if not grant.mode.allows(contract.effect):
+    if grant.mode is not Mode.EXECUTE and not grant.mode.allows(record.contract.effect):
         return _refuse(
             Reason.MODE,
             f"{_holder(grant)} is for {grant.mode.value} only; the tool does more than that.",
         )
-    if grant.risk_limit is not None and contract.risk > grant.risk_limit:
+    if grant.risk_limit is not None and record.contract.risk > grant.risk_limit:
         return _refuse(
             Reason.RISK_LIMIT,
             f"{_holder(grant)} ends at {grant.risk_limit.value}; "
-            f"the tool is {contract.risk.value}.",
+            f"the tool is {record.contract.risk.value}.",
         )
-    needed = contract.security.required_scopes
-    if not (principal.scopes.issuperset(needed) and grant.scopes <= principal.scopes):
-        missing = ({*needed} | grant.scopes) - principal.scopes
+    if not (record.scopes <= principal.scopes and grant.scopes <= principal.scopes):
+        missing = (record.scopes | grant.scopes) - principal.scopes
         return _refuse(
-            Reason.SCOPE_MISSING, f"{contract.name} needs the scopes {', '.join(sorted(missing))}."
+            Reason.SCOPE_MISSING, f"{record.name} needs the scopes {', '.join(sorted(missing))}."
         )
     return None
 

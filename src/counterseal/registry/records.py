@@ -103,9 +103,12 @@ class RegistryRecord:
     """Empty: every tenant."""
     rollout_percentage: int = 100
     deprecation: Deprecation | None = None
-    # Worked out once, because every call asks for them.
+    # The contract's own, kept at hand because every call asks for them: looking them up through
+    # the contract costs more than everything else once thousands of tools are in use.
     name: str = field(init=False, compare=False)
     version: str = field(init=False, compare=False)
+    exposed: bool = field(init=False, repr=False, compare=False)
+    scopes: frozenset[str] = field(init=False, repr=False, compare=False)
     parsed: Version = field(init=False, repr=False, compare=False)
     """The version, as something that can be ordered."""
     ends_at: datetime | None = field(init=False, repr=False, compare=False)
@@ -126,6 +129,8 @@ class RegistryRecord:
             raise RegistryError("; ".join(f"{name}: {text}" for name, text in wrong.items()))
         object.__setattr__(self, "name", self.contract.name)
         object.__setattr__(self, "version", self.contract.version)
+        object.__setattr__(self, "exposed", self.contract.exposed)
+        object.__setattr__(self, "scopes", frozenset(self.contract.security.required_scopes))
         object.__setattr__(self, "parsed", version)
         object.__setattr__(self, "ends_at", self._end())
         for name in ("allowed_agent_roles", "allowed_tenants"):
@@ -150,6 +155,11 @@ class RegistryRecord:
             return self.is_sunset(now)
         since = self.deprecation.deprecated_at
         return since is None or since <= now or self.is_sunset(now)
+
+    @property
+    def is_timeless(self) -> bool:
+        """Whether no date, now or later, bears on it."""
+        return self.deprecation is None and self.ends_at is None
 
     def is_sunset(self, now: datetime) -> bool:
         return self.ends_at is not None and self.ends_at <= now

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from counterseal.contract.declare import Tool
 from counterseal.contract.effects import Effect
@@ -61,6 +61,14 @@ class Registry:
         self.epoch = 0
         self.deprecated_use: Counter[tuple[str, str]] = Counter()
         """How often each deprecated (tool, version) was resolved."""
+        # What was found out before, as long as nothing changes and no date can change it either.
+        self._resolved: dict[tuple[str, str | None, str], RegistryRecord] = {}
+        self._authorized: dict[tuple[str, str, Principal], Grant] = {}
+
+    def _changed(self) -> None:
+        self.epoch += 1
+        self._resolved.clear()
+        self._authorized.clear()
 
     # --- what is there ----------------------------------------------------------------------------
 
@@ -186,7 +194,8 @@ class Registry:
         for grant in dict.fromkeys(grants):
             self._book.add(grant)
         self._warnings += warnings
-        self.epoch += bool(new or grants)
+        if new or grants:
+            self._changed()
 
     # --- the way of a call ------------------------------------------------------------------------
 
@@ -206,12 +215,18 @@ class Registry:
         that moves later does not move the run. With `agent`, a rollout passes over versions outside
         the ranges of the agent's grants.
         """
+        wanted = pins.get(name) if version is None and pins else version
+        known = self._resolved.get((name, wanted, tenant))
+        if known is not None:
+            return known
         now = self._now()
         found = self._choose(
             name, now, tenant=tenant, run_id=run_id, version=version, pins=pins, agent=agent
         )
         if isinstance(found, Refusal):
             return found
+        if wanted is not None and found.is_timeless:
+            _remember(self._resolved, (name, wanted, tenant), found)
         if pins is not None and name not in pins:
             pins[name] = found.version
         if found.is_deprecated(now):
@@ -220,9 +235,18 @@ class Registry:
 
     def authorize(self, record: RegistryRecord, principal: Principal) -> Grant | Refusal:
         """The grant under which a principal may use a record."""
+        known = self._authorized.get((record.name, record.version, principal))
+        if known is not None:
+            return known
+        found = self._weigh(record, principal)
+        if isinstance(found, Grant) and found.expires_at is None:
+            _remember(self._authorized, (record.name, record.version, principal), found)
+        return found
+
+    def _weigh(self, record: RegistryRecord, principal: Principal) -> Grant | Refusal:
         if not record.allows_tenant(principal.tenant):
             return _unknown(record.name, Reason.OTHER_TENANT)
-        if not record.contract.exposed:
+        if not record.exposed:
             return Refusal(
                 reason=Reason.NOT_EXPOSED, message=f"{record.name} is not for agents to use."
             )
@@ -233,7 +257,7 @@ class Registry:
                 message=f"{record.name} is open to other roles than those of this agent.",
             )
         grants = self._book.covering(principal.agent, record)
-        return weigh(grants, record.contract, principal, self._now())
+        return weigh(grants, record, principal, self._now())
 
     def catalogue(
         self, principal: Principal, run_id: str, pins: Mapping[str, str] | None = None
@@ -320,7 +344,7 @@ class Registry:
         for problem in checks.grant_problems([grant], self._shelf.versions, self._now()):
             raise GrantError(f"{problem.message}. {problem.fix}")
         self._book.add(grant)
-        self.epoch += 1
+        self._changed()
 
     def revoke(self, *grants: Grant) -> None:
         """Take grants back: all of them, or none. GrantError when one was never given."""
@@ -329,7 +353,8 @@ class Registry:
                 raise GrantError(f"agent {grant.agent!r} has no such grant for {grant.tool}")
         for grant in dict.fromkeys(grants):
             self._book.remove(grant)
-        self.epoch += bool(grants)
+        if grants:
+            self._changed()
 
     # --- records ----------------------------------------------------------------------------------
 
@@ -354,7 +379,8 @@ class Registry:
             if any(getattr(record, field) != value for field, value in fields.items())
         ]
         self._shelf.put(changed)
-        self.epoch += bool(changed)
+        if changed:
+            self._changed()
 
     # --- kill switch ------------------------------------------------------------------------------
 
@@ -364,13 +390,13 @@ class Registry:
         """Stop a tool, every tool of an effect, or everything, until `restore` undoes this kill."""
         kill = self._aim(tool, effect, _said(reason))
         self._switch.add(kill)
-        self.epoch += 1
+        self._changed()
         return kill
 
     def restore(self, kill: Kill) -> None:
         """Undo one kill. What another kill covers stays stopped."""
         self._switch.remove(kill)
-        self.epoch += 1
+        self._changed()
 
     def preview_kill(
         self, *, tool: str | None = None, effect: Effect | str | None = None
@@ -392,6 +418,17 @@ class Registry:
             raise RegistryError(f"effect: {effect!r} is none of {', '.join(Effect)}") from None
         identity = f"kill_{self.epoch + 1}"
         return Kill(id=identity, tool=tool, effect=chosen, reason=reason, at=self._now())
+
+
+_MOST_REMEMBERED = 16_384
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+def _remember(memory: dict[_K, _V], key: _K, value: _V) -> None:
+    if len(memory) >= _MOST_REMEMBERED:
+        memory.clear()
+    memory[key] = value
 
 
 def _unknown(name: str, reason: Reason) -> Refusal:

@@ -52,7 +52,7 @@ def context():
             arguments={"case_id": "case_1"},
             record=record,
             compiled=compile_record(record, policy or Policy.default()) if compiled else None,
-            memory=Memory(None, None, {f"run/tool/{record.name}": 4.0}, {}, {}),
+            memory=Memory(None, None, {f"tool/{record.name}": 4.0}, {}, {}),
         )
 
     return context
