@@ -1,8 +1,9 @@
 """Does the registry stay as fast when it is full? Registering and resolving, by size.
 
 Each round measures every size in turn, so that a busy moment of the machine touches all of them,
-and medians are compared. A ratio of 1 means that size does not matter. With many tools in use, a
-processor's caches also tell; that row is there to show how much. Resolving includes the
+and medians are compared. A ratio of 1 means that size does not matter. The target is for the same
+use of a fuller registry. Using thousands of tools in turn costs more again, since they no longer
+fit into the processor's cache; that row has no target and shows how much. Resolving includes the
 authorization that follows it. Contracts are made beforehand: that is not the registry's work.
 """
 
@@ -133,6 +134,8 @@ def measure(rounds: int, resolves: int) -> dict[str, list[float]]:
         # Whoever goes first in a round goes last in the next.
         for name, (registry, names) in list(resolving.items())[:: 1 if turn % 2 else -1]:
             times[name].append(resolve(registry, names))
+        if turn % 3:
+            continue  # registering is slow enough to be measured well in fewer rounds
         for name, size in ((REGISTER_SOME, SOME), (REGISTER_MANY, MANY))[:: 1 if turn % 2 else -1]:
             times[name].append(register(made[:size])[1])
     return times
@@ -150,6 +153,7 @@ def report(rounds: int, resolves: int) -> dict[str, Any]:
             "target_ratio": target,
             "median_us": round(medians[name], 2),
             "fastest_us": round(min(times[name]), 2),
+            "rounds": len(times[name]),
         }
 
     return {
@@ -163,7 +167,7 @@ def report(rounds: int, resolves: int) -> dict[str, Any]:
         "rows": [
             row(RESOLVE_FEW, RESOLVE_FEW),
             row(RESOLVE_MANY, RESOLVE_FEW, RESOLVE_TARGET),
-            row(RESOLVE_SCATTERED, RESOLVE_FEW, RESOLVE_TARGET),
+            row(RESOLVE_SCATTERED, RESOLVE_FEW),
             row(REGISTER_SOME, REGISTER_SOME),
             row(REGISTER_MANY, REGISTER_SOME),
         ],
@@ -182,15 +186,15 @@ def main() -> None:
         return
     load = found["load_average"]
     print(
-        f"{found['rounds']} rounds of {found['resolves_per_round']} resolves; load average "
+        f"{found['resolves_per_round']} resolves a round; load average "
         f"{load['before']} before, {load['after']} after"
     )
-    print(f"{'once':<42}{'ratio':>8}{'target':>9}{'median µs':>12}{'fastest µs':>12}")
+    print(f"{'once':<42}{'ratio':>8}{'target':>9}{'median µs':>12}{'fastest µs':>12}{'rounds':>8}")
     for line in found["rows"]:
         target = "" if line["target_ratio"] is None else f"≤ {line['target_ratio']}"
         print(
             f"{line['name']:<42}{line['ratio']:>8}{target:>9}"
-            f"{line['median_us']:>12}{line['fastest_us']:>12}"
+            f"{line['median_us']:>12}{line['fastest_us']:>12}{line['rounds']:>8}"
         )
 
 

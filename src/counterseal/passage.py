@@ -11,7 +11,8 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from random import getrandbits
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, overload
 
 from counterseal import ledger
 from counterseal.audit import Caller, Event, EventType
@@ -20,19 +21,10 @@ from counterseal.codes import Code
 from counterseal.contract.model import Contract
 from counterseal.contract.surroundings import Context
 from counterseal.execution.local import Outcome, Work, deadline, execute
-from counterseal.gates import (
-    AFTER_STATE,
-    BEFORE_RECALL,
-    BEFORE_STATE,
-    GATES,
-    PARSE,
-    STATE,
-    WITHOUT_STATE,
-)
+from counterseal.gates import BEFORE_RECALL, BUDGET, GATES, PARSE
 from counterseal.gates.base import (
     AsyncGate,
     Decision,
-    Gate,
     GateContext,
     Learned,
     Timed,
@@ -58,6 +50,7 @@ from counterseal.storage.base import (
     Admit,
     Held,
     HeldStatus,
+    Memory,
     Refused,
     RunRecord,
     Settle,
@@ -81,31 +74,34 @@ class Again:
 
 
 AGAIN = Again()
+_NOTHING: Mapping[str, str | int] = MappingProxyType({})
 ALLOWED = Verdict.ALLOW
 _DONE = Outcome(Code.SUCCESS)
 
 
-class Trail:
+class Trail(Sequence[Timed]):
     """The decisions of a call in their order, with the time each took; put together on demand."""
 
-    __slots__ = ("_decisions", "_nanoseconds")
+    __slots__ = ("decisions", "nanoseconds")
 
     def __init__(self) -> None:
-        self._decisions: list[Decision] = []
-        self._nanoseconds: list[int] = []
-
-    def add(self, decision: Decision, nanoseconds: int) -> None:
-        self._decisions.append(decision)
-        self._nanoseconds.append(nanoseconds)
+        self.decisions: list[Decision] = []
+        self.nanoseconds: list[int] = []
 
     def __len__(self) -> int:
-        return len(self._decisions)
+        return len(self.decisions)
 
     def __iter__(self) -> Iterator[Timed]:
-        return map(Timed, self._decisions, self._nanoseconds)
+        return map(Timed, self.decisions, self.nanoseconds)
 
-    def __getitem__(self, index: int) -> Timed:
-        return Timed(self._decisions[index], self._nanoseconds[index])
+    @overload
+    def __getitem__(self, index: int) -> Timed: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Timed, ...]: ...
+    def __getitem__(self, index: int | slice) -> Timed | tuple[Timed, ...]:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        return Timed(self.decisions[index], self.nanoseconds[index])
 
 
 End = Decision | Observation | Again | None
@@ -145,17 +141,20 @@ class Passage:
         self.trail = Trail()
         self.trace_id = runtime.trace_of(proposal.trace)
         self.epoch = runtime.registry.epoch
-        self.ctx = GateContext(
-            proposal=proposal,
-            principal=principal,
-            # Ids of new rows begin with the time, so that a store's index grows at one end.
-            call_id=proposal.call_id or f"call_{int(now * 1000):011x}{getrandbits(52):013x}",
-            now=now,
-            registry=runtime.registry,
+        self.ctx = ctx = GateContext()
+        ctx.learn(
+            {
+                "proposal": proposal,
+                "principal": principal,
+                # Ids of new rows begin with the time, so that a store's index grows at one end.
+                "call_id": proposal.call_id or f"call_{int(now * 1000):011x}{getrandbits(52):013x}",
+                "now": now,
+                "registry": runtime.registry,
+            }
         )
-        tenant = runtime.tenants.get(principal.tenant)
-        if tenant is not None:
-            self.ctx.learn({"tenant": tenant.facts, "limits": tenant.budgets})
+        if principal.tenant in runtime.tenants:
+            tenant = runtime.tenants[principal.tenant]
+            ctx.learn({"tenant": tenant.facts, "limits": tenant.budgets})
 
     # --- receive, check ---------------------------------------------------------------------------
 
@@ -194,13 +193,20 @@ class Passage:
 
     async def recall(self) -> Decision | Observation | None:
         """One read. What was done under this key before is answered from memory."""
-        ctx, record = self.ctx, self.ctx.record
-        if record is not None and record.contract.idempotency.required:
+        ctx, record, compiled = self.ctx, self.ctx.record, self.ctx.compiled
+        if record is None or compiled is None or not compiled.recalls:
+            return None
+        if compiled.keyed:
             self.request = ledger.request_hash(ctx.arguments)
             self.key = self._derived_key(record)
+        entry = (await self._remember()).entry
+        return None if entry is None else self._duplicate(entry)
+
+    async def _remember(self) -> Memory:
+        ctx = self.ctx
         memory = await self.runtime.store.recall(ctx.principal.tenant, ctx.run.run_id, self.key)
         ctx.learn({"memory": memory})
-        return None if memory.entry is None else self._duplicate(memory.entry)
+        return memory
 
     def _derived_key(self, record: RegistryRecord) -> str:
         ctx = self.ctx
@@ -238,34 +244,50 @@ class Passage:
 
     async def decide(self) -> Decision | Observation | None:
         """Rules, policy, state, approval, budget. Asks for approval only where the rest allows."""
-        refused = await self._judge()
+        compiled = self.ctx.compiled
+        if compiled is not None and not compiled.waits:
+            refused = self._ask(compiled.gates)
+        else:
+            refused = await self._judge()
         if refused is not None or self.asked is None:
             return refused
-        return await self._hold(self.asked)
+        if self.ctx.memory is None:
+            await self._remember()
+            refused = self._ask(BUDGET)  # nobody is asked to approve what could not run
+        return refused or await self._hold(self.asked)
 
     async def _judge(self) -> Decision | None:
-        record = self.ctx.record
-        if record is not None and record.contract.probe is None:
-            return self._ask(WITHOUT_STATE)
-        return self._ask(BEFORE_STATE) or await self._ask_the_world(STATE) or self._ask(AFTER_STATE)
+        compiled = self.ctx.compiled
+        if compiled is None:
+            return deny("scope", Code.PERMISSION_DENIED, "The tool can't be used.")
+        gates, began = compiled.gates, 0
+        for index, gate in enumerate(gates):
+            if isinstance(gate, AsyncGate):
+                stopped = self._ask(gates[began:index]) or await self._ask_the_world(gate)
+                if stopped is not None:
+                    return stopped
+                began = index + 1
+        return self._ask(gates[began:])
 
-    def _ask(self, gates: Sequence[Gate]) -> Decision | None:
+    def _ask(self, gates: Sequence[Any]) -> Decision | None:
         """Ask these gates in turn. Returns the decision that ends the call, if one does."""
-        ctx, add = self.ctx, self.trail.add
+        ctx = self.ctx
+        decisions, nanoseconds = self.trail.decisions, self.trail.nanoseconds
         began = perf_counter_ns()
         for gate in gates:
             try:
-                said = gate.check(ctx)
+                said = gate if isinstance(gate, Decision) else gate.check(ctx)
             # A gate that raises denies: there is no way past a broken gate.
             except Exception as error:  # noqa: BLE001
-                said = self._broken(gate.name, error)
+                said = self._broken(str(getattr(gate, "name", "")), error)
             if isinstance(said, Learned):
                 decision = said.decision
                 ctx.learn(said.found)
             else:
                 decision = said
             ended = perf_counter_ns()
-            add(decision, ended - began)
+            decisions.append(decision)
+            nanoseconds.append(ended - began)
             began = ended
             if decision.verdict is not ALLOWED and self._ends(decision):
                 return decision
@@ -282,7 +304,8 @@ class Passage:
         if isinstance(said, Learned):
             self.ctx.learn(said.found)
         decision = said.decision if isinstance(said, Learned) else said
-        self.trail.add(decision, perf_counter_ns() - began)
+        self.trail.decisions.append(decision)
+        self.trail.nanoseconds.append(perf_counter_ns() - began)
         return decision if decision.verdict is Verdict.DENY else None
 
     def _ends(self, decision: Decision) -> bool:
@@ -343,10 +366,13 @@ class Passage:
 
     async def preview(self, run: RunRecord) -> Preview:
         """What the gates say. Nothing is recorded, held, spent or executed."""
+        self.ctx.learn({"preview": True})
         stopped: Decision | None = self.receive(run) or self.check()
         if stopped is None:
             known = await self.recall()
             stopped = known if isinstance(known, Decision) else None
+            if self.ctx.memory is None:
+                await self._remember()
         if stopped is None:
             stopped = await self._judge() or self.asked
         last = stopped or self.trail[-1].decision
@@ -377,21 +403,21 @@ class Passage:
                 self._reservation(record),
                 ctx.approval_id,
                 self.epoch,
-                self._announced(record),
+                self._announced(),
             )
         )
         self.entry = admission.entry
         return None if admission.refused is None else self._not_admitted(admission)
 
-    def _announced(self, record: RegistryRecord) -> Sequence[Event]:
+    def _announced(self) -> Sequence[Event]:
         """What goes on record beforehand. A read can't be half done: its end tells it all."""
-        if not record.contract.observability.audit_required:
+        if self.ctx.compiled is None or not self.ctx.compiled.announced:
             return ()
         requested = self._event(EventType.REQUESTED, "allow")
         return requested, requested._replace(type=EventType.STARTED)
 
     def _reservation(self, record: RegistryRecord) -> Entry | None:
-        if not record.contract.idempotency.required or self.key is None:
+        if self.ctx.compiled is None or not self.ctx.compiled.keyed or self.key is None:
             return None
         return Entry(
             tenant=self.ctx.principal.tenant,
@@ -406,12 +432,17 @@ class Passage:
 
     def _not_admitted(self, admission: Admission) -> End:
         if admission.refused is Refused.BUDGET and admission.charge is not None:
-            return exhausted(admission.charge, admission.spent)
+            return self._overruled(exhausted(admission.charge, admission.spent))
         if admission.refused is Refused.RATE:
-            return rate_limited(admission.retry_after)
+            return self._overruled(rate_limited(admission.retry_after))
         if admission.refused is Refused.DUPLICATE and admission.entry is not None:
             return self._duplicate(admission.entry) or AGAIN
         return AGAIN
+
+    def _overruled(self, decision: Decision) -> Decision:
+        """The budget gate's last word, in place of its first."""
+        self.trail.decisions[-1] = decision
+        return decision
 
     # --- execute, observe, settle -----------------------------------------------------------------
 
@@ -461,10 +492,12 @@ class Passage:
             compiled_output_validator=ctx.compiled.output,
             contract=record.contract,
             redactor=self.runtime.redactor,
+            own=ctx.compiled.profile,
         )
         return answer(
             self.observed,
             record.contract,
+            own=ctx.compiled.profile,
             call_id=ctx.call_id,
             timestamp=ctx.now,
             latency_ms=(perf_counter_ns() - self.started) // 1_000_000,
@@ -477,7 +510,7 @@ class Passage:
         )
 
     def _verification(self, observed: Observed, contract: Contract) -> VerificationHint:
-        if observed.data is None or not contract.transactional.post_action_verification_required:
+        if not contract.transactional.post_action_verification_required or observed.data is None:
             return NOT_VERIFIED
         return VerificationHint(
             required=True, target_state_reference=resource_of(contract, self.ctx.arguments)
@@ -498,7 +531,7 @@ class Passage:
         event = self._event(kind, observation.code.value, body)
         seen, state = self._effects(observation)
         if self.entry is None and not seen and not state:
-            await store.record((event,))
+            store.note(event)
             return observation
         await store.settle(
             Settle(
@@ -531,7 +564,9 @@ class Passage:
         contract = self.ctx.record.contract if self.ctx.record else None
         data = observation.data
         if contract is None or data is None or not observation.ok:
-            return {}, ()
+            return _NOTHING, ()
+        if contract.version_from is None and not contract.state_effects:
+            return _NOTHING, ()
         state = [(one.key, one.merge, data.get(one.key, data)) for one in contract.state_effects]
         if contract.version_from is None:
             return {}, state

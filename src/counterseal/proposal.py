@@ -47,6 +47,8 @@ class Principal:
     user: str | None = None
     roles: frozenset[str] = frozenset()
     scopes: frozenset[str] = frozenset()
+    _hash: int = field(init=False, repr=False, compare=False)
+    """Worked out once: every call looks up what its principal may do."""
 
     # Written out, so that type checkers let a caller pass a list where a frozenset is kept.
     def __init__(
@@ -67,6 +69,11 @@ class Principal:
         object.__setattr__(self, "user", user)
         object.__setattr__(self, "roles", text_set("roles", roles))
         object.__setattr__(self, "scopes", text_set("scopes", scopes))
+        known = (tenant, agent, user, self.roles, self.scopes)
+        object.__setattr__(self, "_hash", hash(known))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,8 @@ from counterseal.contract.protocol import PlainTool
 from counterseal.errors import CountersealError, Problem
 from counterseal.execution.local import Secrets
 from counterseal.gates.base import Decision
-from counterseal.gates.compiled import Compiled, compile_record
+from counterseal.gates.compile import compile_record
+from counterseal.gates.compiled import Compiled
 from counterseal.observation import Observation, Redactor
 from counterseal.passage import Passage, Preview
 from counterseal.policy import Policy

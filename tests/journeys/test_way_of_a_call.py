@@ -10,6 +10,7 @@ from counterseal.audit import EventType
 from counterseal.codes import Code
 from counterseal.contract.invariants import Invariant
 from counterseal.observation.models import ObservationEnvelope
+from counterseal.policy import Policy
 from counterseal.registry import Reason
 from counterseal.storage.base import Budgets, HeldStatus
 from counterseal.testing import HANG, FakeClock, fake_tool, runtime_for, someone
@@ -219,6 +220,22 @@ async def test_nobody_is_asked_to_approve_what_could_not_run():
     seen = await runtime.submit(ask("delete_case"), someone())
     assert seen.code is Code.BUDGET_EXHAUSTED
     assert EventType.APPROVAL_REQUIRED not in await types_of(runtime)
+
+
+async def test_a_read_that_policy_holds_is_asked_about_once_and_only_if_it_could_run():
+    ask_first = Policy.from_data(
+        {"rules": [{"id": "ask", "then": "require_approval", "reason": "Sensitive."}]}
+    )
+    tool = fake_tool(budget=1)
+    runtime = runtime_for(tool, policy=ask_first)
+    held = await runtime.submit(ask(), someone())
+    assert held.code is Code.CONFIRMATION_MISSING
+    await runtime.store.decide("acme", held.approval_id, HeldStatus.APPROVED, [])
+    assert (await runtime.submit(ask(), someone())).ok
+    spent = await runtime.submit(ask(), someone())
+    assert spent.code is Code.BUDGET_EXHAUSTED
+    assert len(tool.calls) == 1
+    assert (await types_of(runtime)).count(EventType.APPROVAL_REQUIRED) == 1
 
 
 # --- budgets --------------------------------------------------------------------------------------

@@ -157,6 +157,32 @@ def test_grant_for_another_tenant_is_no_grant():
     assert isinstance(ask(registry, Principal(tenant="beta", agent="bot")), Grant)
 
 
+def test_grant_in_use_still_ends_at_its_expiry():
+    now = [NOW - timedelta(seconds=1)]
+    registry = Registry(clock=lambda: now[0])
+    short = Grant(agent="bot", tool="read_case", expires_at=NOW)
+    registry.register(contract(), grants=[short])
+    assert ask(registry) == ask(registry) == short
+    now[0] = NOW
+    assert ask(registry).reason is Reason.GRANT_EXPIRED
+    lasting = Grant(agent="bot", tool="read_case")
+    registry.grant(lasting)
+    assert ask(registry) == lasting
+
+
+def test_answer_to_one_principal_is_no_answer_to_another():
+    registry = registry_with(
+        contract(scopes=["case:read"]),
+        allowed_agent_roles=["clerk"],
+        grants=[Grant(agent="bot", tool="read_case")],
+    )
+    assert isinstance(ask(registry), Grant)
+    scopeless = Principal(tenant="acme", agent="bot", roles={"clerk"})
+    roleless = Principal(tenant="acme", agent="bot", scopes={"case:read"})
+    assert ask(registry, scopeless).reason is Reason.SCOPE_MISSING
+    assert ask(registry, roleless).reason is Reason.ROLE
+
+
 def test_grant_ends_at_its_expiry_in_any_time_zone():
     east = timezone(timedelta(hours=5))
     grant = Grant(agent="bot", tool="read_case", expires_at=NOW.astimezone(east))

@@ -212,12 +212,13 @@ def test_run_keeps_its_version_when_rollout_moves(old, before, after, run_id):
     assert pins == {"read_case": second.version}
 
 
-def test_exact_version_pins_on_first_use():
-    pins = {}
+def test_exact_version_pins_on_the_first_use_of_every_run():
     registry = two_versions()
-    resolve(registry, version="1.0", pins=pins)
-    assert pins == {"read_case": "1.0.0"}
-    assert resolve(registry, pins=pins).version == "1.0.0"
+    for _ in range(3):
+        pins = {}
+        resolve(registry, version="1.0.0", pins=pins)
+        assert pins == {"read_case": "1.0.0"}
+        assert resolve(registry, pins=pins).version == "1.0.0"
 
 
 def test_pinned_version_that_is_gone_is_refused_not_moved():
@@ -235,6 +236,42 @@ def test_pinned_version_that_is_gone_is_refused_not_moved():
     assert reason(resolve(registry, pins=pins)) is Reason.SUNSET
     assert reason(resolve(registry, pins={"read_case": "0.1"})) is Reason.VERSION_UNKNOWN
     assert pins == {"read_case": "1.0.0"}
+
+
+def test_what_was_found_before_is_forgotten_with_every_change():
+    registry = two_versions()
+    pins, grant = {"read_case": "1.0.0"}, Grant(agent="bot", tool="read_case")
+    registry.grant(grant)
+
+    def state():
+        record = resolve(registry, pins=pins)
+        if isinstance(record, Refusal):
+            return record.reason
+        found = registry.authorize(record, BOT)
+        return found.reason if isinstance(found, Refusal) else "used"
+
+    assert [state(), state()] == ["used", "used"]
+    kill = registry.kill(effect="read_only", reason="leak")
+    assert state() is Reason.KILLED
+    registry.restore(kill)
+    assert state() == "used"
+    registry.disable("read_case", "1.0.0", reason="wrong totals")
+    assert state() is Reason.DISABLED
+    registry.enable("read_case", "1.0.0", reason="mended")
+    registry.revoke(grant)
+    assert state() is Reason.NO_GRANT
+    registry.grant(grant)
+    registry.deprecate("read_case", "1.0.0", Deprecation(removal_at=START))
+    assert state() is Reason.SUNSET
+
+
+def test_use_is_counted_from_the_moment_of_deprecation_on():
+    registry = two_versions()
+    resolve(registry, version="1.0.0")
+    registry.deprecate("read_case", "1.0.0", Deprecation())
+    resolve(registry, version="1.0.0")
+    resolve(registry, version="1.0.0")
+    assert registry.deprecated_use == {("read_case", "1.0.0"): 2}
 
 
 def test_refusal_pins_nothing():

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from counterseal import __version__
-from counterseal.cli import explain, init, lint, policy, schema, show
+from counterseal.cli import call, explain, init, lint, policy, schema, show
 
 __all__ = ["app"]
 
@@ -20,11 +20,12 @@ Exit codes:
   0  all is well
   1  problems were found
   2  wrong use: an unknown option, a missing file, a name that nothing has
+  3  the call has to be approved by a person
 """
 
 app = typer.Typer(
     name="counterseal",
-    help="Tool contracts for AI agents: write them, check them, look at them.",
+    help="Tool contracts for AI agents: write them, check them, try them.",
     epilog=EPILOG,
     no_args_is_help=True,
     add_completion=False,
@@ -37,6 +38,7 @@ app = typer.Typer(
 app.command("init")(init.init)
 app.command("lint")(lint.lint)
 app.command("show")(show.show)
+app.command("call")(call.call)
 app.command("schema")(schema.schema)
 app.command("explain")(explain.explain)
 app.add_typer(policy.app, name="policy")
@@ -55,4 +57,4 @@ def _options(
         typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
     ] = False,
 ) -> None:
-    """Tool contracts for AI agents: write them, check them, look at them."""
+    """Tool contracts for AI agents: write them, check them, try them."""

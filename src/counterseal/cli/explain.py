@@ -1,7 +1,8 @@
-"""`counterseal explain`: what a rule wants, or what can be done about a code."""
+"""`counterseal explain`: what a rule wants, or why a code comes up and what to do about it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -101,6 +102,14 @@ def _record(response: Response) -> dict[str, Any]:
     return {"status": response.status, **response.vector()}
 
 
+def _full_record(response: Response) -> dict[str, Any]:
+    from counterseal.cli.meanings import MEANINGS, example
+
+    meaning = MEANINGS[response.code]
+    told = {"cause": meaning.cause, "model_sees": example(response.code), "what_to_do": meaning.do}
+    return {**_record(response), **told}
+
+
 def _explain_rule(rule: dict[str, str], *, as_json: bool) -> None:
     if as_json:
         print_json(rule)
@@ -111,10 +120,25 @@ def _explain_rule(rule: dict[str, str], *, as_json: bool) -> None:
 
 def _explain_code(response: Response, *, as_json: bool) -> None:
     if as_json:
-        print_json(_record(response))
+        print_json(_full_record(response))
         return
-    print(f"{response.code}  {response.status}\n")
+    from counterseal.cli.layout import heading, paragraph, table
+    from counterseal.cli.meanings import MEANINGS, example
+
+    meaning = MEANINGS[response.code]
+    print(f"{response.code}  {response.status}")
+    print_styled(
+        heading("Cause"),
+        paragraph(meaning.cause),
+        heading("The model sees"),
+        *(paragraph(line) for line in example(response.code).splitlines()),
+        heading("What to do"),
+        paragraph(meaning.do),
+        heading("Response vector"),
+        table([*_vector(response), ("next_action", response.next_action)]),
+    )
+
+
+def _vector(response: Response) -> Iterator[tuple[str, str]]:
     for name, meaning in _YES.items():
-        yes = getattr(response, name)
-        print(f"  {name:<18}{'yes' if yes else 'no':<5}{meaning if yes else ''}".rstrip())
-    print(f"  {'next_action':<18}{response.next_action}")
+        yield name, f"yes  {meaning}" if getattr(response, name) else "no"

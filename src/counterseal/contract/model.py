@@ -169,7 +169,7 @@ class RateLimits(Section):
 
 class CostProfile(Section):
     currency: str = "USD"
-    cost_per_call: float = Field(default=0, ge=0)
+    cost_per_call: float = Field(default=0, ge=0, allow_inf_nan=False)
     cost_unit: CostUnit = CostUnit.CALL
 
 

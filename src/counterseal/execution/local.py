@@ -55,55 +55,47 @@ async def call_function(
 
 async def execute(work: Work) -> Outcome:
     """Run the tool once, within its deadline. Never raises for what the tool does."""
-    contract, tool = work.contract, work.tool
+    tool = work.tool
     try:
         arguments = tool.binder(work.arguments)
         if tool.injected:
             arguments.update(_injected(work, work.context()))
         if tool.is_async:
-            started = _Started(tool.function(**arguments))
+            running = tool.function(**arguments)
         else:
-            inline = contract.isolation is Isolation.INLINE
-            started = _Started(call_function(tool.function, arguments, inline=inline))
-        if started.waits:
-            async with asyncio.timeout(contract.runtime.timeout_ms / 1000):
-                return Outcome(Code.SUCCESS, await started)
-        return Outcome(Code.SUCCESS, started.result)
+            inline = work.contract.isolation is Isolation.INLINE
+            running = call_function(tool.function, arguments, inline=inline)
+        # Many tools never wait, and for those a timer would cost more than all the gates do.
+        try:
+            waits_for = running.send(None)
+        except StopIteration as done:
+            return Outcome(Code.SUCCESS, done.value)
+        async with asyncio.timeout(work.contract.runtime.timeout_ms / 1000):
+            return Outcome(Code.SUCCESS, await _Rest(running, waits_for))
     # The boundary to code that is not ours: whatever it raises becomes a code.
     except Exception as error:  # noqa: BLE001
         return Outcome(code_of(error), error=error)
 
 
-class _Started:
-    """A coroutine that has been run up to its first wait.
+class _Rest:
+    """A coroutine that was run up to its first wait: the rest of it, in the same task."""
 
-    Many tools never wait, and for those a timer would cost more than all the gates do. One that
-    does wait goes on from where it is, in the same task.
-    """
+    __slots__ = ("_coroutine", "_waits_for")
 
-    __slots__ = ("_coroutine", "_first", "result", "waits")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], waits_for: Any) -> None:
         self._coroutine = coroutine
-        self.result: Any = None
-        self.waits = True
-        try:
-            self._first = coroutine.send(None)
-        except StopIteration as done:
-            self.waits = False
-            self.result = done.value
+        self._waits_for = waits_for
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        waiting_for = self._first
         while True:
             try:
-                sent = yield waiting_for
+                sent = yield self._waits_for
             except BaseException as error:  # noqa: BLE001 - cancellation must reach the tool
                 step = partial(self._coroutine.throw, error)
             else:
                 step = partial(self._coroutine.send, sent)
             try:
-                waiting_for = step()
+                self._waits_for = step()
             except StopIteration as done:
                 return done.value
 

@@ -63,6 +63,8 @@ class GateContext:
     """The tenant's own, for a day."""
     arguments: Mapping[str, Any] = _NOTHING
     """As parsed, and after *semantics* as corrected."""
+    preview: bool = False
+    """Whether the call is only tried out."""
     refusal: Refusal | None = None
     """Why there is no record."""
     record: RegistryRecord | None = None

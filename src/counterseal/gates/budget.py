@@ -1,7 +1,8 @@
 """The last gate: is there enough left to do it? Budgets by run and tenant, and rates.
 
-Looks at the counters as they were recalled. Spending happens in `admit`, where every limit is
-checked again in one transaction, so two calls can't spend the same last unit.
+Spending happens in `admit`, where every limit is checked in one transaction, so that two calls
+can't spend the same last unit. Where a person would be asked first, the limits are looked at here
+as well, on the counters as they were recalled: nobody should approve what could not run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NAME: Final = "budget"
 
 def check(ctx: GateContext) -> Decision | Learned:
     """Whether every budget and every rate would allow one more call."""
-    if ctx.record is None or ctx.compiled is None or ctx.grant is None or ctx.memory is None:
+    if ctx.compiled is None or ctx.grant is None:
         return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
     seconds = ctx.run.budgets.seconds
     if seconds is not None and ctx.now - ctx.run.started_at > seconds:
@@ -33,6 +34,8 @@ def check(ctx: GateContext) -> Decision | Learned:
         )
     plan = _plan(ctx, ctx.compiled, ctx.grant)
     memory, now = ctx.memory, ctx.now
+    if memory is None or not (ctx.approvals or ctx.preview):
+        return plan.allowed  # `admit` follows, and looks at every limit as it spends
     for charge in plan.charges:
         counters = memory.run_counters if charge.of_run else memory.tenant_counters
         spent = counters.get(charge.counter, 0.0)

@@ -42,7 +42,10 @@ def check(ctx: GateContext) -> Decision | Learned:
     """Arguments that every reader reads alike, or a refusal that says where they are not."""
     raw = ctx.proposal.arguments
     try:
-        arguments = dict(raw) if isinstance(raw, Mapping) else _read(raw)
+        if raw.__class__ is str or not isinstance(raw, Mapping):
+            arguments = _read(raw)
+        else:
+            arguments = dict(raw)
         if not _plain(arguments):
             _walk(arguments)
     except _UnsoundError as error:
@@ -56,12 +59,15 @@ def _refusal(place: str, message: str) -> Decision:
 
 
 def _read(raw: object) -> dict[str, Any]:
-    if not isinstance(raw, str | bytes):
+    if isinstance(raw, str):
+        try:
+            data = raw.encode()
+        except UnicodeEncodeError:
+            raise _UnsoundError((), "a lone surrogate is not text") from None
+    elif isinstance(raw, bytes):
+        data = raw
+    else:
         raise _UnsoundError((), f"expected a JSON object, got {type(raw).__name__}")
-    try:
-        data = raw.encode() if isinstance(raw, str) else raw
-    except UnicodeEncodeError:
-        raise _UnsoundError((), "a lone surrogate is not text") from None
     if len(data) > MAX_BYTES:
         raise _UnsoundError((), f"{len(data):,} bytes; at most {MAX_BYTES:,} are read")
     try:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, allow, deny, hold
-from counterseal.policy import Verdict
+from counterseal.policy import PolicyDecision, Verdict
 
 __all__ = ["check"]
 
@@ -23,7 +24,11 @@ def check(ctx: GateContext) -> Decision:
     """The strictest verdict of all rules that apply, with the rule and the policy's version."""
     if ctx.compiled is None:
         return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
-    decided = ctx.compiled.policy.decide(_Facts(ctx))
+    return _told(ctx.compiled.policy.decide(_Facts(ctx)))
+
+
+@lru_cache(maxsize=1024)
+def _told(decided: PolicyDecision) -> Decision:
     rule, version = decided.rule, decided.version
     if decided.verdict is Verdict.ALLOW:
         return allow(NAME, reason=decided.reason, rule=rule, policy_version=version)

@@ -13,10 +13,10 @@ from counterseal.contract.surroundings import resolve_config
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.observation.models import FieldError
 
-__all__ = ["check"]
+__all__ = ["ALLOW", "check"]
 
 NAME: Final = "semantics"
-_ALLOW = allow(NAME)
+ALLOW = allow(NAME)
 
 
 def check(ctx: GateContext) -> Decision | Learned:
@@ -24,15 +24,13 @@ def check(ctx: GateContext) -> Decision | Learned:
     if ctx.record is None or ctx.compiled is None:
         return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
     contract = ctx.record.contract
-    if not contract.invariants and not contract.config_params:
-        return _ALLOW
     config = resolve_config(contract.config_params, ctx.proposal.configurable, ctx.run.config)
     call = Call(contract.name, ctx.arguments)
     verdict = judge(contract.invariants, call, ctx.run.state, config)
     if verdict.call is None or not verdict.ok:
         return _rejected(verdict)
     if not verdict.corrections:
-        return Learned(_ALLOW, {"config": config})
+        return Learned(ALLOW, {"config": config})
     if not ctx.compiled.input.is_valid(verdict.call.arguments):
         reason = "A correction of this call would break the tool's schema."
         return deny(NAME, Code.SEMANTIC_INVALIDITY, reason, rule=verdict.corrections[-1].invariant)

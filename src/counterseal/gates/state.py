@@ -18,17 +18,10 @@ from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.observation.models import FieldError
 from counterseal.storage.base import HeldStatus
 
-__all__ = ["check", "nothing_to_probe", "resource_of"]
+__all__ = ["ALLOW", "check", "resource_of"]
 
 NAME: Final = "state"
-_ALLOW = allow(NAME)
-
-
-def nothing_to_probe(ctx: GateContext) -> Decision:
-    """The gate for a contract that declares no probe: there is nothing to compare."""
-    if ctx.record is None or ctx.record.contract.probe is not None:
-        return deny(NAME, Code.DEPENDENCY_UNAVAILABLE, "The target's state could not be read.")
-    return _ALLOW
+ALLOW = allow(NAME)
 
 
 async def check(ctx: GateContext) -> Decision | Learned:
@@ -38,7 +31,7 @@ async def check(ctx: GateContext) -> Decision | Learned:
         return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
     contract = record.contract
     if contract.probe is None:
-        return _ALLOW
+        return ALLOW
     try:
         async with asyncio.timeout(contract.runtime.timeout_ms / 1000):
             found = await probe(contract.probe, ctx.arguments, ctx.registry, ctx.principal)
@@ -53,7 +46,7 @@ async def check(ctx: GateContext) -> Decision | Learned:
     expected = _expected(ctx, contract)
     if expected is not None and found.version != expected:
         return _stale("The target has changed since it was seen.", "the version seen", "another")
-    return Learned(_ALLOW, {"before": found.state, "version_seen": found.version})
+    return Learned(ALLOW, {"before": found.state, "version_seen": found.version})
 
 
 def _expected(ctx: GateContext, contract: Contract) -> str | int | None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from counterseal.codes import Code
 from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract
 from counterseal.observation.models import FieldError
-from counterseal.observation.observation import NOT_VERIFIED, Observation, VerificationHint
+from counterseal.observation.observation import (
+    NOT_VERIFIED,
+    Observation,
+    Recorded,
+    VerificationHint,
+)
 from counterseal.observation.observe import Observed
-from counterseal.observation.profile import profile, refine
+from counterseal.observation.profile import Profile, profile, refine
 from counterseal.observation.words import said
 
 __all__ = ["answer", "refusal"]
@@ -23,20 +28,29 @@ def answer(
     *,
     call_id: str,
     timestamp: float,
+    own: Profile | None = None,
     next_action: str | None = None,
     warnings: tuple[str, ...] = (),
+    latency_ms: int = 0,
+    idempotency_hit: bool = False,
+    trace_id: str = "",
+    attempt: int = 1,
+    approval_id: str | None = None,
+    retry_after: float | None = None,
+    raw: str | None = None,
     verification: VerificationHint | None = None,
-    **more: Any,
+    decisions: Sequence[Recorded] = (),
 ) -> Observation:
-    """The observation of an execution. `more` are fields of the observation.
+    """The observation of an execution. `own` is the contract's profile, where it is known.
 
     Whether it is to be verified follows from the contract, unless `verification` says more.
     """
-    own = profile(contract)
+    own = own or profile(contract)
     response = own.responses[observed.code]
     if verification is None:
         due = own.verified and observed.data is not None
         verification = VerificationHint(required=True) if due else NOT_VERIFIED
+    # In the order of the fields: naming two dozen of them would cost more than checking the output.
     return Observation(
         own.tool,
         own.version,
@@ -48,10 +62,17 @@ def answer(
         observed.data,
         observed.errors,
         (*observed.warnings, *warnings) if warnings else observed.warnings,
-        trust=own.trust,
-        redactions=observed.redactions,
-        verification=verification,
-        **more,
+        latency_ms,
+        idempotency_hit,
+        trace_id,
+        attempt,
+        own.trust,
+        observed.redactions,
+        approval_id,
+        retry_after,
+        raw,
+        verification,
+        decisions,
     )
 
 

@@ -6,7 +6,7 @@ fields hold is decided elsewhere: by the gates for a refusal, by `observe` for a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -74,7 +74,7 @@ class Observation(NamedTuple):
     raw: str | None = None
     """Where the whole output is kept, for people; it can't be followed by a model."""
     verification: VerificationHint = NOT_VERIFIED
-    decisions: tuple[Recorded, ...] = ()
+    decisions: Sequence[Recorded] = ()
 
     @property
     def ok(self) -> bool:

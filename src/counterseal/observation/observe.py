@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
@@ -27,6 +27,8 @@ __all__ = ["Observed", "Partial", "failure", "observe"]
 
 _LONGEST_RAW = 16 * 1024 * 1024
 _MOST_ERRORS = 20
+_FLAT: Final = frozenset({str, int, bool, type(None)})
+_NAMES: Final = frozenset({str})
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -63,9 +65,10 @@ def observe(
     compiled_output_validator: Validator,
     contract: Contract,
     redactor: Redactor,
+    own: Profile | None = None,
 ) -> Observed:
-    """What an agent may see of a tool's output."""
-    own = profile(contract)
+    """What an agent may see of a tool's output. `own` is the contract's profile, where known."""
+    own = own or profile(contract)
     if isinstance(outcome_data, Partial):
         return _observe_partial(outcome_data, compiled_output_validator, own, redactor)
     try:
@@ -96,7 +99,18 @@ def _as_json(value: Any) -> tuple[bytes, Any]:
     except Exception:  # noqa: BLE001 - a tool's own classes may raise anything here
         # Most likely bytes that are no text, or text with half surrogates in it.
         text = _mended_json(value)
+    if _is_flat(value):
+        return text, dict(value)
     return text, from_json(text, allow_inf_nan=False)
+
+
+def _is_flat(value: Any) -> bool:
+    """Whether a value is as plain as can be, so that a copy says what its JSON text would."""
+    return (
+        value.__class__ is dict
+        and _FLAT.issuperset(map(type, value.values()))
+        and _NAMES.issuperset(map(type, value))
+    )
 
 
 def _mended_json(value: Any) -> bytes:

@@ -63,7 +63,7 @@ class Registry:
         """How often each deprecated (tool, version) was resolved."""
         # What was found out before, as long as nothing changes and no date can change it either.
         self._resolved: dict[tuple[str, str | None, str], RegistryRecord] = {}
-        self._authorized: dict[tuple[str, str, Principal], Grant] = {}
+        self._authorized: dict[tuple[int, Principal], Grant] = {}
 
     def _changed(self) -> None:
         self.epoch += 1
@@ -218,6 +218,8 @@ class Registry:
         wanted = pins.get(name) if version is None and pins else version
         known = self._resolved.get((name, wanted, tenant))
         if known is not None:
+            if pins is not None and name not in pins:  # asked for, in a run that is new to it
+                pins[name] = known.version
             return known
         now = self._now()
         found = self._choose(
@@ -235,12 +237,12 @@ class Registry:
 
     def authorize(self, record: RegistryRecord, principal: Principal) -> Grant | Refusal:
         """The grant under which a principal may use a record."""
-        known = self._authorized.get((record.name, record.version, principal))
+        known = self._authorized.get((id(record), principal))
         if known is not None:
             return known
         found = self._weigh(record, principal)
         if isinstance(found, Grant) and found.expires_at is None:
-            _remember(self._authorized, (record.name, record.version, principal), found)
+            _remember(self._authorized, (id(record), principal), found)
         return found
 
     def _weigh(self, record: RegistryRecord, principal: Principal) -> Grant | Refusal:

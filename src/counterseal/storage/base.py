@@ -210,8 +210,8 @@ class Store(Protocol):
     async def admit(self, request: Admit) -> Admission:
         """Check limits, spend, reserve, record: all, or none."""
 
-    async def record(self, events: Sequence[Event]) -> None:
-        """Put events on record that nothing else depends on."""
+    def note(self, event: Event) -> None:
+        """Put an event on record with the next commit; nobody waits for it."""
 
     async def settle(self, request: Settle) -> bool:
         """Write the outcome. False when somebody else holds the entry by now."""

@@ -86,23 +86,25 @@ class MemoryStore:
     def _spend(self, request: Admit) -> Admission | None:
         """Spend everything, or nothing and say which limit is in the way."""
         own = self._run_counters[request.tenant, request.run_id]
-        shared = self._tenant_counters[request.tenant]
-        spending = []
+        shared, rates = self._tenant_counters[request.tenant], self._rates[request.tenant]
+        done: list[tuple[_Counters, str, float]] = []
         for charge in request.charges:
-            counters = own if charge.of_run else shared
-            spent = counters.get(charge.counter, 0.0)
-            if spent + charge.amount > charge.limit:
-                return Admission(Refused.BUDGET, charge=charge, spent=spent)
-            spending.append((counters, charge.counter, spent + charge.amount))
-        rates = self._rates[request.tenant]
+            _, name, amount, limit, of_run = charge
+            counters = own if of_run else shared
+            before = counters.get(name, 0.0)
+            if before + amount > limit:
+                _undo(done)
+                return Admission(Refused.BUDGET, charge=charge, spent=before)
+            counters[name] = before + amount
+            done.append((counters, name, before))
         for rate in request.rates:
             arrival = rates.get(rate.counter, 0.0)
             wait = rate.wait(arrival, request.now)
             if wait > 0:
+                _undo(done)
                 return Admission(Refused.RATE, rate=rate, retry_after=wait)
-            spending.append((rates, rate.counter, rate.next(arrival, request.now)))
-        for counters, name, value in spending:
-            counters[name] = value
+            rates[rate.counter] = rate.next(arrival, request.now)
+            done.append((rates, rate.counter, arrival))
         return None
 
     def _take_in(self, request: Admit) -> Admission:
@@ -127,8 +129,8 @@ class MemoryStore:
             pins = {**run.pins, request.tool: request.version}
             self._runs[key] = replace(run, pins=pins)
 
-    async def record(self, events: Sequence[Event]) -> None:
-        self._events.extend(events)
+    def note(self, event: Event) -> None:
+        self._events.append(event)
 
     async def settle(self, request: Settle) -> bool:
         entry = request.entry
@@ -201,6 +203,11 @@ class MemoryStore:
 
     async def close(self) -> None:
         """Nothing to give back."""
+
+
+def _undo(done: list[tuple[_Counters, str, float]]) -> None:
+    for counters, name, before in reversed(done):
+        counters[name] = before
 
 
 def _merged(before: Any, merge: str, value: Any) -> Any:

@@ -31,14 +31,15 @@ def start(*arguments, **options):
 def test_help_names_every_command_and_the_exit_codes(run):
     result = run("--help")
     assert result.exit_code == 0
-    for command in ("init", "lint", "show", "schema", "explain"):
+    for command in ("init", "lint", "show", "call", "schema", "explain", "policy"):
         assert f"  {command} " in result.stdout
     assert "1  problems were found" in result.stdout
     assert "2  wrong use" in result.stdout
+    assert "3  the call has to be approved" in result.stdout
 
 
 def test_help_fits_into_80_columns(run):
-    for command in ((), ("init",), ("lint",), ("show",), ("schema",), ("explain",)):
+    for command in ((), ("init",), ("lint",), ("show",), ("call",), ("schema",), ("explain",)):
         assert max(map(len, run(*command, "--help").stdout.splitlines())) <= 80
 
 
@@ -123,18 +124,30 @@ def test_stream_that_lacks_a_character_gets_a_substitute(tmp_path):
 
 
 def test_every_code_is_explained(run):
-    from counterseal.codes import RESPONSES
+    from counterseal.cli.meanings import MEANINGS
+    from counterseal.codes import RESPONSES, Code
 
+    assert set(MEANINGS) == set(Code)
     for code, response in RESPONSES.items():
-        result = run("explain", code.value, "--json")
-        assert json.loads(result.stdout) == {"status": response.status, **response.vector()}
+        told = json.loads(run("explain", code.value, "--json").stdout)
+        assert told.items() >= {"status": response.status, **response.vector()}.items()
+        assert told["cause"].endswith(".")
+        assert told["what_to_do"].endswith(".")
+        assert told["model_sees"].splitlines()[0].split(" ")[1] == f"{code.value}."
 
 
-def test_code_is_explained_in_words(run):
+def test_code_is_explained_in_words_that_fit_a_terminal(run):
+    from counterseal.codes import Code
+
     text = run("explain", "confirmation_missing").stdout
     assert text.startswith("CONFIRMATION_MISSING  428\n")
-    assert "requires_approval yes" in text
-    assert "await_approval" in text
+    for title in ("Cause", "The model sees", "What to do", "Response vector"):
+        assert f"\n{title}\n" in text
+    assert "  requires_approval  yes " in text
+    assert "  next_action        await_approval\n" in text
+    for code in Code:
+        lines = run("explain", code.value).stdout.splitlines()
+        assert max(map(len, lines)) <= 80
 
 
 def test_every_rule_that_reading_and_linting_can_name_is_explained(run):

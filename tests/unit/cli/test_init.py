@@ -33,6 +33,14 @@ def test_project_is_written_and_lints_clean_in_a_process_of_its_own(tmp_path):
     assert written(tmp_path / "assistant") == FILES
     linted = counterseal("lint", "--strict", cwd=tmp_path / "assistant")
     assert (linted.returncode, linted.stdout) == (0, "4 contracts, no problems\n")
+    case = ["get_case_summary", '{"case_id": "case_1001"}', "--as", "intake-agent"]
+    called = counterseal("call", *case, cwd=tmp_path / "assistant")
+    assert called.returncode == 0, called.stderr
+    notice = '{"draft_id": "drf_0001", "recipient": "a@example.org"}'
+    asked = ["send_approved_notice", notice, "--as", "notice-agent", "--plan"]
+    planned = counterseal("call", *asked, cwd=tmp_path / "assistant")
+    assert planned.returncode == 3
+    assert "would be held for approval by 1" in planned.stdout
 
 
 def test_every_tool_of_the_project_can_be_shown(run):

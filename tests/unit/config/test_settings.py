@@ -27,8 +27,10 @@ def test_paths_are_seen_from_the_file(tmp_path):
 def test_empty_file_means_the_folder_itself(tmp_path):
     file = tmp_path / "counterseal.toml"
     file.touch()
-    assert load_settings(file) == Settings()
-    assert load_settings(file).tool_paths(file) == (tmp_path,)
+    settings = load_settings(file)
+    assert settings.model_dump() == Settings().model_dump()
+    assert settings.file == file
+    assert settings.tool_paths(file) == (tmp_path,)
 
 
 def test_nearest_file_above_is_found(tmp_path):
@@ -58,6 +60,41 @@ def test_nearest_file_above_is_found(tmp_path):
             "./counterseal.toml: tools.paths.0: input should be a valid string",
         ),
         ("[tools]\npaths = []\n", "./counterseal.toml: tools.paths: "),
+        (
+            "[[grants]]\nagent = 'a'\ntool = 't'\nversions = '1'\n",
+            "./counterseal.toml: grants.0.versions is not a setting; [[grants]] takes agent, tool,",
+        ),
+        ("[[grants]]\nagent = 'a'\n", "./counterseal.toml: grants.0.tool: field required"),
+        (
+            "[[grants]]\nagent = 'a'\ntool = 't'\nversion = 'new'\n",
+            "./counterseal.toml: grants.0.version: 'new' is not a range",
+        ),
+        (
+            "[[grants]]\nagent = 'a'\ntool = 't'\nmode = 'all'\n",
+            "./counterseal.toml: grants.0.mode: 'all' is none of read, draft, execute",
+        ),
+        (
+            "[[grants]]\nagent = 'a'\ntool = 't'\nmax_calls_per_run = true\n",
+            "./counterseal.toml: grants.0.max_calls_per_run: input should be a valid integer",
+        ),
+        (
+            "[[grants]]\nagent = 'a'\ntool = 't'\nexpires_at = 2026-01-01T00:00:00\n",
+            "./counterseal.toml: grants.0.expires_at: takes a datetime with a time zone",
+        ),
+        (
+            "[agents.bot]\nscope = ['a']\n",
+            "./counterseal.toml: agents.bot.scope is not a setting; [agents.bot] takes tenant,",
+        ),
+        ("[agents.bot]\ntenant = ''\n", "./counterseal.toml: agents.bot.tenant: "),
+        (
+            "[tenants.acme.budgets]\nseconds = 3\n",
+            "./counterseal.toml: tenants.acme.budgets.seconds is not a setting; [tenants.acme.bud",
+        ),
+        (
+            "[tenants.acme.budgets]\nreads = -1\n",
+            "./counterseal.toml: tenants.acme.budgets.reads: input should be greater than or equal",
+        ),
+        ("[policy]\nfile = 'a'\n", "./counterseal.toml: policy.file is not a setting; [policy]"),
         (b"\xff", "./counterseal.toml: byte 1 is not UTF-8"),
         ("a = " + "[" * 5000, "./counterseal.toml"),
     ],
@@ -76,6 +113,9 @@ def test_path_that_is_not_there_is_named_with_its_key(tmp_path):
     settings = Settings.model_validate({"tools": {"paths": ["gone.py"]}})
     with pytest.raises(ConfigError, match=r"tools\.paths: there is no 'gone.py'"):
         settings.tool_paths(file)
+    settings = Settings.model_validate({"policy": {"paths": ["gone.yaml"]}})
+    with pytest.raises(ConfigError, match=r"policy\.paths: there is no 'gone.yaml'"):
+        settings.policy_paths(file)
 
 
 def test_file_that_cannot_be_opened_is_named(tmp_path):

@@ -2,7 +2,7 @@ import pytest
 
 from counterseal import Grant, Principal, Proposal, Registry
 from counterseal.gates.base import GateContext
-from counterseal.gates.compiled import compile_record
+from counterseal.gates.compile import compile_record
 from counterseal.policy import Policy
 from counterseal.storage.base import Memory, RunRecord
 

@@ -7,7 +7,7 @@ import pytest
 from counterseal.codes import Code
 from counterseal.contract.declare import tool
 from counterseal.gates.base import GateContext, Verdict
-from counterseal.gates.compiled import compile_record
+from counterseal.gates.compile import compile_record
 from counterseal.gates.policy import check
 from counterseal.policy import Policy, contract_facts
 from counterseal.policy.names import FIELDS

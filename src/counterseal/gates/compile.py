@@ -1,0 +1,48 @@
+"""Makes a contract ready for calls, once, at registration."""
+
+from __future__ import annotations
+
+from counterseal.contract.effects import EFFECTS, Effect, RiskClass
+from counterseal.contract.schemas import compile_schema
+from counterseal.gates import gates_for
+from counterseal.gates.compiled import Compiled
+from counterseal.observation import profile
+from counterseal.policy import Policy, contract_facts
+from counterseal.registry import RegistryRecord
+
+__all__ = ["compile_record"]
+
+
+def compile_record(record: RegistryRecord, policy: Policy) -> Compiled:
+    """ValueError when a schema does not compile; registration has ruled that out."""
+    contract = record.contract
+    effect = contract.effect or Effect.IRREVERSIBLE
+    mutates = EFFECTS[effect].mutates
+    facts = contract_facts(contract)
+    compiled = policy.compile_for(facts)
+    return Compiled(
+        contract=contract,
+        input=compile_schema(contract.affordance.input_schema),
+        output=compile_schema(contract.affordance.output_schema),
+        mutates=mutates,
+        policy=compiled,
+        facts=facts,
+        classes=_classes(effect, contract.risk, mutates=mutates),
+        profile=profile(contract),
+        keyed=contract.idempotency.required,
+        # A call that goes into no ledger can't have been made before; then only rules about the run
+        # have something to look up.
+        recalls=contract.idempotency.required or "run" in compiled.names,
+        announced=contract.observability.audit_required,
+        waits=contract.probe is not None,
+        gates=gates_for(contract),
+    )
+
+
+def _classes(effect: Effect, risk: RiskClass, *, mutates: bool) -> tuple[str, ...]:
+    classes = ["writes" if mutates else "reads"]
+    if effect is Effect.EXTERNAL_NOTIFICATION or risk >= RiskClass.HIGH_RISK_EXTERNAL:
+        classes.append("external")
+    if risk >= RiskClass.CRITICAL_MUTATION:
+        classes.append("critical")
+    return tuple(classes)

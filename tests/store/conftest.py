@@ -1,0 +1,149 @@
+"""Every back-end under one suite: a new one is one more line in `BACK_ENDS`."""
+
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from counterseal.audit import Caller, Event, EventType
+from counterseal.ledger import Entry, Phase, Status
+from counterseal.storage import open_store
+from counterseal.storage.base import Admit, Charge, Held, Rate, RunRecord, Settle
+
+NOW = 1_767_225_600.0
+
+
+@asynccontextmanager
+async def memory():
+    store = open_store("memory:")
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+BACK_ENDS = {"memory": memory}
+"""Name to a function that opens a fresh, empty store and gives it back at the end."""
+
+
+@pytest.fixture(scope="session", params=BACK_ENDS)
+def new_store(request):
+    """Opens a store of this back-end; for tests that need many of them."""
+    return BACK_ENDS[request.param]
+
+
+@pytest.fixture
+async def store(new_store):
+    async with new_store() as store:
+        yield store
+
+
+class Make:
+    """Requests to a store, with everything filled in that a test does not care about."""
+
+    now = NOW
+
+    def run(self, run_id="run_1", tenant="acme", **more):
+        return RunRecord(**{"tenant": tenant, "run_id": run_id, "started_at": NOW, **more})
+
+    def event(self, kind=EventType.STARTED, tenant="acme", run_id="run_1", call_id="call_1"):
+        caller = Caller(tenant, run_id, call_id, "save", "1.0.0", "agent", "u_1", "0" * 32)
+        return Event(kind, caller, NOW, "allow")
+
+    def entry(self, key="k", tenant="acme", **more):
+        values = {
+            "tenant": tenant,
+            "key": key,
+            "request_hash": b"r",
+            "status": Status.PENDING,
+            "phase": Phase.RESERVED,
+            "call_id": "call_1",
+            "tool": "save",
+            "version": "1.0.0",
+        }
+        return Entry(**{**values, **more})
+
+    def charge(self, limit=10, counter="writes", amount=1, *, of_run=True):
+        return Charge(f"{'run' if of_run else 'tenant'}.{counter}", counter, amount, limit, of_run)
+
+    def rate(self, counter="tool/save", interval=1.0, burst=1):
+        return Rate(counter, interval, burst)
+
+    def admit(self, tenant="acme", run_id="run_1", **more):
+        values = {
+            "tenant": tenant,
+            "run_id": run_id,
+            "tool": "save",
+            "version": "1.0.0",
+            "now": NOW,
+            "charges": (),
+            "rates": (),
+            "entry": None,
+            "approval_id": None,
+            "epoch": 1,
+            "events": (self.event(tenant=tenant, run_id=run_id),),
+        }
+        return Admit(**{**values, **more})
+
+    def settle(self, tenant="acme", run_id="run_1", **more):
+        values = {
+            "tenant": tenant,
+            "run_id": run_id,
+            "now": NOW,
+            "entry": None,
+            "seen": {},
+            "state": (),
+            "events": (self.event(EventType.SUCCEEDED, tenant=tenant, run_id=run_id),),
+        }
+        return Settle(**{**values, **more})
+
+    def done(self, entry, **more):
+        """An entry as it is settled."""
+        values = {"status": Status.COMPLETED, "phase": None, "observation": {"n": 1}}
+        return replace(entry, **{**values, **more})
+
+    def held(self, approval_id="appr_1", tenant="acme", key="k", **more):
+        values = {
+            "approval_id": approval_id,
+            "tenant": tenant,
+            "key": key,
+            "approval_hash": "sha256:a",
+            "call_id": "call_1",
+            "run_id": "run_1",
+            "tool": "save",
+            "version": "1.0.0",
+            "contract_hash": "sha256:c",
+            "arguments": {"case_id": "case_1"},
+            "agent": "agent",
+            "user": "u_1",
+            "scopes": frozenset({"case:write"}),
+            "reason": "A person must say yes.",
+            "rule": "default.external",
+            "approvers": 1,
+            "before": {"version": 3},
+            "version_seen": 3,
+            "created_at": NOW,
+            "trace_id": "0" * 32,
+        }
+        return Held(**{**values, **more})
+
+
+@pytest.fixture(scope="session")
+def make():
+    return Make()
+
+
+@pytest.fixture(scope="session")
+def snapshot():
+    """Everything that a store shows of a tenant and its runs, copied."""
+
+    async def snapshot(store, tenant="acme", runs=("run_1",), keys=("k",)):
+        seen = [await store.events(tenant)]
+        for run_id in runs:
+            seen.append(await store.find_run(tenant, run_id))
+            for key in (None, *keys):
+                memory = await store.recall(tenant, run_id, key)
+                seen.append((memory.entry, memory.held, *map(dict, memory[2:])))
+        return seen
+
+    return snapshot

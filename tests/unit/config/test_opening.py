@@ -1,0 +1,146 @@
+"""From `counterseal.toml` to a runtime: what it names is there, and what is wrong has a place."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from counterseal import ContractError, Grant, Proposal
+from counterseal.codes import Code
+from counterseal.config import ConfigError, load_settings, open_runtime
+from counterseal.policy import Policy, PolicyError
+from counterseal.runtime import Tenant
+from counterseal.storage.base import Budgets
+from counterseal.testing import someone
+
+TOOLS = """\
+from typing import Annotated
+from counterseal import Secret, tool
+
+@tool(effect="compute", version="1.0.0", owner="shop")
+def count(key: Annotated[str, Secret("api-key")]) -> dict[str, str]:
+    \"\"\"Count.\"\"\"
+    return {"key": key[::-1]}
+"""
+CONTRACT = """\
+identity: {name: find_order, version: 1.0.0, owner: shop}
+effect: read_only
+usage: Call it to look at an order.
+affordance:
+  model_description: Find one order.
+  input_schema: {type: object, additionalProperties: false}
+  output_schema: {type: object, additionalProperties: false}
+"""
+POLICY = "rules:\n  - {id: closed, tools: [find_order], then: deny, reason: Closed.}\n"
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def write(toml="", **files):
+        for name, content in files.items():
+            Path(name.replace("__", ".")).write_text(content)
+        Path("counterseal.toml").write_text(toml)
+        return load_settings(tmp_path / "counterseal.toml")
+
+    return write
+
+
+GRANTED = "".join(
+    f'[[grants]]\nagent = "agent"\ntool = "{tool}"\n' for tool in ("count", "find_order")
+)
+
+
+def ask(tool):
+    return Proposal(tool=tool, arguments={}, run_id="run_1")
+
+
+async def test_everything_that_the_file_names_is_in_the_runtime(write):
+    settings = write(
+        '[policy]\npaths = ["rules.yaml"]\n'
+        '[[grants]]\nagent = "bot"\ntool = "count"\nversion = "1.*"\nmode = "read"\n'
+        'max_calls_per_run = 2\nscopes = ["s"]\nrisk_limit = "READ_ONLY"\n'
+        'expires_at = 2030-01-01T00:00:00Z\ntenant = "acme"\n'
+        '[tenants.acme]\nbudgets = {reads = 5, money = 1.5}\nfacts = {residency = "eu"}\n',
+        tools__py=TOOLS,
+        order__yaml=CONTRACT,
+        rules__yaml=POLICY,
+    )
+    async with open_runtime(settings) as runtime:
+        assert [record.name for record in runtime.registry.records] == ["count", "find_order"]
+        assert runtime.registry.grants == (
+            Grant(
+                agent="bot",
+                tool="count",
+                version="1.*",
+                mode="read",
+                max_calls_per_run=2,
+                scopes=["s"],
+                risk_limit="READ_ONLY",
+                expires_at=datetime(2030, 1, 1, tzinfo=UTC),
+                tenant="acme",
+            ),
+        )
+        assert runtime.policy.rules[-1].id == "closed"
+        assert len(runtime.policy.rules) == len(Policy.default().rules) + 1
+        assert runtime.tenants == {
+            "acme": Tenant(budgets=Budgets(reads=5, money=1.5), facts={"residency": "eu"})
+        }
+
+
+async def test_contract_without_code_answers_that_it_is_not_available(write):
+    settings = write(GRANTED, tools__py=TOOLS, order__yaml=CONTRACT)
+    async with open_runtime(settings) as runtime:
+        seen = await runtime.submit(ask("find_order"), someone())
+    assert seen.code is Code.DEPENDENCY_UNAVAILABLE
+
+
+async def test_policy_of_the_file_is_in_force(write):
+    settings = write(
+        '[policy]\npaths = ["rules.yaml"]\n' + GRANTED,
+        tools__py=TOOLS,
+        order__yaml=CONTRACT,
+        rules__yaml=POLICY,
+    )
+    async with open_runtime(settings) as runtime:
+        seen = await runtime.submit(ask("find_order"), someone())
+    assert seen.code is Code.POLICY_VIOLATION
+    assert seen.decisions[-1].decision.rule == "closed"
+
+
+async def test_secrets_come_from_the_environment_unless_given(write, monkeypatch):
+    settings = write(GRANTED, tools__py=TOOLS, order__yaml=CONTRACT)
+    async with open_runtime(settings) as runtime:
+        assert (await runtime.submit(ask("count"), someone())).code is Code.DEPENDENCY_UNAVAILABLE
+    monkeypatch.setenv("COUNTERSEAL_SECRET_API_KEY", "abc")
+    async with open_runtime(settings) as runtime:
+        assert (await runtime.submit(ask("count"), someone())).data == {"key": "cba"}
+    async with open_runtime(settings, secrets={"api-key": "xyz"}) as runtime:
+        assert (await runtime.submit(ask("count"), someone())).data == {"key": "zyx"}
+
+
+def test_grant_that_cannot_be_given_is_named_with_file_and_key(write):
+    settings = write(GRANTED, tools__py=TOOLS)
+    with pytest.raises(ConfigError, match=r"counterseal\.toml: grants: grant of find_order"):
+        open_runtime(settings)
+
+
+def test_contract_that_cannot_be_used_is_refused_with_its_place(write):
+    settings = write("", broken__yaml=CONTRACT.replace("read_only", "reads"))
+    with pytest.raises(ContractError, match=r"broken\.yaml:2"):
+        open_runtime(settings)
+
+
+def test_policy_that_cannot_be_used_is_refused_with_its_place(write):
+    settings = write('[policy]\npaths = ["rules.yaml"]\n', rules__yaml="rules:\n  - {id: a}\n")
+    with pytest.raises(PolicyError, match=r"rules\.yaml:2"):
+        open_runtime(settings)
+
+
+def test_looking_at_contracts_does_not_load_the_runtime():
+    code = "import counterseal.config, sys; print('counterseal.runtime' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -1,0 +1,124 @@
+"""The approval gate: if somebody must say yes, has somebody?"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from counterseal import Proposal, Registry
+from counterseal.canonical import digest
+from counterseal.codes import Code
+from counterseal.gates.approval import check
+from counterseal.gates.base import GateContext, Learned, Verdict, hold
+from counterseal.storage.base import Held, HeldStatus, Memory
+from counterseal.testing import someone
+
+DEMAND = hold("policy", "It leaves the house.", rule="default.external", approvers=1)
+ARGUMENTS = {"case_id": "case_1", "amount": 3}
+
+
+def held(status, arguments=ARGUMENTS):
+    known = dict.fromkeys(("key", "call_id", "run_id", "tool", "version", "trace_id"), "")
+    return Held(
+        **known,
+        approval_id="appr_1",
+        tenant="acme",
+        approval_hash=digest(arguments),
+        contract_hash="",
+        arguments=arguments,
+        agent="agent",
+        user=None,
+        scopes=frozenset(),
+        reason="",
+        rule=None,
+        approvers=1,
+        before=None,
+        version_seen=None,
+        created_at=0.0,
+        status=status,
+    )
+
+
+def context(status=None, *, approved=ARGUMENTS, proposed=ARGUMENTS, demands=(DEMAND,)):
+    known = None if status is None else held(status, approved)
+    memory = Memory(None, known, {}, {}, {})
+    return GateContext(
+        proposal=Proposal(tool="send", arguments=proposed),
+        principal=someone(),
+        call_id="call_1",
+        now=0.0,
+        registry=Registry(),
+        arguments=proposed,
+        approvals=demands,
+        memory=memory,
+    )
+
+
+def is_held(decision):
+    return (
+        decision.verdict is Verdict.REQUIRE_APPROVAL
+        and decision.code is Code.CONFIRMATION_MISSING
+        and (decision.reason, decision.rule) == (DEMAND.reason, DEMAND.rule)
+    )
+
+
+@pytest.mark.parametrize("status", [None, *HeldStatus])
+def test_where_nobody_must_be_asked_nobody_is(status):
+    assert check(context(status, demands=())).verdict is Verdict.ALLOW
+
+
+def test_a_call_that_nobody_was_asked_about_is_held():
+    assert is_held(check(context()))
+
+
+def test_a_call_that_waits_goes_on_waiting():
+    assert is_held(check(context(HeldStatus.WAITING)))
+
+
+def test_a_yes_is_handed_on_to_be_spent():
+    said = check(context(HeldStatus.APPROVED))
+    assert said.decision.verdict is Verdict.ALLOW
+    assert said.decision.rule == "default.external"
+    assert said.found == {"approval_id": "appr_1"}
+
+
+@pytest.mark.parametrize(
+    ("status", "word"), [(HeldStatus.REJECTED, "refused"), (HeldStatus.EXPIRED, "expired")]
+)
+def test_a_no_ends_it_and_names_what_was_asked(status, word):
+    decision = check(context(status))
+    assert (decision.verdict, decision.code) == (Verdict.DENY, Code.CONFIRMATION_MISSING)
+    assert (decision.next_action, decision.approval_id) == ("replan", "appr_1")
+    assert word in decision.reason
+
+
+def test_a_yes_that_was_used_is_used_up():
+    assert is_held(check(context(HeldStatus.SPENT)))
+
+
+@pytest.mark.parametrize("status", HeldStatus)
+@pytest.mark.parametrize(
+    "other", [{}, {**ARGUMENTS, "amount": 4}, {**ARGUMENTS, "note": ""}, {"case_id": "case_1"}]
+)
+def test_whatever_was_said_of_other_arguments_is_said_of_others(status, other):
+    assert is_held(check(context(status, proposed=other)))
+
+
+values = st.one_of(st.booleans(), st.integers(-99, 99), st.text(max_size=3))
+objects = st.dictionaries(st.text(max_size=3), values, max_size=4)
+
+
+@given(approved=objects, proposed=objects)
+def test_a_yes_covers_exactly_the_arguments_that_were_shown(approved, proposed):
+    said = check(context(HeldStatus.APPROVED, approved=approved, proposed=proposed))
+    same = digest(approved) == digest(proposed)
+    assert isinstance(said, Learned) is same
+    assert same is (sorted(map(repr, approved.items())) == sorted(map(repr, proposed.items())))
+
+
+def test_the_first_of_several_demands_is_the_one_that_is_told():
+    more = hold("policy", "Another reason.", rule="other")
+    assert is_held(check(context(demands=(DEMAND, more))))
+
+
+def test_without_memory_nothing_was_approved():
+    assert is_held(check(context().replace(memory=None)))

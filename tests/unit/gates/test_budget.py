@@ -1,0 +1,288 @@
+"""The budget gate: which limit is in the way, and how far one may go.
+
+The gate is asked as for a preview, where it looks at every limit itself; that a real call gets the
+same answer, wherever it is spent, is shown at the end.
+"""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from counterseal import Grant, Proposal
+from counterseal.codes import Code
+from counterseal.gates.base import GateContext, Learned, Verdict
+from counterseal.gates.budget import check, exhausted, rate_limited
+from counterseal.runtime import Runtime, Tenant
+from counterseal.storage.base import Budgets, Charge, HeldStatus, Memory, RunRecord
+from counterseal.testing import FakeClock, MemoryStore, fake_tool, runtime_for, someone
+
+COST = {"cost_profile": {"cost_per_call": 0.5}}
+DAY = 86_400
+
+
+@pytest.fixture
+def spent(context):
+    """A context of a tool, with budgets and what was spent of them."""
+
+    def spent(tool=None, *, budgets=None, limits=None, grant=None, run=None, tenant=None, **more):
+        made = tool or fake_tool()
+        granted = Grant(agent="agent", tool=made.contract.name, **(grant or {}))
+        ctx = context(made.tool, {}, **more)
+        return ctx.replace(
+            preview=True,
+            grant=granted,
+            limits=limits,
+            run=RunRecord(
+                tenant="acme",
+                run_id="run_1",
+                started_at=ctx.now,
+                budgets=budgets or Budgets(),
+            ),
+            memory=Memory(None, None, run or {}, tenant or {}, {}),
+        )
+
+    return spent
+
+
+def rule_of(ctx):
+    """The budget that refuses, or None when all of them allow."""
+    said = check(ctx)
+    if isinstance(said, Learned):
+        assert said.decision.verdict is Verdict.ALLOW
+        return None
+    assert (said.gate, said.verdict, said.code) == ("budget", Verdict.DENY, Code.BUDGET_EXHAUSTED)
+    assert said.rule in said.reason
+    assert said.rule in said.field_errors[0].message
+    return said.rule
+
+
+# effect, what limits it, the counter, the budget's name
+DIMENSIONS = {
+    "reads": ("read_only", {"budgets": Budgets(reads=3)}, "run", "reads", "run.reads"),
+    "writes": ("draft", {"budgets": Budgets(writes=3)}, "run", "writes", "run.writes"),
+    "external": (
+        "external_notification",
+        {"budgets": Budgets(external=3)},
+        "run",
+        "external",
+        "run.external",
+    ),
+    "critical": (
+        "irreversible",
+        {"budgets": Budgets(critical=3), "grant": {"max_calls_per_run": 9}},
+        "run",
+        "critical",
+        "run.critical",
+    ),
+    "effect": (
+        "compute",
+        {"budgets": Budgets(by_effect={"compute": 3})},
+        "run",
+        "effect/compute",
+        "run.effect.compute",
+    ),
+    "grant": (
+        "read_only",
+        {"grant": {"max_calls_per_run": 3}},
+        "run",
+        "tool/look_up",
+        "run.tool.look_up",
+    ),
+    "tenant reads": (
+        "read_only",
+        {"limits": Budgets(reads=3)},
+        "tenant",
+        "reads/0",
+        "tenant.reads",
+    ),
+    "tenant writes": (
+        "draft",
+        {"limits": Budgets(writes=3)},
+        "tenant",
+        "writes/0",
+        "tenant.writes",
+    ),
+    "tenant external": (
+        "external_notification",
+        {"limits": Budgets(external=3)},
+        "tenant",
+        "external/0",
+        "tenant.external",
+    ),
+    "tenant critical": (
+        "irreversible",
+        {"limits": Budgets(critical=3), "grant": {"max_calls_per_run": 9}},
+        "tenant",
+        "critical/0",
+        "tenant.critical",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DIMENSIONS)
+def test_every_budget_allows_up_to_its_limit_and_names_itself_beyond(spent, name):
+    effect, limited, whose, counter, budget = DIMENSIONS[name]
+    tool = fake_tool(effect=effect)
+    for used, rule in ((0, None), (2, None), (3, budget), (4, budget)):
+        assert rule_of(spent(tool, **limited, **{whose: {counter: used}})) == rule
+
+
+def test_a_contracts_own_budget_stands_where_no_grant_says_otherwise(spent):
+    tool = fake_tool(budget=2)
+    assert rule_of(spent(tool, run={"tool/look_up": 1})) is None
+    assert rule_of(spent(tool, run={"tool/look_up": 2})) == "run.tool.look_up"
+    assert rule_of(spent(tool, run={"tool/look_up": 2}, grant={"max_calls_per_run": 3})) is None
+    assert rule_of(spent(tool, grant={"max_calls_per_run": 0})) == "run.tool.look_up"
+
+
+def test_a_critical_tool_has_no_budget_until_it_is_granted(spent):
+    tool = fake_tool(effect="irreversible")
+    assert rule_of(spent(tool)) == "run.tool.look_up"
+    assert rule_of(spent(tool, grant={"max_calls_per_run": 1})) is None
+
+
+@pytest.mark.parametrize("whose", ["run", "tenant"])
+def test_money_is_counted_by_the_call(spent, whose):
+    tool = fake_tool(runtime=COST)
+    budgets = {"budgets" if whose == "run" else "limits": Budgets(money=1.25)}
+    counter = "money" if whose == "run" else "money/0"
+    assert rule_of(spent(tool, **budgets, **{whose: {counter: 0.75}})) is None
+    assert rule_of(spent(tool, **budgets, **{whose: {counter: 1.0}})) == f"{whose}.money"
+
+
+def test_what_costs_nothing_needs_no_money(spent):
+    assert rule_of(spent(budgets=Budgets(money=0), limits=Budgets(money=0))) is None
+
+
+def test_a_run_ends_after_its_seconds(spent):
+    ctx = spent(budgets=Budgets(seconds=60))
+    assert rule_of(ctx.replace(now=ctx.now + 60)) is None
+    assert rule_of(ctx.replace(now=ctx.now + 60.5)) == "run.seconds"
+
+
+def test_a_tenants_day_begins_anew(spent):
+    ctx = spent(limits=Budgets(reads=1), tenant={"reads/0": 1})
+    assert rule_of(ctx) == "tenant.reads"
+    assert rule_of(ctx.replace(now=float(DAY))) is None
+
+
+def test_an_external_critical_write_is_charged_for_all_three(spent):
+    budgets = Budgets(writes=9, external=9, critical=9, by_effect={"irreversible": 9})
+    tool = fake_tool(effect="irreversible", runtime=COST)
+    limits = Budgets(writes=9, money=9)
+    said = check(spent(tool, budgets=budgets, limits=limits, grant={"max_calls_per_run": 9}))
+    assert {charge.budget: charge.amount for charge in said.found["charges"]} == {
+        "run.tool.look_up": 1,
+        "run.effect.irreversible": 1,
+        "run.writes": 1,
+        "run.external": 1,
+        "run.critical": 1,
+        "tenant.writes": 1,
+        "tenant.money": 0.5,
+    }
+    counters = [(charge.counter, charge.of_run) for charge in said.found["charges"]]
+    assert len(set(counters)) == len(counters), "no counter is charged twice by one call"
+
+
+@given(
+    limits=st.lists(st.none() | st.integers(0, 4), min_size=4, max_size=4),
+    used=st.lists(st.integers(0, 5), min_size=3, max_size=3),
+)
+def test_a_call_is_allowed_exactly_when_every_budget_has_room(limits, used):
+    own, reads, by_effect, tenant = limits
+    runtime = runtime_for(fake_tool(budget=3))
+    effects = {} if by_effect is None else {"read_only": by_effect}
+    counters = {"tool/look_up": used[0], "reads": used[1], "effect/read_only": used[1]}
+    ctx = GateContext(
+        proposal=Proposal(tool="look_up", arguments={}),
+        principal=someone(),
+        call_id="call_1",
+        now=0.0,
+        registry=runtime.registry,
+        preview=True,
+        run=RunRecord(
+            tenant="acme",
+            run_id="run_1",
+            started_at=0.0,
+            budgets=Budgets(reads=reads, by_effect=effects),
+        ),
+        record=runtime.registry.get("look_up", "1.0.0"),
+        compiled=runtime.compiled["look_up", "1.0.0"],
+        grant=Grant(agent="agent", tool="look_up", max_calls_per_run=own),
+        limits=None if tenant is None else Budgets(reads=tenant),
+        memory=Memory(None, None, counters, {"reads/0": used[2]}, {}),
+    )
+    room = [
+        used[0] < (3 if own is None else own),
+        reads is None or used[1] < reads,
+        by_effect is None or used[1] < by_effect,
+        tenant is None or used[2] < tenant,
+    ]
+    assert (rule_of(ctx) is None) is all(room)
+
+
+def test_a_refusal_says_how_much_was_spent_and_how_to_get_more():
+    decision = exhausted(Charge("run.writes", "writes", 1, 5, of_run=True), 5)
+    assert decision.field_errors[0].message == "budget run.writes: 5 of 5 spent, 1 more asked"
+    assert "operator" in decision.reason
+    assert decision.retry_after is None
+
+
+def test_too_fast_a_call_is_told_when_to_come_back(spent):
+    limits = {"rate_limits": {"window_sec": 10, "max_requests": 2}}
+    ctx = spent(fake_tool(runtime=limits))
+    # One call every five seconds, two at once: the next is due when arrival is five ahead.
+    for arrival, wait in ((ctx.now, None), (ctx.now + 5, None), (ctx.now + 8, 3.0)):
+        memory = Memory(None, None, {}, {}, {"tool/look_up": arrival})
+        said = check(ctx.replace(memory=memory))
+        if wait is None:
+            assert isinstance(said, Learned)
+        else:
+            assert (said.code, said.retry_after) == (Code.RATE_LIMITED, wait)
+            assert said == rate_limited(wait)
+
+
+def test_looking_spends_nothing(spent):
+    counters = {"tool/look_up": 1.0}
+    ctx = spent(run=counters)
+    for _ in range(3):
+        check(ctx)
+    assert counters == {"tool/look_up": 1.0}
+
+
+@pytest.mark.parametrize("missing", ["record", "compiled", "grant", "memory"])
+def test_without_a_grant_or_a_memory_the_answer_is_no(spent, missing):
+    said = check(spent().replace(**{missing: None}))
+    assert (said.verdict, said.code) == (Verdict.DENY, Code.PERMISSION_DENIED)
+
+
+@pytest.mark.parametrize("name", DIMENSIONS)
+async def test_a_real_call_is_refused_by_the_same_budget(name):
+    effect, limited, _, _, budget = DIMENSIONS[name]
+    tool = fake_tool(effect=effect)
+    tenants = {"acme": Tenant(budgets=limited.get("limits"))}
+    runtime = Runtime(MemoryStore(), clock=FakeClock(), tenants=tenants)
+    grant = Grant(agent="agent", tool="look_up", **limited.get("grant", {}))
+    runtime.register(tool.tool, grants=[grant])
+    await runtime.run(someone(), "run_1", budgets=limited.get("budgets"))
+
+    async def call(number):
+        proposal = Proposal(tool="look_up", arguments={}, run_id="run_1", operation_id=str(number))
+        seen = await runtime.submit(proposal, someone())
+        if seen.code is not Code.CONFIRMATION_MISSING:
+            return seen
+        await runtime.store.decide("acme", seen.approval_id, HeldStatus.APPROVED, [])
+        return await runtime.submit(proposal, someone())
+
+    seen = [await call(number) for number in range(4)]
+    assert [one.ok for one in seen] == [True, True, True, False]
+    assert len(tool.calls) == 3
+    last = seen[-1]
+    assert last.code is Code.BUDGET_EXHAUSTED
+    assert (last.decisions[-1].decision.gate, last.decisions[-1].decision.rule) == (
+        "budget",
+        budget,
+    )
+    assert budget in last.for_model()
+    events = await runtime.store.events("acme", call_id=last.call_id)
+    assert [event.type.value for _, event in events] == ["gate.budget.refused", "tool.denied"]

@@ -1,0 +1,199 @@
+"""Keys, and what a second request under one gets."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from counterseal import Proposal
+from counterseal.ledger import Answer, Entry, Phase, Status, derive_key, duplicate, request_hash
+from counterseal.testing import fake_tool, someone
+
+KEYED = {
+    "type": "object",
+    "properties": {
+        "case_id": {"type": "string", "maxLength": 9, "description": "The case."},
+        "note": {"type": "string", "maxLength": 9, "description": "A note."},
+    },
+    "additionalProperties": False,
+}
+
+
+def contract(name="save_draft", **more):
+    return fake_tool(name, effect="draft", input_schema=KEYED, **more).contract
+
+
+PLAIN, BUSINESS = contract(), contract(business_key=["case_id"])
+values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-(2**53) + 1, 2**53 - 1), st.text(max_size=5)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+objects = st.dictionaries(st.text(max_size=5), values, max_size=5)
+
+
+def key(declared=PLAIN, arguments=None, *, run_id="run_1", user="u_1", tenant="acme", **proposed):
+    given_arguments = {"case_id": "c1"} if arguments is None else arguments
+    proposal = Proposal(tool=declared.name, arguments={}, **proposed)
+    return derive_key(
+        declared, proposal, someone(tenant=tenant, user=user), run_id, given_arguments
+    )
+
+
+# --- the derived key ------------------------------------------------------------------------------
+
+PARTS = {
+    "workflow": {"workflow_id": "wf_2"},
+    "run": {"run_id": "run_2"},
+    "tenant": {"tenant": "other"},
+    "user": {"user": "u_2"},
+    "no user": {"user": None},
+    "tool": {"declared": contract("save_other")},
+    "version": {"declared": contract(version="1.0.1")},
+    "operation": {"operation_id": "op_2"},
+    "arguments": {"arguments": {"case_id": "c2"}},
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_derived_key_changes_with_every_part_of_the_call(part):
+    assert key(**PARTS[part]) != key()
+
+
+def test_no_two_changes_of_a_call_give_the_same_key():
+    keys = {key(**change) for change in PARTS.values()}
+    assert len(keys) == len(PARTS)
+
+
+def test_the_same_call_gives_the_same_key_whoever_carries_it():
+    first = key(call_id="call_1", trace="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
+    assert first == key(call_id="call_2", expected_version=3, approval="token")
+
+
+@given(texts=st.lists(st.text(max_size=4), min_size=4, max_size=4), other=st.data())
+def test_parts_can_not_be_shifted_into_one_another(texts, other):
+    def of(workflow, run, user, operation):
+        return key(workflow_id=workflow, run_id=run, user=f"u{user}", operation_id=operation)
+
+    moved = other.draw(st.permutations(texts))
+    assume(moved != texts)
+    assert of(*moved) != of(*texts)
+
+
+@given(arguments=objects, data=st.data())
+def test_the_order_of_arguments_does_not_matter(arguments, data):
+    shuffled = dict(data.draw(st.permutations(list(arguments.items()))))
+    assert request_hash(shuffled) == request_hash(arguments)
+    assert key(arguments=shuffled) == key(arguments=arguments)
+
+
+@given(first=objects, second=objects)
+def test_other_arguments_are_another_request(first, second):
+    # JSON has one kind of number, and Python's `True == 1` is not JSON's.
+    assume(repr(sorted(first.items(), key=repr)) != repr(sorted(second.items(), key=repr)))
+    assume(first != second)
+    assert request_hash(first) != request_hash(second)
+
+
+def test_a_yes_is_not_a_one():
+    assert request_hash({"n": True}) != request_hash({"n": 1})
+
+
+# --- the caller's key and the business key --------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part not in ("tool", "arguments")])
+@pytest.mark.parametrize("business", [False, True], ids=["callers", "business"])
+def test_a_named_operation_is_the_same_in_every_run_and_version(part, business):
+    change = dict(PARTS[part])
+    version = change.pop("declared", PLAIN).version
+    if business:
+        declared = contract(business_key=["case_id"], version=version)
+        assert key(declared, **change) == key(BUSINESS)
+    else:
+        assert key(contract(version=version), key="k", **change) == key(key="k")
+
+
+@given(arguments=objects)
+def test_a_callers_key_does_not_depend_on_the_payload(arguments):
+    assert key(arguments=arguments, key="k") == key(key="k")
+
+
+@given(note=values)
+def test_a_business_key_depends_on_its_own_arguments_only(note):
+    assert key(BUSINESS, {"case_id": "c1", "note": note}) == key(BUSINESS, {"case_id": "c1"})
+
+
+@given(first=values, second=values)
+def test_a_business_key_tells_its_arguments_apart(first, second):
+    assume(repr(first) != repr(second) and first != second)
+    assert key(BUSINESS, {"case_id": first}) != key(BUSINESS, {"case_id": second})
+
+
+def test_a_callers_key_goes_before_the_business_key():
+    assert key(BUSINESS, key="k") == key(contract(), key="k") != key(BUSINESS)
+
+
+def test_named_keys_of_two_tools_do_not_meet():
+    other = contract("save_other")
+    assert key(other, key="k") != key(key="k")
+    assert key(contract("save_other", business_key=["case_id"])) != key(BUSINESS)
+
+
+@given(chosen=st.text(max_size=80))
+def test_a_caller_can_not_choose_a_key_of_another_kind(chosen):
+    derived, business = key(), key(BUSINESS)
+    for wanted in (chosen, derived, business, f"save_other:{chosen}"):
+        assert key(key=wanted) not in (derived, business, key(contract("save_other"), key=chosen))
+
+
+# --- duplicates -----------------------------------------------------------------------------------
+
+ENTRY = Entry(
+    tenant="acme",
+    key="k",
+    request_hash=b"r",
+    status=Status.PENDING,
+    phase=Phase.RESERVED,
+    call_id="call_1",
+    tool="save_draft",
+    version="1.0.0",
+)
+ANSWERS = {
+    Status.PENDING: Answer.IN_PROGRESS,
+    Status.COMPLETED: Answer.REPLAY,
+    Status.FAILED_RETRYABLE: Answer.EXECUTE,
+    Status.FAILED_FINAL: Answer.REPLAY,
+    Status.COMPENSATED: Answer.REPLAY,
+    Status.EXPIRED: Answer.EXPIRED,
+}
+
+
+def test_the_first_request_is_executed():
+    assert duplicate(None, b"r") is Answer.EXECUTE
+
+
+@pytest.mark.parametrize("status", Status)
+def test_every_status_has_its_answer(status):
+    assert duplicate(replace(ENTRY, status=status), b"r") is ANSWERS[status]
+
+
+@pytest.mark.parametrize("status", Status)
+def test_another_payload_is_a_mismatch_whatever_became_of_the_first(status):
+    assert duplicate(replace(ENTRY, status=status), b"other") is Answer.MISMATCH
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_pending_entry_is_never_run_again_in_any_phase(phase):
+    for may_retry in (True, False):
+        found = duplicate(replace(ENTRY, phase=phase), b"r", may_retry=may_retry)
+        assert found is Answer.IN_PROGRESS
+
+
+@pytest.mark.parametrize("status", Status)
+def test_without_leave_to_retry_nothing_is_executed_twice(status):
+    entry = replace(ENTRY, status=status)
+    assert duplicate(entry, b"r", may_retry=False) is not Answer.EXECUTE

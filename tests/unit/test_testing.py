@@ -1,0 +1,146 @@
+"""What the product ships for its users' tests does what it says."""
+
+import asyncio
+from typing import Annotated
+
+import pytest
+from pydantic import Field
+
+from counterseal import Effect, Proposal
+from counterseal.codes import Code
+from counterseal.contract.declare import tool
+from counterseal.storage.memory import MemoryStore
+from counterseal.testing import (
+    HANG,
+    FakeClock,
+    fake_tool,
+    runtime_for,
+    someone,
+)
+from counterseal.testing import MemoryStore as PublicMemoryStore
+
+Number = Annotated[int, Field(description="A number.")]
+
+
+def ask(name="look_up", arguments=None, **more):
+    return Proposal(tool=name, arguments=arguments or {}, run_id="run_1", **more)
+
+
+def test_time_stands_still_until_it_is_moved():
+    clock = FakeClock(100.0)
+    assert (clock(), clock()) == (100.0, 100.0)
+    clock.advance(2.5)
+    assert clock() == 102.5
+    assert FakeClock()() == FakeClock()()
+
+
+async def test_a_runtime_tells_the_time_that_it_is_given():
+    clock = FakeClock()
+    runtime = runtime_for(fake_tool(), clock=clock)
+    assert (await runtime.submit(ask(), someone())).timestamp == clock.now
+    clock.advance(60)
+    assert (await runtime.submit(ask(), someone())).timestamp == clock.now
+
+
+async def test_answers_come_in_their_order_and_the_last_repeats():
+    made = fake_tool("look_up", {"n": 1}, {"n": 2})
+    runtime = runtime_for(made)
+    seen = [(await runtime.submit(ask(), someone())).data for _ in range(4)]
+    assert seen == [{"n": 1}, {"n": 2}, {"n": 2}, {"n": 2}]
+    assert made.calls == [{}] * 4
+
+
+async def test_an_answer_may_fail_first_and_succeed_then():
+    made = fake_tool("look_up", ConnectionError(), {"n": 2})
+    runtime = runtime_for(made)
+    codes = [(await runtime.submit(ask(), someone())).code for _ in range(2)]
+    assert codes == [Code.DEPENDENCY_UNAVAILABLE, Code.SUCCESS]
+
+
+async def test_an_answer_may_be_worked_out_from_the_arguments():
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "description": "A number."}},
+        "additionalProperties": False,
+    }
+    made = fake_tool("double", lambda n: {"n": n * 2}, input_schema=schema)
+    seen = await runtime_for(made).submit(ask("double", {"n": 21}), someone())
+    assert seen.data == {"n": 42}
+    assert made.calls == [{"n": 21}]
+
+
+async def test_an_answer_may_never_come():
+    made = fake_tool("look_up", HANG, timeout_ms=10)
+    assert (await runtime_for(made).submit(ask(), someone())).code is Code.TIMEOUT
+    waiting = asyncio.create_task(made.tool())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_garbage_is_an_answer_too():
+    made = fake_tool("look_up", object())
+    seen = await runtime_for(made).submit(ask(), someone())
+    assert seen.code is Code.OBSERVATION_NORMALIZATION_FAIL
+
+
+async def test_without_an_answer_of_its_own_a_tool_is_content():
+    assert (await runtime_for(fake_tool()).submit(ask(), someone())).data == {"ok": True}
+
+
+@pytest.mark.parametrize("effect", Effect)
+def test_a_made_up_tool_of_every_effect_can_be_registered(effect):
+    runtime = runtime_for(fake_tool(effect=effect))
+    (record,) = runtime.registry.records
+    assert record.contract.effect is effect
+    granted = runtime.registry.grants_of("agent", "look_up")
+    assert bool(granted) is record.contract.exposed
+
+
+def test_a_made_up_tool_takes_what_a_real_one_takes():
+    made = fake_tool("save", version="2.1.0", scopes=["case:write"], timeout_ms=5, budget=3)
+    contract = made.contract
+    assert (contract.name, contract.version, contract.budget) == ("save", "2.1.0", 3)
+    assert contract.security.required_scopes == ("case:write",)
+    assert contract.runtime.timeout_ms == 5
+
+
+def test_two_made_up_tools_have_nothing_in_common():
+    one, two = fake_tool("one"), fake_tool("two")
+    asyncio.run(one.tool())
+    assert (len(one.calls), len(two.calls)) == (1, 0)
+
+
+async def test_real_tools_and_made_up_ones_live_side_by_side():
+    @tool(effect="compute", version="1.0.0", owner="tests")
+    def add(a: Number, b: Number) -> int:
+        """Add two numbers."""
+        return a + b
+
+    runtime = runtime_for(add, fake_tool())
+    assert (await runtime.submit(ask("add", {"a": 1, "b": 2}), someone())).data == {"result": 3}
+    assert (await runtime.submit(ask(), someone())).ok
+
+
+async def test_grants_go_to_the_agent_that_is_named():
+    runtime = runtime_for(fake_tool(), agent="clerk")
+    assert (await runtime.submit(ask(), someone(agent="clerk"))).ok
+    assert (await runtime.submit(ask(), someone())).code is Code.PERMISSION_DENIED
+
+
+def test_someone_is_an_ordinary_principal():
+    who = someone(roles=["clerk"], scopes=["a"])
+    assert (who.tenant, who.agent, who.user) == ("acme", "agent", "u_1")
+    assert (who.roles, who.scopes) == (frozenset({"clerk"}), frozenset({"a"}))
+    assert someone(user=None).user is None
+    assert someone("clerk", "other").tenant == "other"
+
+
+async def test_runtimes_share_no_memory():
+    assert PublicMemoryStore is MemoryStore
+    made = fake_tool("save", effect="draft")
+    one, two = runtime_for(made), runtime_for(made)
+    await one.submit(ask("save"), someone())
+    assert not (await two.submit(ask("save"), someone())).idempotency_hit
