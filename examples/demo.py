@@ -6,6 +6,7 @@ line printed comes from the real parts; the demo fails when one of them does not
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import tempfile
 from pathlib import Path
@@ -17,18 +18,23 @@ from rich.table import Table
 
 from counterseal import (
     Call,
+    Code,
     ContractError,
     Effect,
     Grant,
     Invariant,
+    Observation,
     Principal,
+    Proposal,
     Registry,
+    Runtime,
     Secret,
     load_contracts,
     tool,
 )
 from counterseal.contract.formats import openai_chat
 from counterseal.contract.invariants import judge
+from counterseal.storage.base import HeldStatus
 
 console = Console(highlight=False, soft_wrap=True)
 CaseId = Annotated[str, Field(pattern=r"^case_[0-9]{6}$", description="The case.")]
@@ -129,18 +135,18 @@ def show_refusal() -> None:
         try:
             load_contracts(path)
         except ContractError as error:
+            rows = Table.grid(padding=(0, 2))
             for problem in error.problems:
-                line, column = (
-                    (problem.source.line, problem.source.column) if problem.source else (0, 0)
-                )
-                place = f"{path.name}:{line}:{column}"
-                console.print(f"  {place:<18} [red]{problem.rule:<22}[/red] {problem.message}")
+                source = problem.source
+                place = f"{path.name}:{source.line}:{source.column}" if source else path.name
+                rows.add_row(f"  {place}", f"[red]{problem.rule}[/red]", problem.message)
+            console.print(rows, soft_wrap=False)
             return
     sys.exit("The broken contract was accepted.")
 
 
 def show_registry() -> None:
-    say("3. Without a grant there is no use; a kill switch stops what it names")
+    say("3. What an agent may use: nothing without a grant, nothing past a kill switch")
     registry = Registry()
     granted = [Grant(agent="notice-agent", tool=declared.contract.name) for declared in TOOLS]
     registry.register(*TOOLS, grants=granted)
@@ -151,18 +157,18 @@ def show_registry() -> None:
     def may_use(principal: Principal) -> str:
         return ", ".join(r.name for r in registry.catalogue(principal, "run_1")) or "nothing"
 
-    console.print(f"  notice-agent may use   {may_use(notice)}")
-    console.print(f"  intake-agent may use   {may_use(intake)}")
+    console.print(f"  notice-agent     {may_use(notice)}")
+    console.print(f"  intake-agent     {may_use(intake)}")
     kill = registry.kill(effect=Effect.EXTERNAL_NOTIFICATION, reason="bounced mail")
-    console.print(f"  after the kill switch  {may_use(notice)}")
+    console.print(f"  after the kill   {may_use(notice)}")
     registry.restore(kill)
-    console.print(f"  after restoring        {may_use(notice)}")
+    console.print(f"  after restoring  {may_use(notice)}")
 
 
 def show_invariant() -> None:
     say("4. A call that breaks a rule is mended where the contract says how")
     contract = create_notice_draft.contract
-    proposed = {"case_id": "case_000042", "template": "hearing", "channel": "email"}
+    proposed = {"template": "hearing", "channel": "email"}
     verdict = judge(contract.invariants, Call(contract.name, proposed), {}, {})
     if not verdict.ok or verdict.call is None:
         sys.exit("The call was not mended.")
@@ -172,13 +178,56 @@ def show_invariant() -> None:
 
 
 def show_formats() -> None:
-    say("5. What a model reads comes from the same record; what it must not see is not there")
+    say("5. What a model reads comes from the same record; secrets are not in it")
     view = openai_chat(send_approved_notice.contract)
     function = view.tool["function"]
     console.print(f"  {function['name']}, strict: {function['strict']}")
     console.print(f"  arguments: {', '.join(function['parameters']['properties'])}")
-    for line in function["description"].splitlines():
-        console.print(f"  [dim]{line}[/dim]")
+    for line in filter(None, function["description"].splitlines()):
+        console.print(f"  [dim]{line}[/dim]", soft_wrap=False)
+
+
+async def show_calls() -> None:
+    say("6. Calls go through every gate; a refusal says what to do next")
+    runtime = Runtime.open("memory:", secrets={"smtp_password": "correct horse battery"})
+    runtime.register(
+        *TOOLS,
+        grants=[Grant(agent="notice-agent", tool=declared.contract.name) for declared in TOOLS],
+    )
+    agent = Principal(
+        tenant="acme",
+        user="u_7",
+        agent="notice-agent",
+        scopes={"case:read", "notice:draft", "notice:send"},
+    )
+
+    async def call(about: str, name: str, arguments: str, expected: Code) -> Observation:
+        proposal = Proposal(tool=name, arguments=arguments, run_id="run_1")
+        seen = await runtime.submit(proposal, agent)
+        replayed = ", from memory" if seen.idempotency_hit else ""
+        console.print(f"  {about:<34} {seen.code.value}, {seen.next_action}{replayed}")
+        if seen.code is not expected:
+            sys.exit(f"expected {expected}, got {seen.for_model()}")
+        return seen
+
+    case = '{"case_id": "case_000042"'
+    draft = f'{case}, "template": "hearing", "channel": "email"}}'
+    await call("a read", "get_case_summary", f"{case}}}", Code.SUCCESS)
+    await call("a tool that does not exist", "delete_case", f"{case}}}", Code.STRUCTURAL_VIOLATION)
+    await call("a wrong type", "get_case_summary", '{"case_id": 42}', Code.TYPE_MISMATCH)
+    await call(
+        "prose around JSON", "get_case_summary", f"Sure: {case}}}", Code.SYNTACTIC_PARSE_FAIL
+    )
+    await call("a draft, corrected on the way", "create_notice_draft", draft, Code.SUCCESS)
+    await call("the same draft again", "create_notice_draft", draft, Code.SUCCESS)
+    sending = '{"draft_id": "drf_1"}'
+    held = await call("sending", "send_approved_notice", sending, Code.CONFIRMATION_MISSING)
+    await runtime.store.decide("acme", held.approval_id or "", HeldStatus.APPROVED, [])
+    console.print("  [dim](a person approves)[/dim]")
+    await call("sending, approved", "send_approved_notice", sending, Code.SUCCESS)
+    await call("sending, retried", "send_approved_notice", sending, Code.SUCCESS)
+    events = [event.type.value for _, event in await runtime.store.events("acme")]
+    console.print(f"  [dim]{len(events)} events on record, the last: {events[-1]}[/dim]")
 
 
 def main() -> None:
@@ -188,6 +237,7 @@ def main() -> None:
     show_registry()
     show_invariant()
     show_formats()
+    asyncio.run(show_calls())
     console.print("\nTry it yourself: [bold].venv/bin/counterseal init my-tools[/bold]")
 
 

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from counterseal.codes import Code
     from counterseal.contract.declare import Tool, tool
     from counterseal.contract.effects import Effect, RiskClass, Trust
     from counterseal.contract.files import load_contracts
@@ -26,10 +27,15 @@ if TYPE_CHECKING:
         StateRead,
     )
     from counterseal.errors import ContractError, CountersealError, GrantError, Problem
+    from counterseal.observation import Observation, Partial
+    from counterseal.policy import Policy
     from counterseal.proposal import Principal, Proposal
     from counterseal.registry import Grant, Registry
+    from counterseal.runtime import Runtime, Tenant
+    from counterseal.storage.base import Budgets
 
 _HOMES = {
+    "counterseal.codes": ("Code",),
     "counterseal.contract.declare": ("Tool", "tool"),
     "counterseal.contract.effects": ("Effect", "RiskClass", "Trust"),
     "counterseal.contract.files": ("load_contracts",),
@@ -46,8 +52,12 @@ _HOMES = {
         "StateRead",
     ),
     "counterseal.errors": ("ContractError", "CountersealError", "GrantError", "Problem"),
+    "counterseal.observation": ("Observation", "Partial"),
+    "counterseal.policy": ("Policy",),
     "counterseal.proposal": ("Principal", "Proposal"),
     "counterseal.registry": ("Grant", "Registry"),
+    "counterseal.runtime": ("Runtime", "Tenant"),
+    "counterseal.storage.base": ("Budgets",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -55,7 +65,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DROP_STEP",
+    "Budgets",
     "Call",
+    "Code",
     "Config",
     "ConfigParam",
     "Context",
@@ -66,15 +78,20 @@ __all__ = [
     "Grant",
     "GrantError",
     "Invariant",
+    "Observation",
+    "Partial",
+    "Policy",
     "Principal",
     "Problem",
     "Proposal",
     "Registry",
     "RiskClass",
+    "Runtime",
     "Secret",
     "State",
     "StateEffect",
     "StateRead",
+    "Tenant",
     "Tool",
     "Trust",
     "__version__",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from random import getrandbits
+from random import getrandbits, random
 from time import perf_counter_ns
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, overload
@@ -48,6 +48,7 @@ from counterseal.registry import Reason, Refusal, RegistryRecord
 from counterseal.storage.base import (
     Admission,
     Admit,
+    Charge,
     Held,
     HeldStatus,
     Memory,
@@ -123,6 +124,7 @@ class Passage:
     """A call under way. Made anew for every try."""
 
     # What most calls never set is a default of the class.
+    attempt = 1
     key: str | None = None
     request = b""
     """The hash of the arguments as proposed."""
@@ -457,10 +459,42 @@ class Passage:
         work = Work(record.contract, record.tool, ctx.arguments, self._context, secrets)
         try:
             self.outcome = await execute(work)
+            while self.outcome.code is not Code.SUCCESS and await self._may_retry(record.contract):
+                await self.runtime.pause(_backoff(self.attempt))
+                self.attempt += 1
+                self.outcome = await execute(work)
         except asyncio.CancelledError:
             self.outcome = Outcome(Code.TIMEOUT)
             await asyncio.shield(self.settle(self.observe()))
             raise
+
+    async def _may_retry(self, contract: Contract) -> bool:
+        """Whether a failed read may be tried again. What may have changed something never is."""
+        ctx, limits = self.ctx, contract.runtime
+        if ctx.compiled is None or ctx.compiled.mutates or self.attempt > limits.max_retries:
+            return False
+        if not ctx.compiled.profile.responses[self.outcome.code].retryable:
+            return False
+        allowed = ctx.run.budgets.retries
+        if allowed is None:
+            return True
+        spend = Charge("run.retries", "retries", 1, allowed, of_run=True)
+        admission = await self.runtime.store.admit(
+            Admit(
+                tenant=ctx.principal.tenant,
+                run_id=ctx.run.run_id,
+                tool=contract.name,
+                version=contract.version,
+                now=ctx.now,
+                charges=(spend,),
+                rates=(),
+                entry=None,
+                approval_id=None,
+                epoch=self.epoch,
+                events=(),
+            )
+        )
+        return admission.refused is None
 
     def _context(self) -> Context:
         ctx, record = self.ctx, self.ctx.record
@@ -505,7 +539,7 @@ class Passage:
             decisions=self.trail,
             warnings=self._warnings() if ctx.corrections else (),
             approval_id=ctx.approval_id,
-            attempt=self.entry.attempts if self.entry else 1,
+            attempt=self.entry.attempts if self.entry else self.attempt,
             verification=self._verification(self.observed, record.contract),
         )
 
@@ -617,6 +651,7 @@ class Passage:
             approval_id=approval_id or decision.approval_id,
             latency_ms=(perf_counter_ns() - self.started) // 1_000_000,
             trace_id=self.trace_id,
+            attempt=self.attempt,
             decisions=self.trail,
         )
         if escalate and not seen.response.escalate:
@@ -662,6 +697,11 @@ class Passage:
         if body is None:
             return Event(kind, self._caller, ctx.now, decision, self.policy_version)
         return Event(kind, self._caller, ctx.now, decision, self.policy_version, None, body)
+
+
+def _backoff(attempt: int) -> float:
+    """Seconds to wait before another attempt: doubling, with jitter so that callers spread out."""
+    return float(0.05 * 2**attempt * (0.5 + random()))  # noqa: S311 - spreading, not secrecy
 
 
 _FAILURES = {

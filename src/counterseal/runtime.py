@@ -6,10 +6,11 @@ ask is in `gates/`.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import getrandbits
@@ -61,9 +62,12 @@ class Runtime:
         tenants: Mapping[str, Tenant] | None = None,
         pii: Iterable[str] = (),
         clock: Callable[[], float] = time.time,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.store = store
         self.clock = clock
+        self.pause = pause
+        """How to wait between attempts."""
         self.policy = policy or Policy.default()
         self.secrets: Secrets = secrets if secrets is not None else {}
         self.tenants = dict(tenants or {})

@@ -91,8 +91,13 @@ def someone(agent: str = "agent", tenant: str = "acme", **more: Any) -> Principa
     return Principal(tenant=tenant, agent=agent, user=more.pop("user", "u_1"), **more)
 
 
+async def _no_pause(_seconds: float) -> None:
+    """Attempts follow one another at once."""
+
+
 def runtime_for(*tools: FakeTool | Tool[..., Any], agent: str = "agent", **options: Any) -> Runtime:
     """A runtime in memory that holds these tools, each granted to the agent."""
+    options.setdefault("pause", _no_pause)
     runtime = Runtime(MemoryStore(), **options)
     declared = [tool.tool if isinstance(tool, FakeTool) else tool for tool in tools]
     grants = [

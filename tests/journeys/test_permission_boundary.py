@@ -143,7 +143,7 @@ def world(*, neighbour):
         runtime.register(
             *(tool.tool for tool in theirs),
             grants=[Grant(agent="agent", tool=name) for name in ("theirs", "stopped")],
-            allowed_tenants=["other"],
+            allowed_tenants=["globex"],
         )
         runtime.registry.kill(tool="stopped", reason="theirs alone")
     return runtime
@@ -151,7 +151,7 @@ def world(*, neighbour):
 
 async def live(runtime):
     """A day of the neighbour's: every name, run, key and counter that acme will use."""
-    them = someone(tenant="other")
+    them = someone(tenant="globex")
     await runtime.run(them, "run_1", allowed_tools=["read"], budgets=Budgets(reads=0))
     for tool in ("read", "save", "send", "rare", "rare", "few", "theirs"):
         for run_id in ("run_1", "run_2", None):
@@ -159,7 +159,7 @@ async def live(runtime):
     for tool in ("save", "send", "few"):
         held = await runtime.submit(ask(tool, run_id="run_2", key="k2"), them)
         if held.approval_id:
-            await runtime.store.decide("other", held.approval_id, HeldStatus.APPROVED, [])
+            await runtime.store.decide("globex", held.approval_id, HeldStatus.APPROVED, [])
             await runtime.submit(ask(tool, run_id="run_2", key="k2"), them)
     for _ in range(6):
         await runtime.submit(ask("nothing", call_id="call_x"), them)
@@ -210,7 +210,7 @@ async def test_no_answer_depends_on_what_a_neighbour_has_or_did(question):
         quiet = told(await alone.submit(proposal, someone()))
         loud = told(await beside.submit(proposal, someone()))
         assert loud == quiet
-        assert "other" not in loud.replace("another", "").replace("others", "")
+        assert "globex" not in loud
 
 
 async def test_previews_do_not_depend_on_a_neighbour_either():
@@ -239,11 +239,11 @@ async def test_anothers_tool_and_no_tool_at_all_are_told_in_the_same_words(more)
 async def test_what_acme_did_is_not_among_the_neighbours_records():
     runtime = world(neighbour=True)
     await live(runtime)
-    before = await runtime.store.events("other")
+    before = await runtime.store.events("globex")
     for proposals in QUESTIONS.values():
         for proposal in proposals:
             await runtime.submit(proposal, someone())
-    assert await runtime.store.events("other") == before
+    assert await runtime.store.events("globex") == before
     assert {event.caller.tenant for _, event in await runtime.store.events("acme")} == {"acme"}
 
 

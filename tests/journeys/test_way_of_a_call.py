@@ -455,6 +455,32 @@ async def test_a_failing_tool_tells_the_model_a_code_and_the_operator_the_rest(e
     assert "hunter2" in caplog.text
 
 
+async def test_a_read_is_tried_again_and_a_write_is_not():
+    reading = fake_tool("look_up", ConnectionError(), ConnectionError(), {"ok": True})
+    seen = await runtime_for(reading).submit(ask(), someone())
+    assert seen.ok
+    assert seen.envelope()["execution_metadata"]["attempt_number"] == 3
+    writing = fake_tool("save_draft", ConnectionError(), effect="draft", max_retries=5)
+    assert not (await runtime_for(writing).submit(ask("save_draft"), someone())).ok
+    assert (len(reading.calls), len(writing.calls)) == (3, 1)
+
+
+async def test_a_read_that_fails_for_good_is_not_tried_again():
+    tool = fake_tool("look_up", ValueError())
+    await runtime_for(tool).submit(ask(), someone())
+    assert len(tool.calls) == 1
+
+
+async def test_retries_are_a_budget_of_the_run():
+    tool = fake_tool("look_up", ConnectionError(), max_retries=9)
+    runtime = runtime_for(tool)
+    await runtime.run(someone(), "run_1", budgets=Budgets(retries=3))
+    for _ in range(3):
+        seen = await runtime.submit(ask(), someone())
+        assert seen.code is Code.DEPENDENCY_UNAVAILABLE
+    assert len(tool.calls) == 3 + 3, "three calls, and three retries among them"
+
+
 async def test_a_tool_that_hangs_is_stopped_at_its_deadline():
     tool = fake_tool("look_up", HANG, timeout_ms=20)
     seen = await runtime_for(tool).submit(ask(), someone())

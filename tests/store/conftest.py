@@ -135,7 +135,7 @@ def make():
 
 @pytest.fixture(scope="session")
 def snapshot():
-    """Everything that a store shows of a tenant and its runs, copied."""
+    """Everything that a store shows of a tenant and its runs; a counter at zero is none."""
 
     async def snapshot(store, tenant="acme", runs=("run_1",), keys=("k",)):
         seen = [await store.events(tenant)]
@@ -143,7 +143,8 @@ def snapshot():
             seen.append(await store.find_run(tenant, run_id))
             for key in (None, *keys):
                 memory = await store.recall(tenant, run_id, key)
-                seen.append((memory.entry, memory.held, *map(dict, memory[2:])))
+                counters = [{k: v for k, v in one.items() if v} for one in memory[2:]]
+                seen.append((memory.entry, memory.held, *counters))
         return seen
 
     return snapshot

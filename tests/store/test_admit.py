@@ -95,8 +95,16 @@ async def test_one_obstacle_is_enough_and_leaves_everything_as_it_was(store, mak
 async def test_a_refused_charge_is_named_with_what_was_spent(store, make):
     charge = make.charge(limit=2, amount=2)
     await store.admit(make.admit(charges=[charge]))
-    admission = await store.admit(make.admit(charges=[make.charge(), charge]))
+    admission = await store.admit(make.admit(charges=[make.charge(counter="calls"), charge]))
     assert (admission.charge, admission.spent) == (charge, 2)
+
+
+async def test_two_charges_of_one_call_to_one_counter_add_up(store, make):
+    once, twice = [make.charge(limit=3)], [make.charge(limit=3)] * 2
+    assert (await store.admit(make.admit(charges=twice))).refused is None
+    assert (await store.admit(make.admit(charges=twice))).refused is Refused.BUDGET
+    assert (await store.admit(make.admit(charges=once))).refused is None
+    assert (await store.recall("acme", "run_1", None)).run_counters == {"writes": 3}
 
 
 async def test_a_refused_rate_says_how_long_to_wait(store, make):

@@ -68,7 +68,7 @@ async def test_refusals_are_counted_by_run_and_kind(store, make):
 async def test_events_are_found_by_call_and_by_run_oldest_first(store, make):
     for number in range(4):
         run_id, call_id = f"run_{number % 2}", f"call_{number}"
-        await store.record([make.event(run_id=run_id, call_id=call_id)])
+        await store.settle(make.settle(events=[make.event(run_id=run_id, call_id=call_id)]))
     calls = [event.caller.call_id for _, event in await store.events("acme")]
     assert calls == [f"call_{n}" for n in range(4)]
     of_run = await store.events("acme", run_id="run_1")
@@ -82,10 +82,18 @@ async def test_events_are_found_by_call_and_by_run_oldest_first(store, make):
 
 
 async def test_ids_of_events_do_not_change_when_more_are_recorded(store, make):
-    await store.record([make.event()])
+    await store.settle(make.settle())
     before = await store.events("acme")
-    await store.record([make.event(tenant="other"), make.event(call_id="call_2")])
+    await store.settle(make.settle("other"))
+    await store.settle(make.settle())
     assert (await store.events("acme"))[:1] == before
+
+
+async def test_an_event_that_nobody_waits_for_is_on_record_with_the_next_commit(store, make):
+    store.note(make.event(EventType.SUCCEEDED, call_id="call_1"))
+    await store.settle(make.settle(events=[make.event(call_id="call_2")]))
+    recorded = [event.caller.call_id for _, event in await store.events("acme")]
+    assert recorded == ["call_1", "call_2"]
 
 
 async def test_a_raw_result_is_kept_behind_a_pointer_that_does_not_hold_it(store):
@@ -116,7 +124,7 @@ async def fill(store, make, tenant):
     )
     assert (await store.hold(make.held(tenant=tenant), [])).tenant == tenant
     assert await store.refuse(tenant, "run_1", "f", [make.event(tenant=tenant)]) == 1
-    await store.record([make.event(tenant=tenant)])
+    store.note(make.event(tenant=tenant))
     await store.keep(tenant, "call_1", tenant.encode())
 
 

@@ -137,7 +137,7 @@ async def test_a_held_call_shows_every_row_of_the_attribute_table(spans, row):
 
 
 async def test_a_failed_call_is_an_error_by_its_code(spans):
-    runtime = runtime_for(fake_tool("look_up", ConnectionError(SECRET)))
+    runtime = runtime_for(fake_tool("look_up", ConnectionError(SECRET), max_retries=0))
     seen, span = await spans.of(runtime.submit(ask(), someone()))
     assert span.status.status_code is StatusCode.ERROR
     assert span.attributes["error.type"] == seen.code.value == "DEPENDENCY_UNAVAILABLE"

@@ -51,7 +51,7 @@ async def test_answers_come_in_their_order_and_the_last_repeats():
 
 
 async def test_an_answer_may_fail_first_and_succeed_then():
-    made = fake_tool("look_up", ConnectionError(), {"n": 2})
+    made = fake_tool("look_up", ConnectionError(), {"n": 2}, max_retries=0)
     runtime = runtime_for(made)
     codes = [(await runtime.submit(ask(), someone())).code for _ in range(2)]
     assert codes == [Code.DEPENDENCY_UNAVAILABLE, Code.SUCCESS]
@@ -70,7 +70,7 @@ async def test_an_answer_may_be_worked_out_from_the_arguments():
 
 
 async def test_an_answer_may_never_come():
-    made = fake_tool("look_up", HANG, timeout_ms=10)
+    made = fake_tool("look_up", HANG, timeout_ms=10, max_retries=0)
     assert (await runtime_for(made).submit(ask(), someone())).code is Code.TIMEOUT
     waiting = asyncio.create_task(made.tool())
     await asyncio.sleep(0)

@@ -110,26 +110,28 @@ def _charges(
     compiled: Compiled, grant: Grant, run: Budgets, tenant: Budgets | None, day: int
 ) -> Iterator[Charge]:
     contract = compiled.contract
-    effect = contract.effect.value if contract.effect else "irreversible"
     granted = grant.max_calls_per_run
     own = contract.budget if granted is None else granted
     yield Charge(f"run.tool.{contract.name}", f"tool/{contract.name}", 1, own, of_run=True)
-    if effect in run.by_effect:
-        yield Charge(
-            f"run.effect.{effect}", f"effect/{effect}", 1, run.by_effect[effect], of_run=True
-        )
-    for name in compiled.classes:
-        limit = getattr(run, name)
-        if limit is not None:
-            yield Charge(f"run.{name}", name, 1, limit, of_run=True)
-        if tenant is not None and getattr(tenant, name) is not None:
-            ceiling = getattr(tenant, name)
-            yield Charge(f"tenant.{name}", f"{name}/{day}", 1, ceiling, of_run=False)
+    yield from _limits("run", run, compiled, "", of_run=True)
+    if tenant is not None:
+        yield from _limits("tenant", tenant, compiled, f"/{day}", of_run=False)
+
+
+def _limits(
+    whose: str, budgets: Budgets, compiled: Compiled, period: str, *, of_run: bool
+) -> Iterator[Charge]:
+    """What one call is charged against these budgets."""
+    contract = compiled.contract
+    effect = contract.effect.value if contract.effect else "irreversible"
     cost = contract.runtime.cost_profile.cost_per_call
-    if cost and run.money is not None:
-        yield Charge("run.money", "money", cost, run.money, of_run=True)
-    if cost and tenant is not None and tenant.money is not None:
-        yield Charge("tenant.money", f"money/{day}", cost, tenant.money, of_run=False)
+    limits = [(name, 1.0, getattr(budgets, name)) for name in compiled.classes]
+    limits.append((f"effect.{effect}", 1.0, budgets.by_effect.get(effect)))
+    if cost:
+        limits.append(("money", cost, budgets.money))
+    for name, amount, limit in limits:
+        if limit is not None:
+            yield Charge(f"{whose}.{name}", f"{name}{period}", amount, limit, of_run=of_run)
 
 
 def _rates(contract: Contract) -> tuple[Rate, ...]:

@@ -167,6 +167,6 @@ def _field(
     error: Any, code: Code, expected: str, says: str, inside: str | None = None
 ) -> FieldError:
     path = [*error.instance_path, *([] if inside is None else [inside])]
-    name = str(path[-1]) if path else "the arguments"
+    name = str(path[-1]) if path else "the call"
     actual = "missing" if inside is not None else kind_of(error.instance)
     return FieldError(pointer(*path), f"{name} {says}", code.value, expected, actual)

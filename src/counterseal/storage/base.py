@@ -33,9 +33,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """Limits of a run, or of a tenant. None is no limit of its own.
+    """Limits of a run, or of a tenant for a day. None is no limit of its own.
 
-    A critical mutation is never covered by silence: without a number here or on a grant it is zero.
+    They only ever narrow: what a tool's contract or grant allows is its own limit beside these, and
+    for a critical mutation that is zero until a grant says otherwise.
     """
 
     reads: int | None = None
@@ -46,6 +47,7 @@ class Budgets:
     seconds: float | None = None
     """Wall clock, from the start of the run."""
     retries: int | None = None
+    """Further attempts at reads that failed for want of something outside."""
     by_effect: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -21,13 +21,13 @@ DAY = 86_400
 
 
 @pytest.fixture
-def spent(context):
-    """A context of a tool, with budgets and what was spent of them."""
+def fresh(context):
+    """A context of a tool, with budgets of which nothing is spent."""
 
-    def spent(tool=None, *, budgets=None, limits=None, grant=None, run=None, tenant=None, **more):
+    def fresh(tool=None, *, budgets=None, limits=None, grant=None):
         made = tool or fake_tool()
         granted = Grant(agent="agent", tool=made.contract.name, **(grant or {}))
-        ctx = context(made.tool, {}, **more)
+        ctx = context(made.tool, {})
         return ctx.replace(
             preview=True,
             grant=granted,
@@ -38,10 +38,10 @@ def spent(context):
                 started_at=ctx.now,
                 budgets=budgets or Budgets(),
             ),
-            memory=Memory(None, None, run or {}, tenant or {}, {}),
+            memory=Memory(None, None, {}, {}, {}),
         )
 
-    return spent
+    return fresh
 
 
 def rule_of(ctx):
@@ -56,121 +56,85 @@ def rule_of(ctx):
     return said.rule
 
 
-# effect, what limits it, the counter, the budget's name
+CRITICAL = {"max_calls_per_run": 9}
+# The budget's name: the effect of the tool, and what limits it to three calls.
 DIMENSIONS = {
-    "reads": ("read_only", {"budgets": Budgets(reads=3)}, "run", "reads", "run.reads"),
-    "writes": ("draft", {"budgets": Budgets(writes=3)}, "run", "writes", "run.writes"),
-    "external": (
-        "external_notification",
-        {"budgets": Budgets(external=3)},
-        "run",
-        "external",
-        "run.external",
-    ),
-    "critical": (
-        "irreversible",
-        {"budgets": Budgets(critical=3), "grant": {"max_calls_per_run": 9}},
-        "run",
-        "critical",
-        "run.critical",
-    ),
-    "effect": (
-        "compute",
-        {"budgets": Budgets(by_effect={"compute": 3})},
-        "run",
-        "effect/compute",
-        "run.effect.compute",
-    ),
-    "grant": (
-        "read_only",
-        {"grant": {"max_calls_per_run": 3}},
-        "run",
-        "tool/look_up",
-        "run.tool.look_up",
-    ),
-    "tenant reads": (
-        "read_only",
-        {"limits": Budgets(reads=3)},
-        "tenant",
-        "reads/0",
-        "tenant.reads",
-    ),
-    "tenant writes": (
-        "draft",
-        {"limits": Budgets(writes=3)},
-        "tenant",
-        "writes/0",
-        "tenant.writes",
-    ),
-    "tenant external": (
-        "external_notification",
-        {"limits": Budgets(external=3)},
-        "tenant",
-        "external/0",
-        "tenant.external",
-    ),
-    "tenant critical": (
-        "irreversible",
-        {"limits": Budgets(critical=3), "grant": {"max_calls_per_run": 9}},
-        "tenant",
-        "critical/0",
-        "tenant.critical",
-    ),
+    "run.reads": ("read_only", {"budgets": Budgets(reads=3)}),
+    "run.writes": ("draft", {"budgets": Budgets(writes=3)}),
+    "run.external": ("external_notification", {"budgets": Budgets(external=3)}),
+    "run.critical": ("irreversible", {"budgets": Budgets(critical=3), "grant": CRITICAL}),
+    "run.effect.compute": ("compute", {"budgets": Budgets(by_effect={"compute": 3})}),
+    "run.tool.look_up": ("read_only", {"grant": {"max_calls_per_run": 3}}),
+    "tenant.reads": ("read_only", {"limits": Budgets(reads=3)}),
+    "tenant.writes": ("draft", {"limits": Budgets(writes=3)}),
+    "tenant.external": ("external_notification", {"limits": Budgets(external=3)}),
+    "tenant.critical": ("irreversible", {"limits": Budgets(critical=3), "grant": CRITICAL}),
+    "tenant.effect.compute": ("compute", {"limits": Budgets(by_effect={"compute": 3})}),
 }
 
 
-@pytest.mark.parametrize("name", DIMENSIONS)
-def test_every_budget_allows_up_to_its_limit_and_names_itself_beyond(spent, name):
-    effect, limited, whose, counter, budget = DIMENSIONS[name]
-    tool = fake_tool(effect=effect)
+def after(ctx, **used):
+    """The context, with so much spent of each budget (`run_reads` is the budget run.reads)."""
+    own, shared = {}, {}
+    for charge in check(ctx).found["charges"]:
+        counters = own if charge.of_run else shared
+        counters[charge.counter] = float(used.pop(charge.budget.replace(".", "_"), 0))
+    assert not used, "every budget that is named is charged"
+    return ctx.replace(memory=Memory(None, None, own, shared, {}))
+
+
+@pytest.mark.parametrize("budget", DIMENSIONS)
+def test_every_budget_allows_up_to_its_limit_and_names_itself_beyond(fresh, budget):
+    effect, limited = DIMENSIONS[budget]
+    ctx = fresh(fake_tool(effect=effect), **limited)
     for used, rule in ((0, None), (2, None), (3, budget), (4, budget)):
-        assert rule_of(spent(tool, **limited, **{whose: {counter: used}})) == rule
+        assert rule_of(after(ctx, **{budget.replace(".", "_"): used})) == rule
 
 
-def test_a_contracts_own_budget_stands_where_no_grant_says_otherwise(spent):
+def test_a_contracts_own_budget_stands_where_no_grant_says_otherwise(fresh):
     tool = fake_tool(budget=2)
-    assert rule_of(spent(tool, run={"tool/look_up": 1})) is None
-    assert rule_of(spent(tool, run={"tool/look_up": 2})) == "run.tool.look_up"
-    assert rule_of(spent(tool, run={"tool/look_up": 2}, grant={"max_calls_per_run": 3})) is None
-    assert rule_of(spent(tool, grant={"max_calls_per_run": 0})) == "run.tool.look_up"
+    assert rule_of(after(fresh(tool), run_tool_look_up=1)) is None
+    assert rule_of(after(fresh(tool), run_tool_look_up=2)) == "run.tool.look_up"
+    more = fresh(tool, grant={"max_calls_per_run": 3})
+    assert rule_of(after(more, run_tool_look_up=2)) is None
+    assert rule_of(fresh(tool, grant={"max_calls_per_run": 0})) == "run.tool.look_up"
 
 
-def test_a_critical_tool_has_no_budget_until_it_is_granted(spent):
+def test_a_critical_tool_has_no_budget_until_it_is_granted(fresh):
     tool = fake_tool(effect="irreversible")
-    assert rule_of(spent(tool)) == "run.tool.look_up"
-    assert rule_of(spent(tool, grant={"max_calls_per_run": 1})) is None
+    assert rule_of(fresh(tool)) == "run.tool.look_up"
+    assert rule_of(fresh(tool, grant={"max_calls_per_run": 1})) is None
 
 
 @pytest.mark.parametrize("whose", ["run", "tenant"])
-def test_money_is_counted_by_the_call(spent, whose):
-    tool = fake_tool(runtime=COST)
-    budgets = {"budgets" if whose == "run" else "limits": Budgets(money=1.25)}
-    counter = "money" if whose == "run" else "money/0"
-    assert rule_of(spent(tool, **budgets, **{whose: {counter: 0.75}})) is None
-    assert rule_of(spent(tool, **budgets, **{whose: {counter: 1.0}})) == f"{whose}.money"
+def test_money_is_counted_by_the_call(fresh, whose):
+    limited = {"budgets" if whose == "run" else "limits": Budgets(money=1.25)}
+    ctx = fresh(fake_tool(runtime=COST), **limited)
+    assert rule_of(after(ctx, **{f"{whose}_money": 0.75})) is None
+    assert rule_of(after(ctx, **{f"{whose}_money": 1.0})) == f"{whose}.money"
 
 
-def test_what_costs_nothing_needs_no_money(spent):
-    assert rule_of(spent(budgets=Budgets(money=0), limits=Budgets(money=0))) is None
+def test_what_costs_nothing_needs_no_money(fresh):
+    assert rule_of(fresh(budgets=Budgets(money=0), limits=Budgets(money=0))) is None
 
 
-def test_a_run_ends_after_its_seconds(spent):
-    ctx = spent(budgets=Budgets(seconds=60))
+def test_a_run_ends_after_its_seconds(fresh):
+    ctx = fresh(budgets=Budgets(seconds=60))
     assert rule_of(ctx.replace(now=ctx.now + 60)) is None
     assert rule_of(ctx.replace(now=ctx.now + 60.5)) == "run.seconds"
 
 
-def test_a_tenants_day_begins_anew(spent):
-    ctx = spent(limits=Budgets(reads=1), tenant={"reads/0": 1})
+def test_a_tenants_day_begins_anew(fresh):
+    ctx = after(fresh(limits=Budgets(reads=1)), tenant_reads=1)
     assert rule_of(ctx) == "tenant.reads"
     assert rule_of(ctx.replace(now=float(DAY))) is None
 
 
-def test_an_external_critical_write_is_charged_for_all_three(spent):
+def test_an_external_critical_write_is_charged_for_all_three(fresh):
     budgets = Budgets(writes=9, external=9, critical=9, by_effect={"irreversible": 9})
     tool = fake_tool(effect="irreversible", runtime=COST)
     limits = Budgets(writes=9, money=9)
-    said = check(spent(tool, budgets=budgets, limits=limits, grant={"max_calls_per_run": 9}))
+    said = check(fresh(tool, budgets=budgets, limits=limits, grant={"max_calls_per_run": 9}))
     assert {charge.budget: charge.amount for charge in said.found["charges"]} == {
         "run.tool.look_up": 1,
         "run.effect.irreversible": 1,
@@ -192,7 +156,6 @@ def test_a_call_is_allowed_exactly_when_every_budget_has_room(limits, used):
     own, reads, by_effect, tenant = limits
     runtime = runtime_for(fake_tool(budget=3))
     effects = {} if by_effect is None else {"read_only": by_effect}
-    counters = {"tool/look_up": used[0], "reads": used[1], "effect/read_only": used[1]}
     ctx = GateContext(
         proposal=Proposal(tool="look_up", arguments={}),
         principal=someone(),
@@ -210,15 +173,25 @@ def test_a_call_is_allowed_exactly_when_every_budget_has_room(limits, used):
         compiled=runtime.compiled["look_up", "1.0.0"],
         grant=Grant(agent="agent", tool="look_up", max_calls_per_run=own),
         limits=None if tenant is None else Budgets(reads=tenant),
-        memory=Memory(None, None, counters, {"reads/0": used[2]}, {}),
+        memory=Memory(None, None, {}, {}, {}),
     )
+    spending = {
+        "run_tool_look_up": used[0],
+        "run_reads": None if reads is None else used[1],
+        "run_effect_read_only": None if by_effect is None else used[1],
+        "tenant_reads": None if tenant is None else used[2],
+    }
     room = [
         used[0] < (3 if own is None else own),
         reads is None or used[1] < reads,
         by_effect is None or used[1] < by_effect,
         tenant is None or used[2] < tenant,
     ]
-    assert (rule_of(ctx) is None) is all(room)
+    if 0 in limits:
+        assert rule_of(ctx) is not None
+    else:
+        charged = {name: value for name, value in spending.items() if value is not None}
+        assert (rule_of(after(ctx, **charged)) is None) is all(room)
 
 
 def test_a_refusal_says_how_much_was_spent_and_how_to_get_more():
@@ -228,9 +201,9 @@ def test_a_refusal_says_how_much_was_spent_and_how_to_get_more():
     assert decision.retry_after is None
 
 
-def test_too_fast_a_call_is_told_when_to_come_back(spent):
+def test_too_fast_a_call_is_told_when_to_come_back(fresh):
     limits = {"rate_limits": {"window_sec": 10, "max_requests": 2}}
-    ctx = spent(fake_tool(runtime=limits))
+    ctx = fresh(fake_tool(runtime=limits))
     # One call every five seconds, two at once: the next is due when arrival is five ahead.
     for arrival, wait in ((ctx.now, None), (ctx.now + 5, None), (ctx.now + 8, 3.0)):
         memory = Memory(None, None, {}, {}, {"tool/look_up": arrival})
@@ -242,23 +215,23 @@ def test_too_fast_a_call_is_told_when_to_come_back(spent):
             assert said == rate_limited(wait)
 
 
-def test_looking_spends_nothing(spent):
-    counters = {"tool/look_up": 1.0}
-    ctx = spent(run=counters)
+def test_looking_spends_nothing(fresh):
+    ctx = after(fresh(), run_tool_look_up=1)
+    before = dict(ctx.memory.run_counters)
     for _ in range(3):
         check(ctx)
-    assert counters == {"tool/look_up": 1.0}
+    assert ctx.memory.run_counters == before
 
 
-@pytest.mark.parametrize("missing", ["record", "compiled", "grant", "memory"])
-def test_without_a_grant_or_a_memory_the_answer_is_no(spent, missing):
-    said = check(spent().replace(**{missing: None}))
+@pytest.mark.parametrize("missing", ["compiled", "grant"])
+def test_without_a_tool_or_a_grant_the_answer_is_no(fresh, missing):
+    said = check(fresh().replace(**{missing: None}))
     assert (said.verdict, said.code) == (Verdict.DENY, Code.PERMISSION_DENIED)
 
 
-@pytest.mark.parametrize("name", DIMENSIONS)
-async def test_a_real_call_is_refused_by_the_same_budget(name):
-    effect, limited, _, _, budget = DIMENSIONS[name]
+@pytest.mark.parametrize("budget", DIMENSIONS)
+async def test_a_real_call_is_refused_by_the_same_budget(budget):
+    effect, limited = DIMENSIONS[budget]
     tool = fake_tool(effect=effect)
     tenants = {"acme": Tenant(budgets=limited.get("limits"))}
     runtime = Runtime(MemoryStore(), clock=FakeClock(), tenants=tenants)
