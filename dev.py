@@ -151,8 +151,10 @@ def script(path: str, *arguments: str) -> list[str]:
 def test(options: argparse.Namespace, rest: list[str]) -> int:
     if (ROOT / "tests" / "console").is_dir():
         os.environ["COUNTERSEAL_TEST_BROWSER"] = find_browser()
-    chosen = ["-m", "not slow"] if options.quick else []
-    steps = [*lint_steps(), ("tests and docs examples", ["pytest", *chosen, *rest])]
+    chosen = ["-m", "not slow", "--hypothesis-profile=quick"] if options.quick else []
+    # Side by side where there is more than one processor; pytest counts them.
+    pytest = ["pytest", "-n", "auto", *chosen, *rest]
+    steps = [*lint_steps(), ("tests and docs examples", pytest)]
     if (ROOT / "docs" / "generate.py").is_file():
         steps.append(("generated docs pages", script("docs/generate.py", "--check")))
     return run_steps(steps)
