@@ -1,7 +1,14 @@
 """Fixtures that every test may use; what only one folder needs lives in that folder."""
 
+import contextlib
+
 import pytest
 from hypothesis import settings
+
+# Hypothesis loads this one in the middle of a test; rewritten there by pytest, deep in a stack, it
+# can trip over a fault of CPython 3.11. Loaded here, it can't.
+with contextlib.suppress(ImportError):
+    import hypothesis.internal.conjecture.optimiser  # noqa: F401
 
 # No deadline: a test asserts what happens, never how long it takes on a busy machine.
 settings.register_profile("full", deadline=None)

@@ -8,6 +8,7 @@ exception: it is a decision, and comes back as an observation.
     ├── ExpressionError    a CEL expression can't be accepted, or failed while it ran
     ├── GrantError         a grant is refused
     ├── RegistryError      the registry was asked for something that it can't do
+    ├── SecretUnavailableError   a credential could not be had
     ├── ToolFailedError    a tool said itself that it failed
     ├── PolicyError        (policy) a policy can't be loaded; `.problems` as above
     ├── ConfigError        (config) counterseal.toml can't be used
@@ -29,6 +30,7 @@ __all__ = [
     "GrantError",
     "Problem",
     "RegistryError",
+    "SecretUnavailableError",
     "Severity",
     "Source",
     "ToolFailedError",
@@ -123,6 +125,10 @@ class GrantError(CountersealError):
 
 class RegistryError(CountersealError):
     """The registry holds no such record, or the change asked for makes no sense."""
+
+
+class SecretUnavailableError(CountersealError):
+    """A credential could not be had. Says its name, never its value."""
 
 
 class ToolFailedError(CountersealError):

@@ -22,6 +22,7 @@ from counterseal.contract.model import Contract
 from counterseal.contract.surroundings import Context
 from counterseal.execution.local import Outcome, Work, deadline, execute
 from counterseal.gates import BEFORE_RECALL, BUDGET, GATES, PARSE
+from counterseal.gates.approval import ended
 from counterseal.gates.base import (
     AsyncGate,
     Decision,
@@ -56,7 +57,7 @@ from counterseal.storage.base import (
     RunRecord,
     Settle,
 )
-from counterseal.telemetry import Finished
+from counterseal.telemetry import Finished, trace_in
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
@@ -129,6 +130,7 @@ class Passage:
     request = b""
     """The hash of the arguments as proposed."""
     entry: Entry | None = None
+    refused: Decision | None = None
     asked: Decision | None = None
     """The approval gate's word that somebody must be asked."""
     policy_version: str | None = None
@@ -229,7 +231,10 @@ class Passage:
             reason = "This call was made before. To mean it again, give an operation_id or a key."
             return deny("ledger", Code.SEMANTIC_INVALIDITY, reason, rule="repeat-unnamed")
         if found is Answer.REPLAY and entry.observation is not None:
-            return Observation.from_record(entry.observation, idempotency_hit=True)
+            # The outcome is the first call's; the trace is that of whoever asks now.
+            return Observation.from_record(
+                entry.observation, idempotency_hit=True, trace_id=self.trace_id
+            )
         if found is Answer.EXPIRED:
             reason = "The answer to this key is no longer kept."
             return deny("ledger", Code.IDEMPOTENCY_CONFLICT, reason, rule="key-expired")
@@ -251,6 +256,8 @@ class Passage:
             refused = self._ask(compiled.gates)
         else:
             refused = await self._judge()
+        if self.ctx.approval_id is not None and self.ctx.memory and self.ctx.memory.held:
+            self.trace_id = self.ctx.memory.held.trace_id  # one story, told under one name
         if refused is not None or self.asked is None:
             return refused
         if self.ctx.memory is None:
@@ -327,7 +334,7 @@ class Passage:
             gate, code, "The call could not be judged, so it is refused.", rule="gate-error"
         )
 
-    async def _hold(self, demand: Decision) -> Observation | None:
+    async def _hold(self, demand: Decision) -> Decision | Observation | None:
         """Keep the proposal for a person, unless an approval for exactly this is there already."""
         record = self.ctx.record
         if record is None:
@@ -337,8 +344,9 @@ class Passage:
         held = await self.runtime.store.hold(self._held(demand, record, self.key), [event])
         if held.status is HeldStatus.APPROVED:
             self.ctx.learn({"approval_id": held.approval_id})
+            self.trace_id = held.trace_id
             return None
-        return self.answer(demand, approval_id=held.approval_id)
+        return ended(held, demand) or self.answer(demand, approval_id=held.approval_id)
 
     def _held(self, demand: Decision, record: RegistryRecord, key: str) -> Held:
         ctx = self.ctx
@@ -453,7 +461,7 @@ class Passage:
         ctx, record = self.ctx, self.ctx.record
         if record is None or record.tool is None:
             missing = RuntimeError("this contract has no code here")
-            self.outcome = Outcome(Code.DEPENDENCY_UNAVAILABLE, error=missing)
+            self.outcome = Outcome(Code.DEPENDENCY_UNAVAILABLE, error=missing, began=False)
             return
         secrets = self.runtime.secrets
         work = Work(record.contract, record.tool, ctx.arguments, self._context, secrets)
@@ -465,7 +473,7 @@ class Passage:
                 self.outcome = await execute(work)
         except asyncio.CancelledError:
             self.outcome = Outcome(Code.TIMEOUT)
-            await asyncio.shield(self.settle(self.observe()))
+            self.runtime.tell(self, await asyncio.shield(self.settle(self.observe())))
             raise
 
     async def _may_retry(self, contract: Contract) -> bool:
@@ -564,10 +572,11 @@ class Passage:
         body = {"corrections": len(self.ctx.corrections)} if self.ctx.corrections else None
         event = self._event(kind, observation.code.value, body)
         seen, state = self._effects(observation)
-        if self.entry is None and not seen and not state:
+        awaited = self.ctx.compiled is None or self.ctx.compiled.announced
+        if self.entry is None and not seen and not state and not awaited:
             store.note(event)
             return observation
-        await store.settle(
+        settled = await store.settle(
             Settle(
                 tenant,
                 self.ctx.run.run_id,
@@ -578,12 +587,17 @@ class Passage:
                 (event,),
             )
         )
+        if not settled:
+            # Somebody else holds the entry by now; what happened here goes on record all the same.
+            store.note(event._replace(body={**event.body, "settled": False}))
         return observation
 
     def _settled(self, observation: Observation) -> Entry | None:
         if self.entry is None:
             return None
         code = observation.code
+        if not self.outcome.began:
+            return dataclasses.replace(self.entry, status=Status.FAILED_RETRYABLE, phase=None)
         if code in _MAY_HAVE_HAPPENED:
             return dataclasses.replace(self.entry, phase=Phase.UNKNOWN)
         failed = not observation.ok and code is not Code.OBSERVATION_NORMALIZATION_FAIL
@@ -616,6 +630,13 @@ class Passage:
     async def refuse(self, decision: Decision) -> Observation:
         """Put a refusal on record and tell the agent, with `escalate` when it keeps happening."""
         ctx, code = self.ctx, decision.code or Code.UNKNOWN_ERROR
+        self.refused = decision
+        if decision not in self.trail.decisions[-1:]:
+            self.trail.decisions.append(decision)  # it was found in the ledger, not by a gate
+            self.trail.nanoseconds.append(0)
+        if decision.voids and decision.approval_id is not None:
+            tenant, void = ctx.principal.tenant, HeldStatus.VOID
+            await self.runtime.store.decide(tenant, decision.approval_id, void, ())
         body = {
             "gate": decision.gate,
             "code": code.value,
@@ -625,7 +646,7 @@ class Passage:
         events = [self._event(EventType.DENIED, "deny", body)]
         if any(gate.name == decision.gate for gate in GATES):
             events.insert(0, self._event(EventType.refused_by(decision.gate), "deny", body))
-        fingerprint = f"{ctx.proposal.tool}/{code.value}/{decision.rule}"
+        fingerprint = f"{_shown(ctx.proposal)}/{code.value}/{decision.rule}"
         times = await self.runtime.store.refuse(
             ctx.principal.tenant, ctx.run.run_id, fingerprint, events
         )
@@ -639,7 +660,7 @@ class Passage:
         ctx, record = self.ctx, self.ctx.record
         seen = refusal(
             decision.code or Code.UNKNOWN_ERROR,
-            tool=record.name if record else ctx.proposal.tool,
+            tool=record.name if record else _shown(ctx.proposal),
             version=record.version if record else "",
             contract=record.contract if record else None,
             call_id=ctx.call_id,
@@ -661,15 +682,14 @@ class Passage:
     def finished(self, seen: Observation) -> Finished:
         """What a span tells of this call."""
         ctx, record = self.ctx, self.ctx.record
-        last = self.trail[-1].decision if self.trail else None
         return Finished(
             tenant=ctx.principal.tenant,
             tool=seen.tool,
             version=seen.version,
-            call_id=ctx.call_id,
+            call_id=seen.call_id,
             risk=record.contract.risk.value if record else "",
             trace_id=self.trace_id,
-            traceparent=ctx.proposal.trace,
+            traceparent=ctx.proposal.trace if trace_in(ctx.proposal.trace) else None,
             key=self.key,
             code=seen.code.value,
             is_error=not seen.ok,
@@ -677,7 +697,7 @@ class Passage:
             repairable=seen.response.repairable,
             approval_id=seen.approval_id,
             corrected=bool(ctx.corrections),
-            refused_by=last.gate if last and last.verdict is Verdict.DENY else None,
+            refused_by=self.refused.gate if self.refused else None,
             idempotency_hit=seen.idempotency_hit,
             started=ctx.now,
             ended=ctx.now + (perf_counter_ns() - self.started) / 1e9,
@@ -689,7 +709,7 @@ class Passage:
         ctx = self.ctx
         if self._caller is None:
             record, who = ctx.record, ctx.principal
-            tool, version = (record.name, record.version) if record else (ctx.proposal.tool, "")
+            tool, version = (record.name, record.version) if record else (_shown(ctx.proposal), "")
             run_id, call_id, trace_id = ctx.run.run_id, ctx.call_id, self.trace_id
             self._caller = Caller(
                 who.tenant, run_id, call_id, tool, version, who.agent, who.user, trace_id
@@ -697,6 +717,11 @@ class Passage:
         if body is None:
             return Event(kind, self._caller, ctx.now, decision, self.policy_version)
         return Event(kind, self._caller, ctx.now, decision, self.policy_version, None, body)
+
+
+def _shown(proposal: Proposal) -> str:
+    """A tool's name as the model wrote it, fit to be kept."""
+    return str(proposal.tool)[:128].encode(errors="replace").decode()
 
 
 def _backoff(attempt: int) -> float:

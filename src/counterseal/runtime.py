@@ -25,6 +25,7 @@ from counterseal.execution.local import Secrets
 from counterseal.gates.base import Decision
 from counterseal.gates.compile import compile_record
 from counterseal.gates.compiled import Compiled
+from counterseal.gates.parse import is_id
 from counterseal.observation import Observation, Redactor
 from counterseal.passage import Passage, Preview
 from counterseal.policy import Policy
@@ -32,13 +33,12 @@ from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Grant, Registry
 from counterseal.storage import open_store
 from counterseal.storage.base import Budgets, RunRecord, Store
-from counterseal.telemetry import Telemetry
+from counterseal.telemetry import Telemetry, trace_in
 
 __all__ = ["Preview", "Runtime", "Tenant"]
 
 _ROUNDS = 3
 """How often a call is decided anew because something changed while it was decided."""
-_HEX = frozenset("0123456789abcdef")
 _log = logging.getLogger("counterseal")
 
 
@@ -124,15 +124,14 @@ class Runtime:
             elif isinstance(end, Decision):
                 end = await call.refuse(end)  # a refusal is put on record too
             if isinstance(end, Observation):
-                if self._telemetry.listening:
-                    self._telemetry.emit(call.finished(end))
+                self.tell(call, end)
                 return end
             run = await self._run_of(proposal, principal)  # something moved: decide anew
         raise CountersealError("the registry or the run kept changing while the call was decided")
 
     async def preview(self, proposal: Proposal, principal: Principal) -> Preview:
         """What the gates would say. Nothing is recorded, held, spent or executed."""
-        run_id = proposal.run_id or _implicit_run(principal)
+        run_id = _run_id(proposal, principal)
         run = await self.store.find_run(principal.tenant, run_id) or RunRecord(
             tenant=principal.tenant, run_id=run_id, started_at=self.clock()
         )
@@ -163,24 +162,34 @@ class Runtime:
 
     async def _run_of(self, proposal: Proposal, principal: Principal) -> RunRecord:
         """The run that a proposal names, else the implicit one of its principal."""
-        run_id = proposal.run_id or _implicit_run(principal)
+        run_id = _run_id(proposal, principal)
         return await self.store.find_run(principal.tenant, run_id) or await self.run(
             principal, run_id
         )
 
     def trace_of(self, traceparent: str | None) -> str:
         """The trace that a call belongs to: the caller's, else a new one."""
-        if traceparent is not None:
-            parts = traceparent.split("-")
-            if len(parts) == 4 and len(parts[1]) == 32 and set(parts[1]) <= _HEX:
-                return parts[1]
+        given = trace_in(traceparent)
+        if given is not None:
+            return given
         if self._telemetry.listening:
             return self._telemetry.current_trace() or f"{getrandbits(128):032x}"
         return f"{getrandbits(128):032x}"
 
+    def tell(self, call: Passage, answer: Observation) -> None:
+        """Let telemetry know that a call was answered, if anybody listens."""
+        if self._telemetry.listening:
+            self._telemetry.emit(call.finished(answer))
+
     def report(self, call_id: str, where: str, error: BaseException) -> None:
         """Tell the operator what a model must not see."""
         _log.error("%s failed in call %s", where, call_id, exc_info=error)
+
+
+def _run_id(proposal: Proposal, principal: Principal) -> str:
+    # An id that no store could keep is refused by the first gate; until then it names no run.
+    named = proposal.run_id is not None and is_id(proposal.run_id)
+    return (proposal.run_id if named else None) or _implicit_run(principal)
 
 
 def _implicit_run(principal: Principal) -> str:

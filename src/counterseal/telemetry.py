@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import re
 import secrets
 import sys
 from random import getrandbits
@@ -26,7 +27,18 @@ from opentelemetry.trace import (
     TraceFlags,
 )
 
-__all__ = ["Finished", "Telemetry"]
+__all__ = ["Finished", "Telemetry", "trace_in"]
+
+
+_TRACEPARENT = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+)
+
+
+def trace_in(traceparent: str | None) -> str | None:
+    """The trace id of a W3C traceparent, if it is a valid one."""
+    found = _TRACEPARENT.fullmatch(traceparent) if isinstance(traceparent, str) else None
+    return found[1] if found else None
 
 
 class Finished(NamedTuple):
@@ -76,7 +88,7 @@ class Telemetry:
 
     def fingerprint(self, tenant: str, value: str) -> str:
         """A name for a value that can't be guessed back from it."""
-        text = f"{tenant}\0{value}".encode()
+        text = f"{tenant}\0{value}".encode(errors="replace")
         return hmac.new(self._key, text, hashlib.sha256).hexdigest()[:16]
 
     def _span(self, call: Finished) -> None:
@@ -118,7 +130,7 @@ class Telemetry:
 
 
 def _validation(call: Finished) -> str:
-    if call.code == "CONFIRMATION_MISSING":
+    if call.code == "CONFIRMATION_MISSING" and call.refused_by is None:
         return "approval_pending"
     if call.refused_by in ("parse", "schema", "semantics"):
         return "failed"

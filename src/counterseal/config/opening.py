@@ -13,7 +13,7 @@ from pathlib import Path
 
 from counterseal.config.discovery import Discovered, discover
 from counterseal.config.settings import ConfigError, Settings, TenantTable
-from counterseal.errors import ContractError, Problem, Severity
+from counterseal.errors import ContractError, Problem, SecretUnavailableError, Severity
 from counterseal.execution.local import Secrets
 from counterseal.policy import Policy
 from counterseal.runtime import Runtime, Tenant
@@ -79,5 +79,5 @@ def secret_from_environment(tenant: str, name: str) -> str:
     del tenant
     variable = secret_variable(name)
     if variable not in os.environ:
-        raise ConnectionError(f"the secret {name} is not configured; set {variable}")
+        raise SecretUnavailableError(f"the secret {name} is not configured; set {variable}")
     return os.environ[variable]

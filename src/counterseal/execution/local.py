@@ -13,7 +13,7 @@ from counterseal.codes import Code
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract, Isolation
 from counterseal.contract.surroundings import Config, Context, Secret
-from counterseal.errors import ToolFailedError
+from counterseal.errors import SecretUnavailableError, ToolFailedError
 
 __all__ = ["Outcome", "Secrets", "Work", "call_function", "execute"]
 
@@ -39,7 +39,8 @@ class Outcome(NamedTuple):
     value: Any = None
     error: BaseException | None = None
     """For the vault and the operator; never for a model."""
-    attempts: int = 1
+    began: bool = True
+    """False when the tool's own code was never reached, so nothing can have happened."""
 
 
 async def call_function(
@@ -48,9 +49,21 @@ async def call_function(
     """The function's result. A sync function runs in a thread unless it was declared inline."""
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
-    if inline:
+    result = (
+        function(**arguments)
+        if inline
+        else await asyncio.to_thread(_contained, function, arguments)
+    )
+    # A callable object or a lambda may hide that it is async.
+    return await result if inspect.isawaitable(result) else result
+
+
+def _contained(function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    try:
         return function(**arguments)
-    return await asyncio.to_thread(function, **arguments)
+    except StopIteration as error:
+        # A future can't carry this one: whoever waits would wait until the deadline.
+        raise RuntimeError("the tool raised StopIteration") from error
 
 
 async def execute(work: Work) -> Outcome:
@@ -60,6 +73,10 @@ async def execute(work: Work) -> Outcome:
         arguments = tool.binder(work.arguments)
         if tool.injected:
             arguments.update(_injected(work, work.context()))
+    # Binding runs the tool's own types, and resolving a secret the operator's code.
+    except Exception as error:  # noqa: BLE001
+        return Outcome(code_of(error), error=error, began=False)
+    try:
         if tool.is_async:
             running = tool.function(**arguments)
         else:
@@ -100,19 +117,6 @@ class _Rest:
                 return done.value
 
 
-_CODES: tuple[tuple[type[BaseException], Code], ...] = (
-    (TimeoutError, Code.TIMEOUT),
-    (ToolFailedError, Code.UNKNOWN_ERROR),
-    (ConnectionError, Code.DEPENDENCY_UNAVAILABLE),
-    (OSError, Code.DEPENDENCY_UNAVAILABLE),
-)
-
-
-def code_of(error: BaseException) -> Code:
-    """The code of an exception; UNKNOWN_ERROR for all that the table does not name."""
-    return next((code for kind, code in _CODES if isinstance(error, kind)), Code.UNKNOWN_ERROR)
-
-
 def _injected(work: Work, context: Context) -> dict[str, Any]:
     """What the marked parameters receive."""
     values: dict[str, Any] = {}
@@ -129,13 +133,29 @@ def _injected(work: Work, context: Context) -> dict[str, Any]:
 
 
 def _secret(work: Work, tenant: str, name: str) -> str:
-    if callable(work.secrets):
-        return work.secrets(tenant, name)
-    if name not in work.secrets:
-        raise ConnectionError(f"the secret {name} is not configured")
-    return work.secrets[name]
+    try:
+        return work.secrets(tenant, name) if callable(work.secrets) else work.secrets[name]
+    except SecretUnavailableError:
+        raise
+    # A resolver is the operator's own code, and may fail in its own way.
+    except Exception as error:
+        raise SecretUnavailableError(f"the secret {name} is not available") from error
 
 
 def deadline(now: float, timeout_ms: int) -> datetime:
     """When a call that begins now must be over."""
     return datetime.fromtimestamp(now + timeout_ms / 1000, UTC)
+
+
+_CODES: tuple[tuple[type[BaseException], Code], ...] = (
+    (TimeoutError, Code.TIMEOUT),
+    (SecretUnavailableError, Code.DEPENDENCY_UNAVAILABLE),
+    (ToolFailedError, Code.UNKNOWN_ERROR),
+    (ConnectionError, Code.DEPENDENCY_UNAVAILABLE),
+    (OSError, Code.DEPENDENCY_UNAVAILABLE),
+)
+
+
+def code_of(error: BaseException) -> Code:
+    """The code of an exception; UNKNOWN_ERROR for all that the table does not name."""
+    return next((code for kind, code in _CODES if isinstance(error, kind)), Code.UNKNOWN_ERROR)

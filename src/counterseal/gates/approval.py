@@ -12,9 +12,9 @@ from typing import Final
 from counterseal.canonical import digest
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, hold
-from counterseal.storage.base import HeldStatus
+from counterseal.storage.base import Held, HeldStatus
 
-__all__ = ["check"]
+__all__ = ["check", "ended"]
 
 NAME: Final = "approval"
 _ALLOW = allow(NAME)
@@ -35,14 +35,18 @@ def check(ctx: GateContext) -> Decision | Learned:
     if held.status is HeldStatus.APPROVED:
         decision = allow(NAME, rule=demand.rule)
         return Learned(decision, {"approval_id": held.approval_id})
-    if held.status in _ENDED:
-        reason = _ENDED[held.status]
-        return deny(
-            NAME,
-            Code.CONFIRMATION_MISSING,
-            reason,
-            rule=demand.rule,
-            next_action="replan",
-            approval_id=held.approval_id,
-        )
-    return hold(NAME, demand.reason, rule=demand.rule)
+    return ended(held, demand) or hold(NAME, demand.reason, rule=demand.rule)
+
+
+def ended(held: Held, demand: Decision) -> Decision | None:
+    """The refusal that a person's no, or nobody's answer, comes to."""
+    if held.status not in _ENDED:
+        return None
+    return deny(
+        NAME,
+        Code.CONFIRMATION_MISSING,
+        _ENDED[held.status],
+        rule=demand.rule,
+        next_action="replan",
+        approval_id=held.approval_id,
+    )

@@ -119,6 +119,8 @@ class Decision(NamedTuple):
     approvers: int | None = None
     """How many must say yes, where the verdict asks for approval."""
     approval_id: str | None = None
+    voids: bool = False
+    """Whether the approval that was found no longer stands for anything."""
     warnings: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def check(ctx: GateContext) -> Decision | Learned:
     for charge in plan.charges:
         counters = memory.run_counters if charge.of_run else memory.tenant_counters
         spent = counters.get(charge.counter, 0.0)
-        if spent + charge.amount > charge.limit:
+        if charge.exceeds(spent):
             return exhausted(charge, spent)
     for rate in plan.rates:
         arrival = memory.rates.get(rate.counter)

@@ -18,14 +18,17 @@ from counterseal.canonical import MAX_DEPTH, pointer
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.observation.models import FieldError
+from counterseal.proposal import Proposal
 
-__all__ = ["MAX_BYTES", "check"]
+__all__ = ["MAX_BYTES", "check", "is_id", "kind_of"]
 
 NAME: Final = "parse"
 _ALLOW: Final = allow(NAME)
 MAX_BYTES = 256 * 1024
 MAX_VALUES = 50_000
+MAX_ID = 512
 _SAFE_INTEGER = 2**53 - 1
+_HALF = re.compile("[\ud800-\udfff]")
 _QUOTED = re.compile(r"[\"`].*[\"`] ?", re.DOTALL)
 _REASON = "The arguments are not one JSON object."
 
@@ -40,8 +43,10 @@ class _UnsoundError(Exception):
 
 def check(ctx: GateContext) -> Decision | Learned:
     """Arguments that every reader reads alike, or a refusal that says where they are not."""
-    raw = ctx.proposal.arguments
+    proposal = ctx.proposal
+    raw = proposal.arguments
     try:
+        _check_ids(proposal)
         if raw.__class__ is str or not isinstance(raw, Mapping):
             arguments = _read(raw)
         else:
@@ -51,6 +56,27 @@ def check(ctx: GateContext) -> Decision | Learned:
     except _UnsoundError as error:
         return _refusal(error.place, str(error))
     return Learned(_ALLOW, {"arguments": arguments})
+
+
+def _check_ids(proposal: Proposal) -> None:
+    for value in (
+        proposal.tool,
+        proposal.run_id,
+        proposal.key,
+        proposal.call_id,
+        proposal.version,
+        proposal.operation_id,
+        proposal.workflow_id,
+    ):
+        if value is not None and not is_id(value):
+            raise _UnsoundError((), "a name or an id of the call is too long, or no text")
+
+
+def is_id(value: object) -> bool:
+    """Whether a value can name something: a text, of a sane length, that every store can keep."""
+    if not isinstance(value, str) or len(value) > MAX_ID:
+        return False
+    return value.isascii() or not _HALF.search(value)
 
 
 def _refusal(place: str, message: str) -> Decision:

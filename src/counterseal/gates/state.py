@@ -11,12 +11,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
+from counterseal.canonical import digest
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
 from counterseal.execution.hooks import ProbeError, probe
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.observation.models import FieldError
-from counterseal.storage.base import HeldStatus
+from counterseal.storage.base import Held, HeldStatus
 
 __all__ = ["ALLOW", "check", "resource_of"]
 
@@ -43,16 +44,25 @@ async def check(ctx: GateContext) -> Decision | Learned:
         return deny(NAME, Code.DEPENDENCY_UNAVAILABLE, "The target's state could not be read.")
     if found is None:
         return _stale("The target does not exist.", "existing", "missing")
-    expected = _expected(ctx, contract)
+    approved = _approved(ctx)
+    expected = _expected(ctx, contract) if approved is None else approved.version_seen
     if expected is not None and found.version != expected:
-        return _stale("The target has changed since it was seen.", "the version seen", "another")
+        stale = _stale("The target has changed since it was seen.", "the version seen", "another")
+        if approved is None:
+            return stale
+        return stale._replace(voids=True, approval_id=approved.approval_id)
     return Learned(ALLOW, {"before": found.state, "version_seen": found.version})
 
 
-def _expected(ctx: GateContext, contract: Contract) -> str | int | None:
+def _approved(ctx: GateContext) -> Held | None:
+    """The approval of exactly this call, if there is one."""
     held = ctx.memory.held if ctx.memory else None
-    if held is not None and held.status is HeldStatus.APPROVED:
-        return held.version_seen
+    if held is None or held.status is not HeldStatus.APPROVED:
+        return None
+    return held if held.approval_hash == digest(ctx.arguments) else None
+
+
+def _expected(ctx: GateContext, contract: Contract) -> str | int | None:
     if ctx.proposal.expected_version is not None:
         return ctx.proposal.expected_version
     resource = resource_of(contract, ctx.arguments)

@@ -50,6 +50,12 @@ class Budgets:
     """Further attempts at reads that failed for want of something outside."""
     by_effect: Mapping[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        named = {name: getattr(self, name) for name in self.__slots__ if name != "by_effect"}
+        for name, limit in {**named, **self.by_effect}.items():
+            if limit is not None and not limit >= 0:
+                raise ValueError(f"{name}: a budget is a number from 0 on, not {limit!r}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
@@ -70,6 +76,9 @@ class RunRecord:
     """Resource to the version that the run saw last."""
 
 
+_HAIR = 1e-9
+
+
 class Charge(NamedTuple):
     """An amount to be spent on a counter, if its limit allows."""
 
@@ -80,6 +89,10 @@ class Charge(NamedTuple):
     limit: float
     of_run: bool
     """Whether the counter is the run's own, or its tenant's."""
+
+    def exceeds(self, spent: float) -> bool:
+        """Whether spending would break the limit. A hair more is money's binary fractions."""
+        return spent + self.amount - self.limit > _HAIR
 
 
 class Rate(NamedTuple):
@@ -104,6 +117,8 @@ class HeldStatus(StrEnum):
     REJECTED = "rejected"
     EXPIRED = "expired"
     SPENT = "spent"
+    VOID = "void"
+    """Approved, but the world was no longer the one that was shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,12 +234,18 @@ class Store(Protocol):
         """Write the outcome. False when somebody else holds the entry by now."""
 
     async def hold(self, held: Held, events: Sequence[Event]) -> Held:
-        """Keep a proposal for a person. An identical one that waits already is returned instead."""
+        """Keep a proposal for a person.
+
+        An identical one that still counts is returned instead; a spent or a void one does not.
+        """
 
     async def decide(
         self, tenant: str, approval_id: str, status: HeldStatus, events: Sequence[Event]
     ) -> Held | None:
-        """Decide a held proposal that still waits. None when there is none, or it was decided."""
+        """Decide a held proposal. None when there is none, or it was decided before.
+
+        One that waits can take any decision; one that was approved can only become void.
+        """
 
     async def refuse(
         self, tenant: str, run_id: str, fingerprint: str, events: Sequence[Event]

@@ -28,6 +28,7 @@ __all__ = ["MemoryStore"]
 _Counters = dict[str, float]
 _NOTHING: Mapping[str, float] = {}
 _ADMITTED = Admission()
+_OVER = (HeldStatus.SPENT, HeldStatus.VOID)
 
 
 class MemoryStore:
@@ -89,10 +90,10 @@ class MemoryStore:
         shared, rates = self._tenant_counters[request.tenant], self._rates[request.tenant]
         done: list[tuple[_Counters, str, float]] = []
         for charge in request.charges:
-            _, name, amount, limit, of_run = charge
+            _, name, amount, _, of_run = charge
             counters = own if of_run else shared
             before = counters.get(name, 0.0)
-            if before + amount > limit:
+            if charge.exceeds(before):
                 _undo(done)
                 return Admission(Refused.BUDGET, charge=charge, spent=before)
             counters[name] = before + amount
@@ -158,7 +159,7 @@ class MemoryStore:
         known = self._held_by_key.get((held.tenant, held.key))
         before = self._held.get((held.tenant, known)) if known else None
         same = before is not None and before.approval_hash == held.approval_hash
-        if before is not None and same and before.status is not HeldStatus.SPENT:
+        if before is not None and same and before.status not in _OVER:
             return before
         self._held[held.tenant, held.approval_id] = held
         self._held_by_key[held.tenant, held.key] = held.approval_id
@@ -169,7 +170,10 @@ class MemoryStore:
         self, tenant: str, approval_id: str, status: HeldStatus, events: Sequence[Event]
     ) -> Held | None:
         held = self._held.get((tenant, approval_id))
-        if held is None or held.status is not HeldStatus.WAITING:
+        voids = status is HeldStatus.VOID
+        if held is None or held.status is not (
+            HeldStatus.APPROVED if voids else HeldStatus.WAITING
+        ):
             return None
         self._events.extend(events)
         return self._change_held(tenant, approval_id, status)
@@ -187,8 +191,10 @@ class MemoryStore:
         return self._refusals[tenant, run_id, fingerprint]
 
     async def keep(self, tenant: str, call_id: str, raw: bytes) -> str:
-        self._vault[tenant, call_id] = raw
-        return f"vault:{call_id}"
+        # Numbered, because a caller may name two calls alike, and evidence is never overwritten.
+        pointer = f"vault:{call_id}/{len(self._vault)}"
+        self._vault[tenant, pointer] = raw
+        return pointer
 
     async def events(
         self, tenant: str, *, call_id: str | None = None, run_id: str | None = None

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from counterseal import Proposal
+from counterseal.canonical import digest
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, Learned, Verdict
 from counterseal.gates.state import check, resource_of
@@ -32,9 +33,10 @@ def version(number, **more):
 
 
 def held(seen, status=HeldStatus.APPROVED):
-    known = dict.fromkeys(("key", "approval_hash", "call_id", "run_id", "tool", "version"), "")
+    known = dict.fromkeys(("key", "call_id", "run_id", "tool", "version"), "")
     return Held(
         **known,
+        approval_hash=digest(CASE),
         approval_id="appr_1",
         tenant="acme",
         contract_hash="",
