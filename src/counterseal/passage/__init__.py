@@ -1,0 +1,10 @@
+"""One call's way through the runtime, step by step. `runtime.py` tells the order.
+
+A step returns what ends the call (a refusal, or an answer that was known before), or None to go on.
+All that a call knows is in its gate context; the trail keeps every decision.
+"""
+
+from counterseal.passage.passage import AGAIN, Again, Passage
+from counterseal.passage.trail import Preview, Trail
+
+__all__ = ["AGAIN", "Again", "Passage", "Preview", "Trail"]

@@ -1,0 +1,124 @@
+"""A call under way, as far as the gates are concerned: what it knows, and asking them in turn.
+
+Gates are asked here and nowhere else. One that raises denies; one that demands approval lays down a
+duty, and the next is asked all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import getrandbits
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from counterseal.codes import Code
+from counterseal.gates.base import AsyncGate, Decision, GateContext, Learned, Verdict, deny
+from counterseal.passage.trail import Trail
+from counterseal.proposal import Principal, Proposal
+
+if TYPE_CHECKING:
+    from counterseal.runtime import Runtime
+
+__all__ = ["Asking"]
+
+ALLOWED: Final = Verdict.ALLOW
+
+
+class Asking:
+    """The context, the trail, and the gates' answers."""
+
+    asked: Decision | None = None
+    """The approval gate's word that somebody must be asked."""
+    policy_version: str | None = None
+
+    def __init__(self, runtime: Runtime, proposal: Proposal, principal: Principal) -> None:
+        now = runtime.clock()
+        self.started = perf_counter_ns()
+        self.runtime = runtime
+        self.trail = Trail()
+        self.trace_id = runtime.trace_of(proposal.trace)
+        self.epoch = runtime.registry.epoch
+        self.ctx = ctx = GateContext()
+        ctx.learn(
+            {
+                "proposal": proposal,
+                "principal": principal,
+                # Ids of new rows begin with the time, so that a store's index grows at one end.
+                "call_id": proposal.call_id or f"call_{int(now * 1000):011x}{getrandbits(52):013x}",
+                "now": now,
+                "registry": runtime.registry,
+            }
+        )
+        if principal.tenant in runtime.tenants:
+            tenant = runtime.tenants[principal.tenant]
+            ctx.learn({"tenant": tenant.facts, "limits": tenant.budgets})
+
+    async def ask_all(self) -> Decision | None:
+        """Ask the gates after recall, where one of them may have to wait for the world."""
+        compiled = self.ctx.compiled
+        if compiled is None:
+            return deny("scope", Code.PERMISSION_DENIED, "The tool can't be used.")
+        gates, began = compiled.gates, 0
+        for index, gate in enumerate(gates):
+            if isinstance(gate, AsyncGate):
+                stopped = self.ask(gates[began:index]) or await self._ask_the_world(gate)
+                if stopped is not None:
+                    return stopped
+                began = index + 1
+        return self.ask(gates[began:])
+
+    def ask(self, gates: Sequence[Any]) -> Decision | None:
+        """Ask these gates in turn. Returns the decision that ends the call, if one does."""
+        ctx = self.ctx
+        decisions, nanoseconds = self.trail.decisions, self.trail.nanoseconds
+        began = perf_counter_ns()
+        for gate in gates:
+            try:
+                said = gate if isinstance(gate, Decision) else gate.check(ctx)
+            # A gate that raises denies: there is no way past a broken gate.
+            except Exception as error:  # noqa: BLE001
+                said = self._broken(str(getattr(gate, "name", "")), error)
+            if isinstance(said, Learned):
+                decision = said.decision
+                ctx.learn(said.found)
+            else:
+                decision = said
+            ended = perf_counter_ns()
+            decisions.append(decision)
+            nanoseconds.append(ended - began)
+            began = ended
+            if decision.verdict is not ALLOWED and self._ends(decision):
+                return decision
+            if decision.policy_version is not None:
+                self.policy_version = decision.policy_version
+        return None
+
+    async def _ask_the_world(self, gate: AsyncGate) -> Decision | None:
+        began = perf_counter_ns()
+        try:
+            said = await gate.check(self.ctx)
+        except Exception as error:  # noqa: BLE001 - as in ask
+            said = self._broken(gate.name, error)
+        if isinstance(said, Learned):
+            self.ctx.learn(said.found)
+        decision = said.decision if isinstance(said, Learned) else said
+        self.trail.decisions.append(decision)
+        self.trail.nanoseconds.append(perf_counter_ns() - began)
+        return decision if decision.verdict is Verdict.DENY else None
+
+    def _ends(self, decision: Decision) -> bool:
+        """Whether a decision that does not simply allow ends the call, or lays down a duty."""
+        if decision.verdict is Verdict.DENY:
+            return True
+        if decision.gate == "approval":
+            self.asked = decision
+        else:
+            self.ctx.learn({"approvals": (*self.ctx.approvals, decision)})
+        return False
+
+    def _broken(self, gate: str, error: Exception) -> Decision:
+        self.runtime.report(self.ctx.call_id, f"gate {gate}", error)
+        code = Code.POLICY_VIOLATION if gate == "policy" else Code.UNKNOWN_ERROR
+        return deny(
+            gate, code, "The call could not be judged, so it is refused.", rule="gate-error"
+        )

@@ -1,0 +1,190 @@
+"""From a proposal to a decision: receive, check, recall, decide."""
+
+from __future__ import annotations
+
+from random import getrandbits
+
+from counterseal import ledger
+from counterseal.audit import EventType
+from counterseal.canonical import digest
+from counterseal.codes import Code
+from counterseal.gates import BEFORE_RECALL, BUDGET, PARSE
+from counterseal.gates.approval import ended
+from counterseal.gates.base import Decision, deny
+from counterseal.ledger import Answer, Entry
+from counterseal.observation import Observation
+from counterseal.passage.telling import Telling
+from counterseal.passage.trail import Preview
+from counterseal.proposal import Proposal
+from counterseal.registry import Reason, Refusal, RegistryRecord
+from counterseal.storage.base import Held, HeldStatus, Memory, RunRecord
+
+__all__ = ["Deciding"]
+
+_RETRY_AFTER = 1.0
+
+
+class Deciding(Telling):
+    """The steps that change nothing. Each returns what ends the call, or None to go on."""
+
+    request = b""
+    """The hash of the arguments as proposed."""
+
+    def receive(self, run: RunRecord) -> Decision | None:
+        """Find the version of the tool that this run uses, and parse."""
+        ctx = self.ctx
+        found = self._resolved(run, ctx.proposal)
+        if isinstance(found, Refusal):
+            ctx.learn({"run": run, "refusal": found})
+        else:
+            compiled = self.runtime.compiled[found.name, found.version]
+            ctx.learn({"run": run, "record": found, "compiled": compiled})
+        return self.ask(PARSE)
+
+    def _resolved(self, run: RunRecord, proposal: Proposal) -> RegistryRecord | Refusal:
+        """What the run began with, it keeps; a proposal can't talk it into another version."""
+        pinned, who = run.pins.get(proposal.tool), self.ctx.principal
+        if pinned is not None and proposal.version not in (None, pinned):
+            return Refusal(
+                reason=Reason.VERSION_UNKNOWN,
+                message=f"This run uses version {pinned} of {proposal.tool}.",
+            )
+        return self.ctx.registry.resolve(
+            proposal.tool,
+            tenant=who.tenant,
+            run_id=run.run_id,
+            version=pinned or proposal.version,
+            agent=who.agent,
+        )
+
+    def check(self) -> Decision | None:
+        """Shape and authority. Nothing is read from the store for it."""
+        return self.ask(BEFORE_RECALL)
+
+    async def recall(self) -> Decision | Observation | None:
+        """One read. What was done under this key before is answered from memory."""
+        ctx, record, compiled = self.ctx, self.ctx.record, self.ctx.compiled
+        if record is None or compiled is None or not compiled.recalls:
+            return None
+        if compiled.keyed:
+            self.request = ledger.request_hash(ctx.arguments)
+            self.key = self._derived_key(record)
+        entry = (await self._remember()).entry
+        return None if entry is None else self.duplicate(entry)
+
+    async def _remember(self) -> Memory:
+        ctx = self.ctx
+        memory = await self.runtime.store.recall(ctx.principal.tenant, ctx.run.run_id, self.key)
+        ctx.learn({"memory": memory})
+        return memory
+
+    def _derived_key(self, record: RegistryRecord) -> str:
+        ctx = self.ctx
+        run_id = ctx.run.run_id
+        return ledger.derive_key(
+            record.contract, ctx.proposal, ctx.principal, run_id, ctx.arguments
+        )
+
+    def duplicate(self, entry: Entry) -> Decision | Observation | None:
+        """What a second request under the same key gets. Nothing is executed or spent."""
+        found = ledger.duplicate(entry, self.request)
+        if found is Answer.EXECUTE:
+            return None
+        if found is Answer.MISMATCH:
+            reason = "The key was used for another request."
+            return deny("ledger", Code.SIGNATURE_MISMATCH, reason)
+        if found is Answer.REPLAY and self._repeats():
+            reason = "This call was made before. To mean it again, give an operation_id or a key."
+            return deny("ledger", Code.SEMANTIC_INVALIDITY, reason, rule="repeat-unnamed")
+        if found is Answer.REPLAY and entry.observation is not None:
+            # The outcome is the first call's; the trace is that of whoever asks now.
+            return Observation.from_record(
+                entry.observation, idempotency_hit=True, trace_id=self.trace_id
+            )
+        if found is Answer.EXPIRED:
+            reason = "The answer to this key is no longer kept."
+            return deny("ledger", Code.IDEMPOTENCY_CONFLICT, reason, rule="key-expired")
+        reason = "A call with the same key is under way."
+        code = Code.IDEMPOTENCY_CONFLICT
+        return deny("ledger", code, reason, rule="in-progress", retry_after=_RETRY_AFTER)
+
+    def _repeats(self) -> bool:
+        proposal, record = self.ctx.proposal, self.ctx.record
+        unnamed = proposal.key is None and proposal.operation_id is None
+        return unnamed and record is not None and record.contract.repeatable
+
+    async def decide(self) -> Decision | Observation | None:
+        """Rules, policy, state, approval, budget. Asks for approval only where the rest allows."""
+        compiled = self.ctx.compiled
+        if compiled is not None and not compiled.waits:
+            refused = self.ask(compiled.gates)
+        else:
+            refused = await self.ask_all()
+        if self.ctx.approval_id is not None and self.ctx.memory and self.ctx.memory.held:
+            self.trace_id = self.ctx.memory.held.trace_id  # one story, told under one name
+        if refused is not None or self.asked is None:
+            return refused
+        if self.ctx.memory is None:
+            await self._remember()
+            refused = self.ask(BUDGET)  # nobody is asked to approve what could not run
+        return refused or await self._hold(self.asked)
+
+    async def _hold(self, demand: Decision) -> Decision | Observation | None:
+        """Keep the proposal for a person, unless an approval for exactly this is there already."""
+        record = self.ctx.record
+        if record is None:
+            return None
+        self.key = self.key or self._derived_key(record)
+        event = self.event(EventType.APPROVAL_REQUIRED, "require_approval", {"rule": demand.rule})
+        held = await self.runtime.store.hold(self._held(demand, record, self.key), [event])
+        if held.status is HeldStatus.APPROVED:
+            self.ctx.learn({"approval_id": held.approval_id})
+            self.trace_id = held.trace_id
+            return None
+        return ended(held, demand) or self.answer(demand, approval_id=held.approval_id)
+
+    def _held(self, demand: Decision, record: RegistryRecord, key: str) -> Held:
+        ctx = self.ctx
+        asked = max((one.approvers or 0 for one in ctx.approvals), default=0)
+        return Held(
+            approval_id=f"appr_{int(ctx.now * 1000):011x}{getrandbits(52):013x}",
+            tenant=ctx.principal.tenant,
+            key=key,
+            approval_hash=digest(ctx.arguments),
+            call_id=ctx.call_id,
+            run_id=ctx.run.run_id,
+            tool=record.name,
+            version=record.version,
+            contract_hash=record.contract.hash,
+            arguments=ctx.arguments,
+            agent=ctx.principal.agent,
+            user=ctx.principal.user,
+            scopes=ctx.principal.scopes,
+            reason=demand.reason,
+            rule=demand.rule,
+            approvers=max(asked, record.contract.approvers, 1),
+            before=ctx.before,
+            version_seen=ctx.version_seen,
+            created_at=ctx.now,
+            trace_id=self.trace_id,
+        )
+
+    async def preview(self, run: RunRecord) -> Preview:
+        """What the gates say. Nothing is recorded, held, spent or executed."""
+        self.ctx.learn({"preview": True})
+        stopped: Decision | None = self.receive(run) or self.check()
+        if stopped is None:
+            known = await self.recall()
+            stopped = known if isinstance(known, Decision) else None
+            if self.ctx.memory is None:
+                await self._remember()
+        if stopped is None:
+            stopped = await self.ask_all() or self.asked
+        last = stopped or self.trail[-1].decision
+        return Preview(
+            decisions=tuple(self.trail),
+            arguments=self.ctx.arguments,
+            verdict=last.verdict.value,
+            code=last.code.value if last.code else None,
+            reason=last.reason,
+        )

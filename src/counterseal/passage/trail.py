@@ -1,0 +1,47 @@
+"""The decisions of a call in their order, and what a call that was only tried out comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+from counterseal.gates.base import Decision, Timed
+
+__all__ = ["Preview", "Trail"]
+
+
+class Trail(Sequence[Timed]):
+    """The decisions of a call in their order, with the time each took; put together on demand."""
+
+    __slots__ = ("decisions", "nanoseconds")
+
+    def __init__(self) -> None:
+        self.decisions: list[Decision] = []
+        self.nanoseconds: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.decisions)
+
+    def __iter__(self) -> Iterator[Timed]:
+        return map(Timed, self.decisions, self.nanoseconds)
+
+    @overload
+    def __getitem__(self, index: int) -> Timed: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Timed, ...]: ...
+    def __getitem__(self, index: int | slice) -> Timed | tuple[Timed, ...]:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        return Timed(self.decisions[index], self.nanoseconds[index])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What would happen: the decisions of every gate that was asked, and nothing done."""
+
+    decisions: tuple[Timed, ...]
+    arguments: Mapping[str, Any]
+    verdict: str
+    code: str | None
+    reason: str
