@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import rfc8785
 
-__all__ = ["MAX_DEPTH", "FrozenDict", "canonical", "digest", "freeze", "pointer", "thaw"]
+__all__ = ["MAX_DEPTH", "FrozenDict", "at", "canonical", "digest", "freeze", "pointer", "thaw"]
 
 MAX_DEPTH = 64
 """How deep a JSON value may nest. Deeper ones serve no tool and threaten every recursive reader."""
@@ -41,6 +41,19 @@ class FrozenDict(dict[str, Any]):
 def pointer(*parts: str | int) -> str:
     """A JSON Pointer (RFC 6901)."""
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
+
+
+def at(value: Any, place: str) -> Any:
+    """What a JSON Pointer leads to in a value; None where it leads nowhere."""
+    for part in place.split("/")[1:]:
+        step = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, Mapping):
+            value = value.get(step)
+        elif isinstance(value, list | tuple) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    return value
 
 
 def freeze(value: Any, *, max_depth: int = MAX_DEPTH) -> Any:

@@ -56,7 +56,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong with a contract: which rule, where, and what to do about it.
+    """One thing that is wrong with a contract, a grant or a policy: which rule, where, what to do.
 
     `pointer` is a JSON Pointer into the contract's record; `source` is where that stands in a file,
     when it came from one.

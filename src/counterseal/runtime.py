@@ -1,7 +1,7 @@
 """The runtime: where a proposal goes in and an observation comes out.
 
-`submit` is the way of a call, in one screen. What each step does is in `passage.py`; what the gates
-ask is in `gates/`.
+`submit` is the way of a call, in one screen. What each step does is in `passage/`; what the gates
+ask is in `gates/`. Nothing of a call is kept here.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from counterseal.observation import Observation, Redactor
 from counterseal.passage import Passage, Preview
 from counterseal.policy import Policy
 from counterseal.proposal import Principal, Proposal
-from counterseal.registry import Grant, Registry
+from counterseal.registry import Grant, Registry, RegistryRecord
 from counterseal.storage import open_store
 from counterseal.storage.base import Budgets, RunRecord, Store
 from counterseal.telemetry import Telemetry, trace_in
@@ -48,6 +48,10 @@ class Tenant:
 
     budgets: Budgets | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.budgets and (self.budgets.seconds, self.budgets.retries) != (None, None):
+            raise ValueError("budgets: seconds and retries are a run's; a tenant has neither")
 
 
 class Runtime:
@@ -73,7 +77,7 @@ class Runtime:
         self.tenants = dict(tenants or {})
         self.redactor = Redactor(pii=tuple(pii))
         self.registry = Registry(clock=lambda: datetime.fromtimestamp(clock(), UTC))
-        self.compiled: dict[tuple[str, str], Compiled] = {}
+        self._compiled: dict[tuple[str, str], Compiled] = {}
         self._telemetry = Telemetry()
 
     @classmethod
@@ -101,10 +105,15 @@ class Runtime:
         """Take in tools and grants: all of them, or none. Returns the warnings."""
         warnings = self.registry.register(*tools, grants=grants, **settings)
         for record in self.registry.records:
-            key = (record.name, record.version)
-            if key not in self.compiled:
-                self.compiled[key] = compile_record(record, self.policy)
+            self.compiled_for(record)
         return warnings
+
+    def compiled_for(self, record: RegistryRecord) -> Compiled:
+        """A record made ready for calls; once, at registration."""
+        key = (record.name, record.version)
+        if key not in self._compiled:
+            self._compiled[key] = compile_record(record, self.policy)
+        return self._compiled[key]
 
     async def submit(self, proposal: Proposal, principal: Principal) -> Observation:
         """Carry out a proposal if it may be, and say what came of it."""

@@ -20,7 +20,7 @@ __all__ = ["HANG", "FakeClock", "FakeTool", "MemoryStore", "fake_tool", "runtime
 
 HANG = object()
 """As an answer: never come back."""
-OPEN_INPUT = {"type": "object", "properties": {}, "additionalProperties": False}
+_NO_INPUT = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 class FakeClock:
@@ -72,7 +72,7 @@ def fake_tool(
     """A declared tool without code of its own. Takes what `@tool` takes, and the two schemas."""
     affordance: dict[str, Any] = {
         "model_description": f"{called}, made up for a test.",
-        "input_schema": input_schema or OPEN_INPUT,
+        "input_schema": input_schema or _NO_INPUT,
         "output_schema": output_schema or {"type": "object"},
     }
     data: dict[str, Any] = {

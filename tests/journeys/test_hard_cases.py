@@ -1,6 +1,7 @@
 """Cases that are easy to get wrong: approvals gone stale, odd ids, missing secrets, lost spans."""
 
 import asyncio
+import threading
 from typing import Annotated
 
 import pytest
@@ -9,7 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from counterseal import Proposal, Secret, tool
+from counterseal import ContractError, Grant, Proposal, Secret, Tenant, tool
 from counterseal.codes import Code
 from counterseal.policy import Policy
 from counterseal.storage.base import Budgets, HeldStatus
@@ -214,3 +215,146 @@ async def test_a_sync_tool_that_raises_stop_iteration_fails_at_once():
         return next(iter(()))
 
     assert (await runtime_for(first).submit(ask("first"), someone())).code is Code.UNKNOWN_ERROR
+
+
+# --- isolation, kills, state, ids -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("isolation", ["process", "sandbox"])
+async def test_isolation_that_cannot_be_had_is_refused_and_not_ignored(isolation):
+    made = fake_tool("save", effect="draft", isolation=isolation)
+    runtime = runtime_for(made)
+    assert (await runtime.submit(ask("save"), someone())).code is Code.DEPENDENCY_UNAVAILABLE
+    assert made.calls == []
+    again = await runtime.submit(ask("save"), someone())
+    assert again.code is Code.DEPENDENCY_UNAVAILABLE, "nothing began, so the key is free"
+
+
+async def test_a_tool_runs_in_the_thread_that_its_contract_asks_for():
+    seen = {}
+
+    @tool(effect="read_only", version="1.0.0", owner="x", isolation="thread")
+    async def apart() -> dict[str, str]:
+        """Run apart."""
+        seen["async"] = threading.current_thread()
+        return {}
+
+    @tool(effect="draft", version="1.0.0", owner="x", isolation="inline")
+    def write() -> dict[str, str]:
+        """Write."""
+        seen["write"] = threading.current_thread()
+        return {}
+
+    runtime = runtime_for(apart, write)
+    for name in ("apart", "write"):
+        assert (await runtime.submit(ask(name), someone())).ok
+    assert threading.main_thread() not in seen.values()
+
+
+async def test_a_stale_approval_of_a_read_does_not_execute_either():
+    world = {"version": 1}
+    rule = {"id": "one", "then": "require_approval", "when": "true", "reason": "So."}
+    made = fake_tool(probe=lambda: dict(world))
+    runtime = runtime_for(made, policy=Policy.from_data({"rules": [rule]}))
+    await approve(runtime, await runtime.submit(ask(), someone()))
+    world["version"] = 2
+    assert (await runtime.submit(ask(), someone())).code is Code.STALE_STATE
+    assert made.calls == []
+
+
+async def test_an_approved_read_tells_one_story_under_one_trace():
+    rule = {"id": "one", "then": "require_approval", "when": "true", "reason": "So."}
+    runtime = runtime_for(fake_tool(), policy=Policy.from_data({"rules": [rule]}))
+    held = await runtime.submit(ask(), someone())
+    await approve(runtime, held)
+    seen = await runtime.submit(ask(), someone())
+    assert seen.ok
+    gates = [timed.decision.gate for timed in seen.decisions]
+    assert len(gates) == len(set(gates)) == 8
+    _, last = (await runtime.store.events("acme"))[-1]
+    assert last.caller.trace_id == seen.trace_id == held.trace_id
+
+
+async def test_state_that_does_not_fit_is_left_alone_and_the_call_still_ends():
+    effects = [{"key": "merged", "merge": "merge_dict"}, {"key": "listed", "merge": "append"}]
+    made = fake_tool("look_up", {"merged": 3, "listed": 4}, state_effects=effects)
+    runtime = runtime_for(made)
+    for _ in range(2):
+        assert (await runtime.submit(ask(), someone())).ok
+    run = await runtime.store.find_run("acme", "run_1")
+    assert run.state == {"listed": [4, 4]}
+
+
+@pytest.mark.parametrize(
+    "odd", [{"tool": ["x"]}, {"version": ["1"]}, {"key": ""}, {"run_id": "a\0"}]
+)
+async def test_odd_ids_are_refused_and_not_raised(odd):
+    proposal = Proposal(**{"tool": "look_up", "arguments": {}, "run_id": "run_1", **odd})
+    assert not (await runtime_for(fake_tool()).submit(proposal, someone())).ok
+
+
+async def test_a_tool_registered_past_the_runtime_is_ready_all_the_same():
+    made = fake_tool()
+    runtime = runtime_for()
+    runtime.registry.register(made.tool, grants=[Grant(agent="agent", tool="look_up")])
+    assert (await runtime.submit(ask(), someone())).ok
+
+
+async def test_a_write_is_announced_whatever_its_contract_says_of_audit():
+    made = fake_tool("save", effect="draft", observability={"audit_required": False})
+    runtime = runtime_for(made)
+    await runtime.submit(ask("save"), someone())
+    types = [event.type.value for _, event in await runtime.store.events("acme")]
+    assert types == ["tool.requested", "tool.started", "tool.succeeded"]
+
+
+async def test_a_kill_stops_the_next_attempt_of_a_call_under_way():
+    def fails(**_):
+        runtime.registry.kill(tool="look_up", reason="stop")
+        raise ConnectionError
+
+    made = fake_tool("look_up", fails)
+    runtime = runtime_for(made)
+    await runtime.submit(ask(), someone())
+    assert len(made.calls) == 1
+
+
+async def test_a_contracts_own_word_for_an_error_is_taken():
+    class GoneError(Exception):
+        pass
+
+    mapping = {"error_taxonomy_mapping": {"GoneError": "STALE_STATE"}}
+    made = fake_tool("look_up", GoneError(), observability=mapping)
+    assert (await runtime_for(made).submit(ask(), someone())).code is Code.STALE_STATE
+
+
+async def test_arguments_are_bounded_in_every_form():
+    text = {"type": "string", "maxLength": 10**7, "description": "t"}
+    schema = {"type": "object", "properties": {"t": text}, "additionalProperties": False}
+    made = fake_tool(input_schema=schema)
+    seen = await runtime_for(made).submit(ask(arguments={"t": "x" * 10**6}), someone())
+    assert seen.code is Code.SYNTACTIC_PARSE_FAIL
+
+
+async def test_an_unknown_outcome_is_a_persons_to_find_out():
+    made = fake_tool("save", HANG, effect="draft", timeout_ms=20)
+    runtime = runtime_for(made)
+    await runtime.submit(ask("save"), someone())
+    again = await runtime.submit(ask("save"), someone())
+    assert (again.code, again.next_action) == (Code.IDEMPOTENCY_CONFLICT, "escalate")
+    assert again.retry_after is None
+
+
+def test_a_tenant_has_no_budget_that_nobody_keeps():
+    with pytest.raises(ValueError, match="seconds and retries"):
+        Tenant(budgets=Budgets(seconds=1))
+
+
+def test_a_probe_that_needs_more_than_arguments_is_refused_at_registration():
+    @tool(effect="read_only", version="1.0.0", owner="x")
+    async def look(password: Annotated[str, Secret("pw")]) -> dict[str, str]:
+        """Look."""
+        return {}
+
+    with pytest.raises(ContractError, match="takes more than arguments"):
+        runtime_for(look, fake_tool("save", effect="draft", probe="look"))

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from counterseal.canonical import at
 from counterseal.errors import CountersealError
 from counterseal.execution.local import call_function
 from counterseal.proposal import Principal
@@ -47,7 +48,8 @@ async def probe(
     if found is None:
         return None
     state = found if isinstance(found, Mapping) else {"result": found}
-    return Probe(_at(state, pointer), state)
+    version = at(state, pointer)
+    return Probe(version if isinstance(version, str | int) else None, state)
 
 
 async def _ask(hook: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
@@ -66,10 +68,3 @@ async def _ask_tool(
     found = await call_function(record.tool.function, record.tool.binder(given))
     plain = found.model_dump(mode="json") if hasattr(found, "model_dump") else found
     return plain, record.contract.version_from or "/version"
-
-
-def _at(state: Mapping[str, Any], pointer: str) -> str | int | None:
-    current: Any = state
-    for part in pointer.split("/")[1:]:
-        current = current.get(part) if isinstance(current, Mapping) else None
-    return current if isinstance(current, str | int) else None

@@ -11,11 +11,15 @@ from typing import Any, NamedTuple
 
 from counterseal.codes import Code
 from counterseal.contract.declare import Tool
+from counterseal.contract.effects import EFFECTS
 from counterseal.contract.model import Contract, Isolation
 from counterseal.contract.surroundings import Config, Context, Secret
 from counterseal.errors import SecretUnavailableError, ToolFailedError
 
 __all__ = ["Outcome", "Secrets", "Work", "call_function", "execute"]
+
+_NOT_TO_BE_HAD = (Isolation.PROCESS, Isolation.SANDBOX)
+"""Isolation that this version does not have; running without it would break a promise."""
 
 Secrets = Mapping[str, str] | Callable[[str, str], str]
 """Values by name, or a function of (tenant, name)."""
@@ -38,7 +42,7 @@ class Outcome(NamedTuple):
     code: Code
     value: Any = None
     error: BaseException | None = None
-    """For the vault and the operator; never for a model."""
+    """For the operator's log; never for a model."""
     began: bool = True
     """False when the tool's own code was never reached, so nothing can have happened."""
 
@@ -69,19 +73,18 @@ def _contained(function: Callable[..., Any], arguments: Mapping[str, Any]) -> An
 async def execute(work: Work) -> Outcome:
     """Run the tool once, within its deadline. Never raises for what the tool does."""
     tool = work.tool
+    if work.contract.isolation in _NOT_TO_BE_HAD:
+        missing = RuntimeError(f"isolation {work.contract.isolation} is not to be had here")
+        return Outcome(Code.DEPENDENCY_UNAVAILABLE, error=missing, began=False)
     try:
         arguments = tool.binder(work.arguments)
         if tool.injected:
             arguments.update(_injected(work, work.context()))
     # Binding runs the tool's own types, and resolving a secret the operator's code.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - nothing has begun, whatever it was
         return Outcome(code_of(error), error=error, began=False)
     try:
-        if tool.is_async:
-            running = tool.function(**arguments)
-        else:
-            inline = work.contract.isolation is Isolation.INLINE
-            running = call_function(tool.function, arguments, inline=inline)
+        running = _begin(work, arguments)
         # Many tools never wait, and for those a timer would cost more than all the gates do.
         try:
             waits_for = running.send(None)
@@ -90,8 +93,23 @@ async def execute(work: Work) -> Outcome:
         async with asyncio.timeout(work.contract.runtime.timeout_ms / 1000):
             return Outcome(Code.SUCCESS, await _Rest(running, waits_for))
     # The boundary to code that is not ours: whatever it raises becomes a code.
-    except Exception as error:  # noqa: BLE001
-        return Outcome(code_of(error), error=error)
+    except Exception as error:  # noqa: BLE001 - a tool may raise anything
+        return Outcome(code_of(error, work.contract), error=error)
+
+
+def _begin(work: Work, arguments: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+    """The tool's own coroutine, or one that runs it where its contract wants it to run."""
+    function, isolation = work.tool.function, work.contract.isolation
+    if not work.tool.is_async:
+        # A sync tool that changes something never blocks the event loop, whatever it declares.
+        effect = work.contract.effect
+        reads = effect is not None and not EFFECTS[effect].mutates
+        inline = isolation is Isolation.INLINE and reads
+        return call_function(function, arguments, inline=inline)
+    if isolation is Isolation.THREAD:
+        return asyncio.to_thread(lambda: asyncio.run(function(**arguments)))
+    running: Coroutine[Any, Any, Any] = function(**arguments)
+    return running
 
 
 class _Rest:
@@ -156,6 +174,13 @@ _CODES: tuple[tuple[type[BaseException], Code], ...] = (
 )
 
 
-def code_of(error: BaseException) -> Code:
-    """The code of an exception; UNKNOWN_ERROR for all that the table does not name."""
+def code_of(error: BaseException, contract: Contract | None = None) -> Code:
+    """The code of an exception: the contract's own word for it, else the table's.
+
+    UNKNOWN_ERROR stands for all that neither names.
+    """
+    if contract is not None:
+        own = contract.observability.error_taxonomy_mapping.get(type(error).__name__, "")
+        if own in Code.__members__:
+            return Code[own]
     return next((code for kind, code in _CODES if isinstance(error, kind)), Code.UNKNOWN_ERROR)

@@ -14,7 +14,6 @@ from counterseal.gates.base import AsyncGate, Decision, Gate, GateContext, Verdi
 
 __all__ = [
     "BEFORE_RECALL",
-    "BUDGET",
     "GATES",
     "PARSE",
     "Decision",
@@ -36,7 +35,6 @@ GATES: Final = (
 )
 PARSE: Final = GATES[:1]
 BEFORE_RECALL: Final = GATES[1:3]
-BUDGET: Final = GATES[-1:]
 
 
 def gates_for(contract: Contract) -> tuple[Gate | AsyncGate | Decision, ...]:

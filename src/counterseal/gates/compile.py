@@ -33,7 +33,7 @@ def compile_record(record: RegistryRecord, policy: Policy) -> Compiled:
         # A call that goes into no ledger can't have been made before; then only rules about the run
         # have something to look up.
         recalls=contract.idempotency.required or "run" in compiled.names,
-        announced=contract.observability.audit_required,
+        announced=mutates or contract.observability.audit_required,
         waits=contract.probe is not None,
         gates=gates_for(contract),
     )

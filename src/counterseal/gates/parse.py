@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import jiter
+from pydantic_core import to_json
 
 from counterseal.canonical import MAX_DEPTH, pointer
 from counterseal.codes import Code
@@ -20,7 +21,7 @@ from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.observation.models import FieldError
 from counterseal.proposal import Proposal
 
-__all__ = ["MAX_BYTES", "check", "is_id", "kind_of"]
+__all__ = ["MAX_BYTES", "check", "is_id", "is_name", "kind_of"]
 
 NAME: Final = "parse"
 _ALLOW: Final = allow(NAME)
@@ -53,14 +54,17 @@ def check(ctx: GateContext) -> Decision | Learned:
             arguments = dict(raw)
         if not _plain(arguments):
             _walk(arguments)
+        if raw.__class__ is not str and len(to_json(arguments)) > MAX_BYTES:
+            return _refusal("", f"more than {MAX_BYTES:,} bytes")
     except _UnsoundError as error:
         return _refusal(error.place, str(error))
     return Learned(_ALLOW, {"arguments": arguments})
 
 
 def _check_ids(proposal: Proposal) -> None:
+    if not is_name(proposal.tool):
+        raise _UnsoundError((), "the tool's name is too long, or no text")
     for value in (
-        proposal.tool,
         proposal.run_id,
         proposal.key,
         proposal.call_id,
@@ -69,14 +73,19 @@ def _check_ids(proposal: Proposal) -> None:
         proposal.workflow_id,
     ):
         if value is not None and not is_id(value):
-            raise _UnsoundError((), "a name or an id of the call is too long, or no text")
+            raise _UnsoundError((), "a name or an id of the call is empty, too long, or no text")
 
 
-def is_id(value: object) -> bool:
-    """Whether a value can name something: a text, of a sane length, that every store can keep."""
+def is_name(value: object) -> bool:
+    """Whether a value is a text of a sane length, whatever it says."""
     if not isinstance(value, str) or len(value) > MAX_ID:
         return False
     return value.isascii() or not _HALF.search(value)
+
+
+def is_id(value: object) -> bool:
+    """Whether a value can identify something, in every store."""
+    return is_name(value) and value != "" and "\0" not in str(value)
 
 
 def _refusal(place: str, message: str) -> Decision:

@@ -71,7 +71,7 @@ def _no_such_tool(ctx: GateContext) -> Decision:
     error = FieldError(
         "", "There is no such tool here.", Code.STRUCTURAL_VIOLATION.value, f"one of: {names}"
     )
-    reason = f"There is no such tool here. Tools that may be used: {names}."
+    reason = "There is no such tool here."
     code = Code.STRUCTURAL_VIOLATION
     return deny(NAME, code, reason, rule="tool-unknown", field_errors=(error,))
 

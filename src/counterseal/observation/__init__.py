@@ -4,7 +4,7 @@ from counterseal.observation.answer import answer, refusal
 from counterseal.observation.models import FieldError, ObservationEnvelope
 from counterseal.observation.observation import NOT_VERIFIED, Observation, VerificationHint
 from counterseal.observation.observe import Observed, Partial, failure, observe
-from counterseal.observation.profile import Profile, classify, profile, refine
+from counterseal.observation.profile import Profile, profile, refine
 from counterseal.observation.redact import Redaction, Redactor
 from counterseal.observation.text import neutralise
 from counterseal.observation.words import said
@@ -21,7 +21,6 @@ __all__ = [
     "Redactor",
     "VerificationHint",
     "answer",
-    "classify",
     "failure",
     "neutralise",
     "observe",

@@ -95,7 +95,7 @@ def refusal(
     """
     response = refine(code, contract)
     listed = tuple(errors)
-    if reason or not listed:
+    if not listed or (reason and all(error.message != reason for error in listed)):
         listed = (FieldError("", reason or said(code), code.value), *listed)
     return Observation(
         tool,

@@ -1,6 +1,6 @@
 """What returns to the agent, as other systems read it: the observation's envelope.
 
-The models fix the JSON form. Making an observation out of an outcome comes with the runtime.
+The models fix the JSON form. `observe` and `answer` make observations; nothing here does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a contract says about its observations, worked out once for each contract.
 
-The response vectors as the contract's error lists refine them, the codes that its own errors map
-to, the places where its output names sources, and whether its output is wrapped.
+The response vectors as the contract's error lists refine them, the places where its output names
+sources, and whether its output is wrapped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract
 from counterseal.contract.schemas import Schema, resolve_local
 
-__all__ = ["SOURCE_MARK", "Profile", "classify", "profile", "refine"]
+__all__ = ["SOURCE_MARK", "Profile", "profile", "refine"]
 
 SOURCE_MARK = "x-source-ref"
 """Annotation on a property of an output schema: its value names where something comes from."""
@@ -64,11 +64,6 @@ def profile(contract: Contract) -> Profile:
 def refine(code: Code, contract: Contract | None) -> Response:
     """A code's response vector as this contract has it."""
     return RESPONSES[code] if contract is None else profile(contract).responses[code]
-
-
-def classify(error: str, contract: Contract) -> Code | None:
-    """The code that a contract maps one of its tool's own errors to."""
-    return Code.__members__.get(contract.observability.error_taxonomy_mapping.get(error, ""))
 
 
 def _profile(contract: Contract) -> Profile:

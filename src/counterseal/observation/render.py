@@ -87,8 +87,9 @@ def _lines(seen: Renderable) -> Iterator[str]:
 
 def _error(error: FieldError) -> str:
     place = f"{_line(error.field)}: " if error.field else ""
-    wanted = f"expected {_line(error.expected)}" if error.expected else ""
-    got = f"got {_line(error.actual)}" if error.actual else ""
+    told = error.expected in error.message  # the message says it already
+    wanted = f"expected {_line(error.expected)}" if error.expected and not told else ""
+    got = f"got {_line(error.actual)}" if error.actual and error.actual not in error.message else ""
     detail = ", ".join(filter(None, (wanted, got)))
     return f"{place}{_line(error.message)}{f' ({detail})' if detail else ''}"
 

@@ -10,7 +10,7 @@ _SAID = {
     Code.SUCCESS: "The call succeeded.",
     Code.PARTIAL_SUCCESS: "Some steps of the call succeeded, others failed.",
     Code.SYNTACTIC_PARSE_FAIL: "The arguments are not valid JSON. Send one JSON object.",
-    Code.STRUCTURAL_VIOLATION: "The arguments do not have the declared fields.",
+    Code.STRUCTURAL_VIOLATION: "The call does not have a declared shape.",
     Code.TYPE_MISMATCH: "An argument has the wrong type.",
     Code.OUT_OF_BOUNDS: "An argument is outside of what is allowed.",
     Code.SEMANTIC_INVALIDITY: "The arguments break a business rule of this tool.",

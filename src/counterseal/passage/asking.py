@@ -106,6 +106,12 @@ class Asking:
         self.trail.nanoseconds.append(perf_counter_ns() - began)
         return decision if decision.verdict is Verdict.DENY else None
 
+    def forget(self, since: int) -> None:
+        """Take back what was decided since; the gates will be asked anew."""
+        del self.trail.decisions[since:], self.trail.nanoseconds[since:]
+        self.asked = None
+        self.ctx.learn({"approvals": (), "approval_id": None})
+
     def _ends(self, decision: Decision) -> bool:
         """Whether a decision that does not simply allow ends the call, or lays down a duty."""
         if decision.verdict is Verdict.DENY:

@@ -1,4 +1,7 @@
-"""From a proposal to a decision: receive, check, recall, decide."""
+"""From a proposal to a decision: receive, check, recall, decide.
+
+Spends and executes nothing; what a decision leads to is in `passage.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from counterseal import ledger
 from counterseal.audit import EventType
 from counterseal.canonical import digest
 from counterseal.codes import Code
-from counterseal.gates import BEFORE_RECALL, BUDGET, PARSE
+from counterseal.gates import BEFORE_RECALL, PARSE
 from counterseal.gates.approval import ended
 from counterseal.gates.base import Decision, deny
-from counterseal.ledger import Answer, Entry
+from counterseal.gates.parse import is_name
+from counterseal.ledger import Answer, Entry, Phase
 from counterseal.observation import Observation
 from counterseal.passage.telling import Telling
 from counterseal.passage.trail import Preview
@@ -25,7 +29,7 @@ _RETRY_AFTER = 1.0
 
 
 class Deciding(Telling):
-    """The steps that change nothing. Each returns what ends the call, or None to go on."""
+    """The steps before admission. Nothing is spent or executed; a call may be held."""
 
     request = b""
     """The hash of the arguments as proposed."""
@@ -37,12 +41,14 @@ class Deciding(Telling):
         if isinstance(found, Refusal):
             ctx.learn({"run": run, "refusal": found})
         else:
-            compiled = self.runtime.compiled[found.name, found.version]
+            compiled = self.runtime.compiled_for(found)
             ctx.learn({"run": run, "record": found, "compiled": compiled})
         return self.ask(PARSE)
 
     def _resolved(self, run: RunRecord, proposal: Proposal) -> RegistryRecord | Refusal:
         """What the run began with, it keeps; a proposal can't talk it into another version."""
+        if not is_name(proposal.tool) or not is_name(proposal.version or ""):
+            return Refusal(reason=Reason.UNKNOWN, message="There is no such tool here.")
         pinned, who = run.pins.get(proposal.tool), self.ctx.principal
         if pinned is not None and proposal.version not in (None, pinned):
             return Refusal(
@@ -103,7 +109,12 @@ class Deciding(Telling):
             )
         if found is Answer.EXPIRED:
             reason = "The answer to this key is no longer kept."
-            return deny("ledger", Code.IDEMPOTENCY_CONFLICT, reason, rule="key-expired")
+            code, action = Code.IDEMPOTENCY_CONFLICT, "use_new_operation"
+            return deny("ledger", code, reason, rule="key-expired", next_action=action)
+        if entry.phase is not Phase.RESERVED:
+            reason = "It is not known whether an earlier call with this key took effect."
+            code = Code.IDEMPOTENCY_CONFLICT
+            return deny("ledger", code, reason, rule="outcome-unknown", next_action="escalate")
         reason = "A call with the same key is under way."
         code = Code.IDEMPOTENCY_CONFLICT
         return deny("ledger", code, reason, rule="in-progress", retry_after=_RETRY_AFTER)
@@ -115,19 +126,27 @@ class Deciding(Telling):
 
     async def decide(self) -> Decision | Observation | None:
         """Rules, policy, state, approval, budget. Asks for approval only where the rest allows."""
-        compiled = self.ctx.compiled
-        if compiled is not None and not compiled.waits:
-            refused = self.ask(compiled.gates)
-        else:
-            refused = await self.ask_all()
-        if self.ctx.approval_id is not None and self.ctx.memory and self.ctx.memory.held:
-            self.trace_id = self.ctx.memory.held.trace_id  # one story, told under one name
+        asked_before = len(self.trail)
+        refused = await self._judge()
+        record = self.ctx.record
+        if refused is None and self.asked and record and self.ctx.memory is None:
+            # Somebody must be asked, so what was asked and answered before matters after all.
+            self.key = self._derived_key(record)
+            await self._remember()
+            self.forget(asked_before)
+            refused = await self._judge()
+        held = self.ctx.memory.held if self.ctx.memory else None
+        if held is not None and held.approval_id == self.ctx.approval_id:
+            self.take_on(held.trace_id)
         if refused is not None or self.asked is None:
             return refused
-        if self.ctx.memory is None:
-            await self._remember()
-            refused = self.ask(BUDGET)  # nobody is asked to approve what could not run
-        return refused or await self._hold(self.asked)
+        return await self._hold(self.asked)
+
+    async def _judge(self) -> Decision | None:
+        compiled = self.ctx.compiled
+        if compiled is not None and not compiled.waits:
+            return self.ask(compiled.gates)
+        return await self.ask_all()
 
     async def _hold(self, demand: Decision) -> Decision | Observation | None:
         """Keep the proposal for a person, unless an approval for exactly this is there already."""
@@ -139,7 +158,7 @@ class Deciding(Telling):
         held = await self.runtime.store.hold(self._held(demand, record, self.key), [event])
         if held.status is HeldStatus.APPROVED:
             self.ctx.learn({"approval_id": held.approval_id})
-            self.trace_id = held.trace_id
+            self.take_on(held.trace_id)
             return None
         return ended(held, demand) or self.answer(demand, approval_id=held.approval_id)
 
@@ -179,7 +198,7 @@ class Deciding(Telling):
             if self.ctx.memory is None:
                 await self._remember()
         if stopped is None:
-            stopped = await self.ask_all() or self.asked
+            stopped = await self._judge() or self.asked
         last = stopped or self.trail[-1].decision
         return Preview(
             decisions=tuple(self.trail),

@@ -1,4 +1,4 @@
-"""From a decision to an answer: admit, execute, observe, settle."""
+"""From a decision to an answer: admit, execute, observe, settle. Judges nothing anew."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from counterseal.audit import Event, EventType
+from counterseal.canonical import at
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
 from counterseal.contract.surroundings import Context
@@ -141,6 +142,8 @@ class Passage(Deciding):
     async def _may_retry(self, contract: Contract) -> bool:
         """Whether a failed read may be tried again. What may have changed something never is."""
         ctx, limits = self.ctx, contract.runtime
+        if self.epoch != self.runtime.registry.epoch:
+            return False  # a kill stops the next attempt too
         if ctx.compiled is None or ctx.compiled.mutates or self.attempt > limits.max_retries:
             return False
         if not ctx.compiled.profile.responses[self.outcome.code].retryable:
@@ -278,14 +281,16 @@ class Passage(Deciding):
         if contract.version_from is None and not contract.state_effects:
             return _NOTHING, ()
         state = [(one.key, one.merge, data.get(one.key, data)) for one in contract.state_effects]
-        if contract.version_from is None:
-            return {}, state
+        fitting = [
+            (key, merge, value)
+            for key, merge, value in state
+            if merge != "merge_dict" or isinstance(value, Mapping)
+        ]
         resource = resource_of(contract, self.ctx.arguments)
-        version: Any = data
-        for part in contract.version_from.split("/")[1:]:
-            version = version.get(part) if isinstance(version, Mapping) else None
-        known = resource is not None and isinstance(version, str | int)
-        return ({resource: version} if known else {}), state  # type: ignore[dict-item]
+        version = at(data, contract.version_from) if contract.version_from else None
+        if resource is None or not isinstance(version, str | int):
+            return _NOTHING, fitting
+        return {resource: version}, fitting
 
 
 def _backoff(attempt: int) -> float:

@@ -1,4 +1,4 @@
-"""What is told of a call: to the record, to the agent, to telemetry."""
+"""What is told of a call: to the record, to the agent, to telemetry. Decides nothing."""
 
 from __future__ import annotations
 
@@ -32,6 +32,11 @@ class Telling(Asking):
     """Under which the ledger knows the call."""
     refused: Decision | None = None
     _caller: Caller | None = None
+
+    def take_on(self, trace_id: str) -> None:
+        """Go on under the trace of the call that was held: one story, told under one name."""
+        self.trace_id = trace_id
+        self._caller = None
 
     async def refuse(self, decision: Decision) -> Observation:
         """Put a refusal on record and tell the agent, with `escalate` when it keeps happening."""

@@ -123,6 +123,9 @@ class Reference:
             if target.mutates and not self.undoes:
                 fault = f"changes something in version {target.version}"
                 return self._problem("mutates", fault, "Name a tool that only reads.")
+            if not self.undoes and target.tool is not None and target.tool.injected:
+                fault = f"takes more than arguments in version {target.version}"
+                return self._problem("injected", fault, "Name a tool without secrets or context.")
             if self.undoes and not target.mutates:
                 fault = f"only reads in version {target.version}"
                 return self._problem("read-only", fault, "Name a tool that reverses the call.")

@@ -253,7 +253,7 @@ class Store(Protocol):
         """Record a refusal. Returns how often this run was refused in this way, now included."""
 
     async def keep(self, tenant: str, call_id: str, raw: bytes) -> str:
-        """Put a raw result into the vault. Returns a pointer that no model can follow."""
+        """Put a tool's raw output into the vault. Returns a pointer that no model can follow."""
 
     async def events(
         self, tenant: str, *, call_id: str | None = None, run_id: str | None = None

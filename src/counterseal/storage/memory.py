@@ -134,26 +134,27 @@ class MemoryStore:
         self._events.append(event)
 
     async def settle(self, request: Settle) -> bool:
+        run = self._advanced(request)
         entry = request.entry
         if entry is not None:
             there = self._entries.get((request.tenant, entry.key))
             if there is None or there.fence != entry.fence:
                 return False
             self._entries[request.tenant, entry.key] = entry
-        if request.seen or request.state:
-            self._advance(request)
+        if run is not None:
+            self._runs[request.tenant, request.run_id] = run
         self._events.extend(request.events)
         return True
 
-    def _advance(self, request: Settle) -> None:
-        key = (request.tenant, request.run_id)
-        run = self._runs.get(key)
-        if run is None:
-            return
+    def _advanced(self, request: Settle) -> RunRecord | None:
+        """The run with what it has seen and what was left in its state; None if it is the same."""
+        run = self._runs.get((request.tenant, request.run_id))
+        if run is None or not (request.seen or request.state):
+            return None
         state = dict(run.state)
         for name, merge, value in request.state:
             state[name] = _merged(state.get(name), merge, value)
-        self._runs[key] = replace(run, seen={**run.seen, **request.seen}, state=state)
+        return replace(run, seen={**run.seen, **request.seen}, state=state)
 
     async def hold(self, held: Held, events: Sequence[Event]) -> Held:
         known = self._held_by_key.get((held.tenant, held.key))
@@ -217,8 +218,9 @@ def _undo(done: list[tuple[_Counters, str, float]]) -> None:
 
 
 def _merged(before: Any, merge: str, value: Any) -> Any:
+    """What a key holds afterwards. What does not fit to be merged into is replaced."""
     if merge == "append":
-        return [*(before or ()), value]
+        return [*(before if isinstance(before, list) else ()), value]
     if merge == "merge_dict":
-        return {**(before or {}), **value}
+        return {**(before if isinstance(before, Mapping) else {}), **value}
     return value

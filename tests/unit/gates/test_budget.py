@@ -170,7 +170,7 @@ def test_a_call_is_allowed_exactly_when_every_budget_has_room(limits, used):
             budgets=Budgets(reads=reads, by_effect=effects),
         ),
         record=runtime.registry.get("look_up", "1.0.0"),
-        compiled=runtime.compiled["look_up", "1.0.0"],
+        compiled=runtime.compiled_for(runtime.registry.get("look_up", "1.0.0")),
         grant=Grant(agent="agent", tool="look_up", max_calls_per_run=own),
         limits=None if tenant is None else Budgets(reads=tenant),
         memory=Memory(None, None, {}, {}, {}),

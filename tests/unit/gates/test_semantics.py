@@ -144,7 +144,7 @@ def test_a_rule_that_can_not_be_answered_is_broken(context):
 @given(amount=st.integers(0, 100))
 def test_whatever_goes_on_keeps_every_rule_and_the_schema(amount):
     runtime = runtime_for(fake_tool(input_schema=SCHEMA, invariants=[CAP]))
-    compiled = runtime.compiled["look_up", "1.0.0"]
+    compiled = runtime.compiled_for(runtime.registry.get("look_up", "1.0.0"))
     ctx = GateContext(
         proposal=Proposal(tool="look_up", arguments={}),
         principal=someone(),

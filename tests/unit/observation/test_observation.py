@@ -16,7 +16,6 @@ from counterseal.observation import (
     Redaction,
     VerificationHint,
     answer,
-    classify,
     refine,
     refusal,
     said,
@@ -229,12 +228,6 @@ def test_contract_lists_decide_its_vectors(contract_with):
     assert refine(Code.PERMISSION_DENIED, contract).escalate
     assert refine(Code.TYPE_MISMATCH, contract).repairable
     assert refine(Code.SUCCESS, contract) == RESPONSES[Code.SUCCESS]
-
-
-def test_contract_maps_its_own_errors_to_codes(contract_with):
-    contract = contract_with(observability={"error_taxonomy_mapping": {"404": "STALE_STATE"}})
-    assert classify("404", contract) is Code.STALE_STATE
-    assert classify("500", contract) is None
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def consequence_missing(contract: Contract) -> Iterator[Breach]:
         )
 
 
-@rule("argument-unknown", "key, tenant and state names are arguments that exist")
+@rule("argument-unknown", "key and tenant names are arguments that exist")
 def argument_unknown(contract: Contract) -> Iterator[Breach]:
     arguments = _arguments(contract)
     named = [(("business_key", i), name) for i, name in enumerate(contract.business_key)]
