@@ -35,6 +35,7 @@ __all__ = ["MAX_BYTES", "SUFFIXES", "Document", "read_document"]
 MAX_BYTES = 256 * 1024
 SUFFIXES = (".yaml", ".yml", ".json")
 
+_MAX_DIGITS = 30
 Place = tuple[int, int]
 
 
@@ -83,15 +84,39 @@ def _decode(name: str, raw: bytes) -> str:
 
 def _read_json(name: str, text: str) -> Document:
     try:
-        json.loads(text)
+        data = json.loads(text, object_pairs_hook=_pairs, parse_int=_integer)
     except json.JSONDecodeError as error:
         _refuse(name, f"not JSON: {error.msg.lower()}", (error.lineno, error.colno))
     except RecursionError:
-        pass  # the depth check below names the place
+        data, fault = None, f"nested deeper than {MAX_DEPTH} levels"
+    except ValueError as error:
+        data, fault = None, str(error)
+    else:
+        fault = ""
     # JSON is read again as YAML for its positions. Raw tabs can only be white space in valid JSON,
     # and YAML takes none.
-    positions = _read_yaml(name, text.replace("\t", " "))
-    return Document(name=name, data=json.loads(text), places=positions.places)
+    try:
+        places = _read_yaml(name, text.replace("\t", " ")).places
+    except ContractError as error:
+        if fault or not error.problems[0].message.startswith("not YAML"):
+            raise
+        places = {}  # JSON that YAML can't read: the data stands, without places
+    if fault:
+        _refuse(name, fault)
+    return Document(name=name, data=data, places=places)
+
+
+def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return found
+
+
+def _integer(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
+        raise ValueError(f"a number of {len(text)} digits")
+    return int(text)
 
 
 def _read_yaml(name: str, text: str) -> Document:
@@ -206,6 +231,8 @@ def _scalar(name: str, event: Any, place: Place) -> Any:
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):
+        if len(text) > _MAX_DIGITS:
+            _refuse(name, f"a number of {len(text)} digits", place)
         return int(text)
     return float(text) if _FLOAT.fullmatch(text) else text
 

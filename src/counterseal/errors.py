@@ -94,7 +94,14 @@ class Problem:
             str(self.source) if self.source else " ".join(filter(None, (self.tool, self.pointer)))
         )
         text = f"[{self.rule}] {self.message}"
-        return f"{place}: {text}" if place else text
+        return _printable(f"{place}: {text}" if place else text)
+
+
+def _printable(text: str) -> str:
+    """Somebody else's words may hold what a terminal would obey."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
 
 
 class CountersealError(Exception):

@@ -551,3 +551,21 @@ def test_export_is_plain_json_and_says_how_each_record_stands():
     assert exported["grants"][0]["scopes"] == ["a", "b"]
     assert exported["kills"][0]["reason"] == "leak"
     assert exported["deprecated_use"] == [{"tool": "read_case", "version": "1.0.0", "count": 1}]
+
+
+def test_a_new_grant_does_not_reach_back_to_a_version_that_was_deprecated_before():
+    from counterseal.testing import fake_tool
+
+    registry = Registry()
+    registry.register(fake_tool("look", version="1.0.0").tool)
+    registry.register(fake_tool("look", version="2.0.0").tool, rollout_percentage=0)
+    old = Grant(agent="old", tool="look")
+    registry.grant(old)
+    registry.deprecate("look", "1.0.0", Deprecation(reason="slow"))
+    registry.grant(Grant(agent="new", tool="look"))
+    first = registry.get("look", "1.0.0")
+    assert registry.authorize(first, Principal(tenant="acme", agent="old")) == old
+    refused = registry.authorize(first, Principal(tenant="acme", agent="new"))
+    assert isinstance(refused, Refusal)
+    newer = registry.get("look", "2.0.0")
+    assert registry.authorize(newer, Principal(tenant="acme", agent="new")).agent == "new"

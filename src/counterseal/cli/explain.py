@@ -22,6 +22,8 @@ OTHER_RULES = {
     "field-unknown": "fields are ones that a contract has",
     "file-unreadable": "file can be read",
     "function-drift": "arguments are those of its function",
+    "function-generator": "function returns one output",
+    "marker-misplaced": "injected things are marked on the parameter itself",
     "hook-mutates": "probe, preview and read_back only read",
     "hook-unknown": "probe, preview and read_back are among the tools",
     "import-failed": "Python file can be imported",

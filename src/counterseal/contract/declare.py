@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
+from pydantic import BaseModel
+
 from counterseal.contract.effects import Effect, RiskClass, Trust
 from counterseal.contract.invariants import Invariant
 from counterseal.contract.model import (
@@ -30,7 +32,14 @@ from counterseal.contract.model import (
     Transactional,
 )
 from counterseal.contract.signature import Injection, Signature, locate, read_signature
-from counterseal.contract.surroundings import Config, ConfigParam, Secret, State, StateEffect
+from counterseal.contract.surroundings import (
+    Config,
+    ConfigParam,
+    Secret,
+    State,
+    StateEffect,
+    StateRead,
+)
 from counterseal.errors import ContractError, Problem, Source
 
 __all__ = ["Declared", "Tool", "lay_over", "tool"]
@@ -82,6 +91,8 @@ class Declared(TypedDict, total=False):
     config_params: Sequence[ConfigParam | Mapping[str, Any]]
     invariants: Sequence[Invariant | Mapping[str, Any]]
     state_effects: Sequence[StateEffect | Mapping[str, Any]]
+    secrets: Sequence[str]
+    state_reads: Sequence[StateRead | Mapping[str, Any]]
     isolation: Isolation | str
     tenant_argument: str
     resource: str
@@ -128,6 +139,18 @@ class Tool(Generic[P, R]):
         signature = read_signature(function)
         declared = set(contract.affordance.input_schema.get("properties", {}))
         drifted = sorted(declared ^ set(signature.parameters))
+        undeclared = [mark for mark in signature.injected.values() if not _declares(contract, mark)]
+        if undeclared:
+            raise ContractError(
+                Problem(
+                    rule="function-drift",
+                    tool=contract.name,
+                    message=f"{mark} is taken by the function, but not declared",
+                    fix="Declare it on the contract: secrets, config_params or state_reads.",
+                    source=signature.source_of(),
+                )
+                for mark in undeclared
+            )
         if drifted:
             raise ContractError(
                 Problem(
@@ -164,6 +187,16 @@ class Tool(Generic[P, R]):
         return f"<tool {self.contract.name} {self.contract.version}>"
 
 
+def _declares(contract: Contract, mark: Injection) -> bool:
+    if isinstance(mark, Secret):
+        return mark.name in contract.secrets
+    if isinstance(mark, Config):
+        return mark.key in {param.key for param in contract.config_params}
+    if isinstance(mark, State):
+        return mark.key in {read.key for read in contract.state_reads}
+    return True
+
+
 def _where(*, declared: bool) -> str:
     return (
         "declared, but the function does not take it"
@@ -186,7 +219,7 @@ def tool(function: Callable[..., Any] | None = None, /, **declared: Unpack[Decla
 def _declare(function: Callable[P, R], declared: Declared) -> Tool[P, R]:
     signature = read_signature(function)
     data: dict[str, Any] = {
-        "identity": {"name": function.__name__},
+        "identity": {"name": getattr(function, "__name__", "")},
         "affordance": {
             "model_description": signature.description,
             "input_schema": signature.input_schema(),
@@ -217,9 +250,9 @@ def lay_over(data: dict[str, Any], name: str, value: Any) -> None:
         section, key = _SHORT_NAMES[name]
         data.setdefault(section, {})[key] = value
     elif isinstance(data.get(name), dict) or name in _SECTIONS:
-        given = value if isinstance(value, Mapping) else _set_fields(value)
+        given = value if isinstance(value, Mapping) else _set_fields(name, value)
         data[name] = {**data.get(name, {}), **given}
-    elif name == "config_params":
+    elif name in ("config_params", "secrets", "state_reads"):
         data[name] = (*data.get(name, ()), *value)
     else:
         data[name] = value
@@ -232,7 +265,10 @@ _SECTIONS = {section for section, _ in _SHORT_NAMES.values()} | {
 }
 
 
-def _set_fields(section: Any) -> dict[str, Any]:
+def _set_fields(name: str, section: Any) -> dict[str, Any]:
+    if not isinstance(section, BaseModel):
+        message = f"{name} is a section: a mapping, not {type(section).__name__}"
+        raise ContractError([Problem(rule="field-invalid", pointer=f"/{name}", message=message)])
     return {name: getattr(section, name) for name in section.model_fields_set}
 
 

@@ -55,10 +55,15 @@ def _defaults(
     key = effect.mutates or risk.key
     compensation = _inside(given, "transactional", "compensation_tool")
     sandboxed = given.get("isolation") == "sandbox"
+    asked = _inside(given, "transactional", "confirmation_required") is True
+    approvers = max(risk.approval.approvers, 1 if asked else 0)
+    if isinstance(given.get("approvers"), int):
+        approvers = given["approvers"]
     return {
         "exposed": effect.exposed,
         "trust": effect.trust,
-        "approvers": risk.approval.approvers,
+        "approvers": approvers,
+        "isolation": "sandbox" if _inside(given, "runtime", "sandbox_isolated") is True else "auto",
         "budget": risk.budget,
         "on_unknown": "read_back" if given.get("read_back") else "escalate",
         "runtime": {"sandbox_isolated": sandboxed, "max_retries": 0 if effect.mutates else 2},

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from typing import Annotated, Any, Final
 
 from pydantic import (
@@ -95,7 +96,10 @@ class SetArguments(BaseModel):
 
 def code_name(function: Callable[..., Any]) -> str:
     """`module:qualname`, which is how a record names code."""
-    return f"{function.__module__}:{function.__qualname__}"
+    while isinstance(function, partial):
+        function = function.func
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{getattr(named, '__module__', None) or 'builtins'}:{named.__qualname__}"
 
 
 def _describe(value: Any) -> Any:

@@ -9,7 +9,7 @@ whether a contract is any good is judged by `lint`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import date
+from datetime import date, datetime
 from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Any, Self
@@ -17,9 +17,11 @@ from typing import Annotated, Any, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PlainSerializer,
+    StrictBool,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WithJsonSchema,
@@ -127,6 +129,17 @@ Hook = Annotated[
 """A read-only tool by its name, or a function."""
 
 
+def _day(value: Any) -> Any:
+    if not isinstance(value, str | date) or isinstance(value, datetime):
+        raise ValueError("write a day, like 2027-01-31")
+    return value
+
+
+Day = Annotated[date, BeforeValidator(_day)]
+Whole = Annotated[int, Field(strict=True, le=2**53 - 1)]
+"""An integer that JSON keeps exact."""
+
+
 class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", json_schema_serialization_defaults_required=True
@@ -135,7 +148,7 @@ class Section(BaseModel):
 
 class Lifecycle(Section):
     status: LifecycleStatus = LifecycleStatus.ACTIVE
-    sunset_date: date | None = None
+    sunset_date: Day | None = None
     replacement: str | None = None
 
 
@@ -163,27 +176,27 @@ class Affordance(Section):
 
 
 class RateLimits(Section):
-    window_sec: int = Field(default=60, ge=1)
-    max_requests: int = Field(default=600, ge=1)
+    window_sec: Whole = Field(default=60, ge=1)
+    max_requests: Whole = Field(default=600, ge=1)
 
 
 class CostProfile(Section):
     currency: str = "USD"
-    cost_per_call: float = Field(default=0, ge=0, allow_inf_nan=False)
+    cost_per_call: float = Field(default=0, ge=0, allow_inf_nan=False, strict=True)
     cost_unit: CostUnit = CostUnit.CALL
 
 
 class RuntimeLimits(Section):
-    timeout_ms: int = Field(default=30_000, ge=1)
+    timeout_ms: Whole = Field(default=30_000, ge=1)
     rate_limits: RateLimits = RateLimits()
     cost_profile: CostProfile = CostProfile()
-    sandbox_isolated: bool = False
-    max_retries: int = Field(default=0, ge=0)
+    sandbox_isolated: StrictBool = False
+    max_retries: Whole = Field(default=0, ge=0)
 
 
 class Security(Section):
     required_scopes: tuple[str, ...] = ()
-    tenant_scoped: bool = True
+    tenant_scoped: StrictBool = True
     secrets_boundary: SecretsBoundary = SecretsBoundary.NONE
     data_classification: DataClassification = DataClassification.INTERNAL
     egress_policy: EgressPolicy = EgressPolicy.NONE
@@ -191,23 +204,23 @@ class Security(Section):
 
 class Transactional(Section):
     side_effect_class: RiskClass = RiskClass.CRITICAL_MUTATION
-    confirmation_required: bool = True
+    confirmation_required: StrictBool = True
     semantics: Semantics = Semantics.IRREVERSIBLE_PIVOT
     compensation_tool: str | None = None
-    post_action_verification_required: bool = True
+    post_action_verification_required: StrictBool = True
 
 
 class Idempotency(Section):
-    supported: bool = True
-    required: bool = True
+    supported: StrictBool = True
+    required: StrictBool = True
     key_header: str | None = "Idempotency-Key"
-    ttl_seconds: int | None = Field(default=86_400, ge=1)
-    payload_hash_required: bool = True
+    ttl_seconds: Whole | None = Field(default=86_400, ge=1)
+    payload_hash_required: StrictBool = True
 
 
 class Observability(Section):
     trace_attributes: tuple[str, ...] = ()
-    audit_required: bool = True
+    audit_required: StrictBool = True
     error_taxonomy_mapping: Annotated[dict[str, str], AfterValidator(freeze)] = Field(
         default_factory=lambda: freeze({})
     )
@@ -250,14 +263,14 @@ class Contract(Envelope):
     """When a model should call this tool."""
     consequence: str | None = None
     """One sentence over the arguments, for approvers: "Notice {draft_id} goes to {recipient}"."""
-    exposed: bool = False
+    exposed: StrictBool = False
     """Whether agents may see it at all."""
     trust: Trust = Trust.UNTRUSTED
-    approvers: int = Field(default=2, ge=0)
+    approvers: Whole = Field(default=2, ge=0)
     """How many people must approve each call; more when policy says so."""
-    budget: int = Field(default=0, ge=0)
+    budget: Whole = Field(default=0, ge=0)
     """Calls a run may make, unless a grant says otherwise."""
-    max_output_bytes: int = Field(default=65_536, ge=1)
+    max_output_bytes: Whole = Field(default=65_536, ge=1)
     residency: tuple[str, ...] = ()
     """Regions that its data stays in; empty says nothing. Policy decides what follows."""
 
@@ -280,7 +293,7 @@ class Contract(Envelope):
     on_unknown: OnUnknown = OnUnknown.ESCALATE
     business_key: tuple[str, ...] = ()
     """The arguments that identify the action, whatever the run."""
-    repeatable: bool = False
+    repeatable: StrictBool = False
     """Whether the same arguments may be meant twice in one run."""
 
     @model_validator(mode="wrap")
@@ -291,7 +304,19 @@ class Contract(Envelope):
         except ValidationError as error:
             name = _name_in(data)
             raise ContractError(problem.of(name) for problem in shape_problems(error)) from None
+        try:
+            made.hash  # noqa: B018 - what can't be recorded is found out here, not when it is needed
+        except ValueError as error:
+            unrecordable = Problem(
+                rule="field-invalid", tool=_name_in(data), message=f"can't be recorded: {error}"
+            )
+            raise ContractError([unrecordable]) from None
         return made
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A changed contract, read and judged like any other. It shares nothing that can change."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self).model_validate({**fields, **(update or {})})
 
     @property
     def name(self) -> str:

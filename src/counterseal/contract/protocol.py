@@ -6,6 +6,7 @@ agent may see, and what their schema leaves open is closed.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -58,7 +59,8 @@ def from_protocol(plain: PlainTool, *, effect: Effect | str | None = None) -> To
     )
 
     async def execute(**arguments: Any) -> Any:
-        return _output(plain.name, await plain.execute(arguments))
+        result: Any = plain.execute(arguments)
+        return _output(plain.name, await result if inspect.isawaitable(result) else result)
 
     # Whoever asks where this tool's code stands is shown the author's file, not this one.
     execute.__wrapped__ = plain.execute  # type: ignore[attr-defined]
@@ -69,7 +71,9 @@ def from_protocol(plain: PlainTool, *, effect: Effect | str | None = None) -> To
 
 def _input_schema(plain: PlainTool) -> dict[str, Any]:
     getter = getattr(plain, "get_schema", None)
-    schema = getattr(plain, "input_schema", None) or (getter() if callable(getter) else None)
+    schema = getattr(plain, "input_schema", None)
+    if schema is None and callable(getter):
+        schema = getter()
     if not isinstance(schema, Mapping):
         raise _refusal(plain, "the tool shows no input schema")
     try:
@@ -97,10 +101,11 @@ def _refusal(plain: PlainTool, message: str) -> ContractError:
 
 def _parameters_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The parameters of a function-style schema, or the schema itself."""
-    inner = schema.get("parameters")
-    if schema.get("type") == "function" and isinstance(inner, Mapping):
-        return inner
-    return schema
+    if schema.get("type") != "function":
+        return schema
+    inner = schema.get("function", schema)
+    parameters = inner.get("parameters") if isinstance(inner, Mapping) else None
+    return parameters if isinstance(parameters, Mapping) else schema
 
 
 def _output(name: str, result: Any) -> Any:

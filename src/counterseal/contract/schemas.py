@@ -150,6 +150,9 @@ def model_schema(model: type[BaseModel], *, title: str) -> dict[str, Any]:
     definitions = schema.pop("$defs", {})
     inlined = _rewrite(schema, lambda node: definitions.get(str(node.get("$ref"))[8:], node))
     tidy(inlined, drop=("title", "description", "default"))
+    for _, inner in subschemas(inlined):
+        if inner.get("maximum") == 2**53 - 1 and isinstance(inner, dict):
+            del inner["maximum"]  # what JSON can keep exact anyway
     return {
         "$schema": DIALECT,
         "title": title,

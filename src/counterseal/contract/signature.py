@@ -8,16 +8,18 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, get_args, get_origin
 
 import docstring_parser
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
 
 from counterseal.contract.schemas import close, resolve_local, tidy, types_of
 from counterseal.contract.surroundings import Config, Context, Secret, State
@@ -26,6 +28,27 @@ from counterseal.errors import ContractError, Problem, Source
 __all__ = ["Injection", "Signature", "read_signature"]
 
 Injection = Secret | Config | State | type[Context]
+
+
+class _Schemas(GenerateJsonSchema):
+    """Writes defaults in one order: a set has none of its own, and would change the hash."""
+
+    def encode_default(self, dft: Any) -> Any:
+        return super().encode_default(_in_order(dft))
+
+
+def _in_order(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        value = value.model_dump()
+    if isinstance(value, Mapping):
+        return {key: _in_order(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(
+            (_in_order(item) for item in value), key=lambda item: (str(type(item)), repr(item))
+        )
+    if type(value) in (list, tuple):
+        return [_in_order(item) for item in value]
+    return value
 
 
 class _Arguments(BaseModel):
@@ -65,7 +88,9 @@ class Signature:
         return hint, Field(**own)
 
     def input_schema(self) -> dict[str, Any]:
-        schema = self.model.model_json_schema(by_alias=True, mode="validation")
+        schema = self.model.model_json_schema(
+            by_alias=True, mode="validation", schema_generator=_Schemas
+        )
         return _object(close(tidy(schema)))
 
     def output_schema(self) -> dict[str, Any]:
@@ -101,13 +126,20 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     parameters: dict[str, inspect.Parameter] = {}
     injected: dict[str, Injection] = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        marker = _marker(hints.get(name))
-        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+        hint = hints.get(name)
+        marker = _marker(hint)
+        if name == "self" and hint is None:
+            problems.append(_unbound(function))
+        elif isinstance(parameter.default, _MARKERS) or (marker is None and _hidden_marker(hint)):
+            problems.append(_misplaced(function, name))
+        elif parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             problems.append(_variadic(function, name))
         elif marker is not None:
             injected[name] = marker
         else:
             parameters[name] = parameter
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        problems.append(_generator(function))
     text = docstring_parser.parse(inspect.getdoc(function) or "")
     signature = Signature(
         function=function,
@@ -119,13 +151,19 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     )
     problems.extend(_unusable_types(signature))
     if problems:
-        raise ContractError(problem.of(function.__name__) for problem in problems)
+        name = getattr(function, "__name__", type(function).__name__)
+        raise ContractError(problem.of(name) for problem in problems)
     return signature
 
 
 def _hints(function: Callable[..., Any], problems: list[Problem]) -> dict[str, Any]:
+    target: Any = function
+    while isinstance(target, partial):
+        target = target.func
+    if not inspect.isroutine(target):
+        target = type(target).__call__
     try:
-        return typing.get_type_hints(function, include_extras=True)
+        return typing.get_type_hints(target, include_extras=True)
     except (NameError, TypeError) as error:
         problems.append(
             Problem(
@@ -140,18 +178,71 @@ def _hints(function: Callable[..., Any], problems: list[Problem]) -> dict[str, A
 
 def _marker(hint: Any) -> Injection | None:
     """What a parameter is injected with, or None for one that the model fills."""
-    if hint is Context or Context in get_args(hint):
+    if hint is Context:
         return Context
+    if get_origin(hint) in (typing.Union, types.UnionType):
+        return next((mark for mark in map(_marker, get_args(hint)) if mark is not None), None)
     if get_origin(hint) is Annotated:
         for extra in hint.__metadata__:
             if isinstance(extra, Secret | Config | State):
                 return extra
+        return _marker(hint.__origin__)
     return None
+
+
+_MARKERS = (Secret, Config, State)
+
+
+def _hidden_marker(hint: Any, seen: tuple[Any, ...] = ()) -> bool:
+    """Whether a marker stands where it would not be seen: inside a list, a model, or as a class."""
+    if hint in seen or len(seen) > 16:
+        return False
+    deeper = (*seen, hint)
+    if hint is Context or isinstance(hint, _MARKERS) or hint in _MARKERS:
+        return True
+    parts: list[Any] = list(get_args(hint))
+    if get_origin(hint) is Annotated:
+        parts += hint.__metadata__
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        for field_info in hint.model_fields.values():
+            parts += [field_info.annotation, *field_info.metadata]
+    return any(_hidden_marker(part, deeper) for part in parts if _can_hold(part))
+
+
+def _can_hold(part: Any) -> bool:
+    return isinstance(part, (type, *_MARKERS)) or get_origin(part) is not None
+
+
+def _misplaced(function: Callable[..., Any], name: str) -> Problem:
+    return Problem(
+        rule="marker-misplaced",
+        message=f"{name} holds a marker where it would reach the model",
+        fix='Mark the parameter itself: Annotated[str, Secret("name")].',
+        source=locate(function, name),
+    )
 
 
 def _described(hint: Any) -> bool:
     return get_origin(hint) is Annotated and any(
         isinstance(extra, FieldInfo) and extra.description for extra in hint.__metadata__
+    )
+
+
+def _unbound(function: Callable[..., Any]) -> Problem:
+    return Problem(
+        rule="parameter-untyped",
+        message="self is not for a caller to give: this is a method without its object",
+        fix="Declare a bound method: tool(effect=…)(thing.method).",
+        source=locate(function),
+    )
+
+
+def _generator(function: Callable[..., Any]) -> Problem:
+    return Problem(
+        rule="function-generator",
+        message="a generator has no one output",
+        fix="Return the whole output; report progress through the context.",
+        source=locate(function),
     )
 
 

@@ -56,6 +56,15 @@ def read(things: Iterable[object]) -> tuple[list[Candidate], list[Problem]]:
             candidates.append(_read_one(thing))
         except ContractError as error:
             problems.extend(error.problems)
+        # A plain tool's properties are its author's code.
+        except Exception as error:  # noqa: BLE001 - whatever it raises, the others are judged too
+            problems.append(
+                Problem(
+                    rule="not-a-tool",
+                    message=f"{ascii(thing)[:80]} can't be read: {type(error).__name__}",
+                    fix="Let its name, description and schema be had without an error.",
+                )
+            )
     return candidates, problems
 
 

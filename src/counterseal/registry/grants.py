@@ -231,6 +231,8 @@ class GrantBook:
     def __init__(self) -> None:
         self._pages: dict[str, dict[str, tuple[Grant, ...]]] = {}
         self._covering: dict[tuple[str, str], dict[str, tuple[Grant, ...]]] = {}
+        self._without: dict[Grant, frozenset[str]] = {}
+        """Versions that were deprecated before a grant was given: it never covers them."""
 
     def __iter__(self) -> Iterator[Grant]:
         for page in self._pages.values():
@@ -253,16 +255,23 @@ class GrantBook:
         grants = self.of(agent, record.name)
         if not grants:
             return ()  # not remembered, so that strangers' names don't pile up
-        found = tuple(grant for grant in grants if grant.covers(record.parsed))
+        found = tuple(
+            grant
+            for grant in grants
+            if grant.covers(record.parsed) and record.version not in self._without.get(grant, ())
+        )
         self._covering.setdefault((agent, record.name), {})[record.version] = found
         return found
 
-    def add(self, grant: Grant) -> None:
+    def add(self, grant: Grant, *, without: frozenset[str] = frozenset()) -> None:
+        if without:
+            self._without[grant] = without
         page = self._pages.setdefault(grant.agent, {})
         page[grant.tool] = (*page.get(grant.tool, ()), grant)
         self._covering.pop((grant.agent, grant.tool), None)
 
     def remove(self, grant: Grant) -> None:
+        self._without.pop(grant, None)
         page = self._pages[grant.agent]
         page[grant.tool] = tuple(kept for kept in page[grant.tool] if kept != grant)
         if not page[grant.tool]:

@@ -345,7 +345,9 @@ class Registry:
             return
         for problem in checks.grant_problems([grant], self._shelf.versions, self._now()):
             raise GrantError(f"{problem.message}. {problem.fix}")
-        self._book.add(grant)
+        now = self._now()
+        deprecated = [r.version for r in self._shelf.versions(grant.tool) if r.is_deprecated(now)]
+        self._book.add(grant, without=frozenset(deprecated))
         self._changed()
 
     def revoke(self, *grants: Grant) -> None:

@@ -2,7 +2,11 @@
 
 import enum
 import json
+import os
+import subprocess
+import sys
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -348,3 +352,112 @@ def test_invariants_are_taken_over_from_the_declaration():
         return a or b or ""
 
     assert [invariant.id for invariant in pick.contract.invariants] == ["ONE"]
+
+
+HIDDEN = {
+    "in a list": list[Annotated[str, Secret("s")]],
+    "in a model": type("M", (BaseModel,), {"__annotations__": {"s": Annotated[str, Secret("s")]}}),
+    "as a class": Annotated[str, Secret],
+    "a context in a list": list[Context],
+}
+
+
+@pytest.mark.parametrize("where", HIDDEN)
+def test_a_marker_that_would_not_be_seen_is_refused(where):
+    def call(it, plain: str = "x") -> None:
+        """Call."""
+
+    call.__annotations__["it"] = HIDDEN[where]
+    with pytest.raises(ContractError, match="marker"):
+        tool(effect="compute")(call)
+
+
+def test_a_marker_as_a_default_is_refused():
+    with pytest.raises(ContractError, match="marker"):
+
+        @tool(effect="compute")
+        def call(token: str = Secret("token")) -> None:
+            """Call."""
+
+
+def test_an_optional_secret_is_a_secret():
+    @tool(effect="compute")
+    def call(token: Annotated[str, Secret("token")] | None = None) -> None:
+        """Call."""
+
+    assert call.contract.secrets == ("token",)
+    assert call.contract.affordance.input_schema["properties"] == {}
+
+
+def test_declared_and_marked_injections_add_up():
+    @tool(effect="compute", secrets=["a"], state_reads=[{"key": "x"}])
+    def call(b: Annotated[str, Secret("b")], y: Annotated[str, State("y")]) -> None:
+        """Call."""
+
+    assert set(call.contract.secrets) == {"a", "b"}
+    assert {read.key for read in call.contract.state_reads} == {"x", "y"}
+
+
+def test_a_function_that_takes_what_its_contract_does_not_declare_is_not_joined():
+    def function(password: Annotated[str, Secret("password")]) -> None:
+        """Do it."""
+
+    bare = {"identity": {"name": "f"}, "affordance": {"model_description": "D", "input_schema": {}}}
+    with pytest.raises(ContractError, match="not declared"):
+        Tool.of(Contract.model_validate({**bare, "effect": "compute"}), function)
+
+
+def test_generators_and_unbound_methods_say_what_is_wrong():
+    with pytest.raises(ContractError, match="generator"):
+
+        @tool(effect="compute")
+        def numbers() -> int:
+            """Count."""
+            yield 1
+
+    with pytest.raises(ContractError, match="without its object"):
+
+        class Office:
+            @tool(effect="compute")
+            def open(self) -> None:
+                """Open."""
+
+
+def test_partials_and_callable_objects_can_be_tools():
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    class Adder:
+        def __call__(self, a: int) -> int:
+            """Add."""
+            return a
+
+    assert tool(effect="compute", name="add_two")(partial(add, b=2))(1) == 3
+    assert tool(effect="compute", name="adder")(Adder())(4) == 4
+
+
+def test_a_section_that_is_no_section_is_named():
+    with pytest.raises(ContractError, match="identity is a section"):
+        tool(effect="compute", identity=7)(lambda: None)
+
+
+def test_sets_in_defaults_do_not_change_the_hash_from_one_process_to_the_next():
+    code = (
+        "from pydantic import BaseModel\n"
+        "from counterseal import tool\n"
+        "class M(BaseModel):\n    t: set[str] = {'a', 'b', 'c', 'd'}\n"
+        "def f(m: M = M(), l: list[frozenset[str]] = [frozenset('abcdef')]) -> None:\n    'F'\n"
+        "print(tool(effect='compute')(f).contract.hash)"
+    )
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "2")
+    }
+    assert len(hashes) == 1

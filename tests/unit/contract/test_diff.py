@@ -124,7 +124,7 @@ OUT = "affordance__output_schema__"
         ({"budget": 3}, [OPERATIONAL], None),
         ({"max_output_bytes": 1000}, [OPERATIONAL], None),
         ({"approvers": 1}, [OPERATIONAL], None),
-        ({"transactional__confirmation_required": True}, [OPERATIONAL], None),
+        ({"transactional__confirmation_required": True}, [OPERATIONAL, OPERATIONAL], None),
         ({"transactional__post_action_verification_required": False}, [GOVERNANCE], None),
         ({"idempotency__required": False}, [GOVERNANCE], None),
         ({"idempotency__ttl_seconds": 60}, [GOVERNANCE], None),

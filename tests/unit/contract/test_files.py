@@ -113,6 +113,13 @@ BROKEN = {
     "bytes that are no text": (b"effect: draft\nusage: \xff", "contract.yaml", "not UTF-8", 2),
     "an alias": ("effect: &e draft\nx: *e\n", "contract.yaml", "aliases", 1),
     "a tag that names code": ("effect: !!python/name:os.system x", "contract.yaml", "tag", 1),
+    "a number beyond reason": (
+        "effect: draft\nbudget: " + "9" * 5000,
+        "contract.yaml",
+        "digits",
+        2,
+    ),
+    "a number beyond reason in JSON": ('{"budget": ' + "9" * 5000 + "}", "c.json", "digits", 1),
     "an empty file": ("", "contract.yaml", "not empty", 1),
     "a list of words": ("- a\n- b\n", "contract.yaml", "a mapping, not a text", 1),
     "a file of another kind": ("x", "contract.txt", "suffix", 1),
@@ -159,3 +166,11 @@ def test_a_file_cannot_name_code(write):
     with pytest.raises(ContractError) as caught:
         load_contracts(write(text))
     assert {problem.source.line for problem in caught.value.problems} == {18}
+
+
+def test_json_that_yaml_cannot_read_is_read_all_the_same(write):
+    record = read_contracts(write(GOOD))[0].contract.record()
+    record["usage"] = "Use \x7f it"
+    text = json.dumps(record, ensure_ascii=False)
+    (loaded,) = read_contracts(write(text, "contract.json"))
+    assert loaded.contract.usage == "Use \x7f it"

@@ -60,6 +60,7 @@ def changed(*changes):
 
 IN = "affordance/input_schema"
 TEXT = {"type": "string", "maxLength": 9, "description": "A text."}
+LIST = {"type": "array", "maxItems": 3, "description": "A list."}
 
 
 def argument(name, schema):
@@ -136,6 +137,24 @@ BREACHES = {
         changed(argument("a", {"description": "x"})),
         changed(argument("a", {"type": "array", "maxItems": 2, "description": "x"})),
         changed(argument("a", True)),
+        changed(argument("a", {"anyOf": [{"type": "string"}, {}], "description": "x"})),
+        changed(argument("a", {"anyOf": [True], "description": "x"})),
+        changed(argument("a", {"allOf": [{"description": "x"}], "description": "x"})),
+        changed(argument("a", {"type": "array", "maxItems": 1, "items": True, "description": "x"})),
+        changed((f"{IN}/patternProperties", {".*": True})),
+        changed((f"{IN}/additionalProperties", {"description": "anything"})),
+    ],
+    "default-invalid": [changed(argument("a", {**TEXT, "default": 3}))],
+    "schema-ref-misplaced": [
+        changed(
+            argument("a", {"$ref": "#/x-defs/A", "description": "x"}),
+            (f"{IN}/x-defs", {"A": {"type": "object"}}),
+        ),
+        changed(
+            argument("a", {"$ref": "#A", "description": "x"}),
+            (f"{IN}/$defs", {"a": {"$anchor": "A", "type": "integer"}}),
+        ),
+        changed(argument("a", {"$dynamicRef": "#", "description": "x"})),
     ],
     "parameter-undescribed": [changed(argument("a", {"type": "integer"}))],
     "field-undescribed": [
@@ -187,7 +206,7 @@ BREACHES = {
     ],
     "unknown-unanswered": [changed(("on_unknown", "read_back"))],
     "sandbox-contradictory": [
-        changed(("runtime/sandbox_isolated", True)),
+        changed(("isolation", "thread"), ("runtime/sandbox_isolated", True)),
         changed(("isolation", "sandbox"), ("runtime/sandbox_isolated", False)),
     ],
     "code-unknown": [
@@ -220,8 +239,22 @@ BREACHES = {
         changed(argument("target_url", TEXT)),
         changed(argument("file_path", TEXT)),
         changed(argument("condition", {**TEXT, "description": "A SQL condition."})),
+        changed(argument("sql", {"anyOf": [TEXT, {"type": "null"}], "description": "x"})),
+        changed(
+            argument(
+                "commands", {"type": "array", "maxItems": 3, "items": TEXT, "description": "x"}
+            )
+        ),
+        changed(argument("fileUrls", TEXT)),
+        changed(argument("target", {**TEXT, "format": "uri"})),
+        changed(argument("sql", {**TEXT, "pattern": "^.{1,50}$"})),
     ],
-    "credential-argument": [changed(argument("smtp_password", TEXT))],
+    "credential-argument": [
+        changed(argument("smtp_password", TEXT)),
+        changed(argument("apiKey", TEXT)),
+        changed(argument("password", {**TEXT, "pattern": "^.{1,50}$"})),
+        changed(argument("api_key", {"anyOf": [TEXT, {"type": "null"}], "description": "x"})),
+    ],
     "authority-argument": [
         changed(argument("scopes", {"type": "array", "maxItems": 3, "items": TEXT}))
     ],
@@ -292,6 +325,8 @@ def test_a_sandboxed_tool_may_take_code():
 def test_a_bounded_word_is_not_raw_power():
     closed = changed(argument("reason_code", {**TEXT, "enum": ["a", "b"]}))
     assert "raw-power" not in found(closed)
+    for name in ("postal_code", "country_code", "page_token"):
+        assert not {"raw-power", "credential-argument"} & found(changed(argument(name, TEXT)))
     path = changed(argument("path", {**TEXT, "pattern": "^reports/[a-z]{1,20}$"}))
     assert "raw-power" not in found(path)
 
@@ -407,6 +442,8 @@ def test_no_data_however_odd_breaks_the_examination(value):
         "(.*,)*x",
         "([a-zA-Z]+)*",
         "(x+x+)+y",
+        "^(?<x>a+)+$",
+        r"^(\p{L}+)+$",
         r"^(\d{1,3})+$",
         r"(a?){50}a",
         r"^((ab)*c?)*$",

@@ -1,10 +1,11 @@
 """The contract record: its JSON forms, its hash, its frozenness."""
 
 import json
+from functools import partial
 
 import pytest
 
-from counterseal import Contract, ContractError, Effect
+from counterseal import Contract, ContractError, Effect, Invariant, lint
 from counterseal.contract.model import (
     Affordance,
     Envelope,
@@ -321,3 +322,56 @@ def test_sections_can_be_written_as_typed_values():
     assert made.transactional.semantics == "compensable_write"
     assert made.security.egress_policy == "none"
     assert made.approvers == 1
+
+
+def test_a_copy_is_read_and_hashed_anew():
+    made = contract()
+    changed = made.model_copy(update={"usage": "Never."})
+    assert changed.hash != made.hash
+    with pytest.raises(ContractError, match="effect"):
+        made.model_copy(update={"effect": "zap"})
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"runtime": {"timeout_ms": 10**20}},
+        {"budget": 2**60},
+        {"usage": "\ud800"},
+        {"identity": {"name": "x", "owner": "\ud800"}},
+        {"runtime": {"timeout_ms": "5"}},
+        {"approvers": "2"},
+        {"runtime": {"sandbox_isolated": "yes"}},
+        {"identity": {"name": "x", "lifecycle": {"sunset_date": 0}}},
+        {"runtime": {"cost_profile": {"cost_per_call": float("inf")}}},
+    ],
+)
+def test_what_could_not_be_recorded_or_is_of_another_type_is_refused(more):
+    with pytest.raises(ContractError):
+        contract(**more)
+
+
+def test_code_without_a_name_of_its_own_is_named_by_what_it_wraps():
+    def check(call, state, config, limit):
+        return limit > 0
+
+    class Checker:
+        def __call__(self, call, state, config):
+            return True
+
+    wrapped = Invariant(id="A", rule="r", check=partial(check, limit=3))
+    called = Invariant(id="B", rule="r", check=Checker())
+    record = contract(invariants=[wrapped, called]).record()
+    names = [one["check"]["python"].rpartition(".")[2] for one in record["invariants"]]
+    assert names == ["check", "Checker"]
+
+
+@pytest.mark.parametrize("risk", ["READ_ONLY", "EPHEMERAL_WRITE", "MEDIUM_RISK_WRITE"])
+def test_an_envelope_that_asks_for_approval_or_a_sandbox_can_be_registered(risk):
+    envelope = contract().envelope()
+    envelope["transactional"] |= {"confirmation_required": True, "side_effect_class": risk}
+    envelope["runtime"]["sandbox_isolated"] = True
+    read = Contract.from_envelope(envelope)
+    assert read.envelope() == envelope
+    assert (read.approvers, read.isolation) == (1, "sandbox")
+    assert [p for p in lint(read) if p.severity == "error"] == []

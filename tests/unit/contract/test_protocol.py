@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from counterseal import ContractError, Effect, lint
+from counterseal import ContractError, Effect, Registry, lint
 from counterseal.contract.protocol import from_protocol, looks_like_protocol
 from counterseal.errors import Severity, ToolFailedError
 
@@ -110,3 +110,29 @@ def test_classes_and_other_things_are_not_mistaken_for_tools():
     assert looks_like_protocol(ReadNote())
     assert not looks_like_protocol(ReadNote)
     assert not looks_like_protocol(object())
+
+
+def test_a_tool_that_raises_when_it_is_looked_at_does_not_hide_the_problems_of_others():
+    class Broken(ReadNote):
+        def get_schema(self):
+            raise RuntimeError("db down")
+
+    class Unnamed(ReadNote):
+        name = "a b"
+
+    with pytest.raises(ContractError) as caught:
+        Registry().register(Broken(), Unnamed())
+    assert {problem.rule for problem in caught.value.problems} == {"not-a-tool", "name-invalid"}
+
+
+async def test_a_sync_execute_and_a_nested_function_schema_are_understood():
+    class Plain(ReadNote):
+        def get_schema(self):
+            return {"type": "function", "function": {"parameters": super().get_schema()}}
+
+        def execute(self, input):
+            return {"got": input["note_id"]}
+
+    made = from_protocol(Plain())
+    assert "note_id" in made.contract.affordance.input_schema["properties"]
+    assert await made(note_id="n") == {"got": "n"}

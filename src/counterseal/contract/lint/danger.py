@@ -8,34 +8,76 @@ from typing import Any
 
 from counterseal.contract.lint.base import Breach, breach, rule
 from counterseal.contract.lint.inputs import INPUT, fields, properties_of, without_refs
+from counterseal.contract.lint.patterns import is_bounded
 from counterseal.contract.model import Contract, Isolation
 from counterseal.contract.schemas import types_of
 
-_RAW = {
-    "SQL": re.compile(r"(^|_)(sql|sql_query|where_clause)$|^query_text$"),
-    "a shell command": re.compile(r"(^|_)(shell|bash|cmd|command|command_line|argv)$"),
-    "code": re.compile(r"(^|_)(code|script|source_code|python|javascript|eval)$"),
-    "a URL": re.compile(r"(^|_)(url|uri|href|endpoint)$"),
-    "a file path": re.compile(r"(^|_)(path|filepath|file_path|filename|directory|dir)$"),
-}
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
+_SHELL = {"shell", "bash", "cmd", "command", "argv"}
+_CODE = {"script", "javascript", "python", "eval", "code"}
+_NO_CODE = {"area", "city", "country", "currency", "error", "language", "postal", "product"}
+_NO_CODE |= {"promo", "reason", "region", "state", "status", "zip"}
+_URL = {"url", "uri", "href", "endpoint", "webhook"}
+_PATH = {"path", "filepath", "filename", "directory", "dir"}
 _SQL_WORDS = re.compile(r"\bSQL\b")
 _CREDENTIAL = re.compile(
     r"(^|_)(password|passwd|passphrase|api_?key|secret|access_token|auth_token|bearer|private_key|"
-    r"credentials?)$"
+    r"refresh_token|session_token|credentials?)$"
 )
 _AUTHORITY = re.compile(
     r"^(roles?|scopes?|permissions?|is_admin|acting_as|on_behalf_of|tenant(_id)?|as_user)$"
 )
 
 
+def _words(name: str) -> list[str]:
+    """A name's words in lower case and in the singular: `fileUrls` is file, url."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    return [
+        word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] != "s" else word
+        for word in words
+    ]
+
+
+def _kinds(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    words = _words(name)
+    last = words[-1] if words else ""
+    if "sql" in words or _SQL_WORDS.search(str(schema.get("description", ""))):
+        yield "SQL"
+    if _SHELL & set(words):
+        yield "a shell command"
+    if last in _CODE and not _NO_CODE & set(words):
+        yield "code"
+    if last in _URL or schema.get("format") in ("uri", "uri-reference", "iri"):
+        yield "a URL"
+    if last in _PATH:
+        yield "a file path"
+
+
 def _texts(contract: Contract) -> Iterator[tuple[tuple[str | int, ...], str, Mapping[str, Any]]]:
-    """Every field that takes a text of the model's own making."""
+    """Every field that takes a text, or texts, of the model's own making."""
     schema = contract.affordance.input_schema
     for path, name, value in fields(schema):
         full = without_refs(schema, value)
-        closed = any(word in full for word in ("enum", "const", "pattern"))
-        if "string" in types_of(full) and not closed:
-            yield (*INPUT, *path), name.lower(), full
+        for part in (full, *_parts(schema, full)):
+            if "string" in types_of(part):
+                yield (*INPUT, *path), name, {**full, **part}
+                break
+
+
+def _parts(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """What a value may be instead, or hold: the branches of a union, the items of a list."""
+    for word in ("anyOf", "oneOf"):
+        for branch in schema.get(word) or ():
+            yield without_refs(root, branch)
+    if isinstance(schema.get("items"), Mapping):
+        yield without_refs(root, schema["items"])
+
+
+def _closed(schema: Mapping[str, Any]) -> bool:
+    """Whether the author, not the model, decides what can be written."""
+    pattern = schema.get("pattern")
+    bounded = isinstance(pattern, str) and is_bounded(pattern) and ".{" not in pattern
+    return bounded or "enum" in schema or "const" in schema
 
 
 @rule("raw-power", "inputs name business things, not SQL, shell, code, URLs or paths", warning=True)
@@ -43,10 +85,7 @@ def raw_power(contract: Contract) -> Iterator[Breach]:
     if contract.isolation is Isolation.SANDBOX:
         return
     for place, name, schema in _texts(contract):
-        kinds = [kind for kind, words in _RAW.items() if words.search(name)]
-        if not kinds and _SQL_WORDS.search(str(schema.get("description", ""))):
-            kinds = ["SQL"]
-        for kind in kinds:
+        for kind in () if _closed(schema) else _kinds(name, schema):
             yield breach(
                 place,
                 f"{name} takes {kind} as the model writes it",
@@ -58,7 +97,8 @@ def raw_power(contract: Contract) -> Iterator[Breach]:
 @rule("credential-argument", "credentials are injected, never argued")
 def credential_argument(contract: Contract) -> Iterator[Breach]:
     for place, name, _ in _texts(contract):
-        if _CREDENTIAL.search(name):
+        spelt = "_".join(_words(name))
+        if _CREDENTIAL.search(spelt):
             yield breach(
                 place,
                 f"{name} would put a credential into a model's hands",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from counterseal.canonical import canonical, pointer
 from counterseal.contract.lint.base import Breach, breach, rule
@@ -22,7 +23,6 @@ INPUT = ("affordance", "input_schema")
 OUTPUT = ("affordance", "output_schema")
 MAX_BYTES = 256 * 1024
 
-_SAYS_TYPE = ("type", "enum", "const", "$ref", "$dynamicRef", "anyOf", "oneOf", "allOf")
 _IN_PLACE_ONE = ("not", "if", "then", "else")
 _IN_PLACE_MANY = ("allOf", "anyOf", "oneOf")
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -197,16 +197,79 @@ def _closed_after(schema: Mapping[str, Any]) -> bool:
 def parameter_untyped(contract: Contract) -> Iterator[Breach]:
     schema = contract.affordance.input_schema
     for path, name, value in fields(schema):
-        if not isinstance(value, Mapping) or not any(word in value for word in _SAYS_TYPE):
+        if not says_type(value):
             yield breach(
                 (*INPUT, *path),
                 f"{name} has no type",
                 'Give it a "type", an "enum" or a "$ref".',
             )
     for path, inner in subschemas(schema):
-        lists = "array" in types_of(inner) and not {"items", "prefixItems"} & set(inner)
-        if lists or inner.get("items") == {}:
-            yield breach((*INPUT, *path), "its items have no type", 'Give "items" a "type".')
+        for word, value in _values_inside(inner):
+            if not says_type(value):
+                yield breach((*INPUT, *path, word), "takes anything at all", 'Give it a "type".')
+
+
+def says_type(schema: Any) -> bool:
+    """Whether a schema limits what kind of value it takes."""
+    if not isinstance(schema, Mapping):
+        return schema is False
+    if any(word in schema for word in ("type", "enum", "const", "$ref")):
+        return True
+    for word in ("anyOf", "oneOf"):
+        branches = schema.get(word)
+        if isinstance(branches, list | tuple) and branches:
+            return all(says_type(branch) for branch in branches)
+    parts = schema.get("allOf")
+    return isinstance(parts, list | tuple) and any(says_type(part) for part in parts)
+
+
+def _values_inside(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The schemas of values that stand inside a value, other than its named properties."""
+    if "array" in types_of(schema) and not {"items", "prefixItems"} & set(schema):
+        yield "items", {}
+    if "items" in schema:
+        yield "items", schema["items"]
+    if isinstance(schema.get("additionalProperties"), Mapping):
+        yield "additionalProperties", schema["additionalProperties"]
+    for item in schema.get("prefixItems") or ():
+        yield "prefixItems", item
+    named = schema.get("patternProperties")
+    if isinstance(named, Mapping):
+        yield from (("patternProperties", item) for item in named.values())
+
+
+@rule("default-invalid", "defaults satisfy their own schema")
+def default_invalid(contract: Contract) -> Iterator[Breach]:
+    schema = contract.affordance.input_schema
+    named = [word for word in ("$defs", "definitions") if word in schema]
+    definitions: dict[str, Any] = {word: schema[word] for word in named}
+    if _remote(schema) or any(_cycles(schema)):
+        return
+    for path, name, value in fields(schema):
+        if not isinstance(value, Mapping) or "default" not in value:
+            continue
+        try:
+            fits = compile_schema({**value, **definitions}).is_valid(value["default"])
+        except ValueError:
+            continue  # reported by schema-invalid
+        if not fits:
+            yield breach((*INPUT, *path, "default"), f"the default of {name} breaks its schema")
+
+
+@rule("schema-ref-misplaced", "references lead to schemas that can be seen")
+def schema_ref_misplaced(contract: Contract) -> Iterator[Breach]:
+    for place, schema in both(contract):
+        seen = {f"#{pointer(*path)}" for path, _ in subschemas(schema)}
+        for path, inner in subschemas(schema):
+            for word in _REFERENCES:
+                reference = inner.get(word)
+                local = isinstance(reference, str) and reference.startswith("#")
+                if local and (word != "$ref" or unquote(str(reference)) not in seen):
+                    yield breach(
+                        (*place, *path, word),
+                        f"{str(reference)[:80]} leads to nothing that is looked at",
+                        "Put the definition into $defs and refer to it with #/$defs/….",
+                    )
 
 
 @rule("parameter-undescribed", "parameters say what they mean")

@@ -16,6 +16,7 @@ from typing import Any
 
 __all__ = ["is_bounded", "is_catastrophic"]
 
+_UNICODE_CLASS = re.compile(r"\\[pP](?:\{\w+\}|\w)")
 _MANY = 32
 """A bounded repetition above this is as bad as an endless one."""
 _REPEATS = (sre.MAX_REPEAT, sre.MIN_REPEAT)
@@ -23,8 +24,10 @@ _SAMPLE = frozenset(range(256))
 
 
 def _parse(pattern: str) -> Any | None:
+    # Other engines' spellings that Python's parser does not know.
+    spelt = _UNICODE_CLASS.sub(r"\\w", pattern.replace("(?<", "(?P<").replace("(?P<=", "(?<="))
     try:
-        return _parser.parse(pattern)
+        return _parser.parse(spelt.replace("(?P<!", "(?<!"))
     except (re.error, RecursionError, OverflowError):
         return None
 
