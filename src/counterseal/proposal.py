@@ -36,6 +36,8 @@ def _text(name: str, value: object) -> None:
         raise TypeError(f"{name}: takes a string, got {type(value).__name__}")
     if not value.strip():
         raise ValueError(f"{name}: is empty")
+    if value.encode(errors="replace").decode() != value:
+        raise ValueError(f"{name}: a lone surrogate is not text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False)

@@ -17,12 +17,13 @@ from random import getrandbits
 from types import TracebackType
 from typing import Any, Self
 
+from counterseal.codes import Code
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
 from counterseal.contract.protocol import PlainTool
-from counterseal.errors import CountersealError, Problem
+from counterseal.errors import Problem
 from counterseal.execution.local import Secrets
-from counterseal.gates.base import Decision
+from counterseal.gates.base import Decision, deny
 from counterseal.gates.compile import compile_record
 from counterseal.gates.compiled import Compiled
 from counterseal.gates.parse import is_id
@@ -37,6 +38,9 @@ from counterseal.telemetry import Telemetry, trace_in
 
 __all__ = ["Preview", "Runtime", "Tenant"]
 
+IDLE_SECONDS = 3600.0
+"""After how long without a call an implicit run is over."""
+_MOST_IDLE = 10_000
 _ROUNDS = 3
 """How often a call is decided anew because something changed while it was decided."""
 _log = logging.getLogger("counterseal")
@@ -78,6 +82,8 @@ class Runtime:
         self.redactor = Redactor(pii=tuple(pii))
         self.registry = Registry(clock=lambda: datetime.fromtimestamp(clock(), UTC))
         self._compiled: dict[tuple[str, str], Compiled] = {}
+        self._idle: dict[Principal, tuple[float, float]] = {}
+        """Principals with an implicit run: when it began, and when it was last used."""
         self._telemetry = Telemetry()
 
     @classmethod
@@ -136,11 +142,12 @@ class Runtime:
                 self.tell(call, end)
                 return end
             run = await self._run_of(proposal, principal)  # something moved: decide anew
-        raise CountersealError("the registry or the run kept changing while the call was decided")
+        restless = "What the call depends on kept changing while it was decided."
+        return await call.refuse(deny("ledger", Code.DEPENDENCY_UNAVAILABLE, restless))
 
     async def preview(self, proposal: Proposal, principal: Principal) -> Preview:
         """What the gates would say. Nothing is recorded, held, spent or executed."""
-        run_id = _run_id(proposal, principal)
+        run_id = self._run_id(proposal, principal)
         run = await self.store.find_run(principal.tenant, run_id) or RunRecord(
             tenant=principal.tenant, run_id=run_id, started_at=self.clock()
         )
@@ -171,10 +178,22 @@ class Runtime:
 
     async def _run_of(self, proposal: Proposal, principal: Principal) -> RunRecord:
         """The run that a proposal names, else the implicit one of its principal."""
-        run_id = _run_id(proposal, principal)
+        run_id = self._run_id(proposal, principal)
         return await self.store.find_run(principal.tenant, run_id) or await self.run(
             principal, run_id
         )
+
+    def _run_id(self, proposal: Proposal, principal: Principal) -> str:
+        # An id that no store could keep is refused by the first gate; until then it names no run.
+        if proposal.run_id is not None and is_id(proposal.run_id):
+            return proposal.run_id
+        now = self.clock()
+        last = self._idle.pop(principal, None)
+        began = now if last is None or now - last[1] > IDLE_SECONDS else last[0]
+        self._idle[principal] = (began, now)
+        if len(self._idle) > _MOST_IDLE:
+            del self._idle[next(iter(self._idle))]  # the one that was used least lately
+        return _implicit_run(principal, began)
 
     def trace_of(self, traceparent: str | None) -> str:
         """The trace that a call belongs to: the caller's, else a new one."""
@@ -195,12 +214,7 @@ class Runtime:
         _log.error("%s failed in call %s", where, call_id, exc_info=error)
 
 
-def _run_id(proposal: Proposal, principal: Principal) -> str:
-    # An id that no store could keep is refused by the first gate; until then it names no run.
-    named = proposal.run_id is not None and is_id(proposal.run_id)
-    return (proposal.run_id if named else None) or _implicit_run(principal)
-
-
-def _implicit_run(principal: Principal) -> str:
-    named = "\0".join((principal.tenant, principal.user or "", principal.agent))
+def _implicit_run(principal: Principal, began: float) -> str:
+    who = (principal.tenant, principal.user or "", principal.agent)
+    named = "\0".join((*who, str(began)))
     return f"run_{hashlib.sha256(named.encode()).hexdigest()[:24]}"

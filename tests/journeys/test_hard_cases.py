@@ -1,8 +1,10 @@
 """Cases that are easy to get wrong: approvals gone stale, odd ids, missing secrets, lost spans."""
 
 import asyncio
+import itertools
 import threading
 from typing import Annotated
+from unittest.mock import MagicMock
 
 import pytest
 from opentelemetry import trace
@@ -10,11 +12,20 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from counterseal import ContractError, Grant, Proposal, Secret, Tenant, tool
+from counterseal import (
+    ContractError,
+    Grant,
+    Invariant,
+    Partial,
+    Proposal,
+    Secret,
+    Tenant,
+    tool,
+)
 from counterseal.codes import Code
 from counterseal.policy import Policy
 from counterseal.storage.base import Budgets, HeldStatus
-from counterseal.testing import HANG, fake_tool, runtime_for, someone
+from counterseal.testing import HANG, FakeClock, fake_tool, runtime_for, someone
 
 SCHEMA = {
     "type": "object",
@@ -358,3 +369,206 @@ def test_a_probe_that_needs_more_than_arguments_is_refused_at_registration():
 
     with pytest.raises(ContractError, match="takes more than arguments"):
         runtime_for(look, fake_tool("save", effect="draft", probe="look"))
+
+
+# --- approvals, outputs, exceptions, clocks -------------------------------------------------------
+
+
+async def test_a_yes_for_one_version_is_no_yes_for_the_next():
+    rules = {
+        "rules": [
+            {
+                "id": f"v{n}",
+                "then": "require_approval",
+                "reason": "So.",
+                "approvers": n,
+                "when": f"contract.version == '{n}.0.0'",
+            }
+            for n in (1, 2)
+        ]
+    }
+    old = fake_tool("send", effect="draft", input_schema=SCHEMA, business_key=["k"])
+    runtime = runtime_for(old, policy=Policy.from_data(rules))
+    held = await runtime.submit(ask("send", {"k": "a"}), someone())
+    await approve(runtime, held)
+    new = fake_tool(
+        "send", effect="draft", input_schema=SCHEMA, business_key=["k"], version="2.0.0"
+    )
+    runtime.register(new.tool)
+    again = await runtime.submit(ask("send", {"k": "a"}, run_id="run_2"), someone(user="u_2"))
+    assert again.code is Code.CONFIRMATION_MISSING
+    assert again.approval_id != held.approval_id
+    assert (old.calls, new.calls) == ([], [])
+
+
+def failing_half_way():
+    yield 1
+    raise RuntimeError("half way")
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        itertools.count,
+        lambda: {"rows": itertools.count()},
+        failing_half_way,
+        MagicMock,
+        lambda: Partial(completed=None),
+        lambda: Partial(completed=(n for n in "ab")),
+    ],
+)
+async def test_an_output_that_is_no_data_is_a_failure_and_the_call_ends(output):
+    runtime = runtime_for(fake_tool("save", output, effect="draft"))
+    seen = await runtime.submit(ask("save"), someone())
+    assert seen.code in (Code.OBSERVATION_NORMALIZATION_FAIL, Code.PARTIAL_SUCCESS)
+    again = await runtime.submit(ask("save"), someone())
+    assert again.idempotency_hit
+
+
+async def test_half_a_character_in_an_output_is_mended():
+    seen = await runtime_for(fake_tool("look_up", {"a": "\ud800"})).submit(ask(), someone())
+    assert seen.ok
+    seen.for_model().encode()
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError()])
+async def test_a_tool_cannot_end_the_program_that_runs_it(error):
+    runtime = runtime_for(fake_tool("save", error, effect="draft"))
+    assert (await runtime.submit(ask("save"), someone())).code is Code.UNKNOWN_ERROR
+    assert (await runtime.submit(ask("save"), someone())).idempotency_hit
+
+
+async def test_a_correction_is_held_to_what_a_proposal_is():
+    too_big = Invariant(
+        id="N", rule="n.", check="false", correct=lambda c, s, k: c.replace(n=2**60)
+    )
+    made = fake_tool(
+        "send", effect="external_notification", input_schema=SCHEMA, invariants=[too_big]
+    )
+    seen = await runtime_for(made).submit(ask("send", {"n": 1}), someone())
+    assert seen.code is Code.SEMANTIC_INVALIDITY
+
+
+async def test_what_a_caller_changes_later_does_not_reach_the_tool():
+    inner = {
+        "type": "object",
+        "properties": {"x": {"type": "integer", "maximum": 5}},
+        "additionalProperties": False,
+        "description": "n",
+    }
+    schema = {"type": "object", "properties": {"n": inner}, "additionalProperties": False}
+    arguments = {"n": {"x": 1}}
+
+    def probe():
+        arguments["n"]["x"] = 999
+        return {"version": 1}
+
+    made = fake_tool(input_schema=schema, probe=probe)
+    assert (await runtime_for(made).submit(ask(arguments=arguments), someone())).ok
+    assert made.calls == [{"n": {"x": 1}}]
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"smtp_password": "hunter2!"},
+        {"userPassword": "hunter2!"},
+        {"aws_secret_access_key": "hunter2!"},
+        {"session_token": "hunter2!"},
+        {"password": ["hunter2!"]},
+        {"pwd": "hunter2!"},
+        {"log": "npm_" + "hunter2x" * 4 + "abcd"},
+    ],
+)
+async def test_secrets_under_their_usual_names_are_not_shown(output):
+    seen = await runtime_for(fake_tool("look_up", output)).submit(ask(), someone())
+    assert seen.ok
+    assert "hunter2" not in seen.for_model()
+
+
+async def test_a_run_sees_the_output_and_not_its_summary():
+    output = {
+        "type": "object",
+        "properties": {"version": {"type": "integer"}, "text": {"type": "string"}},
+        "additionalProperties": False,
+    }
+    made = fake_tool(
+        "look_up",
+        {"version": 7, "text": "x" * 500},
+        output_schema=output,
+        max_output_bytes=100,
+        resource="case",
+        version_from="/version",
+    )
+    runtime = runtime_for(made)
+    assert (await runtime.submit(ask(), someone())).warnings
+    assert (await runtime.store.find_run("acme", "run_1")).seen == {"case": 7}
+
+
+async def test_another_attempt_costs_what_a_call_costs():
+    made = fake_tool(
+        "look_up",
+        ConnectionError(),
+        max_retries=3,
+        runtime={"cost_profile": {"cost_per_call": 1}, "max_retries": 3},
+    )
+    runtime = runtime_for(made)
+    await runtime.run(someone(), "run_1", budgets=Budgets(money=2))
+    await runtime.submit(ask(), someone())
+    assert len(made.calls) == 2
+
+
+async def test_the_next_action_and_the_response_vector_agree():
+    runtime = runtime_for(fake_tool("save", HANG, effect="draft", timeout_ms=20))
+    await runtime.submit(ask("save"), someone())
+    seen = await runtime.submit(ask("save"), someone())
+    assert seen.response.next_action == seen.next_action == "escalate"
+    assert (seen.response.retryable, seen.response.escalate) == (False, True)
+
+
+async def test_trying_one_door_after_another_escalates():
+    tools = [fake_tool(f"door_{n}", scopes=["none"]) for n in range(4)]
+    runtime = runtime_for(*tools)
+    seen = [await runtime.submit(ask(f"door_{n}"), someone()) for n in range(4)]
+    assert [one.response.escalate for one in seen] == [False, False, True, True]
+
+
+async def test_a_clock_that_went_forward_and_back_locks_nobody_out():
+    clock = FakeClock()
+    limits = {"rate_limits": {"window_sec": 3600, "max_requests": 49}}
+    runtime = runtime_for(fake_tool(runtime=limits), clock=clock)
+    for n in range(49):
+        assert (await runtime.submit(ask(run_id=f"r{n}"), someone())).ok
+    clock.advance(86_400)
+    await runtime.submit(ask(run_id="later"), someone())
+    clock.advance(-86_400)
+    seen = await runtime.submit(ask(run_id="back"), someone())
+    assert seen.ok or seen.retry_after < 3600
+
+
+async def test_names_from_a_model_are_kept_without_their_escapes():
+    runtime = runtime_for(fake_tool(input_schema=SCHEMA))
+    seen = await runtime.submit(ask("\x1b[2Jevil", call_id=5), someone())
+    extra = await runtime.submit(ask(arguments={"\x1b[2Jx\u202e": 1}), someone())
+    shown = str([seen.envelope(), extra.envelope(), await runtime.store.events("acme")])
+    assert "\\x1b" not in shown
+    assert isinstance(seen.envelope()["tool_identity"]["call_id"], str)
+
+
+async def test_an_implicit_run_ends_when_nobody_used_it_for_a_while():
+    clock = FakeClock()
+    runtime = runtime_for(fake_tool(budget=1), clock=clock)
+    proposal = Proposal(tool="look_up", arguments={})
+    assert (await runtime.submit(proposal, someone())).ok
+    assert (await runtime.submit(proposal, someone())).code is Code.BUDGET_EXHAUSTED
+    clock.advance(3 * 3600)
+    assert (await runtime.submit(proposal, someone())).ok
+
+
+def test_budgets_and_principals_that_make_no_sense_are_refused():
+    with pytest.raises(ValueError, match="reed_only"):
+        Budgets(by_effect={"reed_only": 0})
+    with pytest.raises(ValueError, match="from 0 on"):
+        Budgets(money=float("nan"))
+    with pytest.raises(ValueError, match="surrogate"):
+        someone(user="\ud800")

@@ -153,8 +153,13 @@ class Invariant(BaseModel):
         """Whether the call satisfies this. A check that fails to answer has not passed."""
         if self._expression is None:
             return callable(self.check) and self.check(call, state, config) is True
-        earlier = [{"tool": step.tool, "arguments": step.arguments} for step in call.earlier]
-        values = {"call": call.arguments, "state": state, "config": config, "earlier": earlier}
+        earlier = [{"tool": step.tool, "arguments": dict(step.arguments)} for step in call.earlier]
+        values = {
+            "call": dict(call.arguments),
+            "state": state,
+            "config": config,
+            "earlier": earlier,
+        }
         try:
             return self._expression.holds(values)
         except ExpressionError:

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from pydantic import BaseModel
+
 from counterseal.canonical import at
 from counterseal.errors import CountersealError
 from counterseal.execution.local import call_function
@@ -47,6 +49,8 @@ async def probe(
         raise ProbeError(f"{type(error).__name__} while probing") from error
     if found is None:
         return None
+    if isinstance(found, BaseModel):
+        found = found.model_dump(mode="json")
     state = found if isinstance(found, Mapping) else {"result": found}
     version = at(state, pointer)
     return Probe(version if isinstance(version, str | int) else None, state)
@@ -66,5 +70,4 @@ async def _ask_tool(
     declared = record.contract.affordance.input_schema.get("properties", {})
     given = {key: value for key, value in arguments.items() if key in declared}
     found = await call_function(record.tool.function, record.tool.binder(given))
-    plain = found.model_dump(mode="json") if hasattr(found, "model_dump") else found
-    return plain, record.contract.version_from or "/version"
+    return found, record.contract.version_from or "/version"

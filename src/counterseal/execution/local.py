@@ -92,8 +92,15 @@ async def execute(work: Work) -> Outcome:
             return Outcome(Code.SUCCESS, done.value)
         async with asyncio.timeout(work.contract.runtime.timeout_ms / 1000):
             return Outcome(Code.SUCCESS, await _Rest(running, waits_for))
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise  # the caller gave up; a tool that raises it by itself has just failed
+        return Outcome(Code.UNKNOWN_ERROR, error=error)
     # The boundary to code that is not ours: whatever it raises becomes a code.
-    except Exception as error:  # noqa: BLE001 - a tool may raise anything
+    except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
         return Outcome(code_of(error, work.contract), error=error)
 
 

@@ -14,7 +14,7 @@ from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, hold
 from counterseal.storage.base import Held, HeldStatus
 
-__all__ = ["check", "ended"]
+__all__ = ["approvers_asked", "check", "ended", "request_for"]
 
 NAME: Final = "approval"
 _ALLOW = allow(NAME)
@@ -29,13 +29,32 @@ def check(ctx: GateContext) -> Decision | Learned:
     if not ctx.approvals:
         return _ALLOW
     demand = ctx.approvals[0]
-    held = ctx.memory.held if ctx.memory else None
-    if held is None or held.approval_hash != digest(ctx.arguments):
+    held = request_for(ctx)
+    if held is None:
         return hold(NAME, demand.reason, rule=demand.rule)
     if held.status is HeldStatus.APPROVED:
         decision = allow(NAME, rule=demand.rule)
         return Learned(decision, {"approval_id": held.approval_id})
     return ended(held, demand) or hold(NAME, demand.reason, rule=demand.rule)
+
+
+def request_for(ctx: GateContext) -> Held | None:
+    """The request that was made for exactly this: these arguments, this contract, as many people.
+
+    What was approved under another version, or by fewer than are asked now, was something else.
+    """
+    held = ctx.memory.held if ctx.memory else None
+    if held is None or ctx.record is None or held.contract_hash != ctx.record.contract.hash:
+        return None
+    if held.approvers < approvers_asked(ctx):
+        return None
+    return held if held.approval_hash == digest(ctx.arguments) else None
+
+
+def approvers_asked(ctx: GateContext) -> int:
+    """How many people must say yes: the most that policy and contract ask for, and one at least."""
+    asked = max((one.approvers or 0 for one in ctx.approvals), default=0)
+    return max(asked, ctx.record.contract.approvers if ctx.record else 0, 1)
 
 
 def ended(held: Held, demand: Decision) -> Decision | None:

@@ -28,7 +28,7 @@ def check(ctx: GateContext) -> Decision | Learned:
     if ctx.compiled is None or ctx.grant is None:
         return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
     seconds = ctx.run.budgets.seconds
-    if seconds is not None and ctx.now - ctx.run.started_at > seconds:
+    if seconds is not None and ctx.now - ctx.run.started_at >= seconds:
         return exhausted(
             Charge("run.seconds", "", 0, seconds, of_run=True), ctx.now - ctx.run.started_at
         )

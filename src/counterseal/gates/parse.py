@@ -15,13 +15,13 @@ from typing import Any, Final
 import jiter
 from pydantic_core import to_json
 
-from counterseal.canonical import MAX_DEPTH, pointer
+from counterseal.canonical import MAX_DEPTH, pointer, thaw
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.observation.models import FieldError
 from counterseal.proposal import Proposal
 
-__all__ = ["MAX_BYTES", "check", "is_id", "is_name", "kind_of"]
+__all__ = ["MAX_BYTES", "check", "is_id", "is_name", "is_sound", "kind_of"]
 
 NAME: Final = "parse"
 _ALLOW: Final = allow(NAME)
@@ -54,11 +54,21 @@ def check(ctx: GateContext) -> Decision | Learned:
             arguments = dict(raw)
         if not _plain(arguments):
             _walk(arguments)
+            arguments = thaw(arguments)  # what the caller changes later must not reach the tool
         if raw.__class__ is not str and len(to_json(arguments)) > MAX_BYTES:
             return _refusal("", f"more than {MAX_BYTES:,} bytes")
     except _UnsoundError as error:
         return _refusal(error.place, str(error))
     return Learned(_ALLOW, {"arguments": arguments})
+
+
+def is_sound(arguments: dict[str, Any]) -> bool:
+    """Whether arguments that did not come from a parser would have passed one."""
+    try:
+        _walk(arguments)
+    except _UnsoundError:
+        return False
+    return True
 
 
 def _check_ids(proposal: Proposal) -> None:
@@ -181,6 +191,8 @@ def _scalar(path: tuple[str | int, ...], value: Any) -> None:
         raise _UnsoundError(path, f"{type(value).__name__} is not a JSON type")
     elif not math.isfinite(value):
         raise _UnsoundError(path, "NaN and infinities are not JSON")
+    elif abs(value) > _SAFE_INTEGER and value.is_integer():
+        raise _UnsoundError(path, "an integer beyond ±(2^53 - 1) is not exact in JSON")
 
 
 def _text(path: tuple[str | int, ...], value: str) -> None:

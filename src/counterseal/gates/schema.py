@@ -15,6 +15,7 @@ from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, allow, deny
 from counterseal.gates.parse import kind_of
 from counterseal.observation.models import FieldError
+from counterseal.observation.text import neutralise
 from counterseal.registry import Reason
 
 __all__ = ["check", "field_errors"]
@@ -125,7 +126,7 @@ def _told(error: Any) -> FieldError:
         return _field(error, Code.STRUCTURAL_VIOLATION, "present", "is missing", kind.property)
     if kind.name in ("additionalProperties", "unevaluatedProperties"):
         # Their names are the model's own words, and bounded by the parser.
-        extra = ", ".join(name[:40] for name in sorted(kind.unexpected)[:10])
+        extra = ", ".join(neutralise(name[:40])[0] for name in sorted(kind.unexpected)[:10])
         return _field(
             error, Code.STRUCTURAL_VIOLATION, "declared fields only", f"has extra fields: {extra}"
         )

@@ -5,12 +5,14 @@ A correction is validated again: a corrector can mend a call, not smuggle one pa
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Final
 
 from counterseal.codes import Code
 from counterseal.contract.invariants import Call, Judgement, judge
 from counterseal.contract.surroundings import resolve_config
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
+from counterseal.gates.parse import is_sound
 from counterseal.observation.models import FieldError
 
 __all__ = ["ALLOW", "check"]
@@ -25,18 +27,22 @@ def check(ctx: GateContext) -> Decision | Learned:
         return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
     contract = ctx.record.contract
     config = resolve_config(contract.config_params, ctx.proposal.configurable, ctx.run.config)
-    call = Call(contract.name, ctx.arguments)
+    # A check looks; it has no way to change what the schema has seen.
+    call = Call(contract.name, MappingProxyType(dict(ctx.arguments)))
     verdict = judge(contract.invariants, call, ctx.run.state, config)
     if verdict.call is None or not verdict.ok:
         return _rejected(verdict)
     if not verdict.corrections:
         return Learned(ALLOW, {"config": config})
-    if not ctx.compiled.input.is_valid(verdict.call.arguments):
+    corrected = dict(verdict.call.arguments)
+    tenant = contract.tenant_argument
+    foreign = tenant is not None and corrected.get(tenant) != ctx.principal.tenant
+    if foreign or not is_sound(corrected) or not ctx.compiled.input.is_valid(corrected):
         reason = "A correction of this call would break the tool's schema."
         return deny(NAME, Code.SEMANTIC_INVALIDITY, reason, rule=verdict.corrections[-1].invariant)
     found = {
         "config": config,
-        "arguments": dict(verdict.call.arguments),
+        "arguments": corrected,
         "corrections": verdict.corrections,
     }
     notes = tuple(f"Corrected: {one.rule} ({one.invariant})" for one in verdict.corrections)

@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from counterseal.canonical import digest
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
 from counterseal.execution.hooks import ProbeError, probe
+from counterseal.gates.approval import request_for
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.observation.models import FieldError
 from counterseal.storage.base import Held, HeldStatus
@@ -46,7 +46,7 @@ async def check(ctx: GateContext) -> Decision | Learned:
         return _stale("The target does not exist.", "existing", "missing")
     approved = _approved(ctx)
     expected = _expected(ctx, contract) if approved is None else approved.version_seen
-    if expected is not None and found.version != expected:
+    if expected is not None and not _same(found.version, expected):
         stale = _stale("The target has changed since it was seen.", "the version seen", "another")
         if approved is None:
             return stale
@@ -54,12 +54,14 @@ async def check(ctx: GateContext) -> Decision | Learned:
     return Learned(ALLOW, {"before": found.state, "version_seen": found.version})
 
 
+def _same(found: str | int | None, expected: str | int) -> bool:
+    return type(found) is type(expected) and found == expected
+
+
 def _approved(ctx: GateContext) -> Held | None:
     """The approval of exactly this call, if there is one."""
-    held = ctx.memory.held if ctx.memory else None
-    if held is None or held.status is not HeldStatus.APPROVED:
-        return None
-    return held if held.approval_hash == digest(ctx.arguments) else None
+    held = request_for(ctx)
+    return held if held is not None and held.status is HeldStatus.APPROVED else None
 
 
 def _expected(ctx: GateContext, contract: Contract) -> str | int | None:
@@ -75,7 +77,7 @@ def resource_of(contract: Contract, arguments: Mapping[str, Any]) -> str | None:
         return None
     try:
         return contract.resource.format_map(arguments)
-    except (KeyError, IndexError, AttributeError):
+    except (KeyError, IndexError, AttributeError, ValueError, TypeError):
         return None  # an optional argument that was left out
 
 

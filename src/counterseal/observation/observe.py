@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, Final, NamedTuple
 
+from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
 from counterseal.codes import Code
@@ -94,12 +95,15 @@ def failure(code: Code, *, errors: Iterable[FieldError] = ()) -> Observed:
 
 def _as_json(value: Any) -> tuple[bytes, Any]:
     """The JSON text of a value, and the plain value that it says. ValueError if it has none."""
+    flat = _is_flat(value)
+    if not flat:
+        _refuse_streams(value, 0)
     try:
         text = to_json(value, fallback=_fallback)
     except Exception:  # noqa: BLE001 - a tool's own classes may raise anything here
         # Most likely bytes that are no text, or text with half surrogates in it.
-        text = _mended_json(value)
-    if _is_flat(value):
+        text, flat = _mended_json(value), False
+    if flat:
         return text, dict(value)
     return text, from_json(text, allow_inf_nan=False)
 
@@ -111,6 +115,20 @@ def _is_flat(value: Any) -> bool:
         and _FLAT.issuperset(map(type, value.values()))
         and _NAMES.issuperset(map(type, value))
     )
+
+
+def _refuse_streams(value: Any, depth: int) -> None:
+    """What is read by consuming it may never end, and says nothing the second time."""
+    if isinstance(value, str | bytes | BaseModel) or is_dataclass(value) or depth > 64:
+        return
+    if isinstance(value, Mapping):
+        for item in value.values():
+            _refuse_streams(item, depth + 1)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            _refuse_streams(item, depth + 1)
+    elif hasattr(value, "__iter__") and not isinstance(value, type):
+        raise ValueError("a stream is no output")
 
 
 def _mended_json(value: Any) -> bytes:
@@ -141,6 +159,9 @@ def _mended(value: Any, depth: int) -> Any:
 def _best_effort(value: Any) -> bytes:
     """Something to look into later, for a value that can't be written down properly."""
     try:
+        if isinstance(value, Partial):
+            value = [value.completed, value.failed, value.data]
+        _refuse_streams(value, 0)
         return to_json(value, serialize_unknown=True)[:_LONGEST_RAW]
     except Exception:  # noqa: BLE001 - as above
         return to_json({"type": f"{type(value).__module__}.{type(value).__qualname__}"})
@@ -198,7 +219,7 @@ def _observe_partial(
             return _sourceless(to_json(steps | {"data": data}), missing)
     output = steps | {"data": data}
     seen = _shown(Code.PARTIAL_SUCCESS, output, to_json(output), own, redactor)
-    done, failed = len(partial.completed), len(partial.failed)
+    done, failed = (len(steps[name] or ()) for name in ("completed", "failed"))
     count = f"{failed} of {done + failed} steps failed; only the completed ones took effect."
     return seen._replace(warnings=(count, *seen.warnings))
 

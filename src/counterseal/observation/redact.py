@@ -90,7 +90,7 @@ class Redactor:
             here = at + pointer(shown)
             for (rule, _), count in found.items():
                 counts[rule, here] = counts.get((rule, here), 0) + count
-            if isinstance(item, str) and item and secret_name(key) and not _DONE.fullmatch(item):
+            if secret_name(key) and _holds_something(item):
                 counts["password", here] = counts.get(("password", here), 0) + 1
                 clean[shown] = "[redacted:password]"
             else:
@@ -157,3 +157,14 @@ def _unused(key: str, taken: Mapping[str, Any]) -> str:
     while shown in taken:
         shown, number = f"{key} ({number})", number + 1
     return shown
+
+
+def _holds_something(item: Any) -> bool:
+    """Whether there is a value to be hidden: a text, a number, or a list of such."""
+    if isinstance(item, bool) or item is None:
+        return False
+    if isinstance(item, str):
+        return item != "" and not _DONE.fullmatch(item)
+    if isinstance(item, list | tuple):
+        return any(_holds_something(inner) for inner in item)
+    return isinstance(item, int | float)

@@ -69,17 +69,19 @@ _KEY_NAMES = (
     r"passw(?:or)?d|passphrase|client[_-]?secret|app[_-]?secret|api[_-]?secret|secret"
     r"|secret[_-]?(?:access[_-]?)?key"
     r"|(?:api|access|private|account|encryption|signing)[_-]?key"
-    r"|(?:access|auth|refresh|bearer)[_-]?token"
+    r"|(?:access|auth|refresh|bearer|session|csrf)[_-]?token"
 )
 _NAMES = rf"(?:{_KEY_NAMES}|pwd)"
 _NAME_HINT = (
     r"(?i:passw|passphrase|pwd|secret|cookie"
     r"|(?:api|access|private|account|encryption|signing)[_\-]?key"
-    r"|(?:access|auth|refresh|bearer)[_\-]?token)"
+    r"|(?:access|auth|refresh|bearer|session|csrf)[_\-]?token)"
 )
 _SECRET_KEY = re.compile(
-    rf"(?:x-)?(?:{_KEY_NAMES})|(?:proxy-)?authorization|(?:set-)?cookie", re.IGNORECASE
+    rf"(?:[\w.-]*[_.-])?(?:{_KEY_NAMES}|pwd)|(?:proxy-)?authorization|(?:set-)?cookie",
+    re.IGNORECASE,
 )
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _IS = r"[\"'\\]{0,4}\s*(?:=>|:=|==?|:)\s*"
 """Between a name and its value, inside JSON and inside JSON that was quoted once more too."""
 
@@ -97,6 +99,13 @@ SECRETS = (
         "github-token",
         r"gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}",
         r"gh[pousr]_|github_pat_",
+    ),
+    Rule("npm-token", r"npm_[A-Za-z0-9]{36}", r"npm_"),
+    Rule("hugging-face-token", r"\bhf_[A-Za-z0-9]{30,}", r"hf_[A-Za-z0-9]{30}"),
+    Rule(
+        "sendgrid-key",
+        r"\bSG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}",
+        r"SG\.[A-Za-z0-9_\-]{16}",
     ),
     Rule(
         "gitlab-token",
@@ -176,7 +185,7 @@ SECRETS = (
 
 def secret_name(key: str) -> bool:
     """Whether what stands under this key is a secret by its name."""
-    return _SECRET_KEY.fullmatch(key) is not None
+    return _SECRET_KEY.fullmatch(_HUMP.sub("_", key)) is not None
 
 
 def _digits(text: str) -> list[int]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from counterseal.codes import Code
 from counterseal.gates.base import AsyncGate, Decision, GateContext, Learned, Verdict, deny
+from counterseal.gates.parse import is_id
 from counterseal.passage.trail import Trail
 from counterseal.proposal import Principal, Proposal
 
@@ -44,7 +45,9 @@ class Asking:
                 "proposal": proposal,
                 "principal": principal,
                 # Ids of new rows begin with the time, so that a store's index grows at one end.
-                "call_id": proposal.call_id or f"call_{int(now * 1000):011x}{getrandbits(52):013x}",
+                "call_id": proposal.call_id
+                if proposal.call_id is not None and is_id(proposal.call_id)
+                else f"call_{int(now * 1000):011x}{getrandbits(52):013x}",
                 "now": now,
                 "registry": runtime.registry,
             }

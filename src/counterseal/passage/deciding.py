@@ -12,7 +12,7 @@ from counterseal.audit import EventType
 from counterseal.canonical import digest
 from counterseal.codes import Code
 from counterseal.gates import BEFORE_RECALL, PARSE
-from counterseal.gates.approval import ended
+from counterseal.gates.approval import approvers_asked, ended
 from counterseal.gates.base import Decision, deny
 from counterseal.gates.parse import is_name
 from counterseal.ledger import Answer, Entry, Phase
@@ -164,7 +164,6 @@ class Deciding(Telling):
 
     def _held(self, demand: Decision, record: RegistryRecord, key: str) -> Held:
         ctx = self.ctx
-        asked = max((one.approvers or 0 for one in ctx.approvals), default=0)
         return Held(
             approval_id=f"appr_{int(ctx.now * 1000):011x}{getrandbits(52):013x}",
             tenant=ctx.principal.tenant,
@@ -181,7 +180,7 @@ class Deciding(Telling):
             scopes=ctx.principal.scopes,
             reason=demand.reason,
             rule=demand.rule,
-            approvers=max(asked, record.contract.approvers, 1),
+            approvers=approvers_asked(ctx),
             before=ctx.before,
             version_seen=ctx.version_seen,
             created_at=ctx.now,
@@ -195,6 +194,14 @@ class Deciding(Telling):
         if stopped is None:
             known = await self.recall()
             stopped = known if isinstance(known, Decision) else None
+            if isinstance(known, Observation):
+                return Preview(
+                    decisions=tuple(self.trail),
+                    arguments=self.ctx.arguments,
+                    verdict="allow",
+                    code=known.code.value,
+                    reason="It was done before; the answer would come from memory.",
+                )
             if self.ctx.memory is None:
                 await self._remember()
         if stopped is None:

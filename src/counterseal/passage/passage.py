@@ -134,7 +134,7 @@ class Passage(Deciding):
                 await self.runtime.pause(_backoff(self.attempt))
                 self.attempt += 1
                 self.outcome = await execute(work)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, KeyboardInterrupt):
             self.outcome = Outcome(Code.TIMEOUT)
             self.runtime.tell(self, await asyncio.shield(self.settle(self.observe())))
             raise
@@ -148,10 +148,13 @@ class Passage(Deciding):
             return False
         if not ctx.compiled.profile.responses[self.outcome.code].retryable:
             return False
-        allowed = ctx.run.budgets.retries
-        if allowed is None:
-            return True
-        spend = Charge("run.retries", "retries", 1, allowed, of_run=True)
+        budgets, lasted = ctx.run.budgets, self.runtime.clock() - ctx.run.started_at
+        if budgets.seconds is not None and lasted >= budgets.seconds:
+            return False
+        # Another attempt costs what a call costs, in money and in rate.
+        charges = [charge for charge in ctx.charges if charge.budget.endswith(".money")]
+        if budgets.retries is not None:
+            charges.append(Charge("run.retries", "retries", 1, budgets.retries, of_run=True))
         admission = await self.runtime.store.admit(
             Admit(
                 tenant=ctx.principal.tenant,
@@ -159,8 +162,8 @@ class Passage(Deciding):
                 tool=contract.name,
                 version=contract.version,
                 now=ctx.now,
-                charges=(spend,),
-                rates=(),
+                charges=charges,
+                rates=ctx.rates,
                 entry=None,
                 approval_id=None,
                 epoch=self.epoch,
@@ -194,13 +197,19 @@ class Passage(Deciding):
         if outcome.code is not Code.SUCCESS or record is None or ctx.compiled is None:
             reason = _FAILURES.get(outcome.code, "The tool failed.")
             return self.answer(deny("execution", outcome.code, reason))
-        self.observed = observe(
-            outcome.value,
-            compiled_output_validator=ctx.compiled.output,
-            contract=record.contract,
-            redactor=self.runtime.redactor,
-            own=ctx.compiled.profile,
-        )
+        try:
+            self.observed = observe(
+                outcome.value,
+                compiled_output_validator=ctx.compiled.output,
+                contract=record.contract,
+                redactor=self.runtime.redactor,
+                own=ctx.compiled.profile,
+            )
+        # The tool has run: whatever its output does to us, the call must come to its end.
+        except Exception as error:  # noqa: BLE001 - an output is somebody else's code too
+            self.runtime.report(ctx.call_id, "observing", error)
+            code = Code.OBSERVATION_NORMALIZATION_FAIL
+            return self.answer(deny("execution", code, "The tool's output can't be read."))
         return answer(
             self.observed,
             record.contract,
@@ -275,12 +284,17 @@ class Passage(Deciding):
     ) -> tuple[Mapping[str, str | int], Sequence[tuple[str, str, Any]]]:
         """What the run has seen now, and what the contract declares to leave in its state."""
         contract = self.ctx.record.contract if self.ctx.record else None
-        data = observation.data
-        if contract is None or data is None or not observation.ok:
+        output = self.observed.output if self.observed else None
+        if contract is None or output is None or not observation.ok:
             return _NOTHING, ()
         if contract.version_from is None and not contract.state_effects:
             return _NOTHING, ()
-        state = [(one.key, one.merge, data.get(one.key, data)) for one in contract.state_effects]
+        # What was checked, not what is shown: that may be a summary, or wrapped in steps.
+        data = output.get("data") if observation.code is Code.PARTIAL_SUCCESS else output
+        if not isinstance(data, Mapping):
+            return _NOTHING, ()
+        clean, _ = self.runtime.redactor.redact(data)
+        state = [(one.key, one.merge, clean.get(one.key, clean)) for one in contract.state_effects]
         fitting = [
             (key, merge, value)
             for key, merge, value in state

@@ -8,10 +8,10 @@ from time import perf_counter_ns
 from typing import Any
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.codes import Code
+from counterseal.codes import Code, Response
 from counterseal.gates import GATES
 from counterseal.gates.base import Decision
-from counterseal.observation import Observation, refusal
+from counterseal.observation import Observation, neutralise, refusal
 from counterseal.passage.asking import Asking
 from counterseal.proposal import Proposal
 from counterseal.storage.base import HeldStatus
@@ -57,11 +57,13 @@ class Telling(Asking):
         events = [self.event(EventType.DENIED, "deny", body)]
         if any(gate.name == decision.gate for gate in GATES):
             events.insert(0, self.event(EventType.refused_by(decision.gate), "deny", body))
-        fingerprint = f"{_shown(ctx.proposal)}/{code.value}/{decision.rule}"
+        suspicious = code in _SUSPICIOUS  # trying one door after another is one pattern
+        what = code.value if suspicious else f"{code.value}/{decision.rule}"
+        fingerprint = what if suspicious else f"{_shown(ctx.proposal)}/{what}"
         times = await self.runtime.store.refuse(
             ctx.principal.tenant, ctx.run.run_id, fingerprint, events
         )
-        patience = _PATIENCE if code in _SUSPICIOUS else _PATIENCE_WITH_MISTAKES
+        patience = _PATIENCE if suspicious else _PATIENCE_WITH_MISTAKES
         return self.answer(decision, escalate=times >= patience)
 
     def answer(
@@ -86,9 +88,7 @@ class Telling(Asking):
             attempt=self.attempt,
             decisions=self.trail,
         )
-        if escalate and not seen.response.escalate:
-            return seen._replace(response=dataclasses.replace(seen.response, escalate=True))
-        return seen
+        return seen._replace(response=_agreeing(seen.response, decision, escalate=escalate))
 
     def finished(self, seen: Observation) -> Finished:
         """What a span tells of this call."""
@@ -128,6 +128,20 @@ class Telling(Asking):
         return Event(kind, self._caller, ctx.now, decision, self.policy_version, None, body)
 
 
+def _agreeing(response: Response, decision: Decision, *, escalate: bool) -> Response:
+    """The response vector, where a decision says more than its code does."""
+    action = decision.next_action
+    if action is None:
+        return dataclasses.replace(response, escalate=True) if escalate else response
+    final = action in ("escalate", "use_new_operation")
+    return dataclasses.replace(
+        response,
+        next_action=action,
+        retryable=response.retryable and not final,
+        escalate=response.escalate or escalate or action == "escalate",
+    )
+
+
 def _shown(proposal: Proposal) -> str:
     """A tool's name as the model wrote it, fit to be kept."""
-    return str(proposal.tool)[:128].encode(errors="replace").decode()
+    return neutralise(str(proposal.tool)[:128].encode(errors="replace").decode())[0]

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
 from counterseal.audit import Event
+from counterseal.contract.effects import Effect
 from counterseal.ledger import Entry
 
 __all__ = [
@@ -52,6 +53,8 @@ class Budgets:
 
     def __post_init__(self) -> None:
         named = {name: getattr(self, name) for name in self.__slots__ if name != "by_effect"}
+        for effect in self.by_effect:
+            Effect(effect)  # a budget for an effect that does not exist would limit nothing
         for name, limit in {**named, **self.by_effect}.items():
             if limit is not None and not limit >= 0:
                 raise ValueError(f"{name}: a budget is a number from 0 on, not {limit!r}")
@@ -77,6 +80,9 @@ class RunRecord:
 
 
 _HAIR = 1e-9
+"""What binary fractions may add up to without meaning anything."""
+_TICK = 1e-6
+"""The same for moments, which are large numbers and therefore coarser."""
 
 
 class Charge(NamedTuple):
@@ -103,12 +109,15 @@ class Rate(NamedTuple):
     burst: int
 
     def wait(self, arrival: float, now: float) -> float:
-        """How long a call must wait after a theoretical arrival; not at all when not positive."""
-        return arrival - now - self.interval * (self.burst - 1)
+        """How long a call must wait after a theoretical arrival; 0 is not at all."""
+        # An arrival further ahead than any burst can push it comes from a clock that went back.
+        ahead = min(arrival - now, self.interval * self.burst)
+        wait = ahead - self.interval * (self.burst - 1)
+        return wait if wait > self.interval * _TICK else 0.0
 
     def next(self, arrival: float, now: float) -> float:
         """The theoretical arrival after one more call."""
-        return (max(now, arrival)) + self.interval
+        return min(max(now, arrival), now + self.interval * self.burst) + self.interval
 
 
 class HeldStatus(StrEnum):

@@ -159,7 +159,7 @@ class MemoryStore:
     async def hold(self, held: Held, events: Sequence[Event]) -> Held:
         known = self._held_by_key.get((held.tenant, held.key))
         before = self._held.get((held.tenant, known)) if known else None
-        same = before is not None and before.approval_hash == held.approval_hash
+        same = before is not None and _subject(before) == _subject(held)
         if before is not None and same and before.status not in _OVER:
             return before
         self._held[held.tenant, held.approval_id] = held
@@ -210,6 +210,11 @@ class MemoryStore:
 
     async def close(self) -> None:
         """Nothing to give back."""
+
+
+def _subject(held: Held) -> tuple[str, str, int]:
+    """What a person is asked about."""
+    return held.approval_hash, held.contract_hash, held.approvers
 
 
 def _undo(done: list[tuple[_Counters, str, float]]) -> None:

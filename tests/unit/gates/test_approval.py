@@ -9,11 +9,15 @@ from counterseal.canonical import digest
 from counterseal.codes import Code
 from counterseal.gates.approval import check
 from counterseal.gates.base import GateContext, Learned, Verdict, hold
+from counterseal.registry import RegistryRecord
 from counterseal.storage.base import Held, HeldStatus, Memory
-from counterseal.testing import someone
+from counterseal.testing import fake_tool, someone
 
 DEMAND = hold("policy", "It leaves the house.", rule="default.external", approvers=1)
 ARGUMENTS = {"case_id": "case_1", "amount": 3}
+
+
+RECORD = RegistryRecord(contract=fake_tool("send", effect="draft").contract)
 
 
 def held(status, arguments=ARGUMENTS):
@@ -23,7 +27,7 @@ def held(status, arguments=ARGUMENTS):
         approval_id="appr_1",
         tenant="acme",
         approval_hash=digest(arguments),
-        contract_hash="",
+        contract_hash=RECORD.contract.hash,
         arguments=arguments,
         agent="agent",
         user=None,
@@ -46,6 +50,7 @@ def context(status=None, *, approved=ARGUMENTS, proposed=ARGUMENTS, demands=(DEM
         principal=someone(),
         call_id="call_1",
         now=0.0,
+        record=RECORD,
         registry=Registry(),
         arguments=proposed,
         approvals=demands,

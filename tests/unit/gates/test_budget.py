@@ -120,8 +120,9 @@ def test_what_costs_nothing_needs_no_money(fresh):
 
 def test_a_run_ends_after_its_seconds(fresh):
     ctx = fresh(budgets=Budgets(seconds=60))
-    assert rule_of(ctx.replace(now=ctx.now + 60)) is None
-    assert rule_of(ctx.replace(now=ctx.now + 60.5)) == "run.seconds"
+    assert rule_of(ctx.replace(now=ctx.now + 59.5)) is None
+    assert rule_of(ctx.replace(now=ctx.now + 60)) == "run.seconds"
+    assert rule_of(fresh(budgets=Budgets(seconds=0))) == "run.seconds"
 
 
 def test_a_tenants_day_begins_anew(fresh):

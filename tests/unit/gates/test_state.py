@@ -1,6 +1,7 @@
 """The state gate: is the world as the proposal takes it to be?"""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -59,7 +60,15 @@ def remembered(ctx, *, packet=None, expected=None, seen=None, status=HeldStatus.
     """The context with what was approved, what the proposal names, and what the run saw."""
     found = {} if seen is None else {"case:case_1": seen}
     return ctx.replace(
-        memory=Memory(None, None if packet is None else held(packet, status), {}, {}, {}),
+        memory=Memory(
+            None,
+            None
+            if packet is None
+            else replace(held(packet, status), contract_hash=ctx.record.contract.hash),
+            {},
+            {},
+            {},
+        ),
         proposal=Proposal(tool="update", arguments={}, expected_version=expected),
         run=RunRecord(tenant="acme", run_id="run_1", started_at=0.0, seen=found),
     )
