@@ -18,9 +18,6 @@ from counterseal.errors import SecretUnavailableError, ToolFailedError
 
 __all__ = ["Outcome", "Secrets", "Work", "call_function", "execute"]
 
-_NOT_TO_BE_HAD = (Isolation.PROCESS, Isolation.SANDBOX)
-"""Isolation that this version does not have; running without it would break a promise."""
-
 Secrets = Mapping[str, str] | Callable[[str, str], str]
 """Values by name, or a function of (tenant, name)."""
 
@@ -72,9 +69,10 @@ def _contained(function: Callable[..., Any], arguments: Mapping[str, Any]) -> An
 
 async def execute(work: Work) -> Outcome:
     """Run the tool once, within its deadline. Never raises for what the tool does."""
-    tool = work.tool
-    if work.contract.isolation in _NOT_TO_BE_HAD:
-        missing = RuntimeError(f"isolation {work.contract.isolation} is not to be had here")
+    tool, isolation = work.tool, work.contract.isolation
+    if isolation is Isolation.PROCESS or isolation is Isolation.SANDBOX:
+        # This version has neither, and running without would break a promise.
+        missing = RuntimeError(f"isolation {isolation} is not to be had here")
         return Outcome(Code.DEPENDENCY_UNAVAILABLE, error=missing, began=False)
     try:
         arguments = tool.binder(work.arguments)

@@ -90,12 +90,14 @@ def is_name(value: object) -> bool:
     """Whether a value is a text of a sane length, whatever it says."""
     if not isinstance(value, str) or len(value) > MAX_ID:
         return False
-    return value.isascii() or not _HALF.search(value)
+    return value.isascii() or _HALF.search(value) is None
 
 
 def is_id(value: object) -> bool:
     """Whether a value can identify something, in every store."""
-    return is_name(value) and value != "" and "\0" not in str(value)
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID or "\0" in value:
+        return False
+    return value.isascii() or _HALF.search(value) is None
 
 
 def _refusal(place: str, message: str) -> Decision:

@@ -14,7 +14,6 @@ from counterseal.codes import Code
 from counterseal.gates import BEFORE_RECALL, PARSE
 from counterseal.gates.approval import approvers_asked, ended
 from counterseal.gates.base import Decision, deny
-from counterseal.gates.parse import is_name
 from counterseal.ledger import Answer, Entry, Phase
 from counterseal.observation import Observation
 from counterseal.passage.telling import Telling
@@ -47,9 +46,12 @@ class Deciding(Telling):
 
     def _resolved(self, run: RunRecord, proposal: Proposal) -> RegistryRecord | Refusal:
         """What the run began with, it keeps; a proposal can't talk it into another version."""
-        if not is_name(proposal.tool) or not is_name(proposal.version or ""):
+        who = self.ctx.principal
+        try:
+            pinned = run.pins.get(proposal.tool)
+            hash(proposal.version)
+        except TypeError:  # no name at all, which the first gate will say
             return Refusal(reason=Reason.UNKNOWN, message="There is no such tool here.")
-        pinned, who = run.pins.get(proposal.tool), self.ctx.principal
         if pinned is not None and proposal.version not in (None, pinned):
             return Refusal(
                 reason=Reason.VERSION_UNKNOWN,

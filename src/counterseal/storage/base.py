@@ -110,14 +110,17 @@ class Rate(NamedTuple):
 
     def wait(self, arrival: float, now: float) -> float:
         """How long a call must wait after a theoretical arrival; 0 is not at all."""
-        # An arrival further ahead than any burst can push it comes from a clock that went back.
-        ahead = min(arrival - now, self.interval * self.burst)
-        wait = ahead - self.interval * (self.burst - 1)
-        return wait if wait > self.interval * _TICK else 0.0
+        wait = arrival - now - self.interval * (self.burst - 1)
+        if wait <= self.interval * _TICK:
+            return 0.0
+        # More than one interval can only come from a clock that went back.
+        return min(wait, self.interval)
 
     def next(self, arrival: float, now: float) -> float:
         """The theoretical arrival after one more call."""
-        return min(max(now, arrival), now + self.interval * self.burst) + self.interval
+        if arrival <= now:
+            return now + self.interval
+        return min(arrival, now + self.interval * self.burst) + self.interval
 
 
 class HeldStatus(StrEnum):
