@@ -197,7 +197,7 @@ class Runtime:
 
     def trace_of(self, traceparent: str | None) -> str:
         """The trace that a call belongs to: the caller's, else a new one."""
-        given = trace_in(traceparent)
+        given = None if traceparent is None else trace_in(traceparent)
         if given is not None:
             return given
         if self._telemetry.listening:

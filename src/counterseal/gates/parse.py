@@ -47,7 +47,7 @@ def check(ctx: GateContext) -> Decision | Learned:
     proposal = ctx.proposal
     raw = proposal.arguments
     try:
-        _check_ids(proposal)
+        _check_ids(proposal, ctx.run.run_id)
         if raw.__class__ is str or not isinstance(raw, Mapping):
             arguments = _read(raw)
         else:
@@ -71,11 +71,13 @@ def is_sound(arguments: dict[str, Any]) -> bool:
     return True
 
 
-def _check_ids(proposal: Proposal) -> None:
+def _check_ids(proposal: Proposal, run_id: str) -> None:
+    """`run_id` is the run that the call was given; another one than named if that was no id."""
     if not is_name(proposal.tool):
         raise _UnsoundError((), "the tool's name is too long, or no text")
+    if proposal.run_id is not None and proposal.run_id != run_id:
+        raise _UnsoundError((), "the run's id is empty, too long, or no text")
     for value in (
-        proposal.run_id,
         proposal.key,
         proposal.call_id,
         proposal.version,

@@ -128,27 +128,23 @@ class Deciding(Telling):
 
     async def decide(self) -> Decision | Observation | None:
         """Rules, policy, state, approval, budget. Asks for approval only where the rest allows."""
-        asked_before = len(self.trail)
-        refused = await self._judge()
-        record = self.ctx.record
-        if refused is None and self.asked and record and self.ctx.memory is None:
+        ctx, compiled, asked_before = self.ctx, self.ctx.compiled, len(self.trail.decisions)
+        if compiled is not None and not compiled.waits:
+            refused = self.ask(compiled.gates)
+        else:
+            refused = await self.ask_all()
+        record, memory = ctx.record, ctx.memory
+        if refused is None and self.asked and record and memory is None:
             # Somebody must be asked, so what was asked and answered before matters after all.
             self.key = self._derived_key(record)
-            await self._remember()
+            memory = await self._remember()
             self.forget(asked_before)
-            refused = await self._judge()
-        held = self.ctx.memory.held if self.ctx.memory else None
-        if held is not None and held.approval_id == self.ctx.approval_id:
-            self.take_on(held.trace_id)
+            refused = await self.ask_all()
+        if memory is not None and memory.held and memory.held.approval_id == ctx.approval_id:
+            self.take_on(memory.held.trace_id)
         if refused is not None or self.asked is None:
             return refused
         return await self._hold(self.asked)
-
-    async def _judge(self) -> Decision | None:
-        compiled = self.ctx.compiled
-        if compiled is not None and not compiled.waits:
-            return self.ask(compiled.gates)
-        return await self.ask_all()
 
     async def _hold(self, demand: Decision) -> Decision | Observation | None:
         """Keep the proposal for a person, unless an approval for exactly this is there already."""
@@ -207,7 +203,7 @@ class Deciding(Telling):
             if self.ctx.memory is None:
                 await self._remember()
         if stopped is None:
-            stopped = await self._judge() or self.asked
+            stopped = await self.ask_all() or self.asked
         last = stopped or self.trail[-1].decision
         return Preview(
             decisions=tuple(self.trail),

@@ -64,7 +64,8 @@ class Passage(Deciding):
     async def admit(self) -> End:
         """One transaction: check again what can have changed, spend, reserve, record."""
         ctx, record = self.ctx, self.ctx.record
-        if record is None or self.epoch != self.runtime.registry.epoch:
+        compiled = ctx.compiled
+        if record is None or compiled is None or self.epoch != self.runtime.registry.epoch:
             return AGAIN
         admission = await self.runtime.store.admit(
             Admit(
@@ -75,10 +76,10 @@ class Passage(Deciding):
                 ctx.now,
                 ctx.charges,
                 ctx.rates,
-                self._reservation(record),
+                self._reservation(record) if compiled.keyed else None,
                 ctx.approval_id,
                 self.epoch,
-                self._announced(),
+                self._announced() if compiled.announced else (),
             )
         )
         self.entry = admission.entry
@@ -86,13 +87,11 @@ class Passage(Deciding):
 
     def _announced(self) -> Sequence[Event]:
         """What goes on record beforehand. A read can't be half done: its end tells it all."""
-        if self.ctx.compiled is None or not self.ctx.compiled.announced:
-            return ()
         requested = self.event(EventType.REQUESTED, "allow")
         return requested, requested._replace(type=EventType.STARTED)
 
     def _reservation(self, record: RegistryRecord) -> Entry | None:
-        if self.ctx.compiled is None or not self.ctx.compiled.keyed or self.key is None:
+        if self.key is None:
             return None
         return Entry(
             tenant=self.ctx.principal.tenant,
@@ -197,13 +196,14 @@ class Passage(Deciding):
         if outcome.code is not Code.SUCCESS or record is None or ctx.compiled is None:
             reason = _FAILURES.get(outcome.code, "The tool failed.")
             return self.answer(deny("execution", outcome.code, reason))
+        own = ctx.compiled.profile
         try:
             self.observed = observe(
                 outcome.value,
                 compiled_output_validator=ctx.compiled.output,
                 contract=record.contract,
                 redactor=self.runtime.redactor,
-                own=ctx.compiled.profile,
+                own=own,
             )
         # The tool has run: whatever its output does to us, the call must come to its end.
         except Exception as error:  # noqa: BLE001 - an output is somebody else's code too
@@ -213,7 +213,7 @@ class Passage(Deciding):
         return answer(
             self.observed,
             record.contract,
-            own=ctx.compiled.profile,
+            own=own,
             call_id=ctx.call_id,
             timestamp=ctx.now,
             latency_ms=(perf_counter_ns() - self.started) // 1_000_000,
@@ -222,11 +222,11 @@ class Passage(Deciding):
             warnings=self._warnings() if ctx.corrections else (),
             approval_id=ctx.approval_id,
             attempt=self.entry.attempts if self.entry else self.attempt,
-            verification=self._verification(self.observed, record.contract),
+            verification=self._verification(record.contract) if own.verified else NOT_VERIFIED,
         )
 
-    def _verification(self, observed: Observed, contract: Contract) -> VerificationHint:
-        if not contract.transactional.post_action_verification_required or observed.data is None:
+    def _verification(self, contract: Contract) -> VerificationHint:
+        if self.observed is None or self.observed.data is None:
             return NOT_VERIFIED
         return VerificationHint(
             required=True, target_state_reference=resource_of(contract, self.ctx.arguments)
@@ -284,10 +284,10 @@ class Passage(Deciding):
     ) -> tuple[Mapping[str, str | int], Sequence[tuple[str, str, Any]]]:
         """What the run has seen now, and what the contract declares to leave in its state."""
         contract = self.ctx.record.contract if self.ctx.record else None
-        output = self.observed.output if self.observed else None
-        if contract is None or output is None or not observation.ok:
+        if contract is None or not (contract.version_from or contract.state_effects):
             return _NOTHING, ()
-        if contract.version_from is None and not contract.state_effects:
+        output = self.observed.output if self.observed else None
+        if output is None or not observation.ok:
             return _NOTHING, ()
         # What was checked, not what is shown: that may be a summary, or wrapped in steps.
         data = output.get("data") if observation.code is Code.PARTIAL_SUCCESS else output
