@@ -92,7 +92,7 @@ def _fail_unknown(found: Sequence[Discovered], tool: str) -> NoReturn:
     names = sorted({item.name for item in found if item.name})
     near = get_close_matches(tool, names)
     known = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
-    hint = f"Did you mean {', '.join(near)}?" if near else f"There is {known}."
+    hint = f"Did you mean {', '.join(near)}?" if near else f"There are: {known}."
     fail(f"There is no tool {tool!r}.", hint if names else "")
 
 
@@ -110,7 +110,7 @@ def _choose(versions: list[Discovered], tool: str, version: str | None) -> Disco
         return versions[0]
     known = _numbers(versions)
     if version not in known:
-        fail(f"There is no version {version} of {tool}.", f"There is {', '.join(known)}.")
+        fail(f"There is no version {version} of {tool}.", f"There are: {', '.join(known)}.")
     return next(item for item in versions if item.contract and item.contract.version == version)
 
 

@@ -57,7 +57,10 @@ def plan_page(seen: Preview, tool: str, principal: Principal) -> Iterator[Render
     yield _title(tool, "", principal)
     yield Text()
     yield _timeline(seen.decisions)
-    if seen.verdict != Verdict.DENY:
+    if seen.verdict == Verdict.DENY:
+        for error in seen.decisions[-1].decision.field_errors:
+            yield Text(f"  - {one_line(error.field or 'the call')}: {one_line(error.message)}")
+    else:
         yield heading("The tool would get")
         yield paragraph(json.dumps(thaw(seen.arguments), ensure_ascii=False))
     yield Text()
@@ -86,7 +89,8 @@ def outlook(seen: Preview) -> str:
     if seen.verdict == Verdict.ALLOW:
         return "would execute"
     if seen.verdict == Verdict.REQUIRE_APPROVAL:
-        return f"would be held for approval by {_approvers(seen)}"
+        number = _approvers(seen)
+        return f"would be held for approval by {number} {'person' if number == 1 else 'people'}"
     return f"would be refused by {seen.decisions[-1].decision.gate}"
 
 

@@ -63,7 +63,7 @@ def test_refused_call_shows_where_it_stopped_and_exits_1(call):
         (
             ["send_approved_notice", NOTICE, "--as", "notice-agent"],
             3,
-            "would be held for approval by 1",
+            "would be held for approval by 1 person",
         ),
         (["get_case_summary", CASE, "--as", "notice-agent"], 1, "would be refused by scope"),
         (["get_case_summary", "{", "--as", "intake-agent"], 1, "would be refused by parse"),

@@ -40,7 +40,7 @@ def test_project_is_written_and_lints_clean_in_a_process_of_its_own(tmp_path):
     asked = ["send_approved_notice", notice, "--as", "notice-agent", "--plan"]
     planned = counterseal("call", *asked, cwd=tmp_path / "assistant")
     assert planned.returncode == 3
-    assert "would be held for approval by 1" in planned.stdout
+    assert "would be held for approval by 1 person" in planned.stdout
 
 
 def test_every_tool_of_the_project_can_be_shown(run):

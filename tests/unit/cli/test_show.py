@@ -130,7 +130,7 @@ def test_newest_version_is_shown_unless_another_is_named(run, write, good):
     assert run("show", "find_order", "--version", "1.9.0").stdout.startswith("find_order 1.9.0\n")
     missing = run("show", "find_order", "--version", "2.0.0")
     assert missing.exit_code == 2
-    assert "There is 1.10.0, 1.9.0." in missing.stderr
+    assert "There are: 1.10.0, 1.9.0." in missing.stderr
 
 
 def test_unknown_tool_exits_2_with_the_nearest_names(run, write):
