@@ -62,7 +62,7 @@ class Expression:
         except KeyError as error:
             raise ExpressionError(f"there is no {error.args[0]!r} here") from None
         # The evaluator raises what it likes; all of it means "no answer".
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - no answer
             raise ExpressionError(str(error).partition(".")[0]) from None
         if not isinstance(result, bool):
             raise ExpressionError(f"gives {type(result).__name__}, not true or false")

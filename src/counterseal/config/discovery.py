@@ -201,7 +201,7 @@ def _from_declaration(file: Path, declared: Declaration) -> Discovered:
     except ContractError as error:
         return _unread(file, tuple(problem.at(declared.source) for problem in error.problems))
     # A plain tool's schema comes from its author's code, which may raise anything.
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - a plain tool is code too
         message = f"can't be read as a tool: {type(error).__name__}: {str(error)[:200]}"
         problem = Problem(rule="import-failed", message=message, source=declared.source)
         return _unread(file, (problem,))

@@ -112,7 +112,7 @@ def _examine(file: Path, name: str) -> Module:
     except KeyboardInterrupt:
         raise
     # Importing runs its author's code, which may raise anything, an exit included.
-    except BaseException as error:  # noqa: BLE001
+    except BaseException as error:  # noqa: BLE001 - a module may do anything
         return Module(problems=_failure(file, error))
 
 

@@ -163,7 +163,7 @@ def load_settings(file: Path) -> Settings:
     except ValidationError as error:
         raise ConfigError("\n".join(f"{file}: {line}" for line in _wrong_keys(error))) from None
     # Not a field: a file does not say where it lies.
-    settings._file = file  # noqa: SLF001
+    settings._file = file  # noqa: SLF001 - its own maker
     return settings
 
 

@@ -79,7 +79,7 @@ class Asking:
             try:
                 said = gate if isinstance(gate, Decision) else gate.check(ctx)
             # A gate that raises denies: there is no way past a broken gate.
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:  # noqa: BLE001 - it denies
                 said = self._broken(str(getattr(gate, "name", "")), error)
             if isinstance(said, Learned):
                 decision = said.decision
