@@ -39,6 +39,7 @@ def open_runtime(
         policy=Policy.load(*settings.policy_paths(settings.file)),
         secrets=secret_from_environment if secrets is None else secrets,
         tenants={name: _tenant(table) for name, table in settings.tenants.items()},
+        pii=settings.policy.pii,
     )
     _register(runtime, settings, found)
     return runtime

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from counterseal.contract.effects import Effect
 from counterseal.errors import CountersealError, GrantError
 from counterseal.registry import Grant
 from counterseal.storage.base import Budgets
@@ -45,9 +46,14 @@ class ToolsTable(_Table):
     """Contract files, Python files and folders of them, as seen from the configuration file."""
 
 
+PersonalData = Literal["email", "phone", "iban", "credit_card", "ssn", "ip_address"]
+
+
 class PolicyTable(_Table):
     paths: tuple[str, ...] = ()
     """Policy files, as seen from the configuration file. They lie upon the default policy."""
+    pii: tuple[PersonalData, ...] = ()
+    """Kinds of personal data that are taken out of observations."""
 
 
 class GrantTable(_Table):
@@ -98,6 +104,7 @@ class BudgetsTable(_Table):
     external: Count | None = None
     critical: Count | None = None
     money: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    by_effect: dict[Effect, Count] = Field(default_factory=dict)
 
     def budgets(self) -> Budgets:
         return Budgets(**dict(self))

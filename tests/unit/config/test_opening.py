@@ -144,3 +144,30 @@ def test_looking_at_contracts_does_not_load_the_runtime():
     code = "import counterseal.config, sys; print('counterseal.runtime' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+async def test_personal_data_that_policy_names_is_taken_out(write):
+    tools = (
+        "from counterseal import tool\n\n"
+        '@tool(effect="read_only", version="1.0.0", owner="shop")\n'
+        "def who() -> dict[str, str]:\n"
+        '    """Say who."""\n'
+        '    return {"mail": "jo@example.org"}\n'
+    )
+    toml = (
+        '[tools]\npaths = ["who.py"]\n[policy]\npii = ["email"]\n'
+        '[[grants]]\nagent = "agent"\ntool = "who"\n'
+        "[tenants.acme.budgets.by_effect]\nread_only = 1\n"
+    )
+    runtime = open_runtime(write(toml, who__py=tools))
+    seen = await runtime.submit(Proposal(tool="who", arguments={}), someone())
+    assert seen.ok
+    assert "example.org" not in seen.for_model()
+    spent = await runtime.submit(Proposal(tool="who", arguments={}), someone())
+    assert spent.code is Code.BUDGET_EXHAUSTED
+
+
+def test_a_kind_of_personal_data_that_does_not_exist_is_named(write):
+    Path("counterseal.toml").write_text('[policy]\npii = ["shoe_size"]\n')
+    with pytest.raises(ConfigError, match="pii"):
+        load_settings(Path("counterseal.toml"))
