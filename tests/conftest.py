@@ -1,6 +1,7 @@
 """Fixtures that every test may use; what only one folder needs lives in that folder."""
 
 import contextlib
+import os
 
 import pytest
 from hypothesis import settings
@@ -10,10 +11,13 @@ from hypothesis import settings
 with contextlib.suppress(ImportError):
     import hypothesis.internal.conjecture.optimiser  # noqa: F401
 
-# No deadline: a test asserts what happens, never how long it takes on a busy machine.
+# No deadline: a test asserts what happens, never how long it takes on a busy machine. In CI the
+# same examples are tried each time, so that a change is judged by what it changed; new ones are
+# looked for wherever people work.
 settings.register_profile("full", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=20)
-settings.load_profile("full")
+settings.register_profile("same", deadline=None, derandomize=True)
+settings.load_profile("same" if os.environ.get("CI") else "full")
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from counterseal.contract.lint.base import Breach, breach, rule
-from counterseal.contract.lint.inputs import INPUT, fields, properties_of, without_refs
+from counterseal.contract.lint.inputs import INPUT, fields, listed, properties_of, without_refs
 from counterseal.contract.lint.patterns import is_bounded
 from counterseal.contract.model import Contract, Isolation
 from counterseal.contract.schemas import types_of
@@ -67,7 +67,7 @@ def _texts(contract: Contract) -> Iterator[tuple[tuple[str | int, ...], str, Map
 def _parts(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """What a value may be instead, or hold: the branches of a union, the items of a list."""
     for word in ("anyOf", "oneOf"):
-        for branch in schema.get(word) or ():
+        for branch in listed(schema, word):
             yield without_refs(root, branch)
     if isinstance(schema.get("items"), Mapping):
         yield without_refs(root, schema["items"])

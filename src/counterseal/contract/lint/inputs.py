@@ -39,6 +39,12 @@ def properties_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return properties if isinstance(properties, Mapping) else {}
 
 
+def listed(schema: Mapping[str, Any], word: str) -> tuple[Any, ...]:
+    """What stands under a keyword that takes a list; nothing where it is no list."""
+    value = schema.get(word)
+    return tuple(value) if isinstance(value, list | tuple) else ()
+
+
 def fields(schema: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str, Any]]:
     """Every named property anywhere in a schema: its path, its name, its own schema."""
     for path, inner in subschemas(schema):
@@ -216,11 +222,10 @@ def says_type(schema: Any) -> bool:
     if any(word in schema for word in ("type", "enum", "const", "$ref")):
         return True
     for word in ("anyOf", "oneOf"):
-        branches = schema.get(word)
-        if isinstance(branches, list | tuple) and branches:
+        branches = listed(schema, word)
+        if branches:
             return all(says_type(branch) for branch in branches)
-    parts = schema.get("allOf")
-    return isinstance(parts, list | tuple) and any(says_type(part) for part in parts)
+    return any(says_type(part) for part in listed(schema, "allOf"))
 
 
 def _values_inside(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -231,7 +236,7 @@ def _values_inside(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield "items", schema["items"]
     if isinstance(schema.get("additionalProperties"), Mapping):
         yield "additionalProperties", schema["additionalProperties"]
-    for item in schema.get("prefixItems") or ():
+    for item in listed(schema, "prefixItems"):
         yield "prefixItems", item
     named = schema.get("patternProperties")
     if isinstance(named, Mapping):
