@@ -11,6 +11,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from pydantic import BaseModel
 
 from counterseal import (
     ContractError,
@@ -572,3 +573,14 @@ def test_budgets_and_principals_that_make_no_sense_are_refused():
         Budgets(money=float("nan"))
     with pytest.raises(ValueError, match="surrogate"):
         someone(user="\ud800")
+
+
+async def test_a_probe_may_answer_with_a_model_and_versions_are_compared_by_type_too():
+    class Seen(BaseModel):
+        version: int
+
+    made = fake_tool("save", effect="draft", probe=lambda: Seen(version=1))
+    runtime = runtime_for(made)
+    odd = await runtime.submit(ask("save", expected_version=True), someone())
+    assert odd.code is Code.STALE_STATE
+    assert (await runtime.submit(ask("save", expected_version=1), someone())).ok
