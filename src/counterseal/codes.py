@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["RESPONSES", "Code", "Response"]
+__all__ = ["FAILURES", "RESPONSES", "Code", "Response"]
 
 
 class Code(StrEnum):
@@ -35,6 +35,10 @@ class Code(StrEnum):
     COMPENSATION_REQUIRED = "COMPENSATION_REQUIRED"
     COMPENSATION_FAILED = "COMPENSATION_FAILED"
     UNKNOWN_ERROR = "UNKNOWN_ERROR"
+
+
+FAILURES: Final = frozenset(Code) - {Code.SUCCESS, Code.PARTIAL_SUCCESS}
+"""What an error can be called. An exception is never a success, whatever a contract says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

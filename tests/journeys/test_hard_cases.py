@@ -24,6 +24,7 @@ from counterseal import (
     tool,
 )
 from counterseal.codes import Code
+from counterseal.execution.local import code_of
 from counterseal.policy import Policy
 from counterseal.storage.base import Budgets, HeldStatus
 from counterseal.testing import HANG, FakeClock, fake_tool, runtime_for, someone
@@ -584,3 +585,28 @@ async def test_a_probe_may_answer_with_a_model_and_versions_are_compared_by_type
     odd = await runtime.submit(ask("save", expected_version=True), someone())
     assert odd.code is Code.STALE_STATE
     assert (await runtime.submit(ask("save", expected_version=1), someone())).ok
+
+
+async def test_an_exception_is_never_a_success_whatever_a_contract_says():
+    mapping = {"error_taxonomy_mapping": {"ValueError": "SUCCESS"}}
+    declared = fake_tool("look_up", ValueError(), observability=mapping)
+    with pytest.raises(ContractError, match="no code of a failure"):
+        runtime_for(declared)
+    assert code_of(ValueError(), declared.contract) is Code.UNKNOWN_ERROR
+
+
+async def test_another_attempt_is_rated_when_it_is_made():
+    clock = FakeClock()
+
+    def slow_to_fail(**_):
+        clock.advance(60)
+        raise ConnectionError
+
+    limits = {"rate_limits": {"window_sec": 60, "max_requests": 1}, "max_retries": 2}
+    made = fake_tool("look_up", slow_to_fail, {"ok": True}, runtime=limits)
+    assert (await runtime_for(made, clock=clock).submit(ask(), someone())).ok
+    assert len(made.calls) == 2
+
+    hasty = fake_tool("look_up", ConnectionError(), {"ok": True}, runtime=limits)
+    assert not (await runtime_for(hasty, clock=clock).submit(ask(), someone())).ok
+    assert len(hasty.calls) == 1, "the rate left no room for another"

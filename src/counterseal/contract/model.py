@@ -30,7 +30,7 @@ from pydantic import (
 
 from counterseal.canonical import digest, freeze, pointer, thaw
 from counterseal.contract.derive import derive
-from counterseal.contract.effects import Effect, RiskClass, Semantics, Trust, effect_for
+from counterseal.contract.effects import EFFECTS, Effect, RiskClass, Semantics, Trust, effect_for
 from counterseal.contract.invariants import Invariant, code_name
 from counterseal.contract.surroundings import ConfigParam, StateEffect, StateRead
 from counterseal.errors import ContractError, Problem
@@ -329,6 +329,11 @@ class Contract(Envelope):
     @property
     def risk(self) -> RiskClass:
         return self.transactional.side_effect_class
+
+    @property
+    def mutates(self) -> bool:
+        """Whether a call changes anything. Without an effect that must be assumed."""
+        return self.effect is None or EFFECTS[self.effect].mutates
 
     def envelope(self) -> dict[str, Any]:
         """The eight sections and nothing else, as plain JSON data."""

@@ -9,9 +9,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from counterseal.codes import Code
+from counterseal.codes import FAILURES, Code
 from counterseal.contract.declare import Tool
-from counterseal.contract.effects import EFFECTS
 from counterseal.contract.model import Contract, Isolation
 from counterseal.contract.surroundings import Config, Context, Secret
 from counterseal.errors import SecretUnavailableError, ToolFailedError
@@ -107,9 +106,7 @@ def _begin(work: Work, arguments: dict[str, Any]) -> Coroutine[Any, Any, Any]:
     function, isolation = work.tool.function, work.contract.isolation
     if not work.tool.is_async:
         # A sync tool that changes something never blocks the event loop, whatever it declares.
-        effect = work.contract.effect
-        reads = effect is not None and not EFFECTS[effect].mutates
-        inline = isolation is Isolation.INLINE and reads
+        inline = isolation is Isolation.INLINE and not work.contract.mutates
         return call_function(function, arguments, inline=inline)
     if isolation is Isolation.THREAD:
         return asyncio.to_thread(lambda: asyncio.run(function(**arguments)))
@@ -186,6 +183,6 @@ def code_of(error: BaseException, contract: Contract | None = None) -> Code:
     """
     if contract is not None:
         own = contract.observability.error_taxonomy_mapping.get(type(error).__name__, "")
-        if own in Code.__members__:
-            return Code[own]
+        if own in FAILURES:
+            return Code(own)
     return next((code for kind, code in _CODES if isinstance(error, kind)), Code.UNKNOWN_ERROR)

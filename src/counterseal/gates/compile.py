@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from counterseal.contract.effects import EFFECTS, Effect, RiskClass
+from counterseal.contract.effects import Effect, RiskClass
 from counterseal.contract.schemas import compile_schema
 from counterseal.gates import gates_for
 from counterseal.gates.compiled import Compiled
@@ -17,7 +17,7 @@ def compile_record(record: RegistryRecord, policy: Policy) -> Compiled:
     """ValueError when a schema does not compile; registration has ruled that out."""
     contract = record.contract
     effect = contract.effect or Effect.IRREVERSIBLE
-    mutates = EFFECTS[effect].mutates
+    mutates = contract.mutates
     facts = contract_facts(contract)
     compiled = policy.compile_for(facts)
     return Compiled(

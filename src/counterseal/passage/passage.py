@@ -160,7 +160,7 @@ class Passage(Deciding):
                 run_id=ctx.run.run_id,
                 tool=contract.name,
                 version=contract.version,
-                now=ctx.now,
+                now=self.runtime.clock(),
                 charges=charges,
                 rates=ctx.rates,
                 entry=None,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from counterseal.contract.effects import EFFECTS, Effect
+from counterseal.contract.effects import Effect
 from counterseal.contract.model import Contract
 from counterseal.expressions import NOT_CODE
 
@@ -106,7 +106,7 @@ def contract_facts(contract: Contract) -> dict[str, Any]:
         "version": contract.version,
         "owner": contract.identity.owner,
         "effect": effect.value,
-        "mutates": EFFECTS[effect].mutates,
+        "mutates": contract.mutates,
         "risk": contract.risk.value,
         "risk_rank": contract.risk.rank,
         "approvers": contract.approvers,

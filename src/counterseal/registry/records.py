@@ -15,7 +15,6 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from counterseal.contract.declare import Tool
-from counterseal.contract.effects import EFFECTS
 from counterseal.contract.model import Contract, Lifecycle, LifecycleStatus
 from counterseal.errors import RegistryError
 from counterseal.proposal import text_set
@@ -143,9 +142,7 @@ class RegistryRecord:
 
     @property
     def mutates(self) -> bool:
-        """Whether calling it changes anything. Unknown counts as yes."""
-        effect = self.contract.effect
-        return effect is None or EFFECTS[effect].mutates
+        return self.contract.mutates
 
     def allows_tenant(self, tenant: str) -> bool:
         return not self.allowed_tenants or tenant in self.allowed_tenants

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from counterseal.codes import Code
+from counterseal.codes import FAILURES
 from counterseal.contract.effects import EFFECTS, RISKS, RiskClass, Semantics
 from counterseal.contract.lint.base import Breach, breach, rule
 from counterseal.contract.model import Contract, Isolation, OnUnknown
@@ -138,17 +138,18 @@ def sandbox_contradictory(contract: Contract) -> Iterator[Breach]:
         )
 
 
-@rule("code-unknown", "error codes are among the 21")
+@rule("code-unknown", "error codes are among those of a failure")
 def code_unknown(contract: Contract) -> Iterator[Breach]:
-    known = set(Code)
     mapping = contract.observability.error_taxonomy_mapping
     found = [(("observability", "error_taxonomy_mapping", k), v) for k, v in mapping.items()]
     for name in type(contract.error_contract).model_fields:
         listed = getattr(contract.error_contract, name)
         found += [(("error_contract", name, str(i)), code) for i, code in enumerate(listed)]
     for place, code in found:
-        if code not in known:
-            yield breach(place, f"{code!r} is not a code", "`counterseal explain` lists them.")
+        if code not in FAILURES:
+            yield breach(
+                place, f"{code!r} is no code of a failure", "`counterseal explain` lists them."
+            )
 
 
 @rule("id-repeated", "invariants, config params and state keys have ids of their own")
