@@ -14,6 +14,7 @@ from pathlib import Path
 from counterseal.codes import RESPONSES
 from counterseal.contract.effects import EFFECTS, RISKS
 from counterseal.contract.lint import RULES
+from counterseal.execution.failures import table_rows
 
 HERE = Path(__file__).resolve().parent
 NOTE = "<!-- Written by docs/generate.py from the code; change that, not this. -->\n"
@@ -101,10 +102,26 @@ Every observation has one of these codes, and with it a response vector: what a 
 {table(["code", "status", *vector], rows)}"""
 
 
+def failures() -> str:
+    rows = [
+        (row.scope, ", ".join(f"`{name}`" for name in row.names.split()), f"`{row.code.value}`")
+        for row in table_rows()
+    ]
+    return f"""# What an exception means
+
+Whatever a tool raises has exactly one code. A contract's own word for it comes first
+(`observability.error_taxonomy_mapping`: an HTTP status, a class by its bare or its full name, or a
+base of it; the nearest class wins). Then the number that the other side gave, then the nearest
+class in this table; a group of exceptions has the gravest code of its members.
+
+{table(["of", "what", "code"], rows)}"""
+
+
 PAGES = {
     "reference/effects.md": effects,
     "reference/lint.md": rules,
     "reference/codes.md": codes,
+    "reference/failures.md": failures,
 }
 
 

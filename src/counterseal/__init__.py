@@ -10,13 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from counterseal.codes import Code
+    from counterseal.codes import Code, Path
     from counterseal.contract.declare import Tool, tool
     from counterseal.contract.effects import Effect, RiskClass, Trust
     from counterseal.contract.files import load_contracts
     from counterseal.contract.invariants import DROP_STEP, Call, Invariant
     from counterseal.contract.lint import lint
     from counterseal.contract.model import Contract
+    from counterseal.contract.partial import Partial
     from counterseal.contract.surroundings import (
         Config,
         ConfigParam,
@@ -27,15 +28,19 @@ if TYPE_CHECKING:
         StateRead,
     )
     from counterseal.errors import ContractError, CountersealError, GrantError, Problem
-    from counterseal.observation import Observation, Partial
+    from counterseal.execution.work import Progress
+    from counterseal.observation import Observation
+    from counterseal.planning import Plan, PlanRule
     from counterseal.policy import Policy
     from counterseal.proposal import Principal, Proposal
     from counterseal.registry import Grant, Registry
+    from counterseal.repair import RepairLoop
+    from counterseal.runs import Run
     from counterseal.runtime import Runtime, Tenant
     from counterseal.storage.base import Budgets
 
 _HOMES = {
-    "counterseal.codes": ("Code",),
+    "counterseal.codes": ("Code", "Path"),
     "counterseal.contract.declare": ("Tool", "tool"),
     "counterseal.contract.effects": ("Effect", "RiskClass", "Trust"),
     "counterseal.contract.files": ("load_contracts",),
@@ -52,10 +57,15 @@ _HOMES = {
         "StateRead",
     ),
     "counterseal.errors": ("ContractError", "CountersealError", "GrantError", "Problem"),
-    "counterseal.observation": ("Observation", "Partial"),
+    "counterseal.contract.partial": ("Partial",),
+    "counterseal.execution.work": ("Progress",),
+    "counterseal.observation": ("Observation",),
+    "counterseal.planning": ("Plan", "PlanRule"),
     "counterseal.policy": ("Policy",),
     "counterseal.proposal": ("Principal", "Proposal"),
     "counterseal.registry": ("Grant", "Registry"),
+    "counterseal.repair": ("RepairLoop",),
+    "counterseal.runs": ("Run",),
     "counterseal.runtime": ("Runtime", "Tenant"),
     "counterseal.storage.base": ("Budgets",),
 }
@@ -80,12 +90,18 @@ __all__ = [
     "Invariant",
     "Observation",
     "Partial",
+    "Path",
+    "Plan",
+    "PlanRule",
     "Policy",
     "Principal",
     "Problem",
+    "Progress",
     "Proposal",
     "Registry",
+    "RepairLoop",
     "RiskClass",
+    "Run",
     "Runtime",
     "Secret",
     "State",

@@ -17,7 +17,7 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class EventType(StrEnum):
-    """Nine events of a call's life, and one for each gate that can end it."""
+    """Nine events of a call's life, one for each way on, and one for each gate that can end it."""
 
     REQUESTED = "tool.requested"
     DENIED = "tool.denied"
@@ -28,6 +28,11 @@ class EventType(StrEnum):
     FAILED = "tool.failed"
     RECONCILED = "tool.reconciled"
     COMPENSATED = "tool.compensated"
+
+    RETRIED = "path.retry"
+    REPAIR_ASKED = "path.repair"
+    REPLAN_ASKED = "path.replan"
+    ESCALATED = "path.escalate"
 
     PARSE_REFUSED = "gate.parse.refused"
     SCHEMA_REFUSED = "gate.schema.refused"

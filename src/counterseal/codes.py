@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-__all__ = ["FAILURES", "RESPONSES", "Code", "Response"]
+__all__ = ["FAILURES", "FINAL", "RESPONSES", "Code", "Path", "Response"]
 
 
 class Code(StrEnum):
@@ -40,6 +40,25 @@ class Code(StrEnum):
 FAILURES: Final = frozenset(Code) - {Code.SUCCESS, Code.PARTIAL_SUCCESS}
 """What an error can be called. An exception is never a success, whatever a contract says."""
 
+FINAL: Final = frozenset({Code.PERMISSION_DENIED, Code.POLICY_VIOLATION, Code.SIGNATURE_MISMATCH})
+"""What no rewording mends and no repetition changes, whatever a contract says."""
+
+
+class Path(StrEnum):
+    """The four ways to go on after something did not succeed. A response leads down one at most."""
+
+    RETRY = "retry"
+    """The same payload again, later: what failed lies outside."""
+    REPAIR = "repair"
+    """Another payload for the same purpose: what failed is the proposal."""
+    REPLAN = "replan"
+    """Back to the planner: the world, or the plan, is not as it was thought to be."""
+    ESCALATE = "escalate"
+    """No agent goes on by itself."""
+
+
+_REPLANS = frozenset({"refresh_state_and_replan", "drop_step", "replan"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
@@ -53,6 +72,17 @@ class Response:
     fail_closed: bool = False
     escalate: bool = False
     next_action: str
+
+    @property
+    def path(self) -> Path | None:
+        """Which way to go on; None where there is nothing to do, or only a person can."""
+        if self.escalate:
+            return Path.ESCALATE
+        if self.retryable:
+            return Path.RETRY
+        if self.next_action in _REPLANS:
+            return Path.REPLAN
+        return Path.REPAIR if self.repairable else None
 
     def vector(self) -> dict[str, Any]:
         return {

@@ -10,7 +10,13 @@ exception: it is a decision, and comes back as an observation.
     ├── RegistryError      the registry was asked for something that it can't do
     ├── SecretUnavailableError   a credential could not be had
     ├── ToolFailedError    a tool said itself that it failed
+    ├── EgressError        a tool wanted to connect where its contract does not let it
+    ├── ResponseTooLargeError    somebody answered with more than is read
+    ├── FilesError         a path leads out of a tool's own directory, or to no plain file
+    ├── IsolationError     the isolation that a contract asks for can't be had here
     ├── PolicyError        (policy) a policy can't be loaded; `.problems` as above
+    │   └── PlanningError  (planning) plan rules can't be loaded
+    ├── RunError           (runs) a run can't be opened, or is not there
     ├── ConfigError        (config) counterseal.toml can't be used
     ├── ProbeError         (execution.hooks) the world could not be asked
     └── UnknownNameError   (contract.formats.names) a provider's name stands for no tool
@@ -26,10 +32,14 @@ from typing import Any
 __all__ = [
     "ContractError",
     "CountersealError",
+    "EgressError",
     "ExpressionError",
+    "FilesError",
     "GrantError",
+    "IsolationError",
     "Problem",
     "RegistryError",
+    "ResponseTooLargeError",
     "SecretUnavailableError",
     "Severity",
     "Source",
@@ -144,3 +154,19 @@ class ToolFailedError(CountersealError):
     def __init__(self, tool: str, details: Any = None) -> None:
         self.details = details
         super().__init__(f"{tool} reported a failure")
+
+
+class EgressError(CountersealError):
+    """A tool wanted to connect where its contract does not let it. Says where, and why not."""
+
+
+class ResponseTooLargeError(CountersealError):
+    """Somebody answered with more than is read."""
+
+
+class FilesError(CountersealError):
+    """A path leads out of a tool's own directory, or to something that is no plain file."""
+
+
+class IsolationError(CountersealError):
+    """The isolation that a contract asks for can't be had here. Says what is missing."""

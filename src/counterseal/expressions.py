@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import cel
-
 from counterseal.errors import ExpressionError
 
 __all__ = ["MAX_LENGTH", "NOT_CODE", "Expression"]
@@ -79,6 +77,8 @@ class Expression:
 
 
 def _compile(text: str) -> Any:
+    import cel  # noqa: PLC0415 - it loads a command line of its own, and many programs need no CEL
+
     try:
         return cel.compile(text)
     except ValueError as error:

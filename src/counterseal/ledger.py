@@ -59,6 +59,8 @@ class Entry:
     version: str
     fence: int = 1
     attempts: int = 1
+    unknown_since: float | None = None
+    """Since when nobody knows what became of it."""
     observation: Mapping[str, Any] | None = None
 
 

@@ -13,34 +13,39 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from random import getrandbits
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from counterseal.codes import Code
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
 from counterseal.contract.protocol import PlainTool
-from counterseal.errors import Problem
-from counterseal.execution.local import Secrets
+from counterseal.errors import ContractError, IsolationError, Problem
+from counterseal.execution.executor import Executor
+from counterseal.execution.secrets import Secrets
+from counterseal.execution.work import Tell
 from counterseal.gates.base import Decision, deny
 from counterseal.gates.compile import compile_record
 from counterseal.gates.compiled import Compiled
 from counterseal.gates.parse import is_id
 from counterseal.observation import Observation, Redactor
-from counterseal.passage import Passage, Preview
+from counterseal.passage import Passage, Preview, judge_plan
+from counterseal.planning import Plan, PlanRule, distinct
 from counterseal.policy import Policy
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Grant, Registry, RegistryRecord
+from counterseal.runs import Run, RunError, opened, settings_of
 from counterseal.storage import open_store
 from counterseal.storage.base import Budgets, RunRecord, Store
 from counterseal.telemetry import Telemetry, trace_in
 
+if TYPE_CHECKING:
+    from counterseal.execution.network.clients import Network
+
 __all__ = ["Preview", "Runtime", "Tenant"]
 
-IDLE_SECONDS = 3600.0
-"""After how long without a call an implicit run is over."""
-_MOST_IDLE = 10_000
 _ROUNDS = 3
 """How often a call is decided anew because something changed while it was decided."""
 _log = logging.getLogger("counterseal")
@@ -54,8 +59,9 @@ class Tenant:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.budgets and (self.budgets.seconds, self.budgets.retries) != (None, None):
-            raise ValueError("budgets: seconds and retries are a run's; a tenant has neither")
+        own = ("repairs", "seconds", "retries")
+        if self.budgets and any(getattr(self.budgets, name) is not None for name in own):
+            raise ValueError("budgets: repairs, seconds and retries are a run's; a tenant has none")
 
 
 class Runtime:
@@ -67,8 +73,11 @@ class Runtime:
         *,
         policy: Policy | None = None,
         secrets: Secrets | None = None,
+        plan_rules: Iterable[PlanRule] = (),
         tenants: Mapping[str, Tenant] | None = None,
         pii: Iterable[str] = (),
+        files: str | Path | None = None,
+        network: Network | None = None,
         clock: Callable[[], float] = time.time,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -77,13 +86,12 @@ class Runtime:
         self.pause = pause
         """How to wait between attempts."""
         self.policy = policy or Policy.default()
-        self.secrets: Secrets = secrets if secrets is not None else {}
+        self.executor = Executor(secrets, files=files, network=network)
+        self.plan_rules = distinct(plan_rules)
         self.tenants = dict(tenants or {})
         self.redactor = Redactor(pii=tuple(pii))
         self.registry = Registry(clock=lambda: datetime.fromtimestamp(clock(), UTC))
         self._compiled: dict[tuple[str, str], Compiled] = {}
-        self._idle: dict[Principal, tuple[float, float]] = {}
-        """Principals with an implicit run: when it began, and when it was last used."""
         self._telemetry = Telemetry()
 
     @classmethod
@@ -100,6 +108,7 @@ class Runtime:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self.executor.aclose()
         await self.store.close()
 
     def register(
@@ -109,23 +118,56 @@ class Runtime:
         **settings: Any,
     ) -> tuple[Problem, ...]:
         """Take in tools and grants: all of them, or none. Returns the warnings."""
+        self._refuse_unrunnable(tools)
         warnings = self.registry.register(*tools, grants=grants, **settings)
         for record in self.registry.records:
             self.compiled_for(record)
         return warnings
 
+    def _refuse_unrunnable(self, tools: Iterable[object]) -> None:
+        """A tool whose isolation can't be had here is refused as a whole, with what is missing."""
+        problems = []
+        for tool in tools:
+            if isinstance(tool, Tool):
+                try:
+                    self.executor.runner(tool.contract, tool)
+                except IsolationError as error:
+                    name = tool.contract.name
+                    problems.append(
+                        Problem(
+                            rule="isolation-unavailable",
+                            tool=name,
+                            pointer="/isolation",
+                            message=str(error),
+                            source=tool.source_of("/isolation"),
+                        )
+                    )
+        if problems:
+            raise ContractError(problems)
+
     def compiled_for(self, record: RegistryRecord) -> Compiled:
         """A record made ready for calls; once, at registration."""
         key = (record.name, record.version)
         if key not in self._compiled:
-            self._compiled[key] = compile_record(record, self.policy)
+            self._compiled[key] = compile_record(record, self.policy, self.executor)
         return self._compiled[key]
 
-    async def submit(self, proposal: Proposal, principal: Principal) -> Observation:
-        """Carry out a proposal if it may be, and say what came of it."""
+    async def submit(
+        self,
+        proposal: Proposal,
+        principal: Principal,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - it bounds the tool, not this function
+        progress: Tell | None = None,
+    ) -> Observation:
+        """Carry out a proposal if it may be, and say what came of it.
+
+        `timeout` is how many seconds the caller waits for the tool; `progress` is called with the
+        tool's own reports.
+        """
         run = await self._run_of(proposal, principal)
         for _ in range(_ROUNDS):
-            call = Passage(self, proposal, principal)
+            call = Passage(self, proposal, principal, timeout, progress)
             end = (
                 call.receive(run)  # gate parse; the run's version of the tool
                 or call.check()  # gates schema, scope
@@ -143,57 +185,77 @@ class Runtime:
                 return end
             run = await self._run_of(proposal, principal)  # something moved: decide anew
         restless = "What the call depends on kept changing while it was decided."
-        return await call.refuse(deny("ledger", Code.DEPENDENCY_UNAVAILABLE, restless))
+        end = await call.refuse(deny("ledger", Code.DEPENDENCY_UNAVAILABLE, restless))
+        self.tell(call, end)
+        return end
 
     async def preview(self, proposal: Proposal, principal: Principal) -> Preview:
         """What the gates would say. Nothing is recorded, held, spent or executed."""
-        run_id = self._run_id(proposal, principal)
-        run = await self.store.find_run(principal.tenant, run_id) or RunRecord(
-            tenant=principal.tenant, run_id=run_id, started_at=self.clock()
-        )
+        run = await self._found(principal, proposal.run_id)
         return await Passage(self, proposal, principal).preview(run)
+
+    async def plan(
+        self,
+        steps: Iterable[Proposal | Mapping[str, Any]],
+        principal: Principal,
+        *,
+        run_id: str | None = None,
+    ) -> Plan:
+        """What would become of a whole plan. Nothing is recorded, held, spent or executed."""
+        run = await self._found(principal, run_id)
+        return await judge_plan(self, steps, principal, run, run_id)
 
     async def run(
         self,
         principal: Principal,
-        run_id: str,
+        run_id: str | None = None,
         *,
         objective: str | None = None,
         allowed_tools: Iterable[str] | None = None,
+        deadline: float | None = None,
         budgets: Budgets | None = None,
         config: Mapping[str, Any] | None = None,
-    ) -> RunRecord:
-        """Open a run, or find it as it was opened."""
-        return await self.store.open_run(
-            RunRecord(
-                tenant=principal.tenant,
-                run_id=run_id,
-                started_at=self.clock(),
-                objective=objective,
-                allowed_tools=None if allowed_tools is None else frozenset(allowed_tools),
-                budgets=budgets or Budgets(),
-                config=dict(config or {}),
-            )
+    ) -> Run:
+        """Open a run, or go on with it as it was opened.
+
+        RunError when something is given that is not what it was opened with.
+        """
+        given = settings_of(
+            objective=objective,
+            allowed_tools=allowed_tools,
+            deadline=deadline,
+            budgets=budgets,
+            config=config,
         )
+        now = self.clock()
+        if run_id is None:
+            run_id = f"run_{int(now * 1000):011x}{getrandbits(52):013x}"
+        if not is_id(run_id):
+            raise RunError(f"run_id: {ascii(run_id)[:80]} is no id that can be kept")
+        asked = RunRecord(tenant=principal.tenant, run_id=run_id, started_at=now, **given)
+        found = await self.store.open_run(asked)
+        return Run(self, principal, opened(found, given))
 
     async def _run_of(self, proposal: Proposal, principal: Principal) -> RunRecord:
         """The run that a proposal names, else the implicit one of its principal."""
-        run_id = self._run_id(proposal, principal)
-        return await self.store.find_run(principal.tenant, run_id) or await self.run(
-            principal, run_id
-        )
-
-    def _run_id(self, proposal: Proposal, principal: Principal) -> str:
+        named = proposal.run_id
         # An id that no store could keep is refused by the first gate; until then it names no run.
-        if proposal.run_id is not None and is_id(proposal.run_id):
-            return proposal.run_id
-        now = self.clock()
-        last = self._idle.pop(principal, None)
-        began = now if last is None or now - last[1] > IDLE_SECONDS else last[0]
-        self._idle[principal] = (began, now)
-        if len(self._idle) > _MOST_IDLE:
-            del self._idle[next(iter(self._idle))]  # the one that was used least lately
-        return _implicit_run(principal, began)
+        if named is not None and is_id(named):
+            found = await self.store.find_run(principal.tenant, named)
+            return found or await self.store.open_run(self._new(principal, named))
+        new = self._new(principal, _implicit_run(principal, self.clock()))
+        return await self.store.implicit_run(new, principal.agent, principal.user)
+
+    async def _found(self, principal: Principal, run_id: str | None) -> RunRecord:
+        """A run to look at; one that would be opened is made up, and not kept."""
+        tenant, now = principal.tenant, self.clock()
+        if run_id is not None and is_id(run_id):
+            return await self.store.find_run(tenant, run_id) or self._new(principal, run_id)
+        found = await self.store.find_implicit_run(tenant, principal.agent, principal.user, now)
+        return found or self._new(principal, _implicit_run(principal, now))
+
+    def _new(self, principal: Principal, run_id: str) -> RunRecord:
+        return RunRecord(tenant=principal.tenant, run_id=run_id, started_at=self.clock())
 
     def trace_of(self, traceparent: str | None) -> str:
         """The trace that a call belongs to: the caller's, else a new one."""
@@ -209,9 +271,13 @@ class Runtime:
         if self._telemetry.listening:
             self._telemetry.emit(call.finished(answer))
 
-    def report(self, call_id: str, where: str, error: BaseException) -> None:
-        """Tell the operator what a model must not see."""
-        _log.error("%s failed in call %s", where, call_id, exc_info=error)
+    def report(self, call_id: str, where: str, error: BaseException | str) -> None:
+        """Tell the operator what a model must not see. A text is a trace without its secrets."""
+        if isinstance(error, str):
+            extra = {"counterseal_trace": error}
+            _log.error("%s failed in call %s\n%s", where, call_id, error, extra=extra)
+        else:
+            _log.error("%s failed in call %s", where, call_id, exc_info=error)
 
 
 def _implicit_run(principal: Principal, began: float) -> str:

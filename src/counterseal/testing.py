@@ -7,16 +7,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from typing import Any, Unpack
 
 from counterseal.contract.declare import Declared, Tool, lay_over
+from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract
+from counterseal.contract.surroundings import Context
+from counterseal.execution.executor import Executor
+from counterseal.execution.services import LocalServices
+from counterseal.masking import NO_MASK
 from counterseal.proposal import Principal
 from counterseal.registry import Grant
 from counterseal.runtime import Runtime
 from counterseal.storage.memory import MemoryStore
 
-__all__ = ["HANG", "FakeClock", "FakeTool", "MemoryStore", "fake_tool", "runtime_for", "someone"]
+__all__ = [
+    "HANG",
+    "FakeClock",
+    "FakeTool",
+    "MemoryStore",
+    "context",
+    "fake_tool",
+    "runtime_for",
+    "someone",
+]
 
 HANG = object()
 """As an answer: never come back."""
@@ -89,6 +105,34 @@ def fake_tool(
 def someone(agent: str = "agent", tenant: str = "acme", **more: Any) -> Principal:
     """A principal with little to say for itself."""
     return Principal(tenant=tenant, agent=agent, user=more.pop("user", "u_1"), **more)
+
+
+def context(
+    tool: Tool[..., Any] | FakeTool,
+    *,
+    principal: Principal | None = None,
+    executor: Executor | None = None,
+    **fields: Any,
+) -> Context:
+    """A context for calling a tool's function yourself.
+
+    Its clients keep to the tool's egress, and its files lie in a directory of the executor's.
+    """
+    contract, executor = tool.contract, executor or Executor()
+    about = Context(
+        principal=principal or someone(), **{"run_id": "run_1", "call_id": "call_1", **fields}
+    )
+    services = LocalServices(
+        about,
+        tool=contract.name,
+        egress=Egress.of(contract),
+        seconds=contract.runtime.timeout_ms / 1000,
+        mask=NO_MASK,
+        clients=executor.clients,
+        directory=partial(executor.directory, about, contract.name),
+        tell=None,
+    )
+    return replace(about, services=services)
 
 
 async def _no_pause(_seconds: float) -> None:

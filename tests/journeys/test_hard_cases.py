@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import threading
 from typing import Annotated
 from unittest.mock import MagicMock
@@ -21,10 +22,12 @@ from counterseal import (
     Proposal,
     Secret,
     Tenant,
+    Tool,
     tool,
 )
 from counterseal.codes import Code
-from counterseal.execution.local import code_of
+from counterseal.errors import IsolationError
+from counterseal.execution.failures import code_of, describe
 from counterseal.policy import Policy
 from counterseal.storage.base import Budgets, HeldStatus
 from counterseal.testing import HANG, FakeClock, fake_tool, runtime_for, someone
@@ -234,13 +237,32 @@ async def test_a_sync_tool_that_raises_stop_iteration_fails_at_once():
 
 
 @pytest.mark.parametrize("isolation", ["process", "sandbox"])
-async def test_isolation_that_cannot_be_had_is_refused_and_not_ignored(isolation):
+def test_a_tool_that_no_other_process_could_find_is_refused_when_it_is_registered(isolation):
     made = fake_tool("save", effect="draft", isolation=isolation)
-    runtime = runtime_for(made)
-    assert (await runtime.submit(ask("save"), someone())).code is Code.DEPENDENCY_UNAVAILABLE
-    assert made.calls == []
-    again = await runtime.submit(ask("save"), someone())
-    assert again.code is Code.DEPENDENCY_UNAVAILABLE, "nothing began, so the key is free"
+    with pytest.raises(ContractError, match="isolation-unavailable"):
+        runtime_for(made)
+
+
+def test_a_sandbox_that_can_not_be_had_is_refused_when_it_is_registered(monkeypatch):
+    def missing():
+        raise IsolationError("there is no sandbox here; install one")
+
+    @tool(effect="compute", version="1.0.0", owner="x", isolation="thread")
+    def plain() -> dict[str, str]:
+        """Work."""
+        return {}
+
+    boxed = Tool(
+        contract=plain.contract.model_copy(
+            update={"isolation": "sandbox", "runtime": {"sandbox_isolated": True}}
+        ),
+        function=json.loads,
+    )
+    runtime = runtime_for()
+    monkeypatch.setattr(runtime.executor.sandboxes, "available", missing)
+    with pytest.raises(ContractError, match="there is no sandbox here; install one"):
+        runtime.register(boxed)
+    assert runtime.registry.records == ()
 
 
 async def test_a_tool_runs_in_the_thread_that_its_contract_asks_for():
@@ -363,14 +385,18 @@ def test_a_tenant_has_no_budget_that_nobody_keeps():
         Tenant(budgets=Budgets(seconds=1))
 
 
-def test_a_probe_that_needs_more_than_arguments_is_refused_at_registration():
+async def test_a_probe_may_need_a_credential_and_does_not_show_it():
     @tool(effect="read_only", version="1.0.0", owner="x")
     async def look(password: Annotated[str, Secret("pw")]) -> dict[str, str]:
         """Look."""
-        return {}
+        return {"version": "v1", "debug": password}
 
-    with pytest.raises(ContractError, match="takes more than arguments"):
-        runtime_for(look, fake_tool("save", effect="draft", probe="look"))
+    saved = fake_tool("save", effect="external_notification", probe="look", consequence="So.")
+    runtime = runtime_for(look, saved, secrets={"pw": "correct horse"})
+    seen = await runtime.submit(ask("save"), someone())
+    (held,) = runtime.store._held.values()
+    assert seen.approval_id == held.approval_id
+    assert held.before == {"version": "v1", "debug": "[secret.pw]"}
 
 
 # --- approvals, outputs, exceptions, clocks -------------------------------------------------------
@@ -592,7 +618,7 @@ async def test_an_exception_is_never_a_success_whatever_a_contract_says():
     declared = fake_tool("look_up", ValueError(), observability=mapping)
     with pytest.raises(ContractError, match="no code of a failure"):
         runtime_for(declared)
-    assert code_of(ValueError(), declared.contract) is Code.UNKNOWN_ERROR
+    assert code_of(describe(ValueError()), declared.contract) is Code.UNKNOWN_ERROR
 
 
 async def test_another_attempt_is_rated_when_it_is_made():

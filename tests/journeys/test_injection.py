@@ -14,7 +14,7 @@ from counterseal.observation.render import fence
 from counterseal.observation.text import neutralise
 from counterseal.policy import Policy
 from counterseal.storage.base import HeldStatus
-from counterseal.testing import fake_tool, runtime_for, someone
+from counterseal.testing import MemoryStore, fake_tool, runtime_for, someone
 
 TEXT = {"type": "string", "maxLength": 4000, "description": "Any text."}
 SCHEMA = {
@@ -133,6 +133,7 @@ RUNTIME = runtime_for(fake_tool())
 @settings(deadline=None)
 @given(name=st.text(min_size=1, max_size=700).filter(lambda name: name != "look_up"))
 async def test_a_name_that_is_nobodys_is_told_on_one_line(name):
+    RUNTIME.store = MemoryStore()  # so that none of them is one too many
     strange = await RUNTIME.submit(ask(name, run_id="names"), someone())
     plain = await RUNTIME.submit(ask("nothing", run_id="names"), someone())
     assert strange.for_model().splitlines()[1:] == plain.for_model().splitlines()[1:]

@@ -1,11 +1,14 @@
 """Runs, refusals, events and the vault; and that tenants have nothing in common."""
 
+from dataclasses import replace
+
 import pytest
 
 from counterseal.audit import EventType
 from counterseal.errors import CountersealError
+from counterseal.ledger import Phase
 from counterseal.storage import open_store
-from counterseal.storage.base import Budgets, HeldStatus, Refused
+from counterseal.storage.base import IDLE_SECONDS, Budgets, HeldStatus, Refused
 
 
 def test_a_store_of_an_unknown_kind_is_refused():
@@ -53,16 +56,120 @@ async def test_a_run_that_nobody_knows_has_nothing_to_remember(store):
     )
 
 
-async def test_refusals_are_counted_by_run_and_kind(store, make):
-    async def refuse(run_id="run_1", fingerprint="save/PERMISSION_DENIED/no_grant"):
-        event = make.event(EventType.DENIED, run_id=run_id)
-        return await store.refuse("acme", run_id, fingerprint, [event])
+async def test_refusals_are_counted_by_run_tool_and_kind(store, make):
+    await store.open_run(make.run())
 
-    assert [await refuse() for _ in range(3)] == [1, 2, 3]
-    assert await refuse(run_id="run_2") == 1
-    assert await refuse(fingerprint="save/TYPE_MISMATCH/None") == 1
-    assert await refuse() == 4
-    assert len(await store.events("acme")) == 6
+    async def refuse(*kinds, run_id="run_1", tool="save"):
+        event = make.event(EventType.DENIED, run_id=run_id)
+        return list(await store.refuse("acme", run_id, tool, kinds, [event]))
+
+    assert [await refuse("payload/1", "tool") for _ in range(2)] == [[1, 1], [2, 2]]
+    assert await refuse("payload/2", "tool") == [1, 3]
+    assert await refuse("tool", run_id="run_2") == [1]
+    assert await refuse("tool", tool="send") == [1]
+    assert len(await store.events("acme")) == 5
+    assert (await store.find_run("acme", "run_1")).refused == {"save", "send"}
+
+
+async def test_refusals_are_forgotten_when_the_tool_succeeds(store, make):
+    await store.open_run(make.run())
+    for tool in ("save", "send"):
+        await store.refuse("acme", "run_1", tool, ["tool"], [])
+    await store.settle(make.settle(mended="save"))
+    assert (await store.find_run("acme", "run_1")).refused == {"send"}
+    assert list(await store.refuse("acme", "run_1", "save", ["tool"], [])) == [1]
+    assert list(await store.refuse("acme", "run_1", "send", ["tool"], [])) == [2]
+
+
+async def test_what_is_counted_for_the_run_is_every_tools_and_not_forgotten(store, make):
+    await store.open_run(make.run())
+    assert list(await store.refuse("acme", "run_1", "save", ["run/repairs", "tool"], [])) == [1, 1]
+    assert list(await store.refuse("acme", "run_1", "send", ["run/repairs"], [])) == [2]
+    assert (await store.find_run("acme", "run_1")).refused == {"save"}
+    await store.settle(make.settle(mended="save"))
+    assert list(await store.refuse("acme", "run_1", "save", ["run/repairs", "tool"], [])) == [3, 1]
+    assert list(await store.refuse("acme", "run_1", "save", ["tool"] * 3, []))[-1] == 4
+    assert list(await store.refuse("acme", "run_1", "save", [], [make.event()])) == []
+
+
+async def test_a_settlement_that_comes_too_late_ends_no_count(store, make):
+    await store.open_run(make.run())
+    entry = (await store.admit(make.admit(entry=make.entry()))).entry
+    await store.refuse("acme", "run_1", "save", ["tool"], [])
+    late = replace(make.done(entry), fence=entry.fence - 1)
+    assert await store.settle(make.settle(entry=late, mended="save")) is False
+    assert list(await store.refuse("acme", "run_1", "save", ["tool"], [])) == [2]
+
+
+async def test_state_from_outside_is_marked_until_something_trusted_takes_its_place(store, make):
+    await store.open_run(make.run())
+
+    async def left(*state, untrusted):
+        await store.settle(make.settle(state=state, untrusted=untrusted))
+        return (await store.find_run("acme", "run_1")).untrusted
+
+    outside = [("a", "replace", 1), ("b", "append", 1), ("c", "merge_dict", {"x": 1})]
+    assert await left(*outside, untrusted=True) == {"a", "b", "c"}
+    kept = [("b", "append", 2), ("c", "merge_dict", {})]
+    assert await left(*kept, untrusted=False) == {"a", "b", "c"}
+    assert await left(("a", "replace", 2), ("d", "append", 1), untrusted=False) == {"b", "c"}
+    assert (await store.new_turn("acme", "run_1", ["a", "c"])).untrusted == {"c"}
+
+
+async def test_who_names_no_run_stays_in_one_until_they_are_idle(store, make):
+    async def used(now, agent="agent", user="u_1", run_id=None):
+        new = make.run(run_id=run_id or f"run_at_{now:g}", started_at=now)
+        return (await store.implicit_run(new, agent, user)).run_id
+
+    assert await used(1000.0) == "run_at_1000"
+    assert await used(1000.0 + IDLE_SECONDS) == "run_at_1000"
+    assert await used(1000.0 + 2 * IDLE_SECONDS) == "run_at_1000", "using it keeps it"
+    assert await used(1001.0 + 3 * IDLE_SECONDS, run_id="run_new") == "run_new"
+    assert await used(1000.0, agent="other", run_id="run_other") == "run_other"
+    assert await used(1000.0, user=None, run_id="run_nobody") == "run_nobody"
+
+
+async def test_looking_for_an_implicit_run_does_not_use_it(store, make):
+    async def found(now):
+        run = await store.find_implicit_run("acme", "agent", "u_1", now)
+        return None if run is None else run.run_id
+
+    assert await found(1000.0) is None
+    await store.implicit_run(make.run(run_id="run_9", started_at=1000.0), "agent", "u_1")
+    assert await found(1000.0 + IDLE_SECONDS) == "run_9"
+    assert await found(1001.0 + IDLE_SECONDS) is None
+    assert await store.find_implicit_run("other", "agent", "u_1", 1000.0) is None
+
+
+async def test_another_turn_forgets_what_is_not_kept(store, make):
+    await store.open_run(make.run(state={"a": 1, "b": 2}))
+    turned = await store.new_turn("acme", "run_1", {"b", "c"})
+    assert (turned.turn, turned.state) == (2, {"b": 2})
+    assert (turned.state_versions["a"], turned.state_versions.get("b", 0)) == (1, 0)
+    assert await store.find_run("acme", "run_1") == turned
+    assert await store.new_turn("acme", "run_9", ()) is None
+
+
+async def test_a_decision_that_rests_on_changed_state_is_not_admitted(store, make):
+    await store.open_run(make.run())
+    assert (await store.admit(make.admit(reads={"a": 0, "*": 0}))).refused is None
+    await store.settle(make.settle(state=[("a", "replace", 1)]))
+    assert (await store.admit(make.admit(reads={"a": 0}))).refused is Refused.STATE
+    assert (await store.admit(make.admit(reads={"*": 0}))).refused is Refused.STATE
+    assert (await store.admit(make.admit(reads={"b": 0}))).refused is None
+    assert (await store.admit(make.admit(reads={"a": 1, "*": 1}))).refused is None
+
+
+async def test_an_unknown_entry_is_taken_over_by_its_fence_only(store, make):
+    entry = (await store.admit(make.admit(entry=make.entry()))).entry
+    again = make.admit(entry=make.entry(call_id="call_2"), takes_over=entry.fence)
+    assert (await store.admit(again)).refused is Refused.DUPLICATE, "it is still running"
+    unknown = replace(entry, phase=Phase.UNKNOWN, unknown_since=1000.0)
+    assert await store.settle(make.settle(entry=unknown))
+    assert (await store.admit(again._replace(takes_over=None))).refused is Refused.DUPLICATE
+    taken = await store.admit(again)
+    assert (taken.refused, taken.entry.fence) == (None, entry.fence + 1)
+    assert (await store.admit(again)).refused is Refused.DUPLICATE, "once"
 
 
 async def test_events_are_found_by_call_and_by_run_oldest_first(store, make):
@@ -123,7 +230,9 @@ async def fill(store, make, tenant):
         )
     )
     assert (await store.hold(make.held(tenant=tenant), [])).tenant == tenant
-    assert await store.refuse(tenant, "run_1", "f", [make.event(tenant=tenant)]) == 1
+    assert list(
+        await store.refuse(tenant, "run_1", "save", ["f"], [make.event(tenant=tenant)])
+    ) == [1]
     store.note(make.event(tenant=tenant))
     await store.keep(tenant, "call_1", tenant.encode())
 

@@ -7,7 +7,7 @@ import pytest
 
 from counterseal import Grant, Proposal
 from counterseal.audit import Caller, Event, EventType
-from counterseal.codes import Code
+from counterseal.codes import Code, Path
 from counterseal.contract.invariants import Invariant
 from counterseal.gates import GATES
 from counterseal.policy import Policy
@@ -41,7 +41,7 @@ async def recorded(runtime, **which):
 # --- the catalogue --------------------------------------------------------------------------------
 
 
-def test_a_calls_life_has_nine_events_and_every_gate_has_one_more():
+def test_a_calls_life_has_nine_events_and_every_path_and_gate_has_one_more():
     life = {
         "tool.requested",
         "tool.denied",
@@ -54,8 +54,9 @@ def test_a_calls_life_has_nine_events_and_every_gate_has_one_more():
         "tool.compensated",
     }
     refusals = {f"gate.{gate.name}.refused" for gate in GATES}
-    assert {kind.value for kind in EventType} == life | refusals
-    assert len(EventType) == 9 + len(GATES)
+    paths = {f"path.{path.value}" for path in Path}
+    assert {kind.value for kind in EventType} == life | paths | refusals
+    assert len(EventType) == 9 + len(Path) + len(GATES)
 
 
 @pytest.mark.parametrize("gate", [gate.name for gate in GATES])
@@ -163,7 +164,10 @@ async def test_a_refusal_is_on_record_as_its_gates_and_as_the_calls_end(gate):
     seen = await runtime.submit(proposal, someone())
     assert seen.code is code
     events = await recorded(runtime, call_id=seen.call_id)
-    assert [event.type for event in events] == [EventType.refused_by(gate), EventType.DENIED]
+    assert [event.type for event in events][:2] == [EventType.refused_by(gate), EventType.DENIED]
+    path = [f"path.{seen.path}"] if seen.path and seen.path is not Path.RETRY else []
+    assert [event.type for event in events][2:] == path
+    events = events[:2]
     for event in events:
         assert event.decision == "deny"
         assert event.body["gate"] == gate
@@ -221,7 +225,8 @@ async def test_a_change_is_announced_and_a_read_is_told_by_its_end(effect, kinds
 async def test_a_failure_is_on_record_by_its_code_and_not_by_its_message():
     runtime = runtime_for(fake_tool("look_up", RuntimeError(SECRET), input_schema=SCHEMA))
     await runtime.submit(ask(), someone())
-    (event,) = await recorded(runtime)
+    event, way_on = await recorded(runtime)
+    assert way_on.type is EventType.ESCALATED
     assert (event.type, event.decision) == (EventType.FAILED, "UNKNOWN_ERROR")
     assert SECRET not in json.dumps(event.record("evt_1"))
 
@@ -261,4 +266,4 @@ async def test_every_event_of_a_call_is_json_with_an_id_of_its_own():
     await runtime.submit(ask("save", {"count": "x"}), someone())
     records = [event.record(event_id) for event_id, event in await runtime.store.events("acme")]
     assert json.loads(json.dumps(records)) == records
-    assert len({record["event_id"] for record in records}) == len(records) == 5
+    assert len({record["event_id"] for record in records}) == len(records) == 6

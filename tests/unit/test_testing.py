@@ -6,13 +6,15 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from counterseal import Effect, Proposal
+from counterseal import Context, Effect, Proposal
 from counterseal.codes import Code
 from counterseal.contract.declare import tool
+from counterseal.errors import EgressError
 from counterseal.storage.memory import MemoryStore
 from counterseal.testing import (
     HANG,
     FakeClock,
+    context,
     fake_tool,
     runtime_for,
     someone,
@@ -144,3 +146,22 @@ async def test_runtimes_share_no_memory():
     one, two = runtime_for(made), runtime_for(made)
     await one.submit(ask("save"), someone())
     assert not (await two.submit(ask("save"), someone())).idempotency_hit
+
+
+async def test_a_context_lends_what_a_real_one_does():
+    made = fake_tool("look", egress=["api.example.org"])
+    ctx = context(made, key="k_1", principal=someone("clerk"))
+    assert (ctx.agent, ctx.key, ctx.cancelled) == ("clerk", "k_1", False)
+    ctx.files.write_text("a.txt", "x")
+    assert ctx.files.list() == ["a.txt"]
+    with pytest.raises(EgressError):
+        await ctx.http.get("http://127.0.0.1:9/")
+    ctx.progress(1)
+    ctx.log.info("fine")
+
+
+def test_a_context_made_by_hand_says_what_it_lacks():
+    bare = Context(principal=someone(), run_id="r", call_id="c")
+    assert bare.tenant == "acme"
+    with pytest.raises(RuntimeError, match="testing"):
+        bare.files  # noqa: B018 - asking is enough

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from counterseal import __version__
-from counterseal.cli import call, explain, init, lint, policy, schema, show
+from counterseal.cli import call, explain, imports, init, lint, plan, policy, schema, show
 
 __all__ = ["app"]
 
@@ -39,9 +39,11 @@ app.command("init")(init.init)
 app.command("lint")(lint.lint)
 app.command("show")(show.show)
 app.command("call")(call.call)
+app.command("plan")(plan.plan)
 app.command("schema")(schema.schema)
 app.command("explain")(explain.explain)
 app.add_typer(policy.app, name="policy")
+app.add_typer(imports.app, name="import")
 
 
 def _version(wanted: bool) -> None:

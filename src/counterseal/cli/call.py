@@ -7,28 +7,29 @@ the tool itself does is real.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterseal.cli.output import Progress, fail, note, one_line, print_json, print_styled
+from counterseal.cli.output import fail, note, one_line, print_json, print_styled
+from counterseal.cli.trying import (
+    HELD,
+    REFUSED,
+    fail_without_agent,
+    failures_noted,
+    opened,
+    principal_of,
+    project_settings,
+)
 
 if TYPE_CHECKING:
-    import logging
-
-    from counterseal.config import Settings
-    from counterseal.errors import Problem
+    from counterseal.execution.work import Progress as Report
     from counterseal.observation import Observation
     from counterseal.proposal import Principal, Proposal
     from counterseal.runtime import Preview, Runtime
 
 __all__ = ["call"]
-
-REFUSED = 1
-HELD = 3
 
 
 def call(
@@ -60,6 +61,9 @@ def call(
     key: Annotated[
         str | None, typer.Option("--key", metavar="K", help="The key of the operation.")
     ] = None,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", help="How long to wait.", min=0)
+    ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Ask the gates, execute nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -70,60 +74,21 @@ def call(
     the tool is really called. Exits with 1 when the call is refused or fails, and with 3 when a
     person would have to approve it.
     """
-    settings = _settings()
+    settings = project_settings()
     if agent is None:
-        _fail_without_agent(settings)
+        fail_without_agent(settings)
     given = {"tenant": tenant, "user": user, "roles": roles, "scopes": scopes}
-    principal = _principal(settings, agent, given)
+    principal = principal_of(settings, agent, given)
     proposal = _proposal(tool, _read(arguments), run, key)
-    runtime = _open(settings)
+    runtime = opened(settings)
     if plan:
         _show_plan(_preview(runtime, proposal, principal), tool, principal, as_json=as_json)
     else:
-        _show_call(_submit(runtime, proposal, principal), principal, as_json=as_json)
+        seen = _submit(runtime, proposal, principal, timeout)
+        _show_call(seen, principal, as_json=as_json)
 
 
 # Who asks for what -------------------------------------------------------------------------------
-
-
-def _settings() -> Settings:
-    from counterseal.config import FILE_NAME, ConfigError, find_config, load_settings
-
-    file = find_config(Path.cwd())
-    if file is None:
-        fail(
-            f"There is no {FILE_NAME} in this folder or above it.",
-            "It says which tools there are, and who may use them: start with `counterseal init`.",
-        )
-    try:
-        return load_settings(file)
-    except ConfigError as error:
-        fail(str(error))
-
-
-def _fail_without_agent(settings: Settings) -> NoReturn:
-    agents = sorted({grant.agent for grant in settings.grants})
-    known = f"These have grants: {', '.join(agents)}." if agents else "No agent has a grant yet."
-    fail("Say which agent calls, with --as AGENT.", known)
-
-
-def _principal(
-    settings: Settings, agent: str, given: dict[str, str | list[str] | None]
-) -> Principal:
-    from counterseal.proposal import Principal
-
-    declared = settings.agents.get(agent)
-    values = dict(declared) if declared else {}
-    values |= {name: value for name, value in given.items() if value is not None}
-    if values.get("tenant") is None:
-        fail(
-            f"There is no tenant for {agent!r}.",
-            f'Give --tenant T, or write [agents.{agent}] tenant = "T" into {settings.file.name}.',
-        )
-    try:
-        return Principal(agent=agent, **values)
-    except ValueError as error:
-        fail(str(error))
 
 
 def _proposal(tool: str, arguments: str | bytes, run: str | None, key: str | None) -> Proposal:
@@ -148,40 +113,23 @@ def _read(arguments: str) -> str | bytes:
 # Asking ------------------------------------------------------------------------------------------
 
 
-def _open(settings: Settings) -> Runtime:
-    from counterseal.config import ConfigError, open_runtime
-    from counterseal.errors import ContractError
-    from counterseal.policy import PolicyError
-
-    progress = Progress()
-    try:
-        runtime = open_runtime(settings, progress=progress)
-    except ConfigError as error:
-        progress.done()
-        fail(str(error))
-    except (ContractError, PolicyError) as error:
-        progress.done()
-        _fail_unusable(error.problems)
-    progress.done()
-    return runtime
-
-
-def _fail_unusable(problems: tuple[Problem, ...]) -> NoReturn:
-    for problem in problems:
-        note(one_line(str(problem)))
-    count = len(problems)
-    fail(f"{count} problem{'' if count == 1 else 's'}; nothing was called.")
-
-
-def _submit(runtime: Runtime, proposal: Proposal, principal: Principal) -> Observation:
+def _submit(
+    runtime: Runtime, proposal: Proposal, principal: Principal, timeout: float | None
+) -> Observation:
     import asyncio
 
     async def submit() -> Observation:
         async with runtime:
-            return await runtime.submit(proposal, principal)
+            return await runtime.submit(proposal, principal, timeout=timeout, progress=_reported)
 
-    with _failures_noted():
+    with failures_noted():
         return asyncio.run(submit())
+
+
+def _reported(report: Report) -> None:
+    """What the tool says of its progress, on standard error."""
+    total = "" if report.total is None else f" of {report.total:g}"
+    note(one_line(f"{report.done:g}{total} {report.message}"))
 
 
 def _preview(runtime: Runtime, proposal: Proposal, principal: Principal) -> Preview:
@@ -191,43 +139,8 @@ def _preview(runtime: Runtime, proposal: Proposal, principal: Principal) -> Prev
         async with runtime:
             return await runtime.preview(proposal, principal)
 
-    with _failures_noted():
+    with failures_noted():
         return asyncio.run(preview())
-
-
-@contextmanager
-def _failures_noted() -> Iterator[None]:
-    """What a tool raises is kept from the agent; whoever tries it out has to know."""
-    import logging
-
-    log = logging.getLogger("counterseal")
-    log.addFilter(_note_failure)
-    try:
-        yield
-    finally:
-        log.removeFilter(_note_failure)
-
-
-def _note_failure(record: logging.LogRecord) -> bool:
-    error = record.exc_info[1] if record.exc_info else None
-    if error is None:
-        return True
-    told = f"{type(error).__name__}: {one_line(str(error))}{_place(error)}"
-    note(f"Not shown to the agent: {told}")
-    return False
-
-
-def _place(error: BaseException) -> str:
-    """The last line of somebody's own code that was running."""
-    import traceback
-
-    ours = Path(__file__).parents[1]
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not Path(frame.filename).is_relative_to(ours)
-    ]
-    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
 
 
 # Showing -----------------------------------------------------------------------------------------

@@ -187,9 +187,9 @@ def _limits(contract: Contract) -> list[tuple[str, str]]:
         ("Scopes", ", ".join(security.required_scopes) or "none"),
         ("Tenants", f"kept apart{tenant}" if security.tenant_scoped else "shared by all"),
         ("Data", security.data_classification.value),
-        ("Network", security.egress_policy.value),
+        ("Network", _network(contract)),
         ("Secrets", "" if not contract.secrets else security.secrets_boundary.value),
-        ("Isolation", contract.isolation.value),
+        ("Isolation", _isolation(contract)),
         ("Timeout", _seconds(runtime.timeout_ms / 1000)),
         ("Retries", f"up to {runtime.max_retries}" if runtime.max_retries else "none"),
         ("Rate", f"{rate.max_requests} calls in {_seconds(rate.window_sec)}"),
@@ -201,6 +201,16 @@ def _limits(contract: Contract) -> list[tuple[str, str]]:
         ),
         ("Output size", f"at most {contract.max_output_bytes:,} bytes"),
     ]
+
+
+def _network(contract: Contract) -> str:
+    hosts = f": {', '.join(contract.egress)}" if contract.egress else ""
+    return f"{contract.security.egress_policy.value}{hosts}"
+
+
+def _isolation(contract: Contract) -> str:
+    apart = contract.isolation.value in ("process", "sandbox")
+    return f"{contract.isolation.value}{f', {contract.memory_mb} MB' if apart else ''}"
 
 
 def _failures(contract: Contract) -> list[tuple[str, str]]:

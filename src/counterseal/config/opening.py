@@ -6,19 +6,18 @@ to be imported. Runs no tool.
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from counterseal.config.discovery import Discovered, discover
 from counterseal.config.settings import ConfigError, Settings, TenantTable
-from counterseal.errors import ContractError, Problem, SecretUnavailableError, Severity
-from counterseal.execution.local import Secrets
+from counterseal.errors import ContractError, Problem, Severity
+from counterseal.execution.secrets import Secrets, from_environment, from_files
+from counterseal.planning import load_plan_rules
 from counterseal.policy import Policy
 from counterseal.runtime import Runtime, Tenant
 
-__all__ = ["open_runtime", "secret_from_environment", "secret_variable"]
+__all__ = ["open_runtime"]
 
 
 def open_runtime(
@@ -28,7 +27,7 @@ def open_runtime(
     secrets: Secrets | None = None,
     progress: Callable[[Path], None] | None = None,
 ) -> Runtime:
-    """A runtime on the store that the URL names. Secrets come from the environment unless given.
+    """A runtime on the store that the URL names. Secrets come from where the settings say.
 
     ConfigError, ContractError or PolicyError when something that the settings name can't be used.
     """
@@ -37,9 +36,11 @@ def open_runtime(
     runtime = Runtime.open(
         url,
         policy=Policy.load(*settings.policy_paths(settings.file)),
-        secrets=secret_from_environment if secrets is None else secrets,
+        plan_rules=load_plan_rules(*settings.planning_paths(settings.file)),
+        secrets=_secrets(settings) if secrets is None else secrets,
         tenants={name: _tenant(table) for name, table in settings.tenants.items()},
         pii=settings.policy.pii,
+        files=settings.files_path(),
     )
     _register(runtime, settings, found)
     return runtime
@@ -62,23 +63,11 @@ def _register(runtime: Runtime, settings: Settings, found: Iterable[Discovered])
         raise ConfigError("\n".join(lines)) from None
 
 
+def _secrets(settings: Settings) -> Secrets:
+    folder = settings.secrets_path()
+    return from_environment if folder is None else from_files(folder)
+
+
 def _tenant(table: TenantTable) -> Tenant:
     budgets = None if table.budgets is None else table.budgets.budgets()
     return Tenant(budgets=budgets, facts=table.facts)
-
-
-# Secrets -----------------------------------------------------------------------------------------
-
-
-def secret_variable(name: str) -> str:
-    """The environment variable that holds a secret."""
-    return f"COUNTERSEAL_SECRET_{re.sub(r'[^A-Za-z0-9]', '_', name).upper()}"
-
-
-def secret_from_environment(tenant: str, name: str) -> str:
-    """The same for every tenant. What is not there is as unavailable as a vault that is down."""
-    del tenant
-    variable = secret_variable(name)
-    if variable not in os.environ:
-        raise SecretUnavailableError(f"the secret {name} is not configured; set {variable}")
-    return os.environ[variable]

@@ -56,6 +56,11 @@ class PolicyTable(_Table):
     """Kinds of personal data that are taken out of observations."""
 
 
+class PlanningTable(_Table):
+    paths: tuple[str, ...] = ()
+    """Files of plan rules, as seen from the configuration file."""
+
+
 class GrantTable(_Table):
     """A grant as it is written in the file. What its values may be is `Grant`'s to say."""
 
@@ -116,9 +121,22 @@ class TenantTable(_Table):
     """For policy, which sees them as `tenant`."""
 
 
+class SecretsTable(_Table):
+    path: str | None = None
+    """A folder with a file for each secret; without one, secrets come from the environment."""
+
+
+class FilesTable(_Table):
+    path: str | None = None
+    """The folder that tools keep their files in; without one, a temporary one is used."""
+
+
 class Settings(_Table):
     tools: ToolsTable = ToolsTable()
     policy: PolicyTable = PolicyTable()
+    planning: PlanningTable = PlanningTable()
+    secrets: SecretsTable = SecretsTable()
+    files: FilesTable = FilesTable()
     grants: tuple[GrantTable, ...] = ()
     agents: dict[str, AgentTable] = Field(default_factory=dict)
     tenants: dict[str, TenantTable] = Field(default_factory=dict)
@@ -130,6 +148,15 @@ class Settings(_Table):
         """Where it was read from: paths are seen from there."""
         return self._file
 
+    def secrets_path(self) -> Path | None:
+        """The folder of secrets. ConfigError when it is not there."""
+        named = self.secrets.path
+        return None if named is None else _beside(self._file, "secrets.path", [named])[0]
+
+    def files_path(self) -> Path | None:
+        """The folder of tools' files; it is made when it is needed."""
+        return None if self.files.path is None else self._file.parent / self.files.path
+
     def tool_paths(self, file: Path) -> tuple[Path, ...]:
         """Where the contracts are, seen from `file`. ConfigError when one is not there."""
         return _beside(file, "tools.paths", self.tools.paths)
@@ -137,6 +164,10 @@ class Settings(_Table):
     def policy_paths(self, file: Path) -> tuple[Path, ...]:
         """The same for policy files."""
         return _beside(file, "policy.paths", self.policy.paths)
+
+    def planning_paths(self, file: Path) -> tuple[Path, ...]:
+        """The same for files of plan rules."""
+        return _beside(file, "planning.paths", self.planning.paths)
 
 
 def _beside(file: Path, key: str, names: Sequence[str]) -> tuple[Path, ...]:

@@ -94,6 +94,9 @@ class Declared(TypedDict, total=False):
     secrets: Sequence[str]
     state_reads: Sequence[StateRead | Mapping[str, Any]]
     isolation: Isolation | str
+    memory_mb: int
+    runs_code: bool
+    egress: Sequence[str]
     tenant_argument: str
     resource: str
     version_from: str
@@ -228,6 +231,8 @@ def _declare(function: Callable[P, R], declared: Declared) -> Tool[P, R]:
         **_injections(signature),
     }
     for name, value in declared.items():
+        if name == "http":
+            raise ContractError([_two_ways(signature)])
         lay_over(data, name, value)
     # Without a usage text of its own, the description says when to call the tool.
     data.setdefault("usage", data["affordance"]["model_description"])
@@ -241,6 +246,16 @@ def _declare(function: Callable[P, R], declared: Declared) -> Tool[P, R]:
         function=function,
         injected=signature.injected,
         binder=signature.bind,
+    )
+
+
+def _two_ways(signature: Signature) -> Problem:
+    return Problem(
+        rule="function-and-http",
+        pointer="/http",
+        message="a function and a request would both carry it out",
+        fix="Take `http` out, or write the tool as a contract file without a function.",
+        source=signature.source_of(),
     )
 
 

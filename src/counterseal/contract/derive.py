@@ -55,6 +55,7 @@ def _defaults(
     key = effect.mutates or risk.key
     compensation = _inside(given, "transactional", "compensation_tool")
     sandboxed = given.get("isolation") == "sandbox"
+    retried = not effect.mutates or given.get("on_unknown") == "retry_same_key"
     asked = _inside(given, "transactional", "confirmation_required") is True
     approvers = max(risk.approval.approvers, 1 if asked else 0)
     if isinstance(given.get("approvers"), int):
@@ -66,9 +67,10 @@ def _defaults(
         "isolation": "sandbox" if _inside(given, "runtime", "sandbox_isolated") is True else "auto",
         "budget": risk.budget,
         "on_unknown": "read_back" if given.get("read_back") else "escalate",
-        "runtime": {"sandbox_isolated": sandboxed, "max_retries": 0 if effect.mutates else 2},
+        "runtime": {"sandbox_isolated": sandboxed, "max_retries": 2 if retried else 0},
         "security": {
             "secrets_boundary": "gateway_injected" if given.get("secrets") else "none",
+            "egress_policy": "allowlisted_domains" if given.get("egress") else "none",
         },
         "transactional": {
             "side_effect_class": risk_class,

@@ -228,6 +228,11 @@ _RULES: dict[str, Rule] = {
     "state_reads": _listed("key", added=_GOVERNANCE, removed=_COMPATIBLE, changed=_GOVERNANCE),
     "state_effects": _listed("key", added=_GOVERNANCE, removed=_BREAKING, changed=_BREAKING),
     "isolation": _always(_GOVERNANCE),
+    "memory_mb": _always(_OPERATIONAL),
+    "runs_code": _always(_GOVERNANCE),
+    "egress": _always(_GOVERNANCE),
+    # Another request is another action, whatever its arguments are called.
+    "http": _always(_GOVERNANCE),
     "tenant_argument": _always(_GOVERNANCE),
     "resource": _always(_GOVERNANCE),
     "version_from": _always(_GOVERNANCE),

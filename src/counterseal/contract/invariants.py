@@ -10,6 +10,7 @@ corrected call validates it again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -28,10 +29,12 @@ from pydantic import (
 
 from counterseal.canonical import freeze, thaw
 from counterseal.errors import ExpressionError
-from counterseal.expressions import Expression
+from counterseal.expressions import NOT_CODE, Expression
 
 __all__ = ["DROP_STEP", "Call", "Correction", "Invariant", "Judgement", "SetArguments", "judge"]
 
+_STATE = re.compile(r"(?<![\w.])state\b")
+_STATE_KEY = re.compile(r"(?<![\w.])state\s*\.\s*([A-Za-z_]\w*)(?!\w|\s*\()")
 NAMES: Final = ("call", "state", "config", "earlier")
 """What a CEL check can see: the arguments, run state, config, and the plan's earlier steps."""
 
@@ -137,6 +140,8 @@ class Invariant(BaseModel):
     correct: Annotated[Any, BeforeValidator(_read_corrector), PlainSerializer(_describe)] = None
 
     _expression: Expression | None = PrivateAttr(default=None)
+    _state_keys: tuple[str, ...] | None = PrivateAttr(default=None)
+    """The keys of run state that the expression names; None where it may look at any."""
 
     @field_validator("check")
     @classmethod
@@ -148,6 +153,10 @@ class Invariant(BaseModel):
     def model_post_init(self, context: Any, /) -> None:
         if isinstance(self.check, str):
             self._expression = _expression(self.check)
+            code = NOT_CODE.sub("''", self.check)
+            named = _STATE_KEY.findall(code)
+            if len(_STATE.findall(code)) == len(named):
+                self._state_keys = tuple(named)
 
     def holds(self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
         """Whether the call satisfies this. A check that fails to answer has not passed."""
@@ -156,7 +165,7 @@ class Invariant(BaseModel):
         earlier = [{"tool": step.tool, "arguments": dict(step.arguments)} for step in call.earlier]
         values = {
             "call": dict(call.arguments),
-            "state": state,
+            "state": self._state_for(state),
             "config": config,
             "earlier": earlier,
         }
@@ -164,6 +173,12 @@ class Invariant(BaseModel):
             return self._expression.holds(values)
         except ExpressionError:
             return False
+
+    def _state_for(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Only what the expression names, so that it is known what was looked at."""
+        if self._state_keys is None:
+            return dict(state)
+        return {key: state[key] for key in self._state_keys if key in state}
 
     def fix(
         self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any]
@@ -213,6 +228,7 @@ def judge(
 ) -> Judgement:
     """Check, correct, and check again until nothing changes.
 
+    Where one rule rejects a call and another would drop it, the one that is declared first decides.
     Bounded: correctors that undo one another leave a violation, not a loop.
     """
     current = call
@@ -222,14 +238,14 @@ def judge(
         broken = [rule for rule in invariants if not rule.holds(current, state, config)]
         if not broken:
             return Judgement(call=current, corrections=tuple(corrections))
-        beyond_help = []
+        beyond_help: list[Invariant] = []
         for invariant in broken:
             if invariant.holds(current, state, config):
                 continue  # an earlier correction of this round mended it too
             fixed = invariant.fix(current, state, config)
-            if isinstance(fixed, _Drop):
+            if isinstance(fixed, _Drop) and not beyond_help:
                 return Judgement(call=None, dropped_by=invariant)
-            if fixed is None or fixed == current:
+            if fixed is None or isinstance(fixed, _Drop) or fixed == current:
                 beyond_help.append(invariant)
             else:
                 corrections.append(_correction(invariant, current, fixed))

@@ -29,6 +29,7 @@ from pydantic import (
 )
 
 from counterseal.canonical import digest, freeze, pointer, thaw
+from counterseal.contract.binding import HttpBinding
 from counterseal.contract.derive import derive
 from counterseal.contract.effects import EFFECTS, Effect, RiskClass, Semantics, Trust, effect_for
 from counterseal.contract.invariants import Invariant, code_name
@@ -281,6 +282,17 @@ class Contract(Envelope):
     state_effects: tuple[StateEffect, ...] = ()
 
     isolation: Isolation = Isolation.AUTO
+    memory_mb: Whole = Field(default=1024, ge=32)
+    """What a tool in a process or a sandbox of its own may use."""
+    runs_code: StrictBool | None = None
+    """Whether it runs code that its caller wrote. None: judged by what its arguments are called."""
+    egress: tuple[str, ...] = ()
+    """Where it may connect to: `api.example.org`, `*.example.org`, `api.example.org:8443`.
+
+    What is not public is reached only where an address or a network is written: `10.1.0.0/16`.
+    """
+    http: HttpBinding | None = None
+    """The request that carries it out, for a tool that is not written in Python."""
     tenant_argument: str | None = None
     """The argument that must equal the principal's tenant."""
     resource: str | None = None

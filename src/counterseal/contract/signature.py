@@ -25,7 +25,7 @@ from counterseal.contract.schemas import close, resolve_local, tidy, types_of
 from counterseal.contract.surroundings import Config, Context, Secret, State
 from counterseal.errors import ContractError, Problem, Source
 
-__all__ = ["Injection", "Signature", "read_signature"]
+__all__ = ["Injection", "Signature", "locate", "mark_of", "read_signature"]
 
 Injection = Secret | Config | State | type[Context]
 
@@ -127,7 +127,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     injected: dict[str, Injection] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         hint = hints.get(name)
-        marker = _marker(hint)
+        marker = mark_of(hint)
         if name == "self" and hint is None:
             problems.append(_unbound(function))
         elif isinstance(parameter.default, _MARKERS) or (marker is None and _hidden_marker(hint)):
@@ -176,17 +176,17 @@ def _hints(function: Callable[..., Any], problems: list[Problem]) -> dict[str, A
         return {}
 
 
-def _marker(hint: Any) -> Injection | None:
+def mark_of(hint: Any) -> Injection | None:
     """What a parameter is injected with, or None for one that the model fills."""
     if hint is Context:
         return Context
     if get_origin(hint) in (typing.Union, types.UnionType):
-        return next((mark for mark in map(_marker, get_args(hint)) if mark is not None), None)
+        return next((mark for mark in map(mark_of, get_args(hint)) if mark is not None), None)
     if get_origin(hint) is Annotated:
         for extra in hint.__metadata__:
             if isinstance(extra, Secret | Config | State):
                 return extra
-        return _marker(hint.__origin__)
+        return mark_of(hint.__origin__)
     return None
 
 

@@ -7,15 +7,22 @@ parameters; a marked parameter is injected, and is never part of the schema that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_validator
 
 from counterseal.canonical import freeze
 from counterseal.contract.invariants import code_name
+from counterseal.proposal import Principal
+
+if TYPE_CHECKING:
+    import httpx
+
+    from counterseal.execution.files import Files
 
 __all__ = [
     "NORMALIZERS",
@@ -24,9 +31,11 @@ __all__ = [
     "Context",
     "Merge",
     "Secret",
+    "Services",
     "State",
     "StateEffect",
     "StateRead",
+    "left_in_state",
     "resolve_config",
 ]
 
@@ -123,6 +132,29 @@ def resolve_config(
     return resolved
 
 
+def left_in_state(
+    effects: tuple[StateEffect, ...],
+    output: Mapping[str, Any],
+    declared: Collection[str],
+    *,
+    wrapped: bool,
+) -> list[tuple[str, str, Any]]:
+    """(key, merge, value) of every effect: the output's field of that name, else all of it.
+
+    `declared` are the fields of the output's schema; one that was left out this time leaves
+    nothing. `wrapped` says that the tool returned no object, and `result` holds what it did return.
+    """
+    whole = output.get("result") if wrapped else output
+    left: list[tuple[str, str, Any]] = []
+    for effect in effects:
+        if effect.key in declared and effect.key not in output:
+            continue
+        value = output.get(effect.key, whole)
+        if effect.merge != "merge_dict" or isinstance(value, Mapping):
+            left.append((effect.key, effect.merge, value))
+    return left
+
+
 @dataclass(frozen=True, slots=True)
 class Secret:
     """`Annotated[str, Secret("name")]`: a credential, resolved after every gate has passed."""
@@ -146,18 +178,87 @@ class State:
     key: str
 
 
+class Services(Protocol):
+    """What whoever runs a tool lends it for one call. Made on first use."""
+
+    cancelled: bool
+
+    @property
+    def http(self) -> httpx.AsyncClient: ...
+    @property
+    def sync_http(self) -> httpx.Client: ...
+    @property
+    def files(self) -> Files: ...
+    @property
+    def log(self) -> logging.LoggerAdapter[Any]: ...
+    def progress(self, done: float, total: float | None, message: str) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """What a running tool may know of its call. A parameter of this type receives it."""
 
-    tenant: str
-    user: str | None = None
-    agent: str
+    principal: Principal
     run_id: str
     call_id: str
     key: str | None = None
     """The idempotency key, to hand to the destination."""
+    attempt: int = 1
     deadline: datetime | None = None
+    """When this attempt must be over; nobody waits for it any longer."""
     expected_version: str | int | None = None
+    """The version of the resource that was decided on, for compare-and-set."""
     config: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, Any] = field(default_factory=dict)
+    services: Services | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def tenant(self) -> str:
+        return self.principal.tenant
+
+    @property
+    def user(self) -> str | None:
+        return self.principal.user
+
+    @property
+    def agent(self) -> str:
+        return self.principal.agent
+
+    @property
+    def http(self) -> httpx.AsyncClient:
+        """A client that connects only where the contract's egress policy lets it."""
+        return self._lent.http
+
+    @property
+    def sync_http(self) -> httpx.Client:
+        """The same for functions that are not async."""
+        return self._lent.sync_http
+
+    @property
+    def files(self) -> Files:
+        """A directory of this run and this tool; no path leads out of it."""
+        return self._lent.files
+
+    @property
+    def log(self) -> logging.LoggerAdapter[Any]:
+        """A logger that knows the call, and puts a name in the place of every secret."""
+        return self._lent.log
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether nobody waits for this call any more. A long loop looks here and stops."""
+        return self.services is not None and self.services.cancelled
+
+    def progress(self, done: float, total: float | None = None, message: str = "") -> None:
+        """Tell the caller how far the call is."""
+        if self.services is not None:
+            self.services.progress(done, total, message)
+
+    @property
+    def _lent(self) -> Services:
+        if self.services is None:
+            raise RuntimeError(
+                "this context was made by hand, so it lends nothing; "
+                "counterseal.testing.context() makes one that does"
+            )
+        return self.services

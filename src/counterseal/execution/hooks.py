@@ -1,20 +1,32 @@
-"""Asking the world without changing it: a contract's probe."""
+"""Asking the world without changing it: a contract's probe, and its read_back.
+
+A hook is a function, or a read-only tool by its name. Either is run like a tool: within a deadline,
+with what its marked parameters ask for, and without its secrets in what comes back.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import typing
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
 from counterseal.canonical import at
+from counterseal.codes import Code
+from counterseal.contract.declare import Tool
+from counterseal.contract.model import Contract
+from counterseal.contract.signature import Injection, mark_of
+from counterseal.contract.surroundings import Context
 from counterseal.errors import CountersealError
-from counterseal.execution.local import call_function
-from counterseal.proposal import Principal
+from counterseal.execution.executor import Executor, Runner
+from counterseal.execution.http import http_tool
+from counterseal.execution.work import Work
 from counterseal.registry import Refusal, Registry
 
-__all__ = ["Probe", "ProbeError", "probe"]
+__all__ = ["Asked", "Probe", "ProbeError", "ask", "probe"]
 
 
 class Probe(NamedTuple):
@@ -25,49 +37,100 @@ class Probe(NamedTuple):
 
 
 class ProbeError(CountersealError):
-    """The world could not be asked."""
+    """The world could not be asked. `trace` is for the operator."""
+
+    def __init__(self, message: str, trace: str = "") -> None:
+        super().__init__(message)
+        self.trace = trace or message
 
 
-async def probe(
-    hook: str | Callable[..., Any],
-    arguments: Mapping[str, Any],
-    registry: Registry,
-    principal: Principal,
-) -> Probe | None:
-    """The resource as it is now, or None when it does not exist.
+class Asked(NamedTuple):
+    """A question: whose hook it is, about which call, and who may answer."""
 
-    A function takes those arguments that it names. A tool is called with those that it declares.
-    """
-    try:
-        if callable(hook):
-            found = await _ask(hook, arguments)
-            pointer = "/version"
-        else:
-            found, pointer = await _ask_tool(hook, arguments, registry, principal)
-    # A probe is a tool's own code: whatever it raises means that the state is not known.
-    except Exception as error:
-        raise ProbeError(f"{type(error).__name__} while probing") from error
+    contract: Contract
+    arguments: Mapping[str, Any]
+    context: Callable[[], Context]
+    registry: Registry
+    executor: Executor
+    seconds: float
+
+
+async def probe(hook: str | Callable[..., Any], asked: Asked) -> Probe | None:
+    """The resource as it is now, or None when it does not exist."""
+    found = await ask(hook, asked)
     if found is None:
         return None
-    if isinstance(found, BaseModel):
-        found = found.model_dump(mode="json")
     state = found if isinstance(found, Mapping) else {"result": found}
-    version = at(state, pointer)
+    version = at(state, _pointer(hook, asked))
     return Probe(version if isinstance(version, str | int) else None, state)
 
 
-async def _ask(hook: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
-    named = inspect.signature(hook).parameters
-    return await call_function(hook, {k: v for k, v in arguments.items() if k in named})
+async def ask(hook: str | Callable[..., Any], asked: Asked) -> Any:
+    """What the hook answers. It is given those of the call's arguments that it declares."""
+    # A hook is a tool's own code: whatever it does to us means that the answer is not known.
+    try:
+        runner = _runner(hook, asked)
+        names = runner.tool.contract.affordance.input_schema.get("properties", {})
+        given = asked.arguments
+        if not callable(hook):
+            given = {key: value for key, value in given.items() if key in names}
+        outcome = await runner.run(Work(given, asked.context, asked.seconds))
+    except Exception as error:
+        raise ProbeError(f"{type(error).__name__} while asking") from error
+    if outcome.interrupted:
+        raise asyncio.CancelledError
+    if outcome.code is not Code.SUCCESS:
+        kind = outcome.fault.kinds[0] if outcome.fault else outcome.code.value
+        raise ProbeError(f"{kind} while asking", outcome.trace)
+    found = outcome.value
+    if isinstance(found, BaseModel):
+        found = found.model_dump(mode="json")
+    return outcome.mask.data(found) if outcome.mask else found
 
 
-async def _ask_tool(
-    name: str, arguments: Mapping[str, Any], registry: Registry, principal: Principal
-) -> tuple[Any, str]:
-    record = registry.resolve(name, tenant=principal.tenant, run_id="probe")
-    if isinstance(record, Refusal) or record.tool is None:
-        raise ProbeError(f"the probe {name} is not available")
-    declared = record.contract.affordance.input_schema.get("properties", {})
-    given = {key: value for key, value in arguments.items() if key in declared}
-    found = await call_function(record.tool.function, record.tool.binder(given))
-    return found, record.contract.version_from or "/version"
+def _runner(hook: str | Callable[..., Any], asked: Asked) -> Runner:
+    if callable(hook):
+        return asked.executor.ready(
+            (asked.contract.hash, id(hook)),
+            lambda: Runner(
+                asked.executor, asked.contract, _as_tool(hook, asked.contract), hook=True
+            ),
+        )
+    tenant = asked.context().tenant
+    record = asked.registry.resolve(hook, tenant=tenant, run_id="probe")
+    if isinstance(record, Refusal):
+        raise ProbeError(f"the tool {hook} is not available")
+    contract, tool = record.contract, record.tool
+    if tool is None and contract.http is None:
+        raise ProbeError(f"the tool {hook} has no code here")
+    return asked.executor.ready(
+        (contract.hash, id(tool)),
+        lambda: Runner(asked.executor, contract, tool or http_tool(contract)),
+    )
+
+
+def _pointer(hook: str | Callable[..., Any], asked: Asked) -> str:
+    if callable(hook):
+        return "/version"
+    return _runner(hook, asked).contract.version_from or "/version"
+
+
+def _as_tool(function: Callable[..., Any], contract: Contract) -> Tool[..., Any]:
+    """A plain function as something to run: it takes the arguments that it names."""
+    marks = _marks(function)
+    names = set(inspect.signature(function).parameters) - set(marks)
+    return Tool(
+        contract=contract,
+        function=function,
+        injected=marks,
+        binder=lambda given: {key: value for key, value in given.items() if key in names},
+    )
+
+
+def _marks(function: Callable[..., Any]) -> dict[str, Injection]:
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError):
+        return {}
+    found = {name: mark_of(hint) for name, hint in hints.items() if name != "return"}
+    return {name: mark for name, mark in found.items() if mark is not None}

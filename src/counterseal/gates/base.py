@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn
 
 from counterseal.codes import Code
-from counterseal.contract.invariants import Correction
+from counterseal.contract.invariants import Call, Correction
+from counterseal.execution.executor import Executor
 from counterseal.gates.compiled import Compiled
 from counterseal.observation.models import FieldError
 from counterseal.proposal import Principal, Proposal
@@ -57,6 +58,8 @@ class GateContext:
     """Seconds since the epoch, by the runtime's clock."""
     run: RunRecord
     registry: Registry
+    executor: Executor
+    """For the gate that asks the world."""
     tenant: Mapping[str, Any] = _NOTHING
     """What the operator says of the tenant; for policy."""
     limits: Budgets | None = None
@@ -65,6 +68,14 @@ class GateContext:
     """As parsed, and after *semantics* as corrected."""
     preview: bool = False
     """Whether the call is only tried out."""
+    earlier: tuple[Call, ...] = ()
+    """The steps before this one, when it is part of a plan."""
+    pending: frozenset[str] = frozenset()
+    """Keys of run state that those steps may change, so that nothing can rest on them yet."""
+    unknown: tuple[str, ...] = ()
+    """Gates that left something unasked because of it."""
+    state_read: Mapping[str, int] = _NOTHING
+    """Keys of run state that the decision rests on, with their versions."""
     refusal: Refusal | None = None
     """Why there is no record."""
     record: RegistryRecord | None = None
@@ -136,7 +147,7 @@ class Decision(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """A decision that goes on, with what later gates should know."""
+    """A decision, with what later gates, or the record, should know."""
 
     decision: Decision
     found: Mapping[str, Any]

@@ -32,6 +32,12 @@ def check(ctx: GateContext) -> Decision | Learned:
         return exhausted(
             Charge("run.seconds", "", 0, seconds, of_run=True), ctx.now - ctx.run.started_at
         )
+    deadline = ctx.run.deadline
+    if deadline is not None and ctx.now >= deadline:
+        lasted = ctx.now - ctx.run.started_at
+        return exhausted(
+            Charge("run.deadline", "", 0, deadline - ctx.run.started_at, of_run=True), lasted
+        )
     plan = _plan(ctx, ctx.compiled, ctx.grant)
     memory, now = ctx.memory, ctx.now
     if memory is None or not (ctx.approvals or ctx.preview):

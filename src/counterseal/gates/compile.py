@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from counterseal.contract.effects import Effect, RiskClass
 from counterseal.contract.schemas import compile_schema
+from counterseal.execution.executor import Executor, Runner
+from counterseal.execution.http import http_tool
 from counterseal.gates import gates_for
 from counterseal.gates.compiled import Compiled
 from counterseal.observation import profile
@@ -13,7 +15,7 @@ from counterseal.registry import RegistryRecord
 __all__ = ["compile_record"]
 
 
-def compile_record(record: RegistryRecord, policy: Policy) -> Compiled:
+def compile_record(record: RegistryRecord, policy: Policy, executor: Executor) -> Compiled:
     """ValueError when a schema does not compile; registration has ruled that out."""
     contract = record.contract
     effect = contract.effect or Effect.IRREVERSIBLE
@@ -35,8 +37,16 @@ def compile_record(record: RegistryRecord, policy: Policy) -> Compiled:
         recalls=contract.idempotency.required or "run" in compiled.names,
         announced=mutates or contract.observability.audit_required,
         waits=contract.probe is not None,
+        runner=_runner(record, executor),
         gates=gates_for(contract),
     )
+
+
+def _runner(record: RegistryRecord, executor: Executor) -> Runner | None:
+    contract, tool = record.contract, record.tool
+    if tool is None and contract.http is not None:
+        tool = http_tool(contract)
+    return None if tool is None else executor.runner(contract, tool)
 
 
 def _classes(effect: Effect, risk: RiskClass, *, mutates: bool) -> tuple[str, ...]:

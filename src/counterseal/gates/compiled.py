@@ -7,6 +7,7 @@ from typing import Any
 
 from counterseal.contract.model import Contract
 from counterseal.contract.schemas import Validator
+from counterseal.execution.executor import Runner
 from counterseal.observation import Profile
 from counterseal.policy import CompiledPolicy
 
@@ -36,5 +37,7 @@ class Compiled:
     """Whether a call is put on record before it runs."""
     waits: bool
     """Whether one of its gates asks the world."""
+    runner: Runner | None
+    """What carries it out; None where only the contract is known."""
     gates: tuple[Any, ...]
     """The gates after recall, in their order; the ready decision where there is nothing to ask."""

@@ -7,15 +7,17 @@ proposal names, else the one that the run saw last.
 
 from __future__ import annotations
 
-import asyncio
+import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
-from counterseal.execution.hooks import ProbeError, probe
+from counterseal.execution.hooks import Asked, ProbeError, probe
 from counterseal.gates.approval import request_for
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
+from counterseal.gates.context import context_for
 from counterseal.observation.models import FieldError
 from counterseal.storage.base import Held, HeldStatus
 
@@ -23,6 +25,7 @@ __all__ = ["ALLOW", "check", "resource_of"]
 
 NAME: Final = "state"
 ALLOW = allow(NAME)
+_log = logging.getLogger("counterseal")
 
 
 async def check(ctx: GateContext) -> Decision | Learned:
@@ -33,14 +36,15 @@ async def check(ctx: GateContext) -> Decision | Learned:
     contract = record.contract
     if contract.probe is None:
         return ALLOW
+    seconds = contract.runtime.timeout_ms / 1000
+    context = partial(context_for, ctx, contract, until=ctx.now + seconds)
+    asked = Asked(contract, ctx.arguments, context, ctx.registry, ctx.executor, seconds)
     try:
-        async with asyncio.timeout(contract.runtime.timeout_ms / 1000):
-            found = await probe(contract.probe, ctx.arguments, ctx.registry, ctx.principal)
-    except TimeoutError:
-        return deny(
-            NAME, Code.DEPENDENCY_UNAVAILABLE, "The target's state could not be read in time."
+        found = await probe(contract.probe, asked)
+    except ProbeError as error:
+        _log.warning(
+            "the probe of %s failed in call %s: %s", contract.name, ctx.call_id, error.trace
         )
-    except ProbeError:
         return deny(NAME, Code.DEPENDENCY_UNAVAILABLE, "The target's state could not be read.")
     if found is None:
         return _stale("The target does not exist.", "existing", "missing")

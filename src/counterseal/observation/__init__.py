@@ -3,7 +3,7 @@
 from counterseal.observation.answer import answer, refusal
 from counterseal.observation.models import FieldError, ObservationEnvelope
 from counterseal.observation.observation import NOT_VERIFIED, Observation, VerificationHint
-from counterseal.observation.observe import Observed, Partial, failure, observe
+from counterseal.observation.observe import Observed, failure, observe
 from counterseal.observation.profile import Profile, profile, refine
 from counterseal.observation.redact import Redaction, Redactor
 from counterseal.observation.text import neutralise
@@ -15,7 +15,6 @@ __all__ = [
     "Observation",
     "ObservationEnvelope",
     "Observed",
-    "Partial",
     "Profile",
     "Redaction",
     "Redactor",

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol, Self
 
 from counterseal.canonical import thaw
-from counterseal.codes import RESPONSES, Code, Response
+from counterseal.codes import RESPONSES, Code, Path, Response
 from counterseal.contract.effects import Trust
 from counterseal.observation.models import FieldError
 from counterseal.observation.redact import Redaction
@@ -81,6 +81,31 @@ class Observation(NamedTuple):
         """No error. A partial success is ok too, and says in `warnings` what did not succeed."""
         return self.code is Code.SUCCESS or self.code is Code.PARTIAL_SUCCESS
 
+    @property
+    def path(self) -> Path | None:
+        """Which of the four ways leads on; None where the call succeeded or has simply ended."""
+        return None if self.ok else self.response.path
+
+    @property
+    def retry(self) -> bool:
+        """The same call may be made again, unchanged."""
+        return self.path is Path.RETRY
+
+    @property
+    def repair(self) -> bool:
+        """Another payload may succeed; `feedback()` says what is wrong with this one."""
+        return self.path is Path.REPAIR
+
+    @property
+    def replan(self) -> bool:
+        """The step itself, or what it rests on, must be thought over."""
+        return self.path is Path.REPLAN
+
+    @property
+    def escalate(self) -> bool:
+        """A person should look; no agent goes on by itself."""
+        return self.path is Path.ESCALATE
+
     def envelope(self) -> dict[str, Any]:
         """The observation object as other systems read it, as plain JSON data."""
         response = self.response
@@ -127,6 +152,7 @@ class Observation(NamedTuple):
         return {
             **self.envelope(),
             "response": self.response.vector(),
+            "path": self.path.value if self.path else None,
             "field_errors": [error.record() for error in self.errors],
             "timestamp": self.timestamp,
             "trust": self.trust.value,
@@ -190,6 +216,7 @@ class Observation(NamedTuple):
                 for error in self.errors
             ],
             "next_action": self.next_action,
+            "path": self.path.value if self.path else None,
         }
 
     def for_model(self) -> str:

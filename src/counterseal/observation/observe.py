@@ -7,8 +7,8 @@ model can reach it. `observation` makes the answer out of this.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
@@ -16,7 +16,9 @@ from pydantic_core import from_json, to_json
 
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
+from counterseal.contract.partial import Partial
 from counterseal.contract.schemas import Validator
+from counterseal.masking import NO_MASK, Mask
 from counterseal.observation.bound import summarise
 from counterseal.observation.models import FieldError
 from counterseal.observation.profile import Profile, profile
@@ -24,26 +26,13 @@ from counterseal.observation.redact import Redaction, Redactor
 from counterseal.observation.text import neutralise
 from counterseal.observation.words import said
 
-__all__ = ["Observed", "Partial", "failure", "observe"]
+__all__ = ["Observed", "failure", "observe"]
 
 _LONGEST_RAW = 16 * 1024 * 1024
 _MOST_ERRORS = 20
 _FLAT: Final = frozenset({str, int, bool, type(None)})
 _NAMES: Final = frozenset({str})
 _HALF = re.compile("[\ud800-\udfff]")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Partial:
-    """What a tool returns when it did some of its work: which steps are done, which are not.
-
-    An exception among the failed steps is shown by the name of its type only.
-    """
-
-    completed: Sequence[Any] = ()
-    failed: Sequence[Any] = ()
-    data: Any = None
-    """The tool's output as declared, as far as there is one."""
 
 
 class Observed(NamedTuple):
@@ -67,11 +56,23 @@ def observe(
     contract: Contract,
     redactor: Redactor,
     own: Profile | None = None,
+    mask: Mask = NO_MASK,
 ) -> Observed:
     """What an agent may see of a tool's output. `own` is the contract's profile, where known."""
     own = own or profile(contract)
+    seen = _observe(outcome_data, compiled_output_validator, own, redactor, mask)
+    return seen._replace(raw=mask.raw(seen.raw)) if mask and seen.raw is not None else seen
+
+
+def _observe(
+    outcome_data: Any,
+    compiled_output_validator: Validator,
+    own: Profile,
+    redactor: Redactor,
+    mask: Mask,
+) -> Observed:
     if isinstance(outcome_data, Partial):
-        return _observe_partial(outcome_data, compiled_output_validator, own, redactor)
+        return _observe_partial(outcome_data, compiled_output_validator, own, redactor, mask)
     try:
         text, output = _as_json(outcome_data)
     except ValueError:
@@ -85,7 +86,7 @@ def observe(
         text, output = b'{"result":%b}' % text, wrapped
     if own.sources and (missing := own.sourceless(output)):
         return _sourceless(text, missing)
-    return _shown(Code.SUCCESS, output, text, own, redactor)
+    return _shown(Code.SUCCESS, output, text, own, redactor, mask)
 
 
 def failure(code: Code, *, errors: Iterable[FieldError] = ()) -> Observed:
@@ -168,9 +169,13 @@ def _best_effort(value: Any) -> bytes:
 
 
 def _shown(
-    code: Code, output: dict[str, Any], text: bytes, own: Profile, redactor: Redactor
+    code: Code, output: dict[str, Any], text: bytes, own: Profile, redactor: Redactor, mask: Mask
 ) -> Observed:
     """The clean and bounded form of a checked output. The usual case: it is both already."""
+    if mask and mask.found(text):
+        # Before anything is cut: half a secret is not recognised any more.
+        output = mask.data(output)
+        text = to_json(output)
     if len(text) > own.max_bytes:
         return _summary(code, output, text, own, redactor)
     if not redactor.suspects(text):
@@ -203,7 +208,7 @@ def _summary(
 
 
 def _observe_partial(
-    partial: Partial, validator: Validator, own: Profile, redactor: Redactor
+    partial: Partial, validator: Validator, own: Profile, redactor: Redactor, mask: Mask
 ) -> Observed:
     try:
         _, steps = _as_json({"completed": partial.completed, "failed": partial.failed})
@@ -218,7 +223,7 @@ def _observe_partial(
         if missing := own.sourceless(data):
             return _sourceless(to_json(steps | {"data": data}), missing)
     output = steps | {"data": data}
-    seen = _shown(Code.PARTIAL_SUCCESS, output, to_json(output), own, redactor)
+    seen = _shown(Code.PARTIAL_SUCCESS, output, to_json(output), own, redactor, mask)
     done, failed = (len(steps[name] or ()) for name in ("completed", "failed"))
     count = f"{failed} of {done + failed} steps failed; only the completed ones took effect."
     return seen._replace(warnings=(count, *seen.warnings))

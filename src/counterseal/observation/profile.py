@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from counterseal.canonical import pointer
-from counterseal.codes import RESPONSES, Code, Response
+from counterseal.codes import FINAL, RESPONSES, Code, Response
 from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract
 from counterseal.contract.schemas import Schema, resolve_local
@@ -82,16 +82,22 @@ def _profile(contract: Contract) -> Profile:
 
 
 def _refined(response: Response, contract: Contract) -> Response:
-    """The contract's lists spell out every error, so what they leave out is not so."""
+    """The contract's lists spell out every error, so what they leave out is not so.
+
+    One way on at most, however many lists name a code: the one that asks most of people.
+    """
     if response.code in (Code.SUCCESS, Code.PARTIAL_SUCCESS):
         return response
     lists, code = contract.error_contract, response.code
+    escalate = code in lists.escalation_errors
+    alone = not escalate and code not in FINAL and not response.requires_approval
+    retryable = alone and code in lists.retryable_errors
     flagged = replace(
         response,
-        repairable=code in lists.repairable_errors,
-        retryable=code in lists.retryable_errors,
+        repairable=alone and not retryable and code in lists.repairable_errors,
+        retryable=retryable,
         fail_closed=code in lists.fail_closed_errors,
-        escalate=code in lists.escalation_errors,
+        escalate=escalate,
     )
     return response if flagged == response else replace(flagged, next_action=_action(flagged))
 

@@ -4,7 +4,8 @@ A step returns what ends the call (a refusal, or an answer that was known before
 All that a call knows is in its gate context; the trail keeps every decision.
 """
 
+from counterseal.passage.judging import judge_plan
 from counterseal.passage.passage import AGAIN, Again, Passage
 from counterseal.passage.trail import Preview, Trail
 
-__all__ = ["AGAIN", "Again", "Passage", "Preview", "Trail"]
+__all__ = ["AGAIN", "Again", "Passage", "Preview", "Trail", "judge_plan"]

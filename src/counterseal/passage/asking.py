@@ -31,6 +31,8 @@ class Asking:
     asked: Decision | None = None
     """The approval gate's word that somebody must be asked."""
     policy_version: str | None = None
+    unasked = False
+    """Whether the world is left alone, because it can't be known yet."""
 
     def __init__(self, runtime: Runtime, proposal: Proposal, principal: Principal) -> None:
         now = runtime.clock()
@@ -50,6 +52,7 @@ class Asking:
                 else f"call_{int(now * 1000):011x}{getrandbits(52):013x}",
                 "now": now,
                 "registry": runtime.registry,
+                "executor": runtime.executor,
             }
         )
         if principal.tenant in runtime.tenants:
@@ -64,7 +67,9 @@ class Asking:
         gates, began = compiled.gates, 0
         for index, gate in enumerate(gates):
             if isinstance(gate, AsyncGate):
-                stopped = self.ask(gates[began:index]) or await self._ask_the_world(gate)
+                stopped = self.ask(gates[began:index])
+                if stopped is None and not self.unasked:
+                    stopped = await self._ask_the_world(gate)
                 if stopped is not None:
                     return stopped
                 began = index + 1

@@ -5,12 +5,16 @@ Spends and executes nothing; what a decision leads to is in `passage.py`.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from random import getrandbits
+from typing import NamedTuple
 
 from counterseal import ledger
 from counterseal.audit import EventType
 from counterseal.canonical import digest
 from counterseal.codes import Code
+from counterseal.contract.model import OnUnknown
 from counterseal.gates import BEFORE_RECALL, PARSE
 from counterseal.gates.approval import approvers_asked, ended
 from counterseal.gates.base import Decision, deny
@@ -22,9 +26,28 @@ from counterseal.proposal import Proposal
 from counterseal.registry import Reason, Refusal, RegistryRecord
 from counterseal.storage.base import Held, HeldStatus, Memory, RunRecord
 
-__all__ = ["Deciding"]
+__all__ = ["Ahead", "Deciding"]
 
 _RETRY_AFTER = 1.0
+
+
+class Ahead(NamedTuple):
+    """What the steps before one will have spent, and whether they will have changed anything."""
+
+    of_run: defaultdict[str, float]
+    of_tenant: defaultdict[str, float]
+    mutates: bool
+
+    def upon(self, memory: Memory) -> Memory:
+        """The memory that a step will find."""
+        return memory._replace(
+            run_counters=_sum(memory.run_counters, self.of_run),
+            tenant_counters=_sum(memory.tenant_counters, self.of_tenant),
+        )
+
+
+def _sum(spent: Mapping[str, float], planned: Mapping[str, float]) -> dict[str, float]:
+    return {**spent, **{key: spent.get(key, 0.0) + more for key, more in planned.items()}}
 
 
 class Deciding(Telling):
@@ -32,6 +55,8 @@ class Deciding(Telling):
 
     request = b""
     """The hash of the arguments as proposed."""
+    takes_over: int | None = None
+    """The fence of an earlier call under the same key, whose outcome is unknown."""
 
     def receive(self, run: RunRecord) -> Decision | None:
         """Find the version of the tool that this run uses, and parse."""
@@ -78,7 +103,11 @@ class Deciding(Telling):
             self.request = ledger.request_hash(ctx.arguments)
             self.key = self._derived_key(record)
         entry = (await self._remember()).entry
-        return None if entry is None else self.duplicate(entry)
+        return None if entry is None else await self.known(entry)
+
+    async def known(self, entry: Entry) -> Decision | Observation | None:
+        """What a call gets that finds an entry under its key."""
+        return self.duplicate(entry)
 
     async def _remember(self) -> Memory:
         ctx = self.ctx
@@ -113,6 +142,9 @@ class Deciding(Telling):
             reason = "The answer to this key is no longer kept."
             code, action = Code.IDEMPOTENCY_CONFLICT, "use_new_operation"
             return deny("ledger", code, reason, rule="key-expired", next_action=action)
+        if self._may_find_out(entry):
+            self.takes_over = entry.fence
+            return None
         if entry.phase is not Phase.RESERVED:
             reason = "It is not known whether an earlier call with this key took effect."
             code = Code.IDEMPOTENCY_CONFLICT
@@ -120,6 +152,13 @@ class Deciding(Telling):
         reason = "A call with the same key is under way."
         code = Code.IDEMPOTENCY_CONFLICT
         return deny("ledger", code, reason, rule="in-progress", retry_after=_RETRY_AFTER)
+
+    def _may_find_out(self, entry: Entry) -> bool:
+        """Whether the contract says what to do about an outcome that nobody knows."""
+        record = self.ctx.record
+        if entry.phase is not Phase.UNKNOWN or record is None:
+            return False
+        return record.contract.on_unknown is not OnUnknown.ESCALATE
 
     def _repeats(self) -> bool:
         proposal, record = self.ctx.proposal, self.ctx.record
@@ -185,13 +224,18 @@ class Deciding(Telling):
             trace_id=self.trace_id,
         )
 
-    async def preview(self, run: RunRecord) -> Preview:
+    async def preview(self, run: RunRecord, ahead: Ahead | None = None) -> Preview:
         """What the gates say. Nothing is recorded, held, spent or executed."""
         self.ctx.learn({"preview": True})
+        # What a step before may change is not worth asking about yet.
+        self.unasked = ahead is not None and ahead.mutates
         stopped: Decision | None = self.receive(run) or self.check()
         if stopped is None:
             known = await self.recall()
             stopped = known if isinstance(known, Decision) else None
+            if stopped is not None:
+                self.trail.decisions.append(stopped)  # it was found in the ledger, not by a gate
+                self.trail.nanoseconds.append(0)
             if isinstance(known, Observation):
                 return Preview(
                     decisions=tuple(self.trail),
@@ -200,8 +244,9 @@ class Deciding(Telling):
                     code=known.code.value,
                     reason="It was done before; the answer would come from memory.",
                 )
-            if self.ctx.memory is None:
-                await self._remember()
+            memory = self.ctx.memory or await self._remember()
+            if ahead is not None:
+                self.ctx.learn({"memory": ahead.upon(memory)})
         if stopped is None:
             stopped = await self.ask_all() or self.asked
         last = stopped or self.trail[-1].decision

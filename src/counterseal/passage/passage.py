@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Mapping, Sequence
-from random import random
 from time import perf_counter_ns
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 from counterseal.audit import Event, EventType
 from counterseal.canonical import at
 from counterseal.codes import Code
-from counterseal.contract.model import Contract
-from counterseal.contract.surroundings import Context
-from counterseal.execution.local import Outcome, Work, deadline, execute
+from counterseal.contract.effects import Trust
+from counterseal.contract.model import Contract, OnUnknown
+from counterseal.contract.surroundings import left_in_state
+from counterseal.execution.hooks import ProbeError
+from counterseal.execution.work import Outcome
 from counterseal.gates.base import Decision, deny
 from counterseal.gates.budget import exhausted, rate_limited
 from counterseal.gates.state import resource_of
@@ -28,19 +29,29 @@ from counterseal.observation import (
     answer,
     observe,
 )
-from counterseal.passage.deciding import Deciding
+from counterseal.passage.executing import Executing
+from counterseal.passage.telling import NOBODY
 from counterseal.registry import RegistryRecord
-from counterseal.storage.base import Admission, Admit, Charge, Refused, Settle
+from counterseal.storage.base import Admission, Admit, Refused, Settle
 
 __all__ = ["AGAIN", "Again", "Passage"]
 
-_DONE = Outcome(Code.SUCCESS)
 _NOTHING: Mapping[str, str | int] = MappingProxyType({})
-_MAY_HAVE_HAPPENED = {Code.TIMEOUT, Code.DEPENDENCY_UNAVAILABLE}
 _FAILURES = {
     Code.TIMEOUT: "The tool did not answer in time.",
     Code.DEPENDENCY_UNAVAILABLE: "Something that the tool needs is not available.",
-    Code.UNKNOWN_ERROR: "The tool failed.",
+    Code.RATE_LIMITED: "The service behind the tool takes no more calls for now.",
+    Code.PERMISSION_DENIED: "The service behind the tool does not permit this.",
+    Code.POLICY_VIOLATION: "The tool wanted to do what its contract does not let it do.",
+    Code.STALE_STATE: "The target is not, or no longer, as the call takes it to be.",
+    Code.SEMANTIC_INVALIDITY: "The service behind the tool does not accept these arguments.",
+    Code.OBSERVATION_NORMALIZATION_FAIL: "What came back can't be read.",
+}
+_UNKNOWN = "It is not known whether the call took effect. {}"
+_THEN = {
+    OnUnknown.RETRY_SAME_KEY: ("retry_same_key", "The same call may be made again."),
+    OnUnknown.READ_BACK: ("retry_later", "The same call, made later, finds out."),
+    OnUnknown.ESCALATE: ("escalate", "A person must find out; do not make it again."),
 }
 
 
@@ -54,12 +65,53 @@ End = Decision | Observation | Again | None
 """How a step ends: a refusal, an answer, "decide anew", or not at all."""
 
 
-class Passage(Deciding):
+class Passage(Executing):
     """A call's whole way. Made anew for every try."""
 
     entry: Entry | None = None
-    outcome = _DONE
     observed: Observed | None = None
+
+    async def known(self, entry: Entry) -> Decision | Observation | None:
+        """As for any duplicate; but where nobody knows what became of it, the destination may."""
+        end = self.duplicate(entry)
+        if isinstance(end, Observation):
+            return end if end.ok or self.ctx.preview else await self._failed_before(end)
+        record = self.ctx.record
+        if end is not None or self.takes_over is None or record is None:
+            return end
+        if record.contract.on_unknown is not OnUnknown.READ_BACK:
+            return None
+        self.takes_over = None
+        if self.ctx.preview:
+            return self._not_known(None)
+        try:
+            found = await self.read_back(record.contract)
+        except ProbeError as error:
+            self.runtime.report(self.ctx.call_id, "read_back", error.trace)
+            return self._not_known(None)
+        if found is not None:
+            self.entry, self.reconciled = entry, True
+            self.outcome = Outcome(Code.SUCCESS, found)
+            return (await self.settle(self.observe()))._replace(idempotency_hit=True)
+        # It may still be on its way: only after as long again is "not there" taken for "not done".
+        patience = record.contract.runtime.timeout_ms / 1000
+        rest = (entry.unknown_since or 0.0) + patience - self.runtime.clock()
+        if rest > 0:
+            return self._not_known(rest)
+        self.takes_over = entry.fence
+        return None
+
+    async def _failed_before(self, replayed: Observation) -> Observation:
+        """The answer of a call that failed, asked for again: the same mistake once more."""
+        answer = await self.bounded(replayed)
+        if answer is not replayed:
+            self.note_path(answer)
+        return answer
+
+    def _not_known(self, retry_after: float | None) -> Decision:
+        reason = "It is not known yet whether an earlier call with this key took effect."
+        code = Code.IDEMPOTENCY_CONFLICT
+        return deny("ledger", code, reason, rule="outcome-unknown", retry_after=retry_after)
 
     async def admit(self) -> End:
         """One transaction: check again what can have changed, spend, reserve, record."""
@@ -80,6 +132,8 @@ class Passage(Deciding):
                 ctx.approval_id,
                 self.epoch,
                 self._announced() if compiled.announced else (),
+                ctx.state_read,
+                self.takes_over,
             )
         )
         self.entry = admission.entry
@@ -118,84 +172,11 @@ class Passage(Deciding):
         self.trail.decisions[-1] = decision
         return decision
 
-    async def execute(self) -> None:
-        """Run the tool. What it may have done is written down even when nobody waits any more."""
-        ctx, record = self.ctx, self.ctx.record
-        if record is None or record.tool is None:
-            missing = RuntimeError("this contract has no code here")
-            self.outcome = Outcome(Code.DEPENDENCY_UNAVAILABLE, error=missing, began=False)
-            return
-        secrets = self.runtime.secrets
-        work = Work(record.contract, record.tool, ctx.arguments, self._context, secrets)
-        try:
-            self.outcome = await execute(work)
-            while self.outcome.code is not Code.SUCCESS and await self._may_retry(record.contract):
-                await self.runtime.pause(_backoff(self.attempt))
-                self.attempt += 1
-                self.outcome = await execute(work)
-        except (asyncio.CancelledError, KeyboardInterrupt):
-            self.outcome = Outcome(Code.TIMEOUT)
-            self.runtime.tell(self, await asyncio.shield(self.settle(self.observe())))
-            raise
-
-    async def _may_retry(self, contract: Contract) -> bool:
-        """Whether a failed read may be tried again. What may have changed something never is."""
-        ctx, limits = self.ctx, contract.runtime
-        if self.epoch != self.runtime.registry.epoch:
-            return False  # a kill stops the next attempt too
-        if ctx.compiled is None or ctx.compiled.mutates or self.attempt > limits.max_retries:
-            return False
-        if not ctx.compiled.profile.responses[self.outcome.code].retryable:
-            return False
-        budgets, lasted = ctx.run.budgets, self.runtime.clock() - ctx.run.started_at
-        if budgets.seconds is not None and lasted >= budgets.seconds:
-            return False
-        # Another attempt costs what a call costs, in money and in rate.
-        charges = [charge for charge in ctx.charges if charge.budget.endswith(".money")]
-        if budgets.retries is not None:
-            charges.append(Charge("run.retries", "retries", 1, budgets.retries, of_run=True))
-        admission = await self.runtime.store.admit(
-            Admit(
-                tenant=ctx.principal.tenant,
-                run_id=ctx.run.run_id,
-                tool=contract.name,
-                version=contract.version,
-                now=self.runtime.clock(),
-                charges=charges,
-                rates=ctx.rates,
-                entry=None,
-                approval_id=None,
-                epoch=self.epoch,
-                events=(),
-            )
-        )
-        return admission.refused is None
-
-    def _context(self) -> Context:
-        ctx, record = self.ctx, self.ctx.record
-        timeout = record.contract.runtime.timeout_ms if record else 0
-        reads = record.contract.state_reads if record else ()
-        return Context(
-            tenant=ctx.principal.tenant,
-            user=ctx.principal.user,
-            agent=ctx.principal.agent,
-            run_id=ctx.run.run_id,
-            call_id=ctx.call_id,
-            key=self.key,
-            deadline=deadline(ctx.now, timeout),
-            expected_version=ctx.version_seen,
-            config=ctx.config,
-            state={read.key: ctx.run.state.get(read.key) for read in reads},
-        )
-
     def observe(self) -> Observation:
         """The outcome as the agent may see it: checked, redacted, bounded, labelled."""
         outcome, ctx, record = self.outcome, self.ctx, self.ctx.record
-        if outcome.error is not None:
-            self.runtime.report(ctx.call_id, "execution", outcome.error)
         if outcome.code is not Code.SUCCESS or record is None or ctx.compiled is None:
-            reason = _FAILURES.get(outcome.code, "The tool failed.")
-            return self.answer(deny("execution", outcome.code, reason))
+            return self.answer(self._failed())
         own = ctx.compiled.profile
         try:
             self.observed = observe(
@@ -204,6 +185,7 @@ class Passage(Deciding):
                 contract=record.contract,
                 redactor=self.runtime.redactor,
                 own=own,
+                mask=outcome.mask,
             )
         # The tool has run: whatever its output does to us, the call must come to its end.
         except Exception as error:  # noqa: BLE001 - an output is somebody else's code too
@@ -221,9 +203,22 @@ class Passage(Deciding):
             decisions=self.trail,
             warnings=self._warnings() if ctx.corrections else (),
             approval_id=ctx.approval_id,
-            attempt=self.entry.attempts if self.entry else self.attempt,
+            attempt=self.attempt + (self.entry.attempts - 1 if self.entry else 0),
             verification=self._verification(record.contract) if own.verified else NOT_VERIFIED,
         )
+
+    def _failed(self) -> Decision:
+        """What is said of an outcome that is no success."""
+        outcome, record = self.outcome, self.ctx.record
+        if outcome.trace:
+            self.runtime.report(self.ctx.call_id, "execution", outcome.trace)
+        reason = _FAILURES.get(outcome.code, "The tool failed.")
+        retry_after = outcome.fault.retry_after if outcome.fault else None
+        if not self.unknown or record is None:
+            return deny("execution", outcome.code, reason, retry_after=retry_after)
+        action, then = _THEN[record.contract.on_unknown]
+        said = f"{reason} {_UNKNOWN.format(then)}"
+        return deny("execution", outcome.code, said, next_action=action, rule="outcome-unknown")
 
     def _verification(self, contract: Contract) -> VerificationHint:
         if self.observed is None or self.observed.data is None:
@@ -237,18 +232,23 @@ class Passage(Deciding):
 
     async def settle(self, observation: Observation) -> Observation:
         """One transaction: entry, what the run has seen, run state, events."""
+        if self.gone is not None:
+            await self._settle_alone(observation, self.gone)
         store, tenant = self.runtime.store, self.ctx.principal.tenant
+        if not observation.ok:
+            observation = await self.bounded(observation)
         raw = self.observed.raw if self.observed else None
         if raw is not None:
             kept = await store.keep(tenant, self.ctx.call_id, raw)
             observation = observation._replace(raw=kept)
-        kind = EventType.SUCCEEDED if observation.ok else EventType.FAILED
-        body = {"corrections": len(self.ctx.corrections)} if self.ctx.corrections else None
-        event = self.event(kind, observation.code.value, body)
+        event = self._ending(observation) if observation.ok else await self._failure(observation)
         seen, state = self._effects(observation)
         awaited = self.ctx.compiled is None or self.ctx.compiled.announced
-        if self.entry is None and not seen and not state and not awaited:
+        mended = self._mended(observation)
+        if self.entry is None and not seen and not state and not awaited and mended is None:
             store.note(event)
+            if not observation.ok:
+                self.note_path(observation)
             return observation
         settled = await store.settle(
             Settle(
@@ -259,25 +259,76 @@ class Passage(Deciding):
                 seen,
                 state,
                 (event,),
+                mended,
+                observation.trust is Trust.UNTRUSTED,
             )
         )
         if not settled:
             # Somebody else holds the entry by now; what happened here goes on record all the same.
             store.note(event._replace(body={**event.body, "settled": False}))
+        if not observation.ok:
+            self.note_path(observation)
         return observation
+
+    def _mended(self, observation: Observation) -> str | None:
+        """Whose counted mistakes are over, now that a call has succeeded."""
+        record, refused = self.ctx.record, self.ctx.run.refused
+        if record is None or not observation.ok or not refused:
+            return None
+        return next((one for one in (record.name, NOBODY) if one in refused), None)
+
+    async def _settle_alone(self, observation: Observation, gone: BaseException) -> NoReturn:
+        """The caller is gone, but what happened must not be forgotten."""
+        self.gone = None
+        settled = await asyncio.shield(self.settle(observation))
+        self.runtime.tell(self, settled)
+        raise gone
+
+    def _ending(self, observation: Observation) -> Event:
+        """The event that ends a call."""
+        kind = EventType.RECONCILED if self.reconciled else EventType.SUCCEEDED
+        return self.event(kind, observation.code.value, self._particulars() or None)
+
+    def _particulars(self) -> dict[str, Any]:
+        body: dict[str, Any] = {}
+        if self.ctx.corrections:
+            body["corrections"] = len(self.ctx.corrections)
+        if self.ctx.config:
+            shown, _ = self.runtime.redactor.redact(self.ctx.config)
+            body["config"] = self.outcome.mask.data(shown)
+        if self.attempt > 1:
+            body["attempts"] = self.attempt
+        return body
+
+    async def _failure(self, observation: Observation) -> Event:
+        """The same for a failure, with what an operator needs to look into it."""
+        body, outcome = self._particulars(), self.outcome
+        if self.unknown and self.ctx.record is not None:
+            body["unknown"] = self.ctx.record.contract.on_unknown.value
+        if outcome.fault is not None:
+            body["error"] = outcome.fault.kinds[0]
+        if outcome.trace:
+            tenant, call_id = self.ctx.principal.tenant, self.ctx.call_id
+            trace = outcome.trace.encode(errors="replace")
+            body["trace"] = await self.runtime.store.keep(tenant, call_id, trace)
+        return self.event(EventType.FAILED, observation.code.value, body or None)
 
     def _settled(self, observation: Observation) -> Entry | None:
         if self.entry is None:
             return None
-        code = observation.code
+        attempts = self.entry.attempts + self.attempt - 1
+        entry = dataclasses.replace(self.entry, attempts=attempts)
         if not self.outcome.began:
-            return dataclasses.replace(self.entry, status=Status.FAILED_RETRYABLE, phase=None)
-        if code in _MAY_HAVE_HAPPENED:
-            return dataclasses.replace(self.entry, phase=Phase.UNKNOWN)
+            return dataclasses.replace(entry, status=Status.FAILED_RETRYABLE, phase=None)
+        if self.unknown and self.ctx.record is not None:
+            asks = self.ctx.record.contract.on_unknown is OnUnknown.ESCALATE
+            phase = Phase.ESCALATED if asks else Phase.UNKNOWN
+            return dataclasses.replace(entry, phase=phase, unknown_since=self.runtime.clock())
+        code = observation.code
         failed = not observation.ok and code is not Code.OBSERVATION_NORMALIZATION_FAIL
         status = Status.FAILED_FINAL if failed else Status.COMPLETED
         stored = observation.record()
-        return dataclasses.replace(self.entry, status=status, phase=None, observation=stored)
+        return dataclasses.replace(entry, status=status, phase=None, observation=stored)
 
     def _effects(
         self, observation: Observation
@@ -294,19 +345,11 @@ class Passage(Deciding):
         if not isinstance(data, Mapping):
             return _NOTHING, ()
         clean, _ = self.runtime.redactor.redact(data)
-        state = [(one.key, one.merge, clean.get(one.key, clean)) for one in contract.state_effects]
-        fitting = [
-            (key, merge, value)
-            for key, merge, value in state
-            if merge != "merge_dict" or isinstance(value, Mapping)
-        ]
+        declared = contract.affordance.output_schema.get("properties", {})
+        wrapped = self.ctx.compiled is not None and self.ctx.compiled.profile.wrapped
+        fitting = left_in_state(contract.state_effects, clean, declared, wrapped=wrapped)
         resource = resource_of(contract, self.ctx.arguments)
         version = at(data, contract.version_from) if contract.version_from else None
         if resource is None or not isinstance(version, str | int):
             return _NOTHING, fitting
         return {resource: version}, fitting
-
-
-def _backoff(attempt: int) -> float:
-    """Seconds to wait before another attempt: doubling, with jitter so that callers spread out."""
-    return float(0.05 * 2**attempt * (0.5 + random()))  # noqa: S311 - spreading, not secrecy

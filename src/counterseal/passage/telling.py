@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, Final
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.codes import Code, Response
+from counterseal.canonical import canonical
+from counterseal.codes import FINAL, Code, Path, Response
 from counterseal.gates import GATES
-from counterseal.gates.base import Decision
+from counterseal.gates.base import Decision, GateContext
 from counterseal.observation import Observation, neutralise, refusal
 from counterseal.passage.asking import Asking
 from counterseal.proposal import Proposal
 from counterseal.storage.base import HeldStatus
 from counterseal.telemetry import Finished, trace_in
 
-__all__ = ["Telling"]
+__all__ = ["NOBODY", "Telling"]
 
-_SUSPICIOUS = {Code.PERMISSION_DENIED, Code.POLICY_VIOLATION, Code.SIGNATURE_MISMATCH}
-_PATIENCE, _PATIENCE_WITH_MISTAKES = 3, 5
-"""How often a run may be refused in the same way before a person should look."""
+# How often something may happen in a run; the last time, a person should look.
+_DENIALS: Final = 3
+_SAME_PAYLOAD: Final = 2
+_SAME_MISTAKE: Final = 3
+_ATTEMPTS: Final = 6
+"""Proposals of one tool, until one of its calls succeeds."""
+_REPAIRS: Final = 30
+"""Proposals of a whole run, unless its budgets say otherwise."""
+NOBODY: Final = "?"
+"""Where proposals of tools that do not exist are counted: all together, whatever they name."""
+_PATHS: Final = {
+    Path.REPAIR: EventType.REPAIR_ASKED,
+    Path.REPLAN: EventType.REPLAN_ASKED,
+    Path.ESCALATE: EventType.ESCALATED,
+}
 
 
 class Telling(Asking):
@@ -39,7 +53,7 @@ class Telling(Asking):
         self._caller = None
 
     async def refuse(self, decision: Decision) -> Observation:
-        """Put a refusal on record and tell the agent, with `escalate` when it keeps happening."""
+        """Put a refusal on record and tell the agent; `escalate` when it keeps happening."""
         ctx, code = self.ctx, decision.code or Code.UNKNOWN_ERROR
         self.refused = decision
         if decision not in self.trail.decisions[-1:]:
@@ -54,21 +68,59 @@ class Telling(Asking):
             "rule": decision.rule,
             "fields": [error.field for error in decision.field_errors],
         }
+        if ctx.config:
+            body["config"] = self.runtime.redactor.redact(ctx.config)[0]
         events = [self.event(EventType.DENIED, "deny", body)]
         if any(gate.name == decision.gate for gate in GATES):
             events.insert(0, self.event(EventType.refused_by(decision.gate), "deny", body))
-        suspicious = code in _SUSPICIOUS  # trying one door after another is one pattern
-        what = code.value if suspicious else f"{code.value}/{decision.rule}"
-        fingerprint = what if suspicious else f"{_shown(ctx.proposal)}/{what}"
-        times = await self.runtime.store.refuse(
-            ctx.principal.tenant, ctx.run.run_id, fingerprint, events
-        )
-        patience = _PATIENCE if suspicious else _PATIENCE_WITH_MISTAKES
-        return self.answer(decision, escalate=times >= patience)
+        answer = await self.bounded(self.answer(decision), events)
+        self.note_path(answer)
+        return answer
 
-    def answer(
-        self, decision: Decision, *, escalate: bool = False, approval_id: str | None = None
-    ) -> Observation:
+    async def bounded(self, answer: Observation, events: Sequence[Event] = ()) -> Observation:
+        """Put it on record and count it. Too often, and no agent should go on by itself."""
+        ctx, refuse = self.ctx, self.runtime.store.refuse
+        tenant, run_id = ctx.principal.tenant, ctx.run.run_id
+        tool = ctx.record.name if ctx.record else NOBODY
+        limits = self._limits(answer)
+        if not limits and not events:
+            return answer
+        times = await refuse(tenant, run_id, tool, list(limits), events)
+        counted = dict(zip(limits, times, strict=True))
+        if all(counted[one] < limit for one, limit in limits.items()):
+            return answer
+        left = _ATTEMPTS - counted.get("tool", _ATTEMPTS)
+        if left > 0:
+            # Who repeats a mistake has used up its attempts, and gets no new ones by another.
+            await refuse(tenant, run_id, tool, ["tool"] * left, ())
+        return answer._replace(response=_spent(answer.response), next_action="escalate")
+
+    def _limits(self, answer: Observation) -> dict[str, int]:
+        """What is counted of a refusal, and how often it may happen."""
+        path, code = answer.path, answer.code.value
+        if answer.code in FINAL:
+            # Trying one door after another is one pattern, whatever the doors are called.
+            return {f"run/{code}": _DENIALS}
+        if path is Path.RETRY or path is Path.ESCALATE:
+            return {}  # waiting is no mistake, and who was told to stop need not be told again
+        rule = self.refused.rule if self.refused else None
+        mistake = f"mistake/{code}/{rule}/{','.join(error.field for error in answer.errors)}"
+        if path is None:
+            return {mistake: _ATTEMPTS}
+        own = self.ctx.run.budgets.repairs
+        limits = {"run/repairs": _REPAIRS if own is None else own + 1, mistake: _SAME_MISTAKE}
+        if path is Path.REPAIR:
+            limits[f"payload/{_fingerprint(self.ctx)}"] = _SAME_PAYLOAD
+        return {**limits, "tool": _ATTEMPTS}
+
+    def note_path(self, answer: Observation) -> None:
+        """Which way was pointed out; retries are on record where they are made."""
+        kind = _PATHS.get(answer.path) if answer.path else None
+        if kind is not None:
+            body = {"code": answer.code.value, "next_action": answer.next_action}
+            self.runtime.store.note(self.event(kind, answer.path or "", body))
+
+    def answer(self, decision: Decision, *, approval_id: str | None = None) -> Observation:
         """An observation of something that was not executed, or failed."""
         ctx, record = self.ctx, self.ctx.record
         seen = refusal(
@@ -88,7 +140,8 @@ class Telling(Asking):
             attempt=self.attempt,
             decisions=self.trail,
         )
-        return seen._replace(response=_agreeing(seen.response, decision, escalate=escalate))
+        response = _agreeing(seen.response, decision)
+        return seen._replace(response=response, next_action=response.next_action)
 
     def finished(self, seen: Observation) -> Finished:
         """What a span tells of this call."""
@@ -128,18 +181,39 @@ class Telling(Asking):
         return Event(kind, self._caller, ctx.now, decision, self.policy_version, None, body)
 
 
-def _agreeing(response: Response, decision: Decision, *, escalate: bool) -> Response:
-    """The response vector, where a decision says more than its code does."""
+def _agreeing(response: Response, decision: Decision) -> Response:
+    """The response vector, where a decision says more than its code does: one way on, not two."""
     action = decision.next_action
     if action is None:
-        return dataclasses.replace(response, escalate=True) if escalate else response
-    final = action in ("escalate", "use_new_operation")
+        return response
+    if action == "escalate":
+        return _spent(response)
+    if action in ("retry_same_key", "retry_later"):
+        return dataclasses.replace(
+            response, next_action=action, retryable=True, repairable=False, escalate=False
+        )
+    if response.escalate:
+        return response
+    return dataclasses.replace(response, next_action=action, retryable=False)
+
+
+def _spent(response: Response) -> Response:
+    """The response after too many of the same: nothing is left to try."""
     return dataclasses.replace(
-        response,
-        next_action=action,
-        retryable=response.retryable and not final,
-        escalate=response.escalate or escalate or action == "escalate",
+        response, repairable=False, retryable=False, escalate=True, next_action="escalate"
     )
+
+
+def _fingerprint(ctx: GateContext) -> str:
+    """What was proposed, whatever it is, as something to recognise it by, however it is spelled."""
+    given = ctx.arguments or ctx.proposal.arguments
+    if isinstance(given, Mapping):
+        try:
+            given = canonical(given)
+        except (ValueError, TypeError):
+            given = repr(given)
+    raw = given if isinstance(given, bytes) else str(given).encode(errors="replace")
+    return hashlib.sha256(_shown(ctx.proposal).encode() + b"\0" + raw).hexdigest()
 
 
 def _shown(proposal: Proposal) -> str:

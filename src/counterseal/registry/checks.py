@@ -15,8 +15,9 @@ from typing import Any
 from counterseal.contract.declare import Tool
 from counterseal.contract.diff import Compatibility, diff
 from counterseal.contract.lint import lint
-from counterseal.contract.model import Contract
+from counterseal.contract.model import Contract, OnUnknown
 from counterseal.contract.protocol import from_protocol, looks_like_protocol
+from counterseal.contract.surroundings import Context
 from counterseal.errors import ContractError, Problem, Severity
 from counterseal.registry.grants import Grant
 from counterseal.registry.records import RegistryRecord
@@ -88,8 +89,23 @@ def _read_one(thing: Any) -> Candidate:
 
 
 def contract_problems(candidate: Candidate) -> list[Problem]:
-    """What lint says of one contract."""
-    return [_placed(problem, candidate) for problem in lint(candidate.contract)]
+    """What lint says of one contract, and whether its function can keep what it promises."""
+    found = [*lint(candidate.contract), *_key_unused(candidate)]
+    return [_placed(problem, candidate) for problem in found]
+
+
+def _key_unused(candidate: Candidate) -> Iterator[Problem]:
+    """A retry is safe only where the destination is told the key."""
+    contract, tool = candidate.contract, candidate.tool
+    if contract.on_unknown is not OnUnknown.RETRY_SAME_KEY or tool is None:
+        return
+    if contract.mutates and Context not in tool.injected.values():
+        yield Problem(
+            rule="key-unused",
+            pointer="/on_unknown",
+            message="is retry_same_key, but the function takes no Context and so no key to pass on",
+            fix="Take a parameter of type Context, and hand its `key` to the destination.",
+        )
 
 
 def _placed(problem: Problem, owner: Candidate | RegistryRecord) -> Problem:
@@ -132,9 +148,6 @@ class Reference:
             if target.mutates and not self.undoes:
                 fault = f"changes something in version {target.version}"
                 return self._problem("mutates", fault, "Name a tool that only reads.")
-            if not self.undoes and target.tool is not None and target.tool.injected:
-                fault = f"takes more than arguments in version {target.version}"
-                return self._problem("injected", fault, "Name a tool without secrets or context.")
             if self.undoes and not target.mutates:
                 fault = f"only reads in version {target.version}"
                 return self._problem("read-only", fault, "Name a tool that reverses the call.")

@@ -7,16 +7,18 @@ that changes something is one transaction: all of it happens, or none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Protocol
 
 from counterseal.audit import Event
 from counterseal.contract.effects import Effect
 from counterseal.ledger import Entry
 
 __all__ = [
+    "IDLE_SECONDS",
     "Admission",
     "Admit",
     "Budgets",
@@ -30,6 +32,10 @@ __all__ = [
     "Settle",
     "Store",
 ]
+
+IDLE_SECONDS: Final = 3600.0
+"""After how long without a call an implicit run is over."""
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +55,8 @@ class Budgets:
     """Wall clock, from the start of the run."""
     retries: int | None = None
     """Further attempts at reads that failed for want of something outside."""
+    repairs: int | None = None
+    """Refused proposals that an agent may mend or think over by itself; None stands for 30."""
     by_effect: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -71,8 +79,17 @@ class RunRecord:
     allowed_tools: frozenset[str] | None = None
     """None: every tool that the principal may use."""
     budgets: Budgets = Budgets()
+    deadline: float | None = None
+    """When it must be over, whatever its budgets; in seconds since the epoch."""
     config: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, Any] = field(default_factory=dict)
+    state_versions: Mapping[str, int] = field(default_factory=dict)
+    """How often each key of the state was changed; under `*`, how often any was."""
+    untrusted: frozenset[str] = frozenset()
+    """Keys of the state that hold something from outside."""
+    turn: int = 1
+    refused: frozenset[str] = frozenset()
+    """Tools whose refusals are being counted."""
     pins: Mapping[str, str] = field(default_factory=dict)
     """Tool to version: what the run began with, it keeps."""
     seen: Mapping[str, str | int] = field(default_factory=dict)
@@ -187,6 +204,10 @@ class Admit(NamedTuple):
     approval_id: str | None
     epoch: int
     events: Sequence[Event]
+    reads: Mapping[str, int] = _NOTHING
+    """Keys of run state that the decision rests on, with their versions then."""
+    takes_over: int | None = None
+    """The fence of an entry whose outcome is unknown, and whose contract lets it be tried anew."""
 
 
 class Refused(StrEnum):
@@ -197,6 +218,7 @@ class Refused(StrEnum):
     DUPLICATE = "duplicate"
     APPROVAL = "approval"
     PIN = "pin"
+    STATE = "state"
     EPOCH = "epoch"
 
 
@@ -222,6 +244,10 @@ class Settle(NamedTuple):
     state: Sequence[tuple[str, str, Any]]
     """(key, merge, value) for each declared effect on run state."""
     events: Sequence[Event]
+    mended: str | None = None
+    """A tool whose counted refusals are over, because it has succeeded."""
+    untrusted: bool = False
+    """Whether what goes into the state comes from outside."""
 
 
 class Store(Protocol):
@@ -232,6 +258,20 @@ class Store(Protocol):
 
     async def find_run(self, tenant: str, run_id: str) -> RunRecord | None:
         """The run, if it was opened."""
+
+    async def find_implicit_run(
+        self, tenant: str, agent: str, user: str | None, now: float
+    ) -> RunRecord | None:
+        """The run of somebody who names none, if they have one that is not over."""
+
+    async def implicit_run(self, run: RunRecord, agent: str, user: str | None) -> RunRecord:
+        """The same; where there is none, the given one is opened. Either counts as used now.
+
+        It is over when it was not used for `IDLE_SECONDS`.
+        """
+
+    async def new_turn(self, tenant: str, run_id: str, keep: Collection[str]) -> RunRecord | None:
+        """Begin another turn: what the state holds under other keys is forgotten."""
 
     async def recall(self, tenant: str, run_id: str, key: str | None) -> Memory:
         """One read of all that bears on a call."""
@@ -260,9 +300,18 @@ class Store(Protocol):
         """
 
     async def refuse(
-        self, tenant: str, run_id: str, fingerprint: str, events: Sequence[Event]
-    ) -> int:
-        """Record a refusal. Returns how often this run was refused in this way, now included."""
+        self,
+        tenant: str,
+        run_id: str,
+        tool: str,
+        fingerprints: Sequence[str],
+        events: Sequence[Event],
+    ) -> Sequence[int]:
+        """Record a refusal, and count it under each fingerprint. Returns the counts.
+
+        They are forgotten when the tool succeeds in this run (`Settle.mended`), but for those that
+        begin with `run/`: these are the run's, whatever the tool. One given twice counts twice.
+        """
 
     async def keep(self, tenant: str, call_id: str, raw: bytes) -> str:
         """Put a tool's raw output into the vault. Returns a pointer that no model can follow."""

@@ -5,14 +5,15 @@ Nothing here awaits, so on one event loop every method is a transaction by itsel
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from counterseal.audit import Event
-from counterseal.ledger import Entry, Status
+from counterseal.ledger import Entry, Phase, Status
 from counterseal.storage.base import (
+    IDLE_SECONDS,
     Admission,
     Admit,
     Held,
@@ -42,7 +43,9 @@ class MemoryStore:
         self._entries: dict[tuple[str, str], Entry] = {}
         self._held: dict[tuple[str, str], Held] = {}
         self._held_by_key: dict[tuple[str, str], str] = {}
-        self._refusals: defaultdict[tuple[str, str, str], int] = defaultdict(int)
+        self._implicit: dict[tuple[str, str, str | None], tuple[str, float]] = {}
+        """Who names no run: the run they are in, and when they used it last."""
+        self._refusals: defaultdict[tuple[str, str, str], Counter[str]] = defaultdict(Counter)
         self._events: list[Event] = []
         self._vault: dict[tuple[str, str], bytes] = {}
 
@@ -51,6 +54,34 @@ class MemoryStore:
 
     async def find_run(self, tenant: str, run_id: str) -> RunRecord | None:
         return self._runs.get((tenant, run_id))
+
+    async def find_implicit_run(
+        self, tenant: str, agent: str, user: str | None, now: float
+    ) -> RunRecord | None:
+        run_id, used = self._implicit.get((tenant, agent, user), ("", now))
+        return None if now - used > IDLE_SECONDS else self._runs.get((tenant, run_id))
+
+    async def implicit_run(self, run: RunRecord, agent: str, user: str | None) -> RunRecord:
+        now = run.started_at
+        known = await self.find_implicit_run(run.tenant, agent, user, now)
+        known = known or await self.open_run(run)
+        self._implicit[run.tenant, agent, user] = (known.run_id, now)
+        return known
+
+    async def new_turn(self, tenant: str, run_id: str, keep: Collection[str]) -> RunRecord | None:
+        run = self._runs.get((tenant, run_id))
+        if run is None:
+            return None
+        gone = [key for key in run.state if key not in keep]
+        turned = replace(
+            run,
+            turn=run.turn + 1,
+            state={key: value for key, value in run.state.items() if key in keep},
+            untrusted=run.untrusted.difference(gone),
+            state_versions=_moved(run.state_versions, gone),
+        )
+        self._runs[tenant, run_id] = turned
+        return turned
 
     async def recall(self, tenant: str, run_id: str, key: str | None) -> Memory:
         entry = held = None
@@ -74,9 +105,13 @@ class MemoryStore:
         run = self._runs.get((tenant, request.run_id))
         if run is not None and run.pins.get(request.tool, request.version) != request.version:
             return Admission(Refused.PIN)
+        if run is not None and request.reads:
+            now = run.state_versions
+            if any(now.get(key, 0) != version for key, version in request.reads.items()):
+                return Admission(Refused.STATE)
         if request.entry is not None:
             there = self._entries.get((tenant, request.entry.key))
-            if there is not None and there.status is not Status.FAILED_RETRYABLE:
+            if there is not None and not _free(there, request.takes_over):
                 return Admission(Refused.DUPLICATE, there)
         if request.approval_id is not None:
             held = self._held.get((tenant, request.approval_id))
@@ -143,18 +178,31 @@ class MemoryStore:
             self._entries[request.tenant, entry.key] = entry
         if run is not None:
             self._runs[request.tenant, request.run_id] = run
+        if request.mended is not None:
+            self._refusals.pop((request.tenant, request.run_id, request.mended), None)
         self._events.extend(request.events)
         return True
 
     def _advanced(self, request: Settle) -> RunRecord | None:
         """The run with what it has seen and what was left in its state; None if it is the same."""
         run = self._runs.get((request.tenant, request.run_id))
-        if run is None or not (request.seen or request.state):
+        if run is None or not (request.seen or request.state or request.mended):
             return None
-        state = dict(run.state)
+        state, untrusted = dict(run.state), set(run.untrusted)
         for name, merge, value in request.state:
             state[name] = _merged(state.get(name), merge, value)
-        return replace(run, seen={**run.seen, **request.seen}, state=state)
+            if request.untrusted:
+                untrusted.add(name)
+            elif merge == "replace":
+                untrusted.discard(name)
+        return replace(
+            run,
+            seen={**run.seen, **request.seen},
+            refused=run.refused - {request.mended},
+            state=state,
+            state_versions=_moved(run.state_versions, [name for name, _, _ in request.state]),
+            untrusted=frozenset(untrusted),
+        )
 
     async def hold(self, held: Held, events: Sequence[Event]) -> Held:
         known = self._held_by_key.get((held.tenant, held.key))
@@ -185,11 +233,22 @@ class MemoryStore:
         return changed
 
     async def refuse(
-        self, tenant: str, run_id: str, fingerprint: str, events: Sequence[Event]
-    ) -> int:
+        self,
+        tenant: str,
+        run_id: str,
+        tool: str,
+        fingerprints: Sequence[str],
+        events: Sequence[Event],
+    ) -> Sequence[int]:
         self._events.extend(events)
-        self._refusals[tenant, run_id, fingerprint] += 1
-        return self._refusals[tenant, run_id, fingerprint]
+        whose = ["" if one.startswith("run/") else tool for one in fingerprints]
+        counters = [self._refusals[tenant, run_id, name] for name in whose]
+        for counter, one in zip(counters, fingerprints, strict=True):
+            counter[one] += 1
+        run = self._runs.get((tenant, run_id))
+        if run is not None and tool in whose:
+            self._runs[tenant, run_id] = replace(run, refused=run.refused | {tool})
+        return [counter[one] for counter, one in zip(counters, fingerprints, strict=True)]
 
     async def keep(self, tenant: str, call_id: str, raw: bytes) -> str:
         # Numbered, because a caller may name two calls alike, and evidence is never overwritten.
@@ -210,6 +269,21 @@ class MemoryStore:
 
     async def close(self) -> None:
         """Nothing to give back."""
+
+
+def _moved(versions: Mapping[str, int], keys: Sequence[str]) -> Mapping[str, int]:
+    """The versions of a state in which these keys were changed."""
+    if not keys:
+        return versions
+    return {**versions, **{key: versions.get(key, 0) + 1 for key in (*keys, "*")}}
+
+
+def _free(entry: Entry, takes_over: int | None) -> bool:
+    """Whether a key may be reserved again."""
+    if entry.status is Status.FAILED_RETRYABLE:
+        return True
+    unknown = entry.status is Status.PENDING and entry.phase is Phase.UNKNOWN
+    return unknown and entry.fence == takes_over
 
 
 def _subject(held: Held) -> tuple[str, str, int]:

@@ -218,10 +218,10 @@ tenant = "acme"
 def test_what_a_tool_raises_is_told_to_the_person_and_not_to_the_agent(run, write, monkeypatch):
     write("tools.py", TOOL)
     write("counterseal.toml", CONFIG)
-    monkeypatch.setenv("COUNTERSEAL_SECRET_API_TOKEN", "four")
+    monkeypatch.setenv("COUNTERSEAL_SECRET_API_TOKEN", "long enough")
     result = run("call", "fetch", "--as", "bot")
     assert result.exit_code == 1
-    assert "Not shown to the agent: RuntimeError: no such thing: 4\\x1b[31m" in result.stderr
+    assert "Not shown to the agent: RuntimeError: no such thing: 11\\x1b[31m" in result.stderr
     assert "(tools.py:7)" in result.stderr
     assert "no such thing" not in result.stdout
     assert result.stdout.endswith("UNKNOWN_ERROR  next action: escalate\n")
@@ -233,6 +233,28 @@ def test_secret_that_is_missing_is_named_with_its_variable(run, write):
     result = run("call", "fetch", "--as", "bot")
     assert result.exit_code == 1
     assert "set COUNTERSEAL_SECRET_API_TOKEN" in result.stderr
+
+
+SLOW = """\
+import time
+from counterseal import Context, tool
+
+@tool(effect="compute", version="1.0.0", owner="shop")
+def fetch(ctx: Context) -> dict[str, bool]:
+    \"\"\"Fetch it.\"\"\"
+    ctx.progress(1, 4, "page \\x1b[31mone")
+    while not ctx.cancelled:
+        time.sleep(0.01)
+    return {"ok": False}
+"""
+
+
+def test_progress_is_told_and_a_timeout_is_kept(run, write):
+    write("tools.py", SLOW)
+    write("counterseal.toml", CONFIG)
+    result = run("call", "fetch", "--as", "bot", "--timeout", "0.1", "--json")
+    assert "1 of 4 page \\x1b[31mone" in result.stderr
+    assert json.loads(result.stdout)["result_payload"]["data"] == {"ok": False}
 
 
 def test_terminal_without_the_marks_gets_plain_ones(call):

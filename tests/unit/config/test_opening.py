@@ -115,11 +115,11 @@ async def test_secrets_come_from_the_environment_unless_given(write, monkeypatch
     settings = write(GRANTED, tools__py=TOOLS, order__yaml=CONTRACT)
     async with open_runtime(settings) as runtime:
         assert (await runtime.submit(ask("count"), someone())).code is Code.DEPENDENCY_UNAVAILABLE
-    monkeypatch.setenv("COUNTERSEAL_SECRET_API_KEY", "abc")
+    monkeypatch.setenv("COUNTERSEAL_SECRET_API_KEY", "a good key")
     async with open_runtime(settings) as runtime:
-        assert (await runtime.submit(ask("count"), someone())).data == {"key": "cba"}
-    async with open_runtime(settings, secrets={"api-key": "xyz"}) as runtime:
-        assert (await runtime.submit(ask("count"), someone())).data == {"key": "zyx"}
+        assert (await runtime.submit(ask("count"), someone())).data == {"key": "yek doog a"}
+    async with open_runtime(settings, secrets={"api-key": "b good key"}) as runtime:
+        assert (await runtime.submit(ask("count"), someone())).data == {"key": "yek doog b"}
 
 
 def test_grant_that_cannot_be_given_is_named_with_file_and_key(write):

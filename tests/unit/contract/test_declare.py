@@ -461,3 +461,12 @@ def test_sets_in_defaults_do_not_change_the_hash_from_one_process_to_the_next():
         for seed in ("0", "1", "2")
     }
     assert len(hashes) == 1
+
+
+def test_a_function_is_not_a_request_as_well():
+    with pytest.raises(ContractError, match="function-and-http"):
+
+        @tool(effect="read_only", http={"url": "https://api.example.org/x"})
+        def fetch() -> dict[str, str]:
+            """Fetch."""
+            return {}

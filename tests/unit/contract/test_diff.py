@@ -134,7 +134,7 @@ OUT = "affordance__output_schema__"
         ({"transactional__semantics": "saga_step"}, [GOVERNANCE], None),
         ({"exposed": False}, [BREAKING], None),
         ({"business_key": ["case_id"]}, [BREAKING], None),
-        ({"on_unknown": "retry_same_key"}, [GOVERNANCE], None),
+        ({"on_unknown": "retry_same_key"}, [OPERATIONAL, GOVERNANCE], None),
         ({"invariants__1__rule": "Known cases only."}, [COMPATIBLE], "/invariants/1/rule"),
         ({"invariants__1__check": "true"}, [BREAKING], "/invariants/1/check"),
         ({"invariants__1__correct": "drop_step"}, [GOVERNANCE], "/invariants/1/correct"),

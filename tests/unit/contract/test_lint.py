@@ -1,13 +1,15 @@
 """Lint: a clean contract has no problem, and every rule is shown to fire."""
 
 import copy
+from typing import Annotated
 
 import jsonschema_rs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 
-from counterseal import Contract, lint
+from counterseal import Contract, ContractError, Registry, lint, tool
 from counterseal.contract.lint import RULES, examine
 from counterseal.contract.lint.patterns import is_bounded, is_catastrophic
 from counterseal.errors import Severity
@@ -233,19 +235,23 @@ BREACHES = {
         changed(("version_from", "/version")),
         changed(("version_from", "notice_id")),
     ],
-    "raw-power": [
-        changed(argument("sql", TEXT)),
+    "code-unsandboxed": [
         changed(argument("shell_command", TEXT)),
         changed(argument("python_code", TEXT)),
-        changed(argument("target_url", TEXT)),
-        changed(argument("file_path", TEXT)),
-        changed(argument("condition", {**TEXT, "description": "A SQL condition."})),
-        changed(argument("sql", {"anyOf": [TEXT, {"type": "null"}], "description": "x"})),
         changed(
             argument(
                 "commands", {"type": "array", "maxItems": 3, "items": TEXT, "description": "x"}
             )
         ),
+        changed(("runs_code", True)),
+    ],
+    "raw-power": [
+        changed(argument("sql", TEXT)),
+        changed(argument("shell_command", TEXT), ("runs_code", False)),
+        changed(argument("target_url", TEXT)),
+        changed(argument("file_path", TEXT)),
+        changed(argument("condition", {**TEXT, "description": "A SQL condition."})),
+        changed(argument("sql", {"anyOf": [TEXT, {"type": "null"}], "description": "x"})),
         changed(argument("fileUrls", TEXT)),
         changed(argument("target", {**TEXT, "format": "uri"})),
         changed(argument("sql", {**TEXT, "pattern": "^.{1,50}$"})),
@@ -274,7 +280,8 @@ def test_a_well_declared_contract_has_no_problem():
 
 
 def test_every_rule_is_shown_to_fire():
-    assert set(BREACHES) == set(RULES)
+    # What an HTTP tool can get wrong is in test_http_lint.py.
+    assert set(BREACHES) == {rule for rule in RULES if not rule.startswith(("http-", "egress-"))}
 
 
 @pytest.mark.parametrize(("rule", "data"), CASES)
@@ -320,7 +327,22 @@ def test_a_lowered_risk_class_passes_with_a_written_reason():
 
 def test_a_sandboxed_tool_may_take_code():
     data = changed(argument("python_code", TEXT), ("isolation", "sandbox"))
-    assert "raw-power" not in found(data)
+    assert not {"raw-power", "code-unsandboxed"} & found(data)
+
+
+def test_registration_refuses_code_without_a_sandbox():
+    def run_script(
+        script: Annotated[str, Field(max_length=500, description="What to run.")],
+    ) -> str:
+        """Run a script."""
+        return script
+
+    made = tool(effect="compute", version="1.0.0", owner="x")(run_script)
+    with pytest.raises(ContractError, match="code-unsandboxed"):
+        Registry().register(made)
+    Registry().register(
+        tool(effect="compute", version="1.0.0", owner="x", isolation="sandbox")(run_script)
+    )
 
 
 def test_a_bounded_word_is_not_raw_power():

@@ -7,9 +7,10 @@ from typing import Annotated
 import pytest
 from pydantic import BaseModel, Field
 
-from counterseal import Context, Registry
+from counterseal import Context, Registry, Secret
 from counterseal.contract.declare import tool
-from counterseal.execution.hooks import Probe, ProbeError, probe
+from counterseal.execution.executor import Executor
+from counterseal.execution.hooks import Asked, Probe, ProbeError, probe
 from counterseal.testing import fake_tool, someone
 
 SCHEMA = {
@@ -21,11 +22,17 @@ CaseId = Annotated[str, Field(max_length=9, description="The case.")]
 ARGUMENTS = {"case_id": "c1", "note": "x"}
 
 
-async def ask(hook, *tools, tenant="acme", arguments=ARGUMENTS, **record):
+OWNER = fake_tool("owner", effect="draft").contract
+
+
+async def ask(hook, *tools, tenant="acme", arguments=ARGUMENTS, secrets=None, **record):
     registry = Registry()
     if tools:
         registry.register(*tools, **record)
-    return await probe(hook, arguments, registry, someone(tenant=tenant))
+    about = Context(principal=someone(tenant=tenant), run_id="run_1", call_id="call_1", key="k1")
+    return await probe(
+        hook, Asked(OWNER, arguments, lambda: about, registry, Executor(secrets), 30.0)
+    )
 
 
 # --- functions ------------------------------------------------------------------------------------
@@ -80,7 +87,7 @@ async def test_a_function_that_fails_leaves_the_state_unknown(error):
 
     with pytest.raises(ProbeError) as raised:
         await ask(broken)
-    assert raised.value.__cause__ is error
+    assert type(error).__name__ in raised.value.trace
     assert "hunter2" not in str(raised.value)
 
 
@@ -94,7 +101,8 @@ async def test_a_probe_that_is_cancelled_is_cancelled():
         await asyncio.Event().wait()
 
     running = asyncio.create_task(ask(hang))
-    await asyncio.sleep(0)
+    for _ in range(3):
+        await asyncio.sleep(0)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -159,11 +167,21 @@ async def test_a_tool_that_fails_leaves_the_state_unknown():
     assert "hunter2" not in str(raised.value)
 
 
-async def test_a_tool_that_needs_more_than_arguments_leaves_the_state_unknown():
+async def test_a_tool_is_given_what_its_marked_parameters_ask_for():
     @tool(effect="read_only", version="1.0.0", owner="tests")
-    def read_case(case_id: CaseId, ctx: Context) -> dict[str, int]:
+    def read_case(
+        case_id: CaseId, ctx: Context, token: Annotated[str, Secret("token")]
+    ) -> dict[str, str]:
         """Read a case."""
-        return {"version": 1}
+        return {"version": case_id, "said": f"{ctx.tenant} {token}"}
 
-    with pytest.raises(ProbeError):
-        await ask("read_case", read_case)
+    found = await ask("read_case", read_case, secrets={"token": "correct horse"})
+    assert found == Probe("c1", {"version": "c1", "said": "acme [secret.token]"})
+
+
+async def test_a_function_is_given_what_its_marked_parameters_ask_for():
+    def look(case_id: str, ctx: Context, token: Annotated[str, Secret("token")]):
+        return {"version": case_id, "said": f"{ctx.key} {token}"}
+
+    found = await ask(look, secrets={"token": "correct horse"})
+    assert found.state["said"] == "k1 [secret.token]"

@@ -128,7 +128,8 @@ def test_rules_see_config_from_the_call_then_the_run_then_the_default(context):
     tool = made(rule, config_params=[{"key": "region", "default": "EU", "normalizer": "lower"}])
     ctx = context(tool, {})
     assert check(ctx).found["config"] == {"region": "eu"}
-    assert check(ctx.replace(run=run(config={"region": "us"}))).verdict is Verdict.DENY
+    other = check(ctx.replace(run=run(config={"region": "us"})))
+    assert (other.decision.verdict, other.found["config"]) == (Verdict.DENY, {"region": "us"})
 
 
 def test_config_is_resolved_for_a_tool_without_rules_too(context):

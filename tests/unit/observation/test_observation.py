@@ -113,6 +113,7 @@ def test_feedback_tells_a_repair_loop_what_to_mend():
             {"field": "/a", "expected": "at most 3", "actual": "4", "message": "is too long"}
         ],
         "next_action": "repair_arguments",
+        "path": "repair",
     }
 
 

@@ -13,8 +13,9 @@ from pydantic_core import to_json
 
 from counterseal.codes import Code
 from counterseal.contract.declare import tool
+from counterseal.contract.partial import Partial
 from counterseal.contract.schemas import compile_schema
-from counterseal.observation import Partial, Redactor, answer, failure, observe
+from counterseal.observation import Redactor, answer, failure, observe
 
 FAIL = Code.OBSERVATION_NORMALIZATION_FAIL
 JSON = st.recursive(

@@ -6,6 +6,7 @@ import pytest
 
 from counterseal.codes import Code
 from counterseal.contract.declare import tool
+from counterseal.execution.executor import Executor
 from counterseal.gates.base import GateContext, Verdict
 from counterseal.gates.compile import compile_record
 from counterseal.gates.policy import check
@@ -51,7 +52,9 @@ def context():
             tenant={"residency": "EU"},
             arguments={"case_id": "case_1"},
             record=record,
-            compiled=compile_record(record, policy or Policy.default()) if compiled else None,
+            compiled=compile_record(record, policy or Policy.default(), Executor())
+            if compiled
+            else None,
             memory=Memory(None, None, {f"tool/{record.name}": 4.0}, {}, {}),
         )
 

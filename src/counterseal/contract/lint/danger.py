@@ -29,7 +29,12 @@ _AUTHORITY = re.compile(
 )
 
 
-def _words(name: str) -> list[str]:
+def is_credential(name: str) -> bool:
+    """Whether a name is one that credentials have."""
+    return _CREDENTIAL.search("_".join(words_of(name))) is not None
+
+
+def words_of(name: str) -> list[str]:
     """A name's words in lower case and in the singular: `fileUrls` is file, url."""
     words = [word.lower() for word in _WORDS.findall(name)]
     return [
@@ -39,7 +44,7 @@ def _words(name: str) -> list[str]:
 
 
 def _kinds(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    words = _words(name)
+    words = words_of(name)
     last = words[-1] if words else ""
     if "sql" in words or _SQL_WORDS.search(str(schema.get("description", ""))):
         yield "SQL"
@@ -80,12 +85,37 @@ def _closed(schema: Mapping[str, Any]) -> bool:
     return bounded or "enum" in schema or "const" in schema
 
 
+_RUN = ("a shell command", "code")
+
+
+@rule("code-unsandboxed", "tools that run somebody's code run it in a sandbox")
+def code_unsandboxed(contract: Contract) -> Iterator[Breach]:
+    if contract.isolation is Isolation.SANDBOX or contract.runs_code is False:
+        return
+    found = [
+        (place, f"{name} takes {kind} as the model writes it")
+        for place, name, schema in _texts(contract)
+        for kind in (() if _closed(schema) else _kinds(name, schema))
+        if kind in _RUN
+    ]
+    if contract.runs_code and not found:
+        found = [(("runs_code",), "runs code")]
+    for place, what in found:
+        yield breach(
+            place,
+            f"{what}, and isolation is {contract.isolation}",
+            "Set isolation to sandbox; or, if nothing of it is ever run, runs_code to false.",
+        )
+
+
 @rule("raw-power", "inputs name business things, not SQL, shell, code, URLs or paths", warning=True)
 def raw_power(contract: Contract) -> Iterator[Breach]:
     if contract.isolation is Isolation.SANDBOX:
         return
     for place, name, schema in _texts(contract):
         for kind in () if _closed(schema) else _kinds(name, schema):
+            if kind in _RUN and contract.runs_code is not False:
+                continue  # code-unsandboxed says so
             yield breach(
                 place,
                 f"{name} takes {kind} as the model writes it",
@@ -97,8 +127,7 @@ def raw_power(contract: Contract) -> Iterator[Breach]:
 @rule("credential-argument", "credentials are injected, never argued")
 def credential_argument(contract: Contract) -> Iterator[Breach]:
     for place, name, _ in _texts(contract):
-        spelt = "_".join(_words(name))
-        if _CREDENTIAL.search(spelt):
+        if is_credential(name):
             yield breach(
                 place,
                 f"{name} would put a credential into a model's hands",

@@ -1,0 +1,314 @@
+"""The executor: carries out what was admitted, where its contract wants it to run.
+
+A `Runner` is a tool made ready, once, at registration: where it runs, what it may reach, what it is
+given. `run` is one attempt. It never raises for what a tool does, and never tries again by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable, Coroutine, Hashable, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from counterseal.codes import Code
+from counterseal.contract.declare import Tool
+from counterseal.contract.egress import Egress
+from counterseal.contract.model import Contract, Isolation
+from counterseal.contract.surroundings import Config, Context, Secret, State
+from counterseal.execution import http, local, logs
+from counterseal.execution.failures import code_of, describe
+from counterseal.execution.files import directory_for
+from counterseal.execution.isolation.address import Address, address_of
+from counterseal.execution.isolation.isolated import run_isolated
+from counterseal.execution.isolation.workers import Sandboxes, Workers
+from counterseal.execution.secrets import Credentials, Secrets
+from counterseal.execution.services import LocalServices
+from counterseal.execution.threads import Threads
+from counterseal.execution.work import Outcome, Work
+from counterseal.masking import NO_MASK, Mask
+
+if TYPE_CHECKING:
+    from counterseal.execution.network.clients import Clients, Network
+
+__all__ = ["Executor", "Given", "Runner"]
+
+_MOST_READY = 10_000
+
+
+class Executor:
+    """What all tools of a runtime share: credentials, connections, threads, workers, directories.
+
+    Nothing is started before somebody needs it.
+    """
+
+    def __init__(
+        self,
+        secrets: Secrets | None = None,
+        *,
+        files: str | Path | None = None,
+        network: Network | None = None,
+    ) -> None:
+        self.credentials = Credentials({} if secrets is None else secrets)
+        self.threads = Threads()
+        self.workers = Workers()
+        self.sandboxes = Sandboxes()
+        self._network = network
+        self._clients: Clients | None = None
+        self._files = None if files is None else Path(files)
+        self._temporary: Path | None = None
+        self._ready: dict[Hashable, Runner] = {}
+        self._warming: set[asyncio.Task[None]] = set()
+        logs.install()
+
+    def runner(self, contract: Contract, tool: Tool[..., Any]) -> Runner:
+        """A tool made ready. IsolationError when the isolation that it wants can't be had."""
+        made = Runner(self, contract, tool)
+        if made.where is Where.SANDBOX:
+            self.sandboxes.available()
+        if made.where is Where.PROCESS:
+            self._warm(made.address)
+        return made
+
+    def ready(self, what: Hashable, make: Callable[[], Runner]) -> Runner:
+        """A runner that is kept, for hooks: these have no registration of their own."""
+        if what not in self._ready:
+            if len(self._ready) >= _MOST_READY:
+                self._ready.clear()
+            self._ready[what] = make()
+        return self._ready[what]
+
+    def _warm(self, address: Address | None) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # nothing can be started yet; the first call will
+        task = loop.create_task(self.workers.warm(1, address))
+        self._warming.add(task)
+        task.add_done_callback(self._warming.discard)
+
+    def clients(self) -> Clients:
+        if self._clients is None:
+            self._clients = self.own_clients()
+        return self._clients
+
+    def own_clients(self) -> Clients:
+        """Clients that nobody else uses, for a tool with an event loop of its own."""
+        from counterseal.execution.network.clients import Clients  # noqa: PLC0415 - httpx is slow to import
+
+        return Clients() if self._network is None else Clients(network=self._network)
+
+    def directory(self, about: Context, tool: str) -> Path:
+        """Where a tool keeps its files in a run."""
+        base = self._files
+        if base is None:
+            if self._temporary is None:
+                self._temporary = Path(tempfile.mkdtemp(prefix="counterseal-"))
+            base = self._temporary
+        return directory_for(base, about.tenant, about.run_id, tool)
+
+    async def aclose(self) -> None:
+        """Stop what was started. Files in a directory of the operator's choice stay."""
+        for task in self._warming:
+            task.cancel()
+        await self.workers.aclose()
+        await self.sandboxes.aclose()
+        if self._clients is not None:
+            await self._clients.aclose()
+        self.threads.close()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+
+class Where(StrEnum):
+    """Where a tool really runs: its declared isolation, and what its function is."""
+
+    DIRECT = "direct"
+    """On the event loop, sync: declared inline, and reads only."""
+    TASK = "task"
+    THREAD = "thread"
+    LOOP = "loop"
+    """In a thread with an event loop of its own."""
+    PROCESS = "process"
+    SANDBOX = "sandbox"
+
+
+def _where(isolation: Isolation, contract: Contract, tool: Tool[..., Any]) -> Where:
+    if isolation is Isolation.PROCESS or isolation is Isolation.SANDBOX:
+        return Where(isolation.value)
+    if tool.is_async:
+        return Where.LOOP if isolation is Isolation.THREAD else Where.TASK
+    # A sync tool that changes something never blocks the event loop, whatever it declares.
+    inline = isolation is Isolation.INLINE and not contract.mutates
+    return Where.DIRECT if inline else Where.THREAD
+
+
+class Given(NamedTuple):
+    """What one attempt hands to a tool."""
+
+    context: Context
+    injected: Mapping[str, Any]
+    mask: Mask
+    services: LocalServices
+
+
+class Runner:
+    """One tool, ready to be run."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        contract: Contract,
+        tool: Tool[..., Any],
+        *,
+        hook: bool = False,
+    ) -> None:
+        self.executor = executor
+        self.contract = contract
+        self.tool = tool
+        # A function that asks for somebody else's tool shares what that may reach, not its place.
+        self.where = _where(Isolation.AUTO if hook else contract.isolation, contract, tool)
+        self.egress = Egress.of(contract)
+        self.address: Address | None = None
+        if self.where is Where.PROCESS or self.where is Where.SANDBOX:
+            self.address = address_of(tool.function)
+        marks = tool.injected.items()
+        self.secrets = {name: mark.name for name, mark in marks if isinstance(mark, Secret)}
+        self._habit = local.Habit()
+        self._may_be_prompt = self.where is Where.TASK and not tool.injected
+
+    def run(self, work: Work) -> Coroutine[Any, Any, Outcome]:
+        """One attempt."""
+        if self._may_be_prompt and self._habit.prompt:
+            return self._at_once(work)
+        return self._apart(work)
+
+    async def _apart(self, work: Work) -> Outcome:
+        given: Given | None = None
+        try:
+            given = await self._given(work)
+            if self.address is not None:
+                return await run_isolated(self, self.address, work, given)
+            arguments = {**self.tool.binder(work.arguments), **given.injected}
+        # Binding runs the tool's own types, and resolving a secret the operator's code.
+        except Exception as error:  # noqa: BLE001 - nothing has begun, whatever it was
+            mask = given.mask if given else NO_MASK
+            return self.failed(error, mask)._replace(began=False)
+        ended = await self._run(arguments, work, given)
+        if self.where is not Where.LOOP:
+            await given.services.close()
+        return self._outcome(ended, given.mask)
+
+    async def _run(self, arguments: Mapping[str, Any], work: Work, given: Given) -> local.Ended:
+        function, services, mask = self.tool.function, given.services, given.mask
+        try:
+            if self.where is Where.DIRECT:
+                return local.Ended(function(**arguments))
+            if self.where is Where.TASK:
+                running: Any = function(**arguments)
+                return await local.in_task(
+                    running, seconds=work.seconds, flag=services, mask=mask, habit=self._habit
+                )
+            call = partial(function, **arguments)
+            if self.where is Where.LOOP:
+                call = partial(_on_own_loop, function, arguments, services)
+            return await local.in_thread(
+                call,
+                threads=self.executor.threads,
+                seconds=work.seconds,
+                flag=services,
+                mask=mask,
+            )
+        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
+            return local.Ended(error=error)
+
+    async def _at_once(self, work: Work) -> Outcome:
+        """For tools that never waited so far: a task and a timer would cost more than the gates."""
+        try:
+            arguments = self.tool.binder(work.arguments)
+        except Exception as error:  # noqa: BLE001 - as in run
+            return self.failed(error, NO_MASK)._replace(began=False)
+        try:
+            running: Any = self.tool.function(**arguments)
+            try:
+                waits_for = running.send(None)
+            except StopIteration as done:
+                return Outcome(Code.SUCCESS, done.value)
+            self._habit.prompt = False
+            async with asyncio.timeout(work.seconds):
+                return Outcome(Code.SUCCESS, await local.Rest(running, waits_for))
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise  # the caller gave up; a tool that raises it by itself has just failed
+            return self.failed(error, NO_MASK)
+        except BaseException as error:  # noqa: BLE001 - as in _run
+            return self.failed(error, NO_MASK)
+
+    async def _given(self, work: Work) -> Given:
+        """What the marked parameters receive. Credentials are resolved here, and nowhere before."""
+        about = work.context()
+        get = self.executor.credentials.get
+        values = {name: await get(about.tenant, name) for name in set(self.secrets.values())}
+        mask = Mask(values) if values else NO_MASK
+        apart = self.where is Where.LOOP
+        services = LocalServices(
+            about,
+            tool=self.contract.name,
+            egress=self.egress,
+            seconds=work.seconds,
+            mask=mask,
+            clients=self.executor.own_clients if apart else self.executor.clients,
+            own_clients=apart,
+            directory=partial(self.executor.directory, about, self.contract.name),
+            tell=work.tell,
+        )
+        context = replace(about, services=services)
+        injected: dict[str, Any] = {}
+        for name, mark in self.tool.injected.items():
+            if isinstance(mark, Secret):
+                injected[name] = values[mark.name]
+            elif isinstance(mark, Config):
+                injected[name] = about.config.get(mark.key)
+            elif isinstance(mark, State):
+                injected[name] = about.state.get(mark.key)
+            else:
+                injected[name] = context
+        return Given(context, injected, mask, services)
+
+    def _outcome(self, ended: local.Ended, mask: Mask) -> Outcome:
+        if not ended.answered:
+            return Outcome(Code.TIMEOUT, answered=False, interrupted=ended.interrupted, mask=mask)
+        if ended.error is None:
+            return Outcome(Code.SUCCESS, ended.value, interrupted=ended.interrupted, mask=mask)
+        return self.failed(ended.error, mask)._replace(interrupted=ended.interrupted)
+
+    def failed(self, error: BaseException, mask: Mask) -> Outcome:
+        """The outcome of an exception."""
+        fault = describe(error)
+        return Outcome(
+            code_of(fault, self.contract),
+            fault=fault,
+            trace=logs.masked_trace(error, mask),
+            began=self.contract.http is None or not http.never_left(fault),
+            mask=mask,
+        )
+
+
+def _on_own_loop(function: Any, arguments: Mapping[str, Any], services: LocalServices) -> Any:
+    async def main() -> Any:
+        try:
+            return await function(**arguments)
+        finally:
+            await services.close()
+
+    return asyncio.run(main())

@@ -1,0 +1,202 @@
+"""Where a tool's code is found again: `module:qualname`, for a process that starts from nothing.
+
+`address_of` refuses what such a process could not find; `load` finds it there. An address is plain
+data, so that it can be sent.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module, invalidate_caches
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from counterseal.contract.declare import Tool
+from counterseal.errors import IsolationError
+
+__all__ = ["Address", "CodeIn", "address_of", "load"]
+
+_MAIN = "__counterseal_main__"
+"""What a program's main module is called elsewhere, so that it does not start the program again."""
+
+
+class Address(NamedTuple):
+    """A function, and what a fresh process needs to import it."""
+
+    module: str
+    qualname: str
+    folder: str | None = None
+    """Has to be on `sys.path`."""
+    file: str | None = None
+    """Where the module can't be imported by its name: the file to run under that name."""
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.qualname}"
+
+
+def address_of(function: Callable[..., Any]) -> Address:
+    """The address of a tool's function. IsolationError says why there is none, and what to do."""
+    if isinstance(function, Tool):
+        function = function.function
+    _refuse_the_nameless(function)
+    module, qualname = function.__module__, function.__qualname__
+    namespace = _namespace(function)
+    _check_found(function, f"{module}:{qualname}", namespace)
+    file = namespace.get("__file__")
+    if module == "__main__":
+        return _in_main(qualname, namespace)
+    if not isinstance(file, str):
+        return Address(module, qualname)  # built into the interpreter
+    here = Path(file).absolute()
+    root = _root(here, module)
+    if root is None:
+        return Address(module, qualname, str(here.parent), str(here))
+    return Address(module, qualname, str(root))
+
+
+def _refuse_the_nameless(function: Callable[..., Any]) -> None:
+    what = ""
+    qualname = getattr(function, "__qualname__", "")
+    if isinstance(function, partial):
+        what = "a functools.partial has no name of its own"
+    elif inspect.ismethod(function) and not inspect.isclass(function.__self__):
+        what = f"{qualname} belongs to an object that only this process has"
+    elif not inspect.isroutine(function):
+        what = f"an object of type {type(function).__name__} is no function"
+    elif "<lambda>" in qualname:
+        what = "a lambda has no name"
+    elif "<locals>" in qualname:
+        what = f"{qualname} is defined inside a function"
+    if what:
+        raise IsolationError(
+            f"{what}, so a process of its own can't find it; define the tool with def at the top "
+            "level of a module (a decorator must use functools.wraps), or choose another isolation"
+        )
+
+
+def _namespace(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """The module's names. It may have left `sys.modules`, so a function's own view comes first."""
+    plain = inspect.unwrap(function)
+    names: Mapping[str, Any] = getattr(plain, "__globals__", {})
+    if names.get("__name__") != function.__module__:
+        module = sys.modules.get(function.__module__)
+        names = vars(module) if module else names
+    return names
+
+
+def _check_found(function: Callable[..., Any], name: str, namespace: Mapping[str, Any]) -> None:
+    """Whoever imports the module must get this very function by this name."""
+    first, *rest = function.__qualname__.split(".")
+    found = namespace.get(first)
+    for part in rest:
+        found = getattr(found, part, None)
+    if isinstance(found, Tool):
+        found = found.function
+    if found != function:
+        raise IsolationError(
+            f"{name} is something else than the tool's function, so a process of its own would run "
+            "other code; give each of them its own name"
+        )
+
+
+def _in_main(qualname: str, namespace: Mapping[str, Any]) -> Address:
+    file, spec = namespace.get("__file__"), namespace.get("__spec__")
+    if not isinstance(file, str) or not Path(file).is_file():
+        raise IsolationError(
+            f"{qualname} was typed into an interactive session, so a process of its own can't find "
+            "it; put the tool into a file and import it"
+        )
+    here = Path(file).absolute()
+    root = _root(here, spec.name) if isinstance(spec, ModuleSpec) else None
+    if isinstance(spec, ModuleSpec) and root is not None:
+        return Address(spec.name, qualname, str(root))
+    return Address(_MAIN, qualname, str(here.parent), str(here))
+
+
+def _root(file: Path, module: str) -> Path | None:
+    """The folder from which a module's dotted name leads to its file; None when it does not."""
+    parts = module.split(".")
+    if file.name == "__init__.py":
+        file = file.parent
+    names = (file.stem if file.suffix == ".py" else file.name, *(p.name for p in file.parents))
+    if list(names[: len(parts)]) != parts[::-1]:
+        return None
+    return file.parents[len(parts) - 1]
+
+
+# --- in the fresh process -------------------------------------------------------------------------
+
+
+class CodeIn(MetaPathFinder):
+    """Finds modules and packages that stand directly in a folder, without listing the folder.
+
+    A sandbox may open the code in there, and nothing else: not even the list of what there is.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def find_spec(
+        self, fullname: str, path: object = None, target: object = None
+    ) -> ModuleSpec | None:
+        if path is not None:
+            return None  # inside a package, which may be listed
+        package = os.path.join(self.folder, fullname)  # noqa: PTH118 - asked for every import
+        if os.path.isfile(f"{package}/__init__.py"):  # noqa: PTH113 - as above
+            return spec_from_file_location(
+                fullname, f"{package}/__init__.py", submodule_search_locations=[package]
+            )
+        if os.path.isfile(f"{package}.py"):  # noqa: PTH113 - as above
+            return spec_from_file_location(fullname, f"{package}.py")
+        return None
+
+
+def load(address: Address, *, listed: bool = True) -> Tool[..., Any] | Callable[..., Any]:
+    """What stands at the address: a tool, or a plain function.
+
+    `listed` says whether folders can be listed, as they can outside a sandbox.
+    """
+    if address.folder:
+        _add(address.folder, listed=listed)
+    module = _run(address) if address.file else import_module(address.module)
+    found: Any = module
+    for part in address.qualname.split("."):
+        found = getattr(found, part, None)
+    if not callable(found):
+        raise ImportError(f"{address.module} has no {address.qualname}")
+    loaded: Tool[..., Any] | Callable[..., Any] = found
+    return loaded
+
+
+def _add(folder: str, *, listed: bool) -> None:
+    if listed:
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+            invalidate_caches()
+    elif folder not in {getattr(finder, "folder", None) for finder in sys.meta_path}:
+        sys.meta_path.insert(0, CodeIn(folder))
+
+
+def _run(address: Address) -> ModuleType:
+    known = sys.modules.get(address.module)
+    if known is not None and getattr(known, "__file__", None) == address.file:
+        return known
+    spec = spec_from_file_location(address.module, address.file or "")
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{address.file} is not a Python file")
+    module = module_from_spec(spec)
+    sys.modules[address.module] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(address.module, None)
+        raise
+    return module

@@ -1,0 +1,275 @@
+"""The runtime's side of one process that runs tools: hands it a job, reads what it says, ends it.
+
+Nothing that comes from a child is trusted: messages are bounded, read as JSON and as nothing else,
+and one that makes no sense ends the child. How a child is started is told by
+`starting`, for how long it is kept by `workers`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic_core import to_json
+
+from counterseal.execution.isolation import processes
+from counterseal.execution.isolation.address import Address
+from counterseal.execution.isolation.jobs import Job, Kind, Reply, Tell
+from counterseal.execution.isolation.pipes import Lines, Link, Messages
+
+__all__ = ["Child", "NotStartedError"]
+
+_ANSWERS: Final[dict[Any, Kind]] = {
+    "value": "value",
+    "partial": "partial",
+    "unserialisable": "unserialisable",
+    "fault": "fault",
+}
+_MOST_TOLD = 10_000
+_LOOK_EVERY = 0.2
+_MOST_PROCESSES = 64
+_OWN_MB = 128
+"""What a worker may hold for itself, besides what the tool's contract gives to the tool."""
+
+
+class NotStartedError(Exception):
+    """A child did not come up. Says how it ended."""
+
+
+class Child:
+    """A process that runs one job at a time.
+
+    `exited` is done when it is gone, with how it ended; `end` kills it and all that it started, and
+    is told whether it still runs.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        link: Link,
+        exited: asyncio.Future[str],
+        end: Callable[..., None],
+        *,
+        watched: bool,
+    ) -> None:
+        self.pid = pid
+        self.folder: str | None = None
+        """Whose modules it has loaded: another folder may hold others of the same name."""
+        self.calls = 0
+        self.fit = True
+        """Whether it may be given another job."""
+        self._exited = exited
+        self._kill = end
+        self._watched = watched
+        self._number = 0
+        self._began = False
+        self._tell: Tell | None = None
+        self._told = 0
+        self._answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._lines = Lines()
+        self._link = link
+        self._data_at_start: int | None = None
+
+    async def ready(self, until: float) -> None:
+        """Wait until it has started. TimeoutError, or NotStartedError, when it did not."""
+        self._lines.begin(None, "")
+        await self._link.open(Messages(self._receive, self._lost), self._lines)
+        if not await self._answered(until):
+            raise TimeoutError
+        if self._answer.result() != "ready":
+            raise NotStartedError(self._trace(await self._how()))
+        self._data_at_start = processes.data_bytes(self.pid)
+        processes.offer_to_oom_killer(self.pid)
+
+    async def load(self, address: Address, until: float) -> None:
+        """Let it import a tool before the first call comes."""
+        self.folder = address.folder
+        self._expect()
+        self._send("load", list(address))
+        self.fit = await self._answered(until) and self._answer.result() == "loaded"
+
+    async def run(self, job: Job, *, until: float, grace: float, tell: Tell | None) -> Reply:
+        """One call. Never waits longer than until the deadline and the grace after it."""
+        self._expect()
+        record = self._record(job, until - asyncio.get_running_loop().time())
+        self._send("job", record)
+        self.folder = job.address.folder
+        self.calls += 1
+        self._tell, self._told = tell, 0
+        self._lines.begin(lambda line: self._pass_on("log", [logging.INFO, line]), record["fence"])
+        try:
+            over = await self._watch(job.memory_mb, until)
+            if not self._answer.done():
+                await self._cancel(grace)
+            await self._heard_out()
+        except asyncio.CancelledError:
+            await self._cancel(grace)
+            await self._heard_out()
+            raise
+        finally:
+            self.fit = self.fit and self._lines.ended.is_set()
+            self._tell = None
+            if not self._answer.done():
+                self.end()
+        if over is not None:
+            return Reply("died", trace=self._trace(over), began=self._began)
+        return await self._reply(job)
+
+    def _record(self, job: Job, seconds: float) -> dict[str, Any]:
+        start = self._data_at_start
+        return {
+            **job._asdict(),
+            "files": None if job.files is None else str(Path(job.files).absolute()),
+            "fence": secrets.token_hex(16),
+            "seconds": max(0.0, seconds),
+            "memory": None if start is None else start + job.memory_mb * 1024 * 1024,
+        }
+
+    async def _watch(self, memory_mb: int, until: float) -> str | None:
+        """Wait for the answer. Says what the family has too much of, if it came to that."""
+        loop = asyncio.get_running_loop()
+        while not await self._answered(min(until, loop.time() + _LOOK_EVERY)):
+            if loop.time() >= until:
+                return None
+            if self._watched and (over := self._too_much(memory_mb)):
+                self.end()
+                return over
+        return None
+
+    def _too_much(self, memory_mb: int) -> str | None:
+        """What one process may use is limited by the kernel; this is for all of them together."""
+        everybody = {self.pid} | processes.family(self.pid)
+        if len(everybody) > _MOST_PROCESSES:
+            return f"it had started more than {_MOST_PROCESSES} processes"
+        if processes.memory_bytes(everybody) > (memory_mb + _OWN_MB) * 1024 * 1024:
+            return f"it and its processes held more memory than its {memory_mb} MB"
+        return None
+
+    async def _cancel(self, grace: float) -> None:
+        """Say that nobody waits any more, and wait a moment for a last word."""
+        self._send("cancel")
+        await self._answered(asyncio.get_running_loop().time() + grace)
+
+    async def _heard_out(self) -> None:
+        """What it printed came by another pipe, and must not meet the next call."""
+        if self._answer.done() and not self._lines.ended.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._lines.ended.wait(), _LOOK_EVERY)
+
+    async def _answered(self, until: float) -> bool:
+        """Whether there is an answer, or can be none, before it is too late."""
+        seconds = until - asyncio.get_running_loop().time()
+        await asyncio.wait(
+            {self._answer, self._exited},
+            timeout=max(0.0, seconds),
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        if self._exited.done() and not self._answer.done():
+            # Its last words may still be in the pipe, which a process that it left may hold open.
+            self.end()
+            await asyncio.wait({self._answer}, timeout=1.0)
+        return self._answer.done() or self._exited.done()
+
+    async def _reply(self, job: Job) -> Reply:
+        answer = self._answer.result() if self._answer.done() else None
+        if not self._answer.done() and not self._exited.done():
+            await asyncio.wait({self._exited}, timeout=5.0)
+            return Reply(
+                "late", trace=self._trace("it was killed at its deadline"), began=self._began
+            )
+        if not isinstance(answer, dict):
+            return Reply("died", trace=self._trace(await self._how()), began=self._began)
+        said, trace = answer.get("kind"), answer.get("trace")
+        if said == "cancelled":
+            return Reply("late", began=self._began)
+        kind = _ANSWERS.get(said) if isinstance(said, str) else None
+        if kind is None:
+            self.end()
+            return Reply("died", trace=self._trace("it broke the protocol"), began=self._began)
+        self.fit = self.fit and not answer.get("spent") and not self._grown(job.memory_mb)
+        return Reply(
+            kind,
+            answer.get("value"),
+            answer.get("fault"),
+            trace if isinstance(trace, str) else "",
+            began=self._began,
+        )
+
+    def _grown(self, memory_mb: int) -> bool:
+        """Whether a call left so much behind that the next one would run short."""
+        start, now = self._data_at_start, processes.data_bytes(self.pid)
+        return start is not None and now is not None and now - start > memory_mb * 1024 * 1024 / 2
+
+    # What it says ---------------------------------------------------------------------------------
+
+    def _expect(self) -> None:
+        self._number += 1
+        self._began = False
+        self._answer = asyncio.get_running_loop().create_future()
+
+    def _send(self, kind: str, content: Any = None) -> None:
+        self._link.send(to_json([kind, self._number, content]))
+
+    def _receive(self, message: list[Any]) -> None:
+        match message:
+            case [str(kind), int(number), content]:
+                pass
+            case _:
+                self._lost()
+                return
+        if number != self._number:
+            return  # an old call's
+        if kind == "began":
+            self._began = True
+        elif kind in ("log", "progress"):
+            self._pass_on(kind, content)
+        elif not self._answer.done():
+            self._answer.set_result(content if kind == "answer" else kind)
+
+    def _pass_on(self, kind: str, content: Any) -> None:
+        fits = {"log": 2, "progress": 3}
+        if self._tell is None or self._told >= _MOST_TOLD:
+            return
+        if isinstance(content, list) and len(content) == fits[kind]:
+            self._told += 1
+            with suppress(Exception):  # whoever listens must not end the call
+                self._tell(kind, content)
+
+    def _lost(self) -> None:
+        """There will be no more messages, or none that make sense."""
+        self.fit = False
+        if not self._answer.done():
+            self._answer.set_result(None)
+
+    # How it ends ----------------------------------------------------------------------------------
+
+    def end(self) -> None:
+        """Kill it, with everything that it started."""
+        self.fit = False
+        self._kill(running=not self._exited.done())
+
+    async def close(self) -> None:
+        """Let it go: hang up, wait a moment, kill what is left."""
+        self._link.hang_up()
+        if self.fit:
+            await asyncio.wait({self._exited}, timeout=0.5)
+        self.end()
+        await asyncio.wait({self._exited}, timeout=5.0)
+        await self._link.close()
+
+    async def _how(self) -> str:
+        """How it ended. The end of a pipe shows a little before the end of the process."""
+        await asyncio.wait({self._exited}, timeout=0.5)
+        if self._exited.done():
+            return self._exited.result()
+        self.end()
+        await asyncio.wait({self._exited}, timeout=5.0)
+        return "it closed its connection to the runtime, or wrote into it"
+
+    def _trace(self, how: str) -> str:
+        return f"{how}\n{self._lines.tail()}".strip()

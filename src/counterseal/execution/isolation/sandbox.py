@@ -1,0 +1,187 @@
+"""What a sandboxed process may see and do, and how one is started. The walls are sandlock's.
+
+It has no network, reads the system and the tool's code, and writes into one directory. What it is
+refused it can still name: that a path exists, and how large it is, no wall of this kind hides.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import counterseal
+from counterseal.errors import IsolationError
+from counterseal.execution.isolation.address import Address
+from counterseal.execution.isolation.seal import MACHINES
+
+__all__ = ["Process", "check", "search_path", "start"]
+
+_MOST_PROCESSES = 32
+_MOST_FILES = 256
+_OWN_MB = 64
+"""What the interpreter and this package take, besides what the contract gives to the tool."""
+
+_LIBRARIES = ("site-packages", "dist-packages")
+
+_SYSTEM = (
+    *("/bin", "/sbin", "/lib", "/lib32", "/lib64"),
+    # Not the whole of /usr: projects are put into /usr/src and the like.
+    *(
+        f"{top}/{part}"
+        for top in ("/usr", "/usr/local")
+        for part in ("bin", "sbin", "lib", "lib32", "lib64", "libexec", "share")
+    ),
+    *("/etc/ld.so.cache", "/etc/localtime"),
+    *("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"),
+)
+
+_REFUSED = (
+    # Landlock does not look at these: they would change files that can't even be read.
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
+    *("setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
+    *("removexattr", "lremovexattr", "fremovexattr", "removexattrat", "file_setattr"),
+    *("utime", "utimes", "futimesat", "utimensat", "inotify_add_watch"),
+    # Nor at these, which reach other processes of the same user.
+    *("setpriority", "ioprio_set", "sched_setaffinity", "sched_setattr"),
+    *("sched_setparam", "sched_setscheduler", "migrate_pages", "move_pages"),
+    # Memory that nobody counts.
+    *("memfd_create", "memfd_secret"),
+)
+
+
+class Process(NamedTuple):
+    """One that runs in a sandbox: sandlock's, and our ends of its pipes."""
+
+    process: Any
+    ends: list[int]
+
+
+@cache
+def check() -> None:
+    """IsolationError when no sandbox can be had here: what is missing, and what to do about it.
+
+    A yes is remembered: it does not change while a program runs.
+    """
+    if sys.platform != "linux" or platform.machine() not in MACHINES:
+        raise IsolationError(
+            f"isolation sandbox needs Linux on {' or '.join(MACHINES)}, and this is {sys.platform} "
+            f"on {platform.machine()}; run the tool there, or choose isolation process"
+        )
+    try:
+        sandlock = import_module("sandlock")  # a large library, and few need it
+    except (ImportError, OSError, RuntimeError) as error:
+        raise IsolationError(
+            f"isolation sandbox needs the package sandlock, which can't be loaded ({error}); "
+            'install it: pip install "counterseal[sandbox]"'
+        ) from None
+    has, needs = sandlock.landlock_abi_version(), sandlock.min_landlock_abi()
+    if has < needs:
+        raise IsolationError(
+            f"isolation sandbox needs Landlock version {needs} in the kernel, and this one has "
+            f"{max(has, 0) or 'none'}; use Linux 6.12 or newer with Landlock switched on"
+        )
+    with tempfile.TemporaryDirectory(prefix="counterseal-") as directory:
+        walls = _walls(None, directory, 64)
+        trial = sandlock.Sandbox(**walls).run([sys.executable, "-I", "-S", "-c", ""], timeout=30)
+    if not trial.success:
+        raise IsolationError(
+            "isolation sandbox can't be had here, though the kernel knows it: a trial failed "
+            f"({trial.error or f'exit code {trial.exit_code}'}); in a container, let it use "
+            "landlock and seccomp"
+        )
+
+
+def start(program: list[str], address: Address, directory: str, memory_mb: int) -> Process:
+    """Run a program that serves this tool, and may write into the directory. Blocks a little.
+
+    Gives our ends of its pipes too: what it reads, what it writes, what it prints.
+    """
+    sandlock = import_module("sandlock")
+    piped = sandlock.StdioMode.PIPED
+    box = sandlock.Sandbox(**_walls(address, directory, memory_mb))
+    try:
+        process = box.popen(program, stdin=piped, stdout=piped, stderr=piped)
+    except RuntimeError as error:
+        raise IsolationError(f"the sandbox could not be started: {error}") from None
+    ends = []
+    for stream in (process.stdin, process.stdout, process.stderr):
+        # Ours to close: waiting for a process would close what is left to it.
+        ends.append(os.dup(stream.fileno()))
+        stream.close()
+    return Process(process, ends)
+
+
+def _walls(address: Address | None, directory: str, memory_mb: int) -> dict[str, Any]:
+    _, code = search_path()
+    folders = dict.fromkeys(code)
+    readable = _system()
+    if address is not None and address.folder and not _is_in(address.folder, readable):
+        folders[address.folder] = None
+    if address is not None and address.file:
+        readable.append(address.file)
+    readable += (str(part) for folder in folders for part in _code_in(Path(folder)))
+    return {
+        "fs_readable": list(dict.fromkeys(readable)),
+        "fs_writable": [directory, "/dev/null"],
+        "extra_deny_syscalls": _REFUSED,
+        "max_memory": (memory_mb + _OWN_MB) * 1024 * 1024,
+        "max_processes": _MOST_PROCESSES,
+        "max_open_files": _MOST_FILES,
+        "no_coredump": True,
+        "clean_env": True,
+        "env": {
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "HOME": directory,
+            "TMPDIR": directory,
+        },
+        "cwd": directory,
+    }
+
+
+def _system() -> list[str]:
+    """What running Python needs."""
+    prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+    inside = ("bin", "lib", "lib64", "pyvenv.cfg")
+    wanted = [
+        *_SYSTEM,
+        *(f"{prefix}/{part}" for prefix in sorted(prefixes) for part in inside),
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        *(entry for entry in sys.path if Path(entry).name in _LIBRARIES),
+        str(Path(counterseal.__file__).absolute().parent),
+    ]
+    return [entry for entry in wanted if os.access(entry, os.R_OK)]
+
+
+def search_path() -> tuple[list[str], list[str]]:
+    """`sys.path` in two: what may be listed, and the folders of which only the code is seen."""
+    readable = _system()
+    path, code = [], []
+    for entry in (Path(entry).absolute() for entry in sys.path):
+        if _is_in(entry, readable):
+            path.append(str(entry))
+        else:
+            code.append(str(entry))
+    return path, code
+
+
+def _is_in(path: str | Path, folders: list[str]) -> bool:
+    return any(Path(path).is_relative_to(folder) for folder in folders)
+
+
+def _code_in(folder: Path) -> Iterator[Path]:
+    """The modules and packages that stand directly in a folder. Never its other files."""
+    with suppress(OSError):  # not a folder, or not ours to read
+        for entry in folder.iterdir():
+            package = entry.name == "__pycache__" or os.access(entry / "__init__.py", os.R_OK)
+            if package or entry.suffix == ".py":
+                yield entry

@@ -1,0 +1,289 @@
+"""The program of a process that runs isolated tools: reads jobs, runs them, says what came of them.
+
+Started by `starting`, never imported by the runtime's own code. It speaks over the standard input
+and output that it was given, and moves both out of a tool's way before anything else: what a tool
+prints goes to standard error. Messages are length-prefixed JSON, because whoever reads them trusts
+nothing that comes from here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import queue
+import shutil
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from pydantic_core import to_json, to_jsonable_python
+
+from counterseal.contract.declare import Tool
+from counterseal.contract.partial import Partial
+from counterseal.contract.signature import read_signature
+from counterseal.errors import ResponseTooLargeError
+from counterseal.execution.failures import describe
+from counterseal.execution.isolation import processes
+from counterseal.execution.isolation.address import Address, CodeIn, load
+from counterseal.execution.isolation.framing import LONGEST_VALUE, framed, is_too_much
+from counterseal.execution.isolation.lending import Lent, context_of
+from counterseal.execution.isolation.limits import limited, no_core_dumps
+
+__all__ = ["main"]
+
+_LONGEST_TRACE = 64 * 1024
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def main(options: Mapping[str, Any]) -> None:
+    """Serve until the other side hangs up. `options` are told by `starting`."""
+    sys.argv[:] = ["counterseal-worker"]
+    link = Link()
+    no_core_dumps()
+    if options["sealed"]:
+        from counterseal.execution.isolation.seal import seal  # noqa: PLC0415 - others need no ctypes
+
+        seal()
+        sys.meta_path.extend(CodeIn(folder) for folder in options["code"])
+        for name in ("copymode", "copystat"):
+            # Modes and times can't be set in there; a copy is made all the same.
+            setattr(shutil, name, lambda *_, **__: None)
+    else:
+        _adopt_orphans()
+    Worker(link, listed=not options["sealed"]).serve()
+
+
+def _adopt_orphans() -> None:
+    """What a tool starts and forgets stays below this process, where it can be found."""
+    if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415 - only where it is needed
+
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+class Link:
+    """The two pipes to the other side, out of a tool's way."""
+
+    def __init__(self) -> None:
+        self._in, self._out = os.dup(0), os.dup(1)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        os.dup2(2, 1)
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")  # type: ignore[union-attr]
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def receive(self) -> Any:
+        """The next message; None when there will be no more."""
+        size = self._read(4)
+        body = self._read(int.from_bytes(size, "big")) if size else None
+        return json.loads(body) if body else None
+
+    def _read(self, count: int) -> bytes | None:
+        data = bytearray()
+        while len(data) < count:
+            try:
+                piece = os.read(self._in, min(count - len(data), 1 << 20))
+            except OSError:  # a tool may close every file that it finds
+                return None
+            if not piece:
+                return None
+            data += piece
+        return bytes(data)
+
+    def send(self, kind: str, number: int, content: Any = None) -> None:
+        self.send_raw(kind, number, to_json(content, fallback=str))
+
+    def send_raw(self, kind: str, number: int, content: bytes) -> None:
+        if os.getpid() != self._pid:
+            return  # a copy of this process, made by a tool: only the original speaks
+        body = b'["%b",%d,%b]' % (kind.encode(), number, content)
+        message = memoryview(framed(body))
+        # Nobody reads any more, or a tool closed the pipe: it shows on the other side.
+        with self._lock, suppress(OSError):
+            while message:
+                message = message[os.write(self._out, message) :]
+
+
+class Loaded(NamedTuple):
+    """A tool's code, ready to be called."""
+
+    function: Callable[..., Any]
+    binder: Callable[[Mapping[str, Any]], dict[str, Any]]
+
+
+class Worker:
+    """Runs one job at a time in the main thread; another thread listens meanwhile."""
+
+    def __init__(self, link: Link, *, listed: bool) -> None:
+        self._link = link
+        self._listed = listed
+        self._jobs: queue.SimpleQueue[tuple[str, int, Any] | None] = queue.SimpleQueue()
+        self._known: dict[Address, Loaded] = {}
+        self._pid = os.getpid()
+        self._running: Lent | None = None
+
+    def serve(self) -> None:
+        threading.Thread(target=self._listen, daemon=True).start()
+        self._link.send("ready", 0)
+        while (job := self._jobs.get()) is not None:
+            kind, number, content = job
+            if kind == "load":
+                with suppress(BaseException):  # found out again, and told, by the first call
+                    self._load(content)
+                self._link.send("loaded", number)
+            else:
+                self._run(number, content)
+
+    def _listen(self) -> None:
+        while (message := self._link.receive()) is not None:
+            kind, number, content = message
+            running = self._running
+            if kind != "cancel":
+                self._jobs.put((kind, number, content))
+            elif running is not None and running.number == number:
+                running.cancel()
+        if self._running is not None:
+            _end_at_once()  # nobody is left to hear the answer
+        self._jobs.put(None)
+
+    def _run(self, number: int, job: Mapping[str, Any]) -> None:
+        lent = self._running = Lent(self._link.send, number, job)
+        try:
+            with limited(job["memory"], job["seconds"]):
+                answer = self._outcome(job, lent)
+        # Between the tool and here: a cancelled call may be interrupted anywhere.
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is this call's
+            answer = _fault(error)
+        finally:
+            self._running = None
+        if os.getpid() != self._pid:
+            os._exit(0)  # a copy of this process, made by the tool
+        _print_fence(job["fence"])
+        self._link.send_raw("answer", number, _sized(answer, left=_left_behind()))
+
+    def _outcome(self, job: Mapping[str, Any], lent: Lent) -> dict[str, Any]:
+        try:
+            loaded = self._load(job["address"])
+            arguments = loaded.binder(job["arguments"])
+            arguments.update(job["injected"])
+            if job["context_params"]:
+                context = context_of(job["context"], lent)
+                arguments.update(dict.fromkeys(job["context_params"], context))
+            self._link.send("began", lent.number)
+            value = _call(loaded.function, arguments, lent)
+        except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
+            return {"kind": "cancelled"} if lent.ended_by(error) else _fault(error)
+        return _value(value)
+
+    def _load(self, record: list[Any]) -> Loaded:
+        address = Address(*record)
+        if address not in self._known:
+            found = load(address, listed=self._listed)
+            if isinstance(found, Tool):
+                self._known[address] = Loaded(found.function, found.binder)
+            else:
+                self._known[address] = Loaded(found, read_signature(found).bind)
+        return self._known[address]
+
+
+def _call(function: Callable[..., Any], arguments: dict[str, Any], lent: Lent) -> Any:
+    try:
+        value = function(**arguments)
+        return lent.run(value) if inspect.isawaitable(value) else value
+    finally:
+        lent.close()
+
+
+def _print_fence(fence: str) -> None:
+    """What was printed until now belongs to this call."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):  # a tool may have closed them
+            stream.flush()
+    with suppress(OSError):
+        os.write(2, f"\n{fence}\n".encode())
+
+
+def _end_at_once() -> None:
+    for pid in processes.family(os.getpid()):
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _left_behind() -> bool:
+    """Whether the tool left processes running. Those that ended are cleared away."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def _value(value: Any) -> dict[str, Any]:
+    kind = "value"
+    if isinstance(value, Partial):
+        kind = "partial"
+        value = {"completed": value.completed, "failed": value.failed, "data": value.data}
+    try:
+        return {"kind": kind, "json": _as_json(value)}
+    except MemoryError as error:
+        return _fault(error)
+    except Exception:  # noqa: BLE001 - a tool's own classes may raise anything here
+        return {"kind": "unserialisable", "trace": traceback.format_exc()[-_LONGEST_TRACE:]}
+
+
+def _as_json(value: Any) -> bytes:
+    if hasattr(value, "__next__"):
+        raise TypeError("a stream is no output")
+    try:
+        return to_json(value, fallback=_plain)
+    except ValueError:
+        # Most likely bytes that are no text, or text with half surrogates in it.
+        plain = to_jsonable_python(value, fallback=_plain, bytes_mode="base64")
+        return json.dumps(plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseException):
+        return {"error": type(value).__name__}
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def _fault(error: BaseException) -> dict[str, Any]:
+    try:
+        trace = "".join(traceback.format_exception(error))
+    except BaseException:  # noqa: BLE001 - an exception's own code may raise while it is shown
+        trace = type(error).__name__
+    short_of_memory = isinstance(error, MemoryError)
+    return {
+        "kind": "fault",
+        "fault": describe(error).record(),
+        "trace": trace[-_LONGEST_TRACE:].encode(errors="replace").decode(),
+        "spent": short_of_memory,
+    }
+
+
+def _sized(answer: dict[str, Any], *, left: bool) -> bytes:
+    value = answer.pop("json", None)
+    if value is not None and (len(value) > LONGEST_VALUE or is_too_much(value)):
+        error = ResponseTooLargeError(
+            f"the tool returned {len(value)} bytes of JSON; at most {LONGEST_VALUE} are read, and "
+            "less if they are mostly lists and objects"
+        )
+        answer, value = _fault(error), None
+    rest = to_json({**answer, "spent": answer.get("spent", False) or left})
+    return rest if value is None else b'%b,"value":%b}' % (rest[:-1], value)

@@ -1,0 +1,348 @@
+"""Puts a name in the place of a secret, in whatever form the secret turns up.
+
+A form that JSON, Python or a URL gives to a value is looked for as it stands, and so is its hex and
+its base64, also where that is part of something longer that was encoded. Beyond that a text is read
+through: percent signs, backslashes and line breaks are undone a few times over, and what is found
+there is replaced where it came from. That covers what was encoded twice, or more than it had to be.
+
+Knows neither tools nor calls. What merely looks like a secret is `observation.redact`'s to find.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import chain
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, quote_plus
+
+from counterseal.canonical import FrozenDict
+
+__all__ = ["NO_MASK", "SHORTEST", "Mask"]
+
+SHORTEST: Final = 8
+"""Characters. What is shorter stands in innocent text too, so hiding it would hide anything."""
+
+_LONG_LINE = 16
+_READINGS = 3
+_PASSES = 4
+_SURROGATES = "surrogatepass"
+
+
+class _Needle(NamedTuple):
+    form: bytes
+    label: bytes
+    beside: tuple[int, int] | None = None
+    """Base64: how many characters before and after it hold bits of the secret as well."""
+
+
+_Form = tuple[bytes, tuple[int, int] | None]
+_Span = tuple[int, int, _Needle]
+
+
+class Mask:
+    """Puts a name in the place of every secret of a call, in whatever form it turns up."""
+
+    __slots__ = ("_needles",)
+
+    def __init__(self, secrets: Mapping[str, str]) -> None:
+        forms: dict[_Form, str] = {}
+        for name, value in secrets.items():
+            if len(value) < SHORTEST:
+                raise ValueError(f"the secret {name} has fewer than {SHORTEST} characters")
+            for form in _forms(value):
+                forms.setdefault(form, name)
+        self._needles = [_Needle(form, b"") for form, _ in forms]
+        labels = {name: self._label(name) for name in secrets}
+        self._needles = [
+            _Needle(form, labels[name], beside) for (form, beside), name in forms.items()
+        ]
+
+    def __bool__(self) -> bool:
+        """False when there is nothing to hide."""
+        return bool(self._needles)
+
+    def found(self, text: str | bytes) -> bool:
+        """Whether a secret is in it, in any form."""
+        if not self._needles:
+            return False
+        raw = text.encode(errors=_SURROGATES) if isinstance(text, str) else text
+        return any(needle.form in view for view in _views(raw) for needle in self._needles)
+
+    def text(self, text: str) -> str:
+        """The text with `[secret.NAME]` for every secret; itself when there is none in it."""
+        if not self._needles:
+            return text
+        raw = text.encode(errors=_SURROGATES)
+        clean = self.raw(raw)
+        return text if clean is raw else clean.decode(errors=_SURROGATES)
+
+    def raw(self, raw: bytes) -> bytes:
+        """The same for bytes, which need not be text."""
+        # What stands beside a name can be read as a secret together with it; so once more.
+        for _ in range(_PASSES):
+            if not self.found(raw):
+                return raw
+            raw = self._once(raw)
+        return b"***" if self.found(raw) else raw
+
+    def data(self, value: Any) -> Any:
+        """The same for JSON-like data, keys and numbers included; itself when nothing is found."""
+        # One search over all of it is much quicker than one in each of its texts.
+        return self._walk(value) if self.found(b"\0".join(_leaves(value))) else value
+
+    def _walk(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, bytes):
+            return self.raw(value)
+        if isinstance(value, int | float):
+            told = _told(value)
+            shown = self.text(told)
+            return value if shown is told else shown
+        if isinstance(value, Mapping):
+            return self._object(value)
+        if isinstance(value, list | tuple):
+            items = [self._walk(item) for item in value]
+            if all(new is old for new, old in zip(items, value, strict=True)):
+                return value
+            return items if isinstance(value, list) else tuple(items)
+        return value
+
+    def _object(self, value: Mapping[Any, Any]) -> Mapping[Any, Any]:
+        clean: dict[Any, Any] = {}
+        same = True
+        for key, item in value.items():
+            shown, masked = self._walk(key), self._walk(item)
+            same = same and shown is key and masked is item
+            clean[_unused(shown, clean)] = masked
+        if same:
+            return value
+        return FrozenDict(clean) if isinstance(value, FrozenDict) else clean
+
+    def _label(self, name: str) -> bytes:
+        """What stands for a secret: fit for JSON and URLs, and no secret of this mask itself."""
+        told = f"[secret.{re.sub(r'[^A-Za-z0-9._-]', '_', name)}]"
+        return next((text for text in (told, "[secret]") if not self.found(text)), "***").encode()
+
+    def _once(self, raw: bytes) -> bytes:
+        views = list(_views(raw))
+        hits = (_origins(views[:i], list(self._hits(view))) for i, view in enumerate(views))
+        pieces: list[bytes] = []
+        done = 0
+        for start, end, needle in _united(chain.from_iterable(hits)):
+            pieces += (raw[done:start], needle.label)
+            done = end
+        return b"".join((*pieces, raw[done:]))
+
+    def _hits(self, raw: bytes) -> Iterator[_Span]:
+        for needle in self._needles:
+            end = 0
+            while (start := raw.find(needle.form, end)) >= 0:
+                before, end = end, start + len(needle.form)
+                if needle.beside is not None:
+                    start, end = _token(raw, start, end, before, needle.beside)
+                yield start, end, needle
+
+
+def _united(spans: Iterable[_Span]) -> list[_Span]:
+    """In order, and overlapping ones as one, under the name of the longest."""
+    united: list[_Span] = []
+    for span in sorted(spans, key=lambda one: one[:2]):
+        if united and span[0] < united[-1][1]:
+            last = united.pop()
+            longest = max(last, span, key=lambda one: (one[1] - one[0], len(one[2].form)))
+            span = (last[0], max(last[1], span[1]), longest[2])  # noqa: PLW2901 - it grew
+        united.append(span)
+    return united
+
+
+def _leaves(value: Any) -> Iterator[bytes]:
+    """Every text in the data, and every number as one."""
+    if isinstance(value, str):
+        yield value.encode(errors=_SURROGATES)
+    elif isinstance(value, bytes):
+        yield value
+    elif isinstance(value, int | float):
+        yield _told(value).encode()
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(key)
+            yield from _leaves(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _leaves(item)
+
+
+def _told(number: float) -> str:
+    try:
+        return json.dumps(number)
+    except ValueError:  # Python writes out no integer of thousands of digits
+        return ""
+
+
+def _unused(key: Any, taken: Mapping[Any, Any]) -> Any:
+    """Two keys can look alike once they are masked; the second is numbered."""
+    shown, number = key, 2
+    while shown in taken:
+        shown, number = f"{key} ({number})", number + 1
+    return shown
+
+
+# The forms of a value -----------------------------------------------------------------------------
+
+
+def _forms(value: str) -> Iterator[_Form]:
+    """Every form in which the value is looked for."""
+    raw = value.encode(errors=_SURROGATES)
+    for part in {value, value.strip()} if len(value.strip()) >= SHORTEST else {value}:
+        for text in {part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1]}:
+            yield from _encoded(text.encode(errors=_SURROGATES))
+            yield text.replace("/", "\\/").encode(errors=_SURROGATES), None
+    for line in _long_lines(value):
+        yield from _encoded(line.encode(errors=_SURROGATES))
+    yield raw.replace(b" ", b"+"), None
+    yield repr(value)[1:-1].encode(errors=_SURROGATES), None
+    yield repr(raw)[2:-1].encode(), None
+    for quoted in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
+        yield quoted.encode(), None
+        yield re.sub("%..", lambda found: found[0].lower(), quoted).encode(), None
+    # A value that has something to undo in it looks like this where a text is read through.
+    for view in _views(raw):
+        if len(view.strip()) >= SHORTEST:
+            yield view, None
+
+
+def _long_lines(value: str) -> Iterator[str]:
+    """What is wrapped in a log, or sent without its line breaks: key files.
+
+    A line may end with a backslash and an n, the way such files stand in variables and in JSON. Its
+    first and last line say only what it is.
+    """
+    lines = re.split(r"[\r\n]+|\\[rn]", value)
+    if len(lines) > 1:
+        for line in map(str.strip, lines):
+            if len(line) >= _LONG_LINE and not line.startswith("-----"):
+                yield line
+
+
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+
+
+def _encoded(raw: bytes) -> Iterator[_Form]:
+    """As it is, in hex, and that of its base64 which is the same whatever stands around it.
+
+    There are three of the latter, since base64 takes three bytes at a time.
+    """
+    yield raw, None
+    yield raw.hex().encode(), None
+    yield raw.hex().upper().encode(), None
+    for before in range(3):
+        first, last = (before * 8 + 5) // 6, (before + len(raw)) * 8 // 6
+        middle = b64encode(bytes(before) + raw)[first:last]
+        beside = (min(before, 1), min((before + len(raw)) % 3, 1))
+        yield middle, beside
+        yield middle.translate(_URL_SAFE), beside
+
+
+_ALPHABET = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_")
+
+
+def _token(
+    raw: bytes, start: int, end: int, before: int, beside: tuple[int, int]
+) -> tuple[int, int]:
+    """All the base64 that the span is part of, as far as it is not `before` that place.
+
+    What is not beside the secret ends at a slash: it may be a URL's, whose host and path nobody
+    wants to lose.
+    """
+    first, last = start - beside[0], end + beside[1]
+    while start > before and raw[start - 1] in _ALPHABET:
+        if start <= first and raw[start - 1] == ord("/"):
+            break
+        start -= 1
+    while end < len(raw) and raw[end] in _ALPHABET:
+        if end >= last and raw[end] == ord("/"):
+            break
+        end += 1
+    while end < len(raw) and raw[end] == ord("="):
+        end += 1
+    return start, end
+
+
+# Reading a text through ---------------------------------------------------------------------------
+
+_WRAP = rb"(?<=[A-Za-z0-9+/_=-]%b)[ \t]*(?=[A-Za-z0-9+/_=-])"
+# Every branch begins with a character of its own, so that the search can skip all others.
+_HIDDEN = re.compile(
+    rb"%%[0-9A-Fa-f]{2}|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}"
+    rb"|\\u[0-9A-Fa-f]{4}|\\U00(?:0[0-9A-Fa-f]|10)[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}"
+    rb"|\\[\"'\\/abfnrt]|\n%b|\r\n%b" % (_WRAP % rb"\n", _WRAP % rb"\r\n")
+)
+_CONTROL = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+
+
+@lru_cache(maxsize=1024)
+def _shown(hidden: bytes) -> bytes:
+    """What an escape stands for; nothing for a line break inside a word, which only wraps it."""
+    kind, digits = hidden[1:2], hidden[2:]
+    if hidden.isspace():
+        return b""
+    if hidden[:1] == b"%":
+        return bytes((int(hidden[1:], 16),))
+    if not digits:
+        return _CONTROL.get(kind, kind)
+    if kind == b"x":
+        return bytes((int(digits, 16),))
+    if kind == b"U":
+        return chr(int(digits, 16)).encode(errors=_SURROGATES)
+    units = bytes.fromhex(digits.replace(b"\\u", b"").decode())
+    return units.decode("utf-16-be", _SURROGATES).encode(errors=_SURROGATES)
+
+
+def _views(raw: bytes) -> Iterator[bytes]:
+    """The text as it is, and as it reads when it is undone once, twice and so on."""
+    yield raw
+    for _ in range(_READINGS):
+        if not (b"%" in raw or b"\\" in raw or b"\n" in raw):
+            return
+        read = _HIDDEN.sub(lambda found: _shown(found[0]), raw)
+        if read == raw:
+            return
+        yield read
+        raw = read
+
+
+def _origins(above: list[bytes], spans: list[_Span]) -> list[_Span]:
+    """Where spans of a view stand in the first of the views above it."""
+    for raw in reversed(above) if spans else ():
+        undone: list[tuple[int, int, int, int]] = []
+        shrunk = 0
+        for found in _HIDDEN.finditer(raw):
+            first, last = found.span()
+            begin = first - shrunk
+            end = begin + len(_shown(found[0]))
+            undone.append((begin, end, first, last))
+            shrunk = last - end
+        begins = [begin for begin, *_ in undone]
+        spans = [
+            (_place(undone, begins, start)[0], _place(undone, begins, end - 1)[1], needle)
+            for start, end, needle in spans
+        ]
+    return spans
+
+
+def _place(undone: list[tuple[int, int, int, int]], begins: list[int], at: int) -> tuple[int, int]:
+    """Where the byte at this place came from: from an escape, or from between two."""
+    index = bisect_right(begins, at) - 1
+    if index < 0:
+        return at, at + 1
+    _, end, first, last = undone[index]
+    return (first, last) if at < end else (last + at - end, last + at - end + 1)
+
+
+NO_MASK: Final = Mask({})

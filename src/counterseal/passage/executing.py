@@ -1,0 +1,207 @@
+"""Carrying a call out: attempts within its deadline, and finding out what became of it.
+
+Another attempt has the same payload and the same key, and is spent from the run's budgets. What may
+have changed something is never tried again blindly: either it can't have begun, or its contract
+says that the destination honours the key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from math import inf
+from random import random
+from typing import TYPE_CHECKING, Any
+
+from counterseal.audit import EventType
+from counterseal.canonical import thaw
+from counterseal.codes import Code
+from counterseal.contract.model import Contract, OnUnknown
+from counterseal.execution.executor import Runner
+from counterseal.execution.hooks import Asked, ProbeError, ask
+from counterseal.execution.work import Outcome, Tell, Work
+from counterseal.gates.context import context_for
+from counterseal.passage.deciding import Deciding
+from counterseal.proposal import Principal, Proposal
+from counterseal.storage.base import Admit, Charge
+
+if TYPE_CHECKING:
+    from counterseal.runtime import Runtime
+
+__all__ = ["Executing"]
+
+_DONE = Outcome(Code.SUCCESS)
+_NO_CODE = Outcome(Code.DEPENDENCY_UNAVAILABLE, trace="this contract has no code here", began=False)
+_TOO_LATE = Outcome(Code.TIMEOUT, began=False)
+_GIVEN_UP = Outcome(Code.TIMEOUT, answered=False, interrupted=True)
+_MAY_HAVE_HAPPENED = {Code.TIMEOUT, Code.DEPENDENCY_UNAVAILABLE}
+_LONGEST_WAIT = 60.0
+_NESTED = (dict, list)
+
+
+class Executing(Deciding):
+    """The step between admission and the answer."""
+
+    outcome = _DONE
+    reconciled = False
+    """Whether the outcome was found out by asking the destination."""
+    gone: BaseException | None = None
+    """What took the caller away while the tool ran."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        proposal: Proposal,
+        principal: Principal,
+        timeout: float | None = None,
+        progress: Tell | None = None,
+    ) -> None:
+        super().__init__(runtime, proposal, principal)
+        self._caller_until = inf if timeout is None else self.ctx.now + timeout
+        self._progress = progress
+
+    async def execute(self) -> None:
+        """Run the tool. What it may have done is written down even when nobody waits any more."""
+        compiled = self.ctx.compiled
+        if compiled is None or compiled.runner is None:
+            self.outcome = _NO_CODE
+            return
+        contract, runner = compiled.contract, compiled.runner
+        try:
+            work = self._work(contract)
+            self.outcome = _TOO_LATE if work is None else await runner.run(work)
+            if self.outcome.code is not Code.SUCCESS or self.outcome.interrupted:
+                await self._go_on(contract, runner)
+        except (asyncio.CancelledError, KeyboardInterrupt) as error:
+            self.outcome, self.gone = _GIVEN_UP._replace(mask=self.outcome.mask), error
+
+    async def _go_on(self, contract: Contract, runner: Runner) -> None:
+        """After an attempt that was no success: others, where they may be made; or finding out."""
+        while not self.outcome.interrupted and await self._may_retry(contract):
+            self.attempt += 1
+            work = self._work(contract)
+            self.outcome = _TOO_LATE if work is None else await runner.run(work)
+            if self.outcome.code is Code.SUCCESS:
+                break
+        if self.outcome.interrupted:
+            self.gone = asyncio.CancelledError()
+        elif self.unknown and contract.on_unknown is OnUnknown.READ_BACK:
+            await self._find_out(contract)
+
+    def _work(self, contract: Contract) -> Work | None:
+        """One attempt, within what is left of everybody's time; None when nothing is left."""
+        now = self.runtime.clock()
+        seconds = min(contract.runtime.timeout_ms / 1000, self._until - now)
+        if seconds <= 0:
+            return None
+        context = self._context(contract, now + seconds)
+        arguments = self.ctx.arguments
+        if contract.runtime.max_retries and any(isinstance(v, _NESTED) for v in arguments.values()):
+            arguments = thaw(arguments)  # what a tool does to them must not reach the next attempt
+        return Work(arguments, context, seconds, self._progress and self._tell)
+
+    @property
+    def _until(self) -> float:
+        """When everything must be over: the run's deadline, or the caller's."""
+        run, until = self.ctx.run, self._caller_until
+        budget = run.budgets.seconds
+        if run.deadline is not None and run.deadline < until:
+            until = run.deadline
+        if budget is not None and run.started_at + budget < until:
+            until = run.started_at + budget
+        return until
+
+    @property
+    def unknown(self) -> bool:
+        """Whether something may have changed without an answer to say so."""
+        outcome, compiled = self.outcome, self.ctx.compiled
+        if compiled is None or not compiled.mutates or not outcome.began:
+            return False
+        return not outcome.answered or outcome.code in _MAY_HAVE_HAPPENED
+
+    def _context(self, contract: Contract, until: float) -> Callable[[], Any]:
+        return partial(
+            context_for, self.ctx, contract, until=until, key=self.key, attempt=self.attempt
+        )
+
+    def _tell(self, report: Any) -> None:
+        try:
+            if self._progress is not None:
+                self._progress(report)
+        except Exception as error:  # noqa: BLE001 - the caller's own code; the call goes on
+            self.runtime.report(self.ctx.call_id, "progress", error)
+
+    async def _may_retry(self, contract: Contract) -> bool:
+        """Whether to try again, after the wait that this takes."""
+        if not self._repeatable(contract) or self.epoch != self.runtime.registry.epoch:
+            return False
+        wait = _backoff(self.attempt)
+        if self.outcome.fault is not None and self.outcome.fault.retry_after is not None:
+            wait = max(wait, self.outcome.fault.retry_after)
+        if wait > _LONGEST_WAIT or self.runtime.clock() + wait >= self._until:
+            return False
+        if not await self._spend_retry(contract):
+            return False
+        await self.runtime.pause(wait)
+        return self.epoch == self.runtime.registry.epoch  # a kill stops the next attempt too
+
+    def _repeatable(self, contract: Contract) -> bool:
+        compiled = self.ctx.compiled
+        if compiled is None or self.attempt > contract.runtime.max_retries:
+            return False
+        if not compiled.profile.responses[self.outcome.code].retryable:
+            return False
+        if not compiled.mutates or not self.outcome.began:
+            return True
+        return self.unknown and contract.on_unknown is OnUnknown.RETRY_SAME_KEY
+
+    async def _spend_retry(self, contract: Contract) -> bool:
+        """Another attempt costs what a call costs, in money and in rate, and is counted."""
+        ctx = self.ctx
+        limit = ctx.run.budgets.retries
+        charges = [charge for charge in ctx.charges if charge.budget.endswith(".money")]
+        counted = Charge("run.retries", "retries", 1, inf if limit is None else limit, of_run=True)
+        admission = await self.runtime.store.admit(
+            Admit(
+                tenant=ctx.principal.tenant,
+                run_id=ctx.run.run_id,
+                tool=contract.name,
+                version=contract.version,
+                now=self.runtime.clock(),
+                charges=[*charges, counted],
+                rates=ctx.rates,
+                entry=None,
+                approval_id=None,
+                epoch=self.epoch,
+                events=(self.event(EventType.RETRIED, "retry", {"attempt": self.attempt + 1}),),
+            )
+        )
+        return admission.refused is None
+
+    async def _find_out(self, contract: Contract) -> None:
+        """Ask the destination whether it happened. Not finding it there yet proves nothing."""
+        mask = self.outcome.mask
+        try:
+            found = await self.read_back(contract, self._until - self.runtime.clock())
+        except ProbeError as error:
+            self.runtime.report(self.ctx.call_id, "read_back", error.trace)
+            return
+        if found is not None:
+            self.reconciled = True
+            self.outcome = Outcome(Code.SUCCESS, found, mask=mask)
+
+    async def read_back(self, contract: Contract, most: float = inf) -> Any:
+        """What the destination did under this key; None when it did nothing. Else ProbeError."""
+        seconds = min(contract.runtime.timeout_ms / 1000, most)
+        if contract.read_back is None or seconds <= 0:
+            raise ProbeError("there is nobody to ask, or no time left to ask")
+        context = self._context(contract, self.runtime.clock() + seconds)
+        ctx = self.ctx
+        asked = Asked(contract, ctx.arguments, context, ctx.registry, ctx.executor, seconds)
+        return await ask(contract.read_back, asked)
+
+
+def _backoff(attempt: int) -> float:
+    """Seconds to wait before another attempt: doubling, with jitter so that callers spread out."""
+    return float(0.05 * 2**attempt * (0.5 + random()))  # noqa: S311 - spreading, not secrecy

@@ -1,0 +1,460 @@
+"""Sandboxes: what code that nobody trusts can't reach, and how little of it stays."""
+
+import asyncio
+import os
+import platform
+import signal
+import socket
+import sys
+import textwrap
+from pathlib import Path
+
+import anyio
+import pytest
+
+from counterseal.config.modules import import_files
+from counterseal.errors import IsolationError
+from counterseal.execution.failures import Fault
+from counterseal.execution.isolation import sandbox
+from counterseal.execution.isolation.address import address_of
+from counterseal.execution.isolation.workers import Job, Sandboxes
+
+FOLDER = Path(__file__).parent / "tools"
+PLENTY = 60.0
+CONTEXT = {"principal": {"tenant": "acme", "agent": "a"}, "run_id": "run_1", "call_id": "call_1"}
+FILE = FOLDER / "code_tools.py"
+TOOLS = {
+    found.value.contract.name: found.value
+    for found in import_files([FILE], lambda _: None)[FILE].declarations
+}
+
+
+@pytest.fixture(scope="module")
+async def sandboxes():
+    made = Sandboxes(most=2)
+    yield made
+    await made.aclose()
+
+
+def job(code=None, *, name="run_code", files=None, memory_mb=512):
+    tool = TOOLS[name]
+    return Job(
+        address=address_of(tool),
+        arguments={} if code is None else {"code": textwrap.dedent(code)},
+        injected={},
+        context_params=["ctx"] if "ctx" in tool.injected else [],
+        context=CONTEXT,
+        egress={"policy": "none", "entries": []},
+        files=None if files is None else str(files),
+        memory_mb=memory_mb,
+    )
+
+
+async def result(pool, code, **more):
+    reply = await pool.run(job(code, **more), seconds=PLENTY)
+    assert reply.kind == "value", reply
+    return reply.value
+
+
+TRY = """
+def attempt(action):
+    try:
+        return action()
+    except BaseException as error:
+        return type(error).__name__
+
+"""
+
+
+async def attempts(pool, code, **more):
+    """What became of each of several attempts: its value, or the name of an exception."""
+    actions = [line.strip() for line in code.strip().splitlines()]
+    listed = ", ".join(f"attempt(lambda: {action})" for action in actions)
+    setup = "import os, socket, resource, ctypes, signal, shutil\n"
+    found = await result(pool, f"{setup}{TRY}result = [{listed}]", **more)
+    return dict(zip(actions, found, strict=True))
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+async def gone(*pids):
+    with anyio.fail_after(PLENTY):
+        while any(map(is_alive, pids)):  # noqa: ASYNC110 - nobody says when somebody else's ends
+            await asyncio.sleep(0.01)
+
+
+# --- the ordinary case ----------------------------------------------------------------------------
+
+
+async def test_a_sandbox_computes_and_keeps_its_files_to_itself(sandboxes, tmp_path, monkeypatch):
+    code = """
+    import shutil, sys, tempfile, zlib
+    from pathlib import Path
+    Path("a.txt").write_text("kept")
+    shutil.copy("a.txt", "b.txt")
+    with tempfile.TemporaryFile() as file:
+        file.write(b"x")
+    ctx.files.write_text("c.txt", "kept too")
+    result = [sum(range(10)), str(Path.cwd()), str(Path.home())]
+    """
+    monkeypatch.chdir(tmp_path)
+    found = await result(sandboxes, code, files="run")
+    assert found == [45, str(tmp_path / "run"), str(tmp_path / "run")]
+    names = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert names == ["a.txt", "b.txt", "c.txt"]
+
+
+async def test_each_call_has_a_sandbox_and_a_directory_of_its_own(sandboxes):
+    code = """
+    import os
+    from pathlib import Path
+    found = sorted(os.listdir())
+    Path("left.txt").write_text("behind")
+    result = [os.getpid(), os.getcwd(), found]
+    """
+    first, second = await asyncio.gather(result(sandboxes, code), result(sandboxes, code))
+    assert first[0] != second[0]
+    assert first[1] != second[1]
+    assert first[2] == second[2] == []
+    assert not os.access(first[1], os.F_OK)
+
+
+async def test_modules_beside_a_tool_can_be_imported(sandboxes):
+    reply = await sandboxes.run(job(name="greet"), seconds=PLENTY)
+    assert reply.value == "hello from beside"
+
+
+async def test_progress_logs_and_prints_come_through(sandboxes):
+    said = []
+    code = """
+    ctx.progress(1, 2, "half")
+    ctx.log.error("trouble")
+    print("printed")
+    """
+    reply = await sandboxes.run(
+        job(code), seconds=PLENTY, tell=lambda kind, content: said.append((kind, content))
+    )
+    assert reply.kind == "value"
+    assert ("progress", [1, 2, "half"]) in said
+    assert ("log", [40, "trouble"]) in said
+    assert ("log", [20, "printed"]) in said
+
+
+@pytest.mark.slow
+async def test_an_exception_comes_back_as_data(sandboxes):
+    reply = await sandboxes.run(job("1 / 0"), seconds=PLENTY)
+    assert Fault.from_record(reply.fault).kinds[0] == "builtins.ZeroDivisionError"
+    assert reply.began
+
+
+# --- the network ----------------------------------------------------------------------------------
+
+
+async def test_no_packet_leaves_by_any_protocol_or_trick(sandboxes, tmp_path):
+    unix = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    unix.bind(str(tmp_path / "door"))
+    unix.setblocking(False)
+    with unix, socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        host, port = server.getsockname()
+        there = f"('{host}', {port})"
+        found = await attempts(
+            sandboxes,
+            f"""
+            socket.create_connection({there}, 2)
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", {there})
+            socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262).connect({there})
+            socket.socket().sendto(b"x", 0x20000000, {there})
+            socket.socket().listen()
+            socket.socket(socket.AF_INET6)
+            socket.socket(socket.AF_UNIX)
+            socket.socket(socket.AF_NETLINK, socket.SOCK_RAW)
+            socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)
+            socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b"x", "{tmp_path}/door")
+            """,
+        )
+        assert set(found.values()) == {"PermissionError"}, found
+        with pytest.raises(BlockingIOError):
+            server.accept()
+        with pytest.raises(BlockingIOError):
+            unix.recv(1)
+
+
+@pytest.mark.slow
+async def test_a_pair_of_sockets_within_the_process_is_allowed(sandboxes):
+    code = """
+    import asyncio
+    async def wait():
+        return await asyncio.to_thread(lambda: "looped")
+    result = asyncio.run(wait())
+    """
+    assert await result(sandboxes, code) == "looped"
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_read_but_the_system_and_code(sandboxes, monkeypatch):
+    monkeypatch.setenv("COUNTERSEAL_SECRET_SMTP", "hunter2")
+    project = Path(__file__).parents[4]
+    assert (FOLDER / "diary.txt").is_file()
+    found = await attempts(
+        sandboxes,
+        f"""
+        open("/etc/shadow").read()
+        open("/etc/passwd").read()
+        open("{FOLDER}/diary.txt").read()
+        open("{project}/pyproject.toml").read()
+        open("{__file__}").read()
+        os.listdir("{FOLDER}")
+        os.listdir("{project}")
+        os.listdir("/")
+        open("/proc/{os.getpid()}/environ").read()
+        open("/proc/{os.getpid()}/cmdline").read()
+        os.listdir("/proc")
+        os.symlink("/etc/shadow", "link") or open("link").read()
+        os.link("/etc/hostname", "hard") or open("hard").read()
+        """,
+    )
+    refused = {"PermissionError", "OSError"}  # a hard link may lead to another file system
+    assert set(found.values()) <= refused, found
+
+
+async def test_nothing_is_written_outside_the_directory(sandboxes, tmp_path):
+    victim = tmp_path / "victim.txt"
+    victim.write_text("whole")
+    before = victim.stat()
+    found = await attempts(
+        sandboxes,
+        f"""
+        open("{victim}", "w")
+        open("{tmp_path}/new.txt", "w")
+        open("/usr/bin/new", "w")
+        open("{FOLDER}/beside.py", "a")
+        os.mkdir("{tmp_path}/new")
+        os.remove("{victim}")
+        os.rename("{victim}", "mine.txt")
+        os.truncate("{victim}", 0)
+        os.chmod("{victim}", 0o777)
+        os.chown("{victim}", 0, 0)
+        os.utime("{victim}", (1, 1))
+        os.setxattr("{victim}", "user.note", b"x")
+        os.fchmod(os.open("{sys.executable}", os.O_RDONLY), 0o777)
+        """,
+        files=tmp_path / "run",
+    )
+    assert set(found.values()) <= {"PermissionError", "OSError"}, found
+    assert victim.read_text() == "whole"
+    assert (before.st_mode, before.st_mtime) == (victim.stat().st_mode, victim.stat().st_mtime)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "victim.txt"]
+
+
+async def test_the_environment_is_clean(sandboxes, monkeypatch):
+    monkeypatch.setenv("COUNTERSEAL_SECRET_SMTP", "hunter2")
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter3")
+    seen = await result(sandboxes, "import os; result = dict(os.environ)")
+    assert set(seen) <= {"PATH", "HOME", "TMPDIR", "LANG", "USER", "TERM", "LC_CTYPE"}
+
+
+# --- other processes ------------------------------------------------------------------------------
+
+
+async def test_the_runtime_can_not_be_touched(sandboxes):
+    me = os.getpid()
+    before = os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0)
+    found = await attempts(
+        sandboxes,
+        f"""
+        os.kill({me}, signal.SIGURG)
+        os.kill({me}, 0)
+        resource.prlimit({me}, resource.RLIMIT_CORE, (0, 0))
+        os.setpriority(os.PRIO_PROCESS, {me}, 5)
+        os.sched_setaffinity({me}, {{0}})
+        """,
+    )
+    assert set(found.values()) == {"PermissionError"}, found
+    assert before == (os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0))
+
+
+BOMB = """
+import os, time
+pids = []
+try:
+    for _ in range(200):
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            time.sleep(60)
+            os._exit(0)
+        pids.append(pid)
+except OSError:
+    pass
+"""
+
+
+async def test_processes_without_end_are_bounded_and_go_with_the_call(sandboxes):
+    pids = await result(sandboxes, BOMB + "result = pids")
+    assert 0 < len(pids) < 40
+    await gone(*pids)
+
+
+async def test_at_the_deadline_everything_that_was_started_is_killed(sandboxes):
+    pids = []
+
+    def tell(kind, content):
+        if kind == "progress":
+            pids.append(content[0])
+
+    code = """
+    import os, time
+    for _ in range(3):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                with open(f"{os.getpid()}.pid", "w"):
+                    pass
+                while True:
+                    time.sleep(1)
+            os._exit(0)
+    while len(os.listdir()) < 3:
+        time.sleep(0.01)
+    for name in os.listdir():
+        ctx.progress(int(name.split(".")[0]))
+    while True:
+        pass
+    """
+    reply = await sandboxes.run(job(code), seconds=3, tell=tell)
+    assert (reply.kind, reply.began) == ("late", True)
+    assert len(pids) == 3
+    await gone(*pids)
+
+
+@pytest.mark.slow
+async def test_an_async_tool_is_cancelled_at_its_deadline(sandboxes):
+    reply = await sandboxes.run(job(name="patient"), seconds=2, grace=PLENTY)
+    assert reply.kind == "late"
+
+
+@pytest.mark.slow
+async def test_a_caller_who_leaves_takes_the_sandbox_along(sandboxes):
+    started = asyncio.Event()
+    pids = []
+
+    def tell(kind, content):
+        pids.append(content[0])
+        started.set()
+
+    code = "import os, time; ctx.progress(os.getpid()); time.sleep(60)"
+    call = asyncio.create_task(sandboxes.run(job(code), seconds=PLENTY, tell=tell))
+    with anyio.fail_after(PLENTY):
+        await started.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await gone(*pids)
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+async def test_memory_beyond_the_limit_is_refused(sandboxes):
+    code = """
+    kept = []
+    while len(kept) < 300:
+        kept.append(bytearray(2**20))
+    """
+    reply = await sandboxes.run(job(code, memory_mb=64), seconds=PLENTY)
+    assert Fault.from_record(reply.fault).kinds[0] == "builtins.MemoryError"
+    assert (await sandboxes.run(job(code, memory_mb=512), seconds=PLENTY)).kind == "value"
+
+
+@pytest.mark.slow
+async def test_much_too_much_memory_at_once_is_death(sandboxes):
+    reply = await sandboxes.run(job("bytearray(300 * 2**20)", memory_mb=64), seconds=PLENTY)
+    assert (reply.kind, reply.began) == ("died", True)
+    assert "memory limit" in reply.trace
+
+
+async def test_memory_is_counted_over_all_processes(sandboxes):
+    code = """
+    import os, signal
+    ends, wait = os.pipe()
+    pids = []
+    for _ in range(4):
+        pid = os.fork()
+        if pid == 0:
+            kept = bytearray(50 * 2**20)
+            os.close(wait)
+            os.read(ends, 1)
+            os._exit(0)
+        pids.append(pid)
+    killed = os.wait()[1]
+    os.close(wait)
+    result = os.WIFSIGNALED(killed)
+    """
+    assert await result(sandboxes, code, memory_mb=64) is True
+
+
+@pytest.mark.slow
+async def test_memory_that_nobody_counts_can_not_be_had(sandboxes):
+    found = await attempts(sandboxes, 'os.memfd_create("hidden")\nos.open("/dev/shm/x", 65)')
+    assert set(found.values()) == {"PermissionError"}
+
+
+async def test_a_segfault_is_a_death_of_its_own(sandboxes):
+    reply = await sandboxes.run(job("import ctypes; ctypes.string_at(0)"), seconds=PLENTY)
+    assert (reply.kind, reply.began) == ("died", True)
+    assert signal.SIGSEGV.name in reply.trace
+
+
+@pytest.mark.slow
+async def test_nonsense_in_the_pipes_is_a_death_too(sandboxes):
+    code = """
+    import os
+    for number in range(3, 64):
+        try:
+            os.write(number, b"\\xff" * 64)
+        except OSError:
+            pass
+    """
+    reply = await sandboxes.run(job(code), seconds=PLENTY)
+    assert (reply.kind, reply.began) == ("died", True)
+
+
+# --- where none can be had ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unchecked():
+    sandbox.check.cache_clear()
+    yield
+    sandbox.check.cache_clear()
+
+
+async def test_without_the_package_a_sandbox_is_refused(unchecked, monkeypatch, sandboxes):
+    monkeypatch.setitem(sys.modules, "sandlock", None)
+    with pytest.raises(IsolationError, match=r'pip install "counterseal\[sandbox\]"'):
+        Sandboxes.available()
+    reply = await sandboxes.run(job("result = 1"), seconds=PLENTY)
+    assert (reply.kind, reply.began) == ("unavailable", False)
+    assert "counterseal[sandbox]" in reply.trace
+
+
+def test_another_processor_is_refused(unchecked, monkeypatch):
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(IsolationError, match="riscv64"):
+        Sandboxes.available()
+
+
+def test_an_old_kernel_is_refused(unchecked, monkeypatch):
+    import sandlock
+
+    monkeypatch.setattr(sandlock, "landlock_abi_version", lambda: -1)
+    with pytest.raises(IsolationError, match="this one has none"):
+        Sandboxes.available()

@@ -1,0 +1,3 @@
+"""Stands beside the tools, and is imported by them."""
+
+GREETING = "hello from beside"

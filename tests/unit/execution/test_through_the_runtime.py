@@ -1,0 +1,263 @@
+"""Isolation, egress and HTTP tools as a caller meets them: through every gate, with real parts."""
+
+import json
+import logging
+import socket
+from pathlib import Path
+
+import pytest
+
+from counterseal import Context, Contract, Grant, Proposal, Runtime, tool
+from counterseal.codes import Code
+from counterseal.config.modules import import_files
+from counterseal.testing import runtime_for, someone
+
+DESK = Path(__file__).parent / "isolation" / "tools" / "desk_tools.py"
+TOKEN = "tok_5f2c9e7a11aa"
+
+
+def desk():
+    found = import_files([DESK], lambda _: None)[DESK]
+    assert not found.problems
+    return [one.value for one in found.declarations]
+
+
+def granted(tools):
+    return [Grant(agent="agent", tool=one.contract.name) for one in tools]
+
+
+def ask(name, arguments=None, **more):
+    return Proposal(tool=name, arguments=arguments or {}, run_id="run_1", **more)
+
+
+# --- isolation ------------------------------------------------------------------------------------
+
+
+async def test_a_tool_in_a_process_has_what_every_tool_has(caplog, tmp_path):
+    caplog.set_level(logging.INFO)
+    reports, tools = [], desk()
+    async with Runtime.open("memory:", secrets={"token": TOKEN}, files=tmp_path) as runtime:
+        runtime.register(*tools, grants=granted(tools))
+        seen = await runtime.submit(ask("stamp", {"text": "x"}), someone(), progress=reports.append)
+        again = await runtime.submit(ask("stamp", {"text": "y"}), someone())
+    assert seen.data == {
+        "text": "x",
+        "tenant": "acme",
+        "debug": "[secret.token]",
+        "kept": ["stamp.txt"],
+    }
+    assert again.ok
+    assert [(one.done, one.total, one.message) for one in reports] == [
+        (1, 2, "using [secret.token]")
+    ]
+    assert "the token is [secret.token]" in caplog.text
+    assert "printed [secret.token]" in caplog.text
+    assert TOKEN not in caplog.text
+    assert [path.read_text() for path in tmp_path.rglob("stamp.txt")] == ["y"]
+
+
+@pytest.mark.parametrize("how", ["segfault", "loop"])
+async def test_a_change_whose_process_died_is_unknown(how):
+    tools = desk()
+    async with Runtime.open("memory:") as runtime:
+        runtime.register(*tools, grants=granted(tools))
+        # The first start is slow; the deadline is for the tool.
+        await runtime.executor.workers.warm(
+            1, runtime.compiled_for(runtime.registry.get("crash", "1.0.0")).runner.address
+        )
+        seen = await runtime.submit(ask("crash", {"text": how}), someone())
+        again = await runtime.submit(ask("crash", {"text": how}), someone())
+        other = await runtime.submit(ask("crash", {"text": "fail"}), someone())
+    assert seen.code is (Code.TIMEOUT if how == "loop" else Code.UNKNOWN_ERROR)
+    assert seen.escalate
+    assert (again.code, again.next_action) == (Code.IDEMPOTENCY_CONFLICT, "escalate")
+    assert other.code is Code.UNKNOWN_ERROR, "the runtime goes on, with another process"
+    if how == "segfault":
+        trace = " ".join(raw.decode() for raw in runtime.store._vault.values())
+        assert "SIGSEGV" in trace
+
+
+async def test_code_runs_in_a_sandbox_and_nowhere_else(tmp_path):
+    (tmp_path / "secret.txt").write_text("the operator's own")
+    tools = desk()
+    async with Runtime.open("memory:", files=tmp_path / "files") as runtime:
+        runtime.register(*tools, grants=granted(tools))
+
+        async def run(code):
+            return await runtime.submit(ask("calculate", {"code": code}), someone())
+
+        assert (await run("result = 6 * 7")).data["result"] == 42
+        kept = await run("open('note.txt', 'w').write('mine'); result = 1")
+        assert kept.data["files"] == ["note.txt"]
+        stolen = await run(f"result = open({str(tmp_path / 'secret.txt')!r}).read()")
+        assert stolen.code is Code.PERMISSION_DENIED
+        sent = await run("import socket; socket.create_connection(('127.0.0.1', 9), 1)")
+        assert not sent.ok
+        assert "operator" not in json.dumps([stolen.envelope(), sent.envelope()])
+
+
+# --- egress ---------------------------------------------------------------------------------------
+
+
+async def test_a_tool_reaches_what_its_contract_names_and_nothing_else(server):
+    targets = iter(
+        [
+            server.url("/ok"),
+            server.url("/redirect?to=http://169.254.169.254/latest"),
+            "http://169.254.169.254/latest",
+            f"http://localhost:{server.port}/ok",
+        ]
+    )
+
+    @tool(
+        effect="retrieve",
+        version="1.0.0",
+        owner="tests",
+        egress=[f"127.0.0.1:{server.port}"],
+    )
+    async def fetch(ctx: Context) -> dict[str, str]:
+        """Fetch the next."""
+        response = await ctx.http.get(next(targets), follow_redirects=True)
+        return {"text": response.text}
+
+    async with runtime_for(fetch) as runtime:
+        assert (await runtime.submit(ask("fetch"), someone())).data == {"text": "ok"}
+        for _ in range(3):
+            seen = await runtime.submit(ask("fetch"), someone())
+            assert seen.code is Code.POLICY_VIOLATION
+            assert "169.254" not in json.dumps(seen.envelope())
+
+
+async def test_a_tool_without_egress_reaches_nothing(server):
+    @tool(effect="retrieve", version="1.0.0", owner="tests")
+    def fetch(ctx: Context) -> dict[str, str]:
+        """Fetch."""
+        return {"text": ctx.sync_http.get(server.url("/ok")).text}
+
+    async with runtime_for(fetch) as runtime:
+        assert (await runtime.submit(ask("fetch"), someone())).code is Code.POLICY_VIOLATION
+    assert server.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "requests"),
+    [
+        ("/hang", Code.TIMEOUT, 2),
+        ("/drop", Code.DEPENDENCY_UNAVAILABLE, 2),
+        ("/reset", Code.DEPENDENCY_UNAVAILABLE, 2),
+        ("/slow-body", Code.TIMEOUT, 2),
+        ("/endless", Code.OBSERVATION_NORMALIZATION_FAIL, 1),
+        ("/bomb", Code.OBSERVATION_NORMALIZATION_FAIL, 1),
+    ],
+)
+async def test_a_bad_server_is_a_code_and_a_read_is_tried_again(server, path, code, requests):
+    @tool(
+        effect="retrieve",
+        version="1.0.0",
+        owner="tests",
+        egress=[f"127.0.0.1:{server.port}"],
+        timeout_ms=300 if code is Code.TIMEOUT else 20_000,
+        max_retries=1,
+    )
+    async def fetch(ctx: Context) -> dict[str, str]:
+        """Fetch."""
+        return {"text": (await ctx.http.get(server.url(path))).text}
+
+    async with runtime_for(fetch) as runtime:
+        seen = await runtime.submit(ask("fetch"), someone())
+    assert (seen.code, len(server.requests)) == (code, requests)
+
+
+# --- tools without Python -------------------------------------------------------------------------
+
+
+def bound(server, path, effect="retrieve", **more):
+    mutates = effect not in ("retrieve", "read_only")
+    return Contract.model_validate(
+        {
+            "effect": effect,
+            "usage": "In tests.",
+            "consequence": "It is charged.",
+            "identity": {"name": "call_it", "version": "1.0.0", "owner": "tests"},
+            "affordance": {
+                "model_description": "Call it.",
+                "input_schema": {
+                    "type": "object",
+                    "properties": {
+                        "amount": {"type": "integer", "description": "How much.", "maximum": 99}
+                    },
+                    "additionalProperties": False,
+                },
+                "output_schema": {"type": "object"},
+            },
+            "egress": [f"127.0.0.1:{server.port}"],
+            "secrets": ["token"],
+            "http": {
+                "method": "POST" if mutates else "GET",
+                "url": server.url(path),
+                "headers": {"Authorization": "Bearer {secret:token}"},
+                **({"body": {"amount": "{amount}"}} if mutates else {"query": {"n": "{amount}"}}),
+            },
+            **more,
+        }
+    )
+
+
+def runtime_with(contract, **more):
+    runtime = runtime_for(secrets={"token": TOKEN}, **more)
+    runtime.register(contract, grants=[Grant(agent="agent", tool="call_it")])
+    return runtime
+
+
+async def test_a_request_carries_key_and_credential_and_shows_neither(server):
+    async with runtime_with(bound(server, "/echo", effect="draft")) as runtime:
+        seen = await runtime.submit(ask("call_it", {"amount": 7}, key="order-1"), someone())
+    (sent,) = server.requests
+    assert sent["headers"]["authorization"] == f"Bearer {TOKEN}"
+    assert sent["headers"]["idempotency-key"]
+    assert json.loads(seen.data["body"]) == {"amount": 7}
+    assert TOKEN not in json.dumps(seen.record())
+
+
+@pytest.mark.parametrize("path", ["/drop", "/reset", "/hang"])
+async def test_a_request_whose_answer_is_lost_is_unknown_and_not_sent_again(server, path):
+    contract = bound(server, path, effect="draft", runtime={"timeout_ms": 1000, "max_retries": 3})
+    async with runtime_with(contract) as runtime:
+        seen = await runtime.submit(ask("call_it", {"amount": 7}), someone())
+        again = await runtime.submit(ask("call_it", {"amount": 7}), someone())
+    assert seen.escalate
+    assert again.code is Code.IDEMPOTENCY_CONFLICT
+    assert len(server.requests) == 1
+
+
+async def test_a_request_whose_destination_honours_keys_is_sent_again_with_the_same(server):
+    contract = bound(server, "/drop", effect="draft", on_unknown="retry_same_key")
+    async with runtime_with(contract) as runtime:
+        seen = await runtime.submit(ask("call_it", {"amount": 7}), someone())
+    assert (seen.code, seen.retry) == (Code.DEPENDENCY_UNAVAILABLE, True)
+    assert len(server.requests) == 3
+    assert len({one["headers"]["idempotency-key"] for one in server.requests}) == 1
+
+
+async def test_a_request_that_never_left_may_be_made_again(server):
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        contract = bound(
+            server,
+            "/ok",
+            effect="draft",
+            egress=[f"127.0.0.1:{port}"],
+            http={
+                "method": "POST",
+                "url": f"http://127.0.0.1:{port}/x",
+                "headers": {"Authorization": "Bearer {secret:token}"},
+                "body": {"amount": "{amount}"},
+            },
+        )
+        async with runtime_with(contract) as runtime:
+            first = await runtime.submit(ask("call_it", {"amount": 7}), someone())
+            again = await runtime.submit(ask("call_it", {"amount": 7}), someone())
+    assert first.code is Code.DEPENDENCY_UNAVAILABLE
+    assert again.code is Code.DEPENDENCY_UNAVAILABLE, "nothing was sent, so the key is free"
