@@ -1,0 +1,222 @@
+"""Plan rules: what a plan must be like, across tools; and reading them from files.
+
+They are given to the runtime, have ids of their own, and never stand on a contract.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import cel
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
+
+from counterseal.canonical import pointer, thaw
+from counterseal.contract.invariants import Call
+from counterseal.documents import read_document
+from counterseal.errors import ContractError, ExpressionError, Problem, Source
+from counterseal.expressions import Expression
+from counterseal.policy import PolicyError
+from counterseal.policy.names import FUNCTIONS, uses
+from counterseal.policy.reading import Reader
+
+__all__ = ["PlanRule", "PlanningError", "distinct", "load_plan_rules"]
+
+FIELDS: Final[Mapping[str, frozenset[str]]] = {
+    "run": frozenset({"id", "objective", "allowed_tools", "state", "config"}),
+    "principal": frozenset({"tenant", "user", "agent", "roles", "scopes"}),
+}
+NAMES: Final = ("steps", *FIELDS)
+"""What a rule can see: the steps that are left, the run, and who asks."""
+
+_FIXES: Final = {
+    "id": "Broken rules are named by it.",
+    "rule": "Say it in words; the planner reads them.",
+    "when": "Leave it out for a rule about every plan.",
+    "check": "Say what a plan must be like, in CEL.",
+}
+"""The fields of a rule in a file, and what to do where one is not as it should be."""
+_WORD = re.compile(r"[A-Za-z]\w*")
+_log = logging.getLogger("counterseal")
+
+PlanCheck = Callable[[tuple[Call, ...], Mapping[str, Any]], bool]
+
+
+class PlanningError(PolicyError):
+    """Plan rules can't be used. `problems` says where, and what is wrong."""
+
+
+class PlanRule(BaseModel):
+    """A rule across tools: `when` says which plans it is about, `check` what they must be like.
+
+    Both are CEL over `steps`, `run` and `principal`, or functions of (steps, facts). Failing to
+    answer is never a yes: a `when` that fails applies, a `check` that fails is broken.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
+
+    id: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,127}$")
+    rule: str = Field(min_length=1, max_length=500)
+    """In plain words; the planner reads it."""
+    check: Annotated[str | PlanCheck, Field(union_mode="left_to_right")]
+    when: Annotated[str | PlanCheck | None, Field(union_mode="left_to_right")] = None
+
+    _compiled: dict[str, Expression] = PrivateAttr(default_factory=dict)
+
+    @field_validator("check", "when")
+    @classmethod
+    def _compiles(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            _condition(value)
+        return value
+
+    def model_post_init(self, context: Any, /) -> None:
+        for name in ("check", "when"):
+            text = getattr(self, name)
+            if isinstance(text, str):
+                self._compiled[name] = _condition(text)
+
+    def broken_by(self, steps: tuple[Call, ...], facts: Mapping[str, Any]) -> bool:
+        """Whether a plan of these steps breaks the rule."""
+        applies = self.when is None or self._says("when", steps, facts, otherwise=True)
+        return applies and not self._says("check", steps, facts, otherwise=False)
+
+    def _says(
+        self, name: str, steps: tuple[Call, ...], facts: Mapping[str, Any], *, otherwise: bool
+    ) -> bool:
+        try:
+            if name in self._compiled:
+                listed = [{"tool": one.tool, "arguments": thaw(one.arguments)} for one in steps]
+                return self._compiled[name].holds({**facts, "steps": listed})
+            said = getattr(self, name)(steps, facts)
+            if isinstance(said, bool):
+                return said
+            why = f"gives {type(said).__name__}, not true or false"
+        # A rule's own function may raise anything; that is no answer either.
+        except Exception as error:  # noqa: BLE001 - fails closed
+            why = f"{type(error).__name__}: {error}"
+        _log.warning(
+            "plan rule %s: %s gave no answer, so it counts against the plan: %s", self.id, name, why
+        )
+        return otherwise
+
+
+def _condition(text: str) -> Expression:
+    """ValueError says why an expression can't be used."""
+    try:
+        expression = Expression(text, names=NAMES)
+    except ExpressionError as error:
+        raise ValueError(f"the expression is refused: {error}") from None
+    used = uses(text)
+    for name, known in FIELDS.items():
+        wrong = sorted((used.get(name) or frozenset()) - known)
+        if wrong:
+            raise ValueError(f"{name} has no {wrong[0]}; it has {', '.join(sorted(known))}")
+    missing = [
+        one
+        for one in sorted(set(cel.compile(text).functions()) - FUNCTIONS)
+        if _WORD.fullmatch(one)
+    ]
+    if missing:
+        raise ValueError(f"there is no function {missing[0]}")
+    return expression
+
+
+# Reading rules -----------------------------------------------------------------------------------
+
+
+def load_plan_rules(*paths: str | Path) -> tuple[PlanRule, ...]:
+    """The plan rules of these files. PlanningError holds the problems of all of them."""
+    found: list[tuple[PlanRule, Source | None]] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            reader = _Reader(read_document(path))
+        except ContractError as error:
+            problems += error.problems
+            continue
+        found += reader.rules()
+        problems += reader.problems
+    problems += _repeated(found)
+    if problems:
+        raise PlanningError(problems)
+    return tuple(rule for rule, _ in found)
+
+
+def distinct(rules: Iterable[PlanRule]) -> tuple[PlanRule, ...]:
+    """The same rules. PlanningError when two have one id."""
+    listed = tuple(rules)
+    problems = _repeated((rule, None) for rule in listed)
+    if problems:
+        raise PlanningError(problems)
+    return listed
+
+
+class _Reader(Reader):
+    """Takes plan rules out of a document."""
+
+    def problem(self, place: tuple[str | int, ...], message: str, fix: str = "") -> None:
+        super().problem(place, message, fix)
+        self.problems[-1] = replace(self.problems[-1], rule="plan-rule-invalid")
+
+    def rules(self) -> list[tuple[PlanRule, Source | None]]:
+        """Those that make no sense are left out and reported."""
+        what = "a file of plan rules"
+        document = self.mapping(self.file.data, (), what, ("plan_rules",))
+        if isinstance(self.file.data, Mapping) and "plan_rules" not in document:
+            self.problem((), f"{what} has none", "Begin with `plan_rules:`.")
+        listed = self.items(document.get("plan_rules", []), ("plan_rules",), "plan_rules")
+        found = [self._rule(item, ("plan_rules", i)) for i, item in enumerate(listed)]
+        return [one for one in found if one is not None]
+
+    def _rule(
+        self, item: Any, place: tuple[str | int, ...]
+    ) -> tuple[PlanRule, Source | None] | None:
+        before = len(self.problems)
+        data = self.mapping(item, place, "a plan rule", tuple(_FIXES))
+        if not isinstance(item, Mapping):
+            return None
+        wanted = [name for name in _FIXES if name != "when" or "when" in data]
+        texts = {name: self.text(data, place, name, _FIXES[name]) for name in wanted}
+        given = {name: text for name, text in texts.items() if text}
+        try:
+            rule = PlanRule.model_validate(given)
+        except ValidationError as error:
+            for one in error.errors(include_url=False, include_input=False):
+                if one["loc"][0] in given:  # what is missing was reported
+                    self.problem((*place, one["loc"][0]), _why(one))
+            return None
+        if len(self.problems) > before:
+            return None
+        return rule, self.file.source(pointer(*place))
+
+
+def _why(detail: Any) -> str:
+    name = str(detail["loc"][0])
+    if detail["type"] == "value_error":
+        return f"{name}: {detail['ctx']['error']}"
+    if detail["type"] == "string_pattern_mismatch":
+        return "an id is made of letters, digits, '.', '_' and '-', and begins with a letter"
+    return f"{name}: {detail['msg'][:1].lower()}{detail['msg'][1:]}"
+
+
+def _repeated(found: Iterable[tuple[PlanRule, Source | None]]) -> list[Problem]:
+    first: dict[str, Source | None] = {}
+    problems = []
+    for rule, source in found:
+        if rule.id in first:
+            at = f" by the rule at {first[rule.id]}" if first[rule.id] else " by another rule"
+            problems.append(
+                Problem(
+                    rule="plan-rule-invalid",
+                    message=f"the id {rule.id} is taken{at}",
+                    fix="Give each plan rule an id of its own.",
+                    source=source,
+                )
+            )
+        first.setdefault(rule.id, source)
+    return problems
