@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from counterseal.proposal import Principal, Proposal
     from counterseal.registry import Grant, Registry
     from counterseal.repair import RepairLoop
-    from counterseal.runs import Run
+    from counterseal.runs import Run, RunError
     from counterseal.runtime import Runtime, Tenant
     from counterseal.storage.base import Budgets
 
@@ -65,7 +65,7 @@ _HOMES = {
     "counterseal.proposal": ("Principal", "Proposal"),
     "counterseal.registry": ("Grant", "Registry"),
     "counterseal.repair": ("RepairLoop",),
-    "counterseal.runs": ("Run",),
+    "counterseal.runs": ("Run", "RunError"),
     "counterseal.runtime": ("Runtime", "Tenant"),
     "counterseal.storage.base": ("Budgets",),
 }
@@ -102,6 +102,7 @@ __all__ = [
     "RepairLoop",
     "RiskClass",
     "Run",
+    "RunError",
     "Runtime",
     "Secret",
     "State",

@@ -32,6 +32,7 @@ from counterseal.gates.compiled import Compiled
 from counterseal.gates.parse import is_id
 from counterseal.observation import Observation, Redactor
 from counterseal.passage import Passage, Preview, judge_plan
+from counterseal.passage.telling import Telling
 from counterseal.planning import Plan, PlanRule, distinct
 from counterseal.policy import Policy
 from counterseal.proposal import Principal, Proposal
@@ -266,7 +267,7 @@ class Runtime:
             return self._telemetry.current_trace() or f"{getrandbits(128):032x}"
         return f"{getrandbits(128):032x}"
 
-    def tell(self, call: Passage, answer: Observation) -> None:
+    def tell(self, call: Telling, answer: Observation) -> None:
         """Let telemetry know that a call was answered, if anybody listens."""
         if self._telemetry.listening:
             self._telemetry.emit(call.finished(answer))

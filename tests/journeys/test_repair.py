@@ -468,7 +468,7 @@ async def test_a_run_has_a_budget_of_repairs_over_all_its_tools():
     tools = [fake_tool(f"look_{n}", input_schema=NUMBER) for n in range(40)]
     runtime = runtime_for(*tools)
     paths = [p for n in range(40) for p in await told(runtime, {"n": "a"}, tool=f"look_{n}")]
-    assert paths == [REPAIR] * 29 + [ESCALATE] * 11
+    assert paths == [REPAIR] * 30 + [ESCALATE] * 10
     # No success buys new ones.
     assert await told(runtime, {"n": 1}, {"m": "a"}, tool="look_0") == [None, ESCALATE]
 

@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal import Budgets, Config, Context, Grant, Invariant, Proposal, Runtime, State, tool
+from counterseal import (
+    Budgets,
+    Config,
+    Context,
+    Grant,
+    Invariant,
+    Proposal,
+    Runtime,
+    State,
+    Tool,
+    tool,
+)
 from counterseal.audit import EventType
 from counterseal.codes import Code
 from counterseal.runs import RunError
@@ -401,7 +412,7 @@ class Desk:
                 {"key": "last", "merge": "replace"},
             ],
         )
-        made = declared.tool.__class__(contract=declared.contract, function=answer)
+        made = Tool(contract=declared.contract, function=answer)
         self.runtime.register(made, grants=[Grant(agent="agent", tool=called)])
 
     def start(self, n, called):

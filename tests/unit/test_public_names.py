@@ -34,6 +34,7 @@ PUBLIC = {
     "RepairLoop",
     "RiskClass",
     "Run",
+    "RunError",
     "Runtime",
     "Secret",
     "State",

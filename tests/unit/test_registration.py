@@ -6,6 +6,7 @@ from counterseal.contract.declare import tool
 from counterseal.contract.model import Contract
 from counterseal.errors import ContractError, RegistryError, Severity
 from counterseal.registry import Deprecation, Grant, Reason, Registry, RegistryRecord
+from counterseal.testing import fake_tool
 
 
 def contract(name="read_case", version="1.0.0", effect="read_only", *, inputs=("case_id",), **more):
@@ -369,3 +370,14 @@ def test_contract_that_calls_itself_sunset_stays_so():
 def test_deprecation_takes_only_times_with_a_zone():
     with pytest.raises(RegistryError, match=r"^removal_at: "):
         Deprecation(removal_at="2026-01-01")
+
+
+def test_a_prompt_variable_stands_for_one_key():
+    def writes(name, key):
+        effect = {"key": key, "prompt_template_var": "FOUND"}
+        return fake_tool(name, state_effects=[effect]).tool
+
+    registry = Registry()
+    registry.register(writes("search", "hits"), writes("look", "hits"))
+    with pytest.raises(ContractError, match=r"variable-ambiguous.*FOUND stands for other here"):
+        registry.register(writes("ask", "other"))

@@ -31,6 +31,7 @@ OTHER_RULES = {
     "hook-unknown": "probe, preview and read_back are among the tools",
     "import-failed": "Python file can be imported",
     "parameter-variadic": "parameters can be named by a caller",
+    "variable-ambiguous": "prompt variables stand for one key of run state each",
     "version-bump-missing": "major number rises when callers break",
     "version-duplicate": "version is declared once",
 }

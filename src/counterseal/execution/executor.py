@@ -148,6 +148,15 @@ def _where(isolation: Isolation, contract: Contract, tool: Tool[..., Any]) -> Wh
     return Where.DIRECT if inline else Where.THREAD
 
 
+_FLAT = frozenset({"string", "integer", "number", "boolean", "null"})
+
+
+def _takes_nested(contract: Contract) -> bool:
+    """Whether an argument may be something that a tool could change under us."""
+    fields = contract.affordance.input_schema.get("properties", {}).values()
+    return not all(isinstance(one, Mapping) and one.get("type") in _FLAT for one in fields)
+
+
 class Given(NamedTuple):
     """What one attempt hands to a tool."""
 
@@ -173,6 +182,9 @@ class Runner:
         self.tool = tool
         # A function that asks for somebody else's tool shares what that may reach, not its place.
         self.where = _where(Isolation.AUTO if hook else contract.isolation, contract, tool)
+        self.seconds = contract.runtime.timeout_ms / 1000
+        """How long the contract lets one attempt take."""
+        self.nested = _takes_nested(contract)
         self.egress = Egress.of(contract)
         self.address: Address | None = None
         if self.where is Where.PROCESS or self.where is Where.SANDBOX:

@@ -14,13 +14,14 @@ __all__ = ["context_for"]
 
 def context_for(
     ctx: GateContext,
-    contract: Contract,
+    contract: Contract | None,
     *,
     until: float,
     key: str | None = None,
     attempt: int = 1,
 ) -> Context:
     """The call as a running tool sees it. `until` is when this attempt must be over."""
+    reads = () if contract is None else contract.state_reads
     return Context(
         principal=ctx.principal,
         run_id=ctx.run.run_id,
@@ -31,5 +32,5 @@ def context_for(
         expected_version=ctx.version_seen,
         # Copies: what a tool does to what it is given reaches neither the run nor another call.
         config=thaw(ctx.config),
-        state={read.key: thaw(ctx.run.state.get(read.key)) for read in contract.state_reads},
+        state={read.key: thaw(ctx.run.state.get(read.key)) for read in reads},
     )

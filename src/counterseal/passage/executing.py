@@ -8,8 +8,6 @@ says that the destination honours the key.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from functools import partial
 from math import inf
 from random import random
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ from counterseal.audit import EventType
 from counterseal.canonical import thaw
 from counterseal.codes import Code
 from counterseal.contract.model import Contract, OnUnknown
+from counterseal.contract.surroundings import Context
 from counterseal.execution.executor import Runner
 from counterseal.execution.hooks import Asked, ProbeError, ask
 from counterseal.execution.work import Outcome, Tell, Work
@@ -37,7 +36,6 @@ _TOO_LATE = Outcome(Code.TIMEOUT, began=False)
 _GIVEN_UP = Outcome(Code.TIMEOUT, answered=False, interrupted=True)
 _MAY_HAVE_HAPPENED = {Code.TIMEOUT, Code.DEPENDENCY_UNAVAILABLE}
 _LONGEST_WAIT = 60.0
-_NESTED = (dict, list)
 
 
 class Executing(Deciding):
@@ -58,6 +56,7 @@ class Executing(Deciding):
         progress: Tell | None = None,
     ) -> None:
         super().__init__(runtime, proposal, principal)
+        self._attempt_until = 0.0
         self._caller_until = inf if timeout is None else self.ctx.now + timeout
         self._progress = progress
 
@@ -69,7 +68,7 @@ class Executing(Deciding):
             return
         contract, runner = compiled.contract, compiled.runner
         try:
-            work = self._work(contract)
+            work = self._work(runner)
             self.outcome = _TOO_LATE if work is None else await runner.run(work)
             if self.outcome.code is not Code.SUCCESS or self.outcome.interrupted:
                 await self._go_on(contract, runner)
@@ -80,7 +79,7 @@ class Executing(Deciding):
         """After an attempt that was no success: others, where they may be made; or finding out."""
         while not self.outcome.interrupted and await self._may_retry(contract):
             self.attempt += 1
-            work = self._work(contract)
+            work = self._work(runner)
             self.outcome = _TOO_LATE if work is None else await runner.run(work)
             if self.outcome.code is Code.SUCCESS:
                 break
@@ -89,17 +88,24 @@ class Executing(Deciding):
         elif self.unknown and contract.on_unknown is OnUnknown.READ_BACK:
             await self._find_out(contract)
 
-    def _work(self, contract: Contract) -> Work | None:
+    def _work(self, runner: Runner) -> Work | None:
         """One attempt, within what is left of everybody's time; None when nothing is left."""
         now = self.runtime.clock()
-        seconds = min(contract.runtime.timeout_ms / 1000, self._until - now)
+        seconds = min(runner.seconds, self._until - now)
         if seconds <= 0:
             return None
-        context = self._context(contract, now + seconds)
+        self._attempt_until = now + seconds
         arguments = self.ctx.arguments
-        if contract.runtime.max_retries and any(isinstance(v, _NESTED) for v in arguments.values()):
+        if runner.nested:
             arguments = thaw(arguments)  # what a tool does to them must not reach the next attempt
-        return Work(arguments, context, seconds, self._progress and self._tell)
+        return Work(arguments, self._about, seconds, self._progress and self._tell)
+
+    def _about(self) -> Context:
+        """What a tool, or a hook of its contract, may know of this attempt."""
+        contract = self.ctx.compiled.contract if self.ctx.compiled else None
+        return context_for(
+            self.ctx, contract, until=self._attempt_until, key=self.key, attempt=self.attempt
+        )
 
     @property
     def _until(self) -> float:
@@ -119,11 +125,6 @@ class Executing(Deciding):
         if compiled is None or not compiled.mutates or not outcome.began:
             return False
         return not outcome.answered or outcome.code in _MAY_HAVE_HAPPENED
-
-    def _context(self, contract: Contract, until: float) -> Callable[[], Any]:
-        return partial(
-            context_for, self.ctx, contract, until=until, key=self.key, attempt=self.attempt
-        )
 
     def _tell(self, report: Any) -> None:
         try:
@@ -196,9 +197,9 @@ class Executing(Deciding):
         seconds = min(contract.runtime.timeout_ms / 1000, most)
         if contract.read_back is None or seconds <= 0:
             raise ProbeError("there is nobody to ask, or no time left to ask")
-        context = self._context(contract, self.runtime.clock() + seconds)
+        self._attempt_until = self.runtime.clock() + seconds
         ctx = self.ctx
-        asked = Asked(contract, ctx.arguments, context, ctx.registry, ctx.executor, seconds)
+        asked = Asked(contract, ctx.arguments, self._about, ctx.registry, ctx.executor, seconds)
         return await ask(contract.read_back, asked)
 
 

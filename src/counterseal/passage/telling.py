@@ -28,7 +28,7 @@ _SAME_MISTAKE: Final = 3
 _ATTEMPTS: Final = 6
 """Proposals of one tool, until one of its calls succeeds."""
 _REPAIRS: Final = 30
-"""Proposals of a whole run, unless its budgets say otherwise."""
+"""Refusals of a whole run before that, unless its budgets say otherwise."""
 NOBODY: Final = "?"
 """Where proposals of tools that do not exist are counted: all together, whatever they name."""
 _PATHS: Final = {
@@ -108,7 +108,7 @@ class Telling(Asking):
         if path is None:
             return {mistake: _ATTEMPTS}
         own = self.ctx.run.budgets.repairs
-        limits = {"run/repairs": _REPAIRS if own is None else own + 1, mistake: _SAME_MISTAKE}
+        limits = {"run/repairs": (_REPAIRS if own is None else own) + 1, mistake: _SAME_MISTAKE}
         if path is Path.REPAIR:
             limits[f"payload/{_fingerprint(self.ctx)}"] = _SAME_PAYLOAD
         return {**limits, "tool": _ATTEMPTS}

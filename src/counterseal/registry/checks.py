@@ -32,6 +32,7 @@ __all__ = [
     "read",
     "reference_problems",
     "references",
+    "variable_problems",
 ]
 
 Versions = Callable[[str], Sequence[RegistryRecord]]
@@ -192,6 +193,27 @@ def reference_problems(
             problem = reference.problem(versions(name))
             if problem is not None:
                 yield problem
+
+
+def variable_problems(
+    new: Sequence[RegistryRecord], others: Iterable[RegistryRecord]
+) -> Iterator[Problem]:
+    """A prompt variable stands for one key of run state, whichever tool declares it."""
+    meant: dict[str, tuple[str, str]] = {}
+    for record in (*others, *new):
+        for index, effect in enumerate(record.contract.state_effects):
+            variable = effect.prompt_template_var
+            if variable is None:
+                continue
+            key, owner = meant.setdefault(variable, (effect.key, record.name))
+            if key != effect.key:
+                problem = Problem(
+                    rule="variable-ambiguous",
+                    pointer=f"/state_effects/{index}/prompt_template_var",
+                    message=f"{variable} stands for {effect.key} here, and for {key} in {owner}",
+                    fix="Give one of them another name.",
+                )
+                yield _placed(problem, record)
 
 
 def missing_bumps(new: Sequence[RegistryRecord], versions: Versions) -> Iterator[Problem]:

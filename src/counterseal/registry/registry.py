@@ -181,6 +181,7 @@ class Registry:
 
         yield from checks.duplicates(new, versions)
         yield from checks.reference_problems(new, versions, standing)
+        yield from checks.variable_problems(new, self.records)
         yield from checks.missing_bumps(new, versions)
         yield from checks.grant_problems(grants, versions, self._now(), new)
 

@@ -1,0 +1,241 @@
+"""From an outcome to an answer: what the agent is shown of it, and what is put on record."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Mapping, Sequence
+from time import perf_counter_ns
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from counterseal.audit import Event, EventType
+from counterseal.canonical import at
+from counterseal.codes import Code
+from counterseal.contract.effects import Trust
+from counterseal.contract.model import Contract, OnUnknown
+from counterseal.contract.surroundings import left_in_state
+from counterseal.gates.base import Decision, deny
+from counterseal.gates.state import resource_of
+from counterseal.ledger import Entry, Phase, Status
+from counterseal.observation import (
+    NOT_VERIFIED,
+    Observation,
+    Observed,
+    VerificationHint,
+    answer,
+    observe,
+)
+from counterseal.passage.executing import Executing
+from counterseal.passage.telling import NOBODY
+from counterseal.storage.base import Settle
+
+__all__ = ["Settling"]
+
+_NOTHING: Mapping[str, str | int] = MappingProxyType({})
+_FAILURES = {
+    Code.TIMEOUT: "The tool did not answer in time.",
+    Code.DEPENDENCY_UNAVAILABLE: "Something that the tool needs is not available.",
+    Code.RATE_LIMITED: "The service behind the tool takes no more calls for now.",
+    Code.PERMISSION_DENIED: "The service behind the tool does not permit this.",
+    Code.POLICY_VIOLATION: "The tool wanted to do what its contract does not let it do.",
+    Code.STALE_STATE: "The target is not, or no longer, as the call takes it to be.",
+    Code.SEMANTIC_INVALIDITY: "The service behind the tool does not accept these arguments.",
+    Code.OBSERVATION_NORMALIZATION_FAIL: "What came back can't be read.",
+}
+_UNKNOWN = "It is not known whether the call took effect. {}"
+_THEN = {
+    OnUnknown.RETRY_SAME_KEY: ("retry_same_key", "The same call may be made again."),
+    OnUnknown.READ_BACK: ("retry_later", "The same call, made later, finds out."),
+    OnUnknown.ESCALATE: ("escalate", "A person must find out; do not make it again."),
+}
+
+
+class Settling(Executing):
+    """The last steps of a call. Nothing is decided here any more."""
+
+    entry: Entry | None = None
+    """The reservation that is settled, for a call that goes into the ledger."""
+    observed: Observed | None = None
+
+    def observe(self) -> Observation:
+        """The outcome as the agent may see it: checked, redacted, bounded, labelled."""
+        outcome, ctx, record = self.outcome, self.ctx, self.ctx.record
+        if outcome.code is not Code.SUCCESS or record is None or ctx.compiled is None:
+            return self.answer(self._failed())
+        own = ctx.compiled.profile
+        try:
+            self.observed = observe(
+                outcome.value,
+                compiled_output_validator=ctx.compiled.output,
+                contract=record.contract,
+                redactor=self.runtime.redactor,
+                own=own,
+                mask=outcome.mask,
+            )
+        # The tool has run: whatever its output does to us, the call must come to its end.
+        except Exception as error:  # noqa: BLE001 - an output is somebody else's code too
+            self.runtime.report(ctx.call_id, "observing", error)
+            code = Code.OBSERVATION_NORMALIZATION_FAIL
+            return self.answer(deny("execution", code, "The tool's output can't be read."))
+        return answer(
+            self.observed,
+            record.contract,
+            own=own,
+            call_id=ctx.call_id,
+            timestamp=ctx.now,
+            latency_ms=(perf_counter_ns() - self.started) // 1_000_000,
+            trace_id=self.trace_id,
+            decisions=self.trail,
+            warnings=self._warnings() if ctx.corrections else (),
+            approval_id=ctx.approval_id,
+            attempt=self.attempt + (self.entry.attempts - 1 if self.entry else 0),
+            verification=self._verification(record.contract) if own.verified else NOT_VERIFIED,
+        )
+
+    def _failed(self) -> Decision:
+        """What is said of an outcome that is no success."""
+        outcome, record = self.outcome, self.ctx.record
+        if outcome.trace:
+            self.runtime.report(self.ctx.call_id, "execution", outcome.trace)
+        reason = _FAILURES.get(outcome.code, "The tool failed.")
+        retry_after = outcome.fault.retry_after if outcome.fault else None
+        if not self.unknown or record is None:
+            return deny("execution", outcome.code, reason, retry_after=retry_after)
+        action, then = _THEN[record.contract.on_unknown]
+        said = f"{reason} {_UNKNOWN.format(then)}"
+        return deny("execution", outcome.code, said, next_action=action, rule="outcome-unknown")
+
+    def _verification(self, contract: Contract) -> VerificationHint:
+        if self.observed is None or self.observed.data is None:
+            return NOT_VERIFIED
+        return VerificationHint(
+            required=True, target_state_reference=resource_of(contract, self.ctx.arguments)
+        )
+
+    def _warnings(self) -> tuple[str, ...]:
+        return tuple(note for timed in self.trail for note in timed.decision.warnings)
+
+    async def settle(self, observation: Observation) -> Observation:
+        """One transaction: entry, what the run has seen, run state, events."""
+        if self.gone is not None:
+            await self._settle_alone(observation, self.gone)
+        store, tenant = self.runtime.store, self.ctx.principal.tenant
+        if not observation.ok:
+            observation = await self.bounded(observation)
+        raw = self.observed.raw if self.observed else None
+        if raw is not None:
+            kept = await store.keep(tenant, self.ctx.call_id, raw)
+            observation = observation._replace(raw=kept)
+        event = self._ending(observation) if observation.ok else await self._failure(observation)
+        seen, state = self._effects(observation)
+        awaited = self.ctx.compiled is None or self.ctx.compiled.announced
+        mended = self._mended(observation)
+        if self.entry is None and not seen and not state and not awaited and mended is None:
+            store.note(event)
+            if not observation.ok:
+                self.note_path(observation)
+            return observation
+        settled = await store.settle(
+            Settle(
+                tenant,
+                self.ctx.run.run_id,
+                self.runtime.clock(),
+                self._settled(observation),
+                seen,
+                state,
+                (event,),
+                mended,
+                observation.trust is Trust.UNTRUSTED,
+            )
+        )
+        if not settled:
+            # Somebody else holds the entry by now; what happened here goes on record all the same.
+            store.note(event._replace(body={**event.body, "settled": False}))
+        if not observation.ok:
+            self.note_path(observation)
+        return observation
+
+    def _mended(self, observation: Observation) -> str | None:
+        """Whose counted mistakes are over, now that a call has succeeded."""
+        record, refused = self.ctx.record, self.ctx.run.refused
+        if record is None or not observation.ok or not refused:
+            return None
+        return next((one for one in (record.name, NOBODY) if one in refused), None)
+
+    async def _settle_alone(self, observation: Observation, gone: BaseException) -> NoReturn:
+        """The caller is gone, but what happened must not be forgotten."""
+        self.gone = None
+        settled = await asyncio.shield(self.settle(observation))
+        self.runtime.tell(self, settled)
+        raise gone
+
+    def _ending(self, observation: Observation) -> Event:
+        """The event that ends a call."""
+        kind = EventType.RECONCILED if self.reconciled else EventType.SUCCEEDED
+        return self.event(kind, observation.code.value, self._particulars() or None)
+
+    def _particulars(self) -> dict[str, Any]:
+        body: dict[str, Any] = {}
+        if self.ctx.corrections:
+            body["corrections"] = len(self.ctx.corrections)
+        if self.ctx.config:
+            shown, _ = self.runtime.redactor.redact(self.ctx.config)
+            body["config"] = self.outcome.mask.data(shown)
+        if self.attempt > 1:
+            body["attempts"] = self.attempt
+        return body
+
+    async def _failure(self, observation: Observation) -> Event:
+        """The same for a failure, with what an operator needs to look into it."""
+        body, outcome = self._particulars(), self.outcome
+        if self.unknown and self.ctx.record is not None:
+            body["unknown"] = self.ctx.record.contract.on_unknown.value
+        if outcome.fault is not None:
+            body["error"] = outcome.fault.kinds[0]
+        if outcome.trace:
+            tenant, call_id = self.ctx.principal.tenant, self.ctx.call_id
+            trace = outcome.trace.encode(errors="replace")
+            body["trace"] = await self.runtime.store.keep(tenant, call_id, trace)
+        return self.event(EventType.FAILED, observation.code.value, body or None)
+
+    def _settled(self, observation: Observation) -> Entry | None:
+        if self.entry is None:
+            return None
+        attempts = self.entry.attempts + self.attempt - 1
+        entry = dataclasses.replace(self.entry, attempts=attempts)
+        if not self.outcome.began:
+            return dataclasses.replace(entry, status=Status.FAILED_RETRYABLE, phase=None)
+        if self.unknown and self.ctx.record is not None:
+            asks = self.ctx.record.contract.on_unknown is OnUnknown.ESCALATE
+            phase = Phase.ESCALATED if asks else Phase.UNKNOWN
+            return dataclasses.replace(entry, phase=phase, unknown_since=self.runtime.clock())
+        code = observation.code
+        failed = not observation.ok and code is not Code.OBSERVATION_NORMALIZATION_FAIL
+        status = Status.FAILED_FINAL if failed else Status.COMPLETED
+        stored = observation.record()
+        return dataclasses.replace(entry, status=status, phase=None, observation=stored)
+
+    def _effects(
+        self, observation: Observation
+    ) -> tuple[Mapping[str, str | int], Sequence[tuple[str, str, Any]]]:
+        """What the run has seen now, and what the contract declares to leave in its state."""
+        contract = self.ctx.record.contract if self.ctx.record else None
+        if contract is None or not (contract.version_from or contract.state_effects):
+            return _NOTHING, ()
+        output = self.observed.output if self.observed else None
+        if output is None or not observation.ok:
+            return _NOTHING, ()
+        # What was checked, not what is shown: that may be a summary, or wrapped in steps.
+        data = output.get("data") if observation.code is Code.PARTIAL_SUCCESS else output
+        if not isinstance(data, Mapping):
+            return _NOTHING, ()
+        clean, _ = self.runtime.redactor.redact(data)
+        declared = contract.affordance.output_schema.get("properties", {})
+        wrapped = self.ctx.compiled is not None and self.ctx.compiled.profile.wrapped
+        fitting = left_in_state(contract.state_effects, clean, declared, wrapped=wrapped)
+        resource = resource_of(contract, self.ctx.arguments)
+        version = at(data, contract.version_from) if contract.version_from else None
+        if resource is None or not isinstance(version, str | int):
+            return _NOTHING, fitting
+        return {resource: version}, fitting
