@@ -54,7 +54,7 @@ class Path(StrEnum):
     REPLAN = "replan"
     """Back to the planner: the world, or the plan, is not as it was thought to be."""
     ESCALATE = "escalate"
-    """No agent goes on by itself."""
+    """A person has to act: look, approve, or grant more. No agent goes on by itself."""
 
 
 _REPLANS = frozenset({"refresh_state_and_replan", "drop_step", "replan"})
@@ -75,8 +75,8 @@ class Response:
 
     @property
     def path(self) -> Path | None:
-        """Which way to go on; None where there is nothing to do, or only a person can."""
-        if self.escalate:
+        """Which way to go on; None where there is nothing to do."""
+        if self.escalate or self.requires_approval:
             return Path.ESCALATE
         if self.retryable:
             return Path.RETRY

@@ -14,6 +14,7 @@ exception: it is a decision, and comes back as an observation.
     ├── ResponseTooLargeError    somebody answered with more than is read
     ├── FilesError         a path leads out of a tool's own directory, or to no plain file
     ├── IsolationError     the isolation that a contract asks for can't be had here
+    ├── StoreError         the store can't be opened, read or written
     ├── PolicyError        (policy) a policy can't be loaded; `.problems` as above
     │   └── PlanningError  (planning) plan rules can't be loaded
     ├── RunError           (runs) a run can't be opened, or is not there
@@ -43,6 +44,7 @@ __all__ = [
     "SecretUnavailableError",
     "Severity",
     "Source",
+    "StoreError",
     "ToolFailedError",
 ]
 
@@ -170,3 +172,10 @@ class FilesError(CountersealError):
 
 class IsolationError(CountersealError):
     """The isolation that a contract asks for can't be had here. Says what is missing."""
+
+
+class StoreError(CountersealError):
+    """The store can't be opened, read or written. Nothing of what was asked was written.
+
+    Says which one, why, and what to do about it; never what was to be kept.
+    """

@@ -103,14 +103,20 @@ def _digest(parts: list[Any]) -> str:
     return hashlib.sha256(canonical(parts)).hexdigest()
 
 
-def duplicate(entry: Entry | None, request: bytes, *, may_retry: bool = True) -> Answer:
-    """What a request gets that finds this entry under its key."""
+def duplicate(entry: Entry | None, request: bytes) -> Answer:
+    """What a request gets that finds this entry under its key.
+
+    A key is bound to its payload from the moment it is reserved. If nothing came of it
+    (FAILED_RETRYABLE), it is free again, for a mended payload as well; but a payload that the
+    destination has refused gets the same answer again.
+    """
     if entry is None:
         return Answer.EXECUTE
+    if entry.status is Status.FAILED_RETRYABLE:
+        refused = entry.observation is not None and entry.request_hash == request
+        return Answer.REPLAY if refused else Answer.EXECUTE
     if entry.request_hash != request:
         return Answer.MISMATCH
     if entry.status is Status.PENDING:
         return Answer.IN_PROGRESS
-    if entry.status is Status.FAILED_RETRYABLE and may_retry:
-        return Answer.EXECUTE
     return Answer.EXPIRED if entry.status is Status.EXPIRED else Answer.REPLAY

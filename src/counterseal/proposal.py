@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-__all__ = ["Principal", "Proposal", "text_set"]
+__all__ = ["Principal", "Proposal", "names_arguments", "text_set"]
 
 
 def text_set(name: str, value: Iterable[str]) -> frozenset[str]:
@@ -102,6 +102,8 @@ class Proposal:
     """The version of the resource that the proposal was made against."""
     configurable: Mapping[str, Any] | None = field(default=None, repr=False)
     """Call-time values for the contract's config params."""
+    proposed: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The arguments as first proposed, where a plan corrected them: what the key is bound to."""
 
     @classmethod
     def from_call(
@@ -125,6 +127,12 @@ class Proposal:
             arguments=arguments,
             **{"call_id": known if isinstance(known, str) else None, **more},
         )
+
+
+def names_arguments(call: object) -> bool:
+    """Whether a provider's tool call says with which arguments, be they none at all."""
+    inner = _part(call, "function", call)
+    return any(_part(inner, name, None) is not None for name in ("arguments", "input"))
 
 
 def _part(thing: object, name: str, otherwise: Any) -> Any:

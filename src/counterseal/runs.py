@@ -34,6 +34,9 @@ _MOST_BYTES: Final = 65_536
 """How much of one value goes into a prompt; of more, a summary."""
 
 
+_LONGEST_OBJECTIVE: Final = 10_000
+
+
 class RunError(CountersealError):
     """A run can't be opened, or is not there."""
 
@@ -109,14 +112,18 @@ def settings_of(
     """What is given of a run's settings, as its record keeps them. The error names the field."""
     given: dict[str, Any] = {}
     if objective is not None:
-        given["objective"] = objective
+        given["objective"] = _objective(objective)
     if allowed_tools is not None:
         given["allowed_tools"] = text_set("allowed_tools", allowed_tools)
     if deadline is not None:
         given["deadline"] = _moment(deadline)
     if budgets is not None:
+        if not isinstance(budgets, Budgets):
+            raise RunError(f"budgets: takes Budgets(…), got {type(budgets).__name__}")
         given["budgets"] = budgets
     if config is not None:
+        if not isinstance(config, Mapping):
+            raise RunError(f"config: takes a mapping, got {type(config).__name__}")
         try:
             # A copy, so that nobody changes it afterwards, and plain, as any store gives it back.
             given["config"] = thaw(freeze(dict(config)))
@@ -125,9 +132,22 @@ def settings_of(
     return given
 
 
+def _objective(text: Any) -> str:
+    if not isinstance(text, str):
+        raise RunError(f"objective: takes a text, got {type(text).__name__}")
+    if len(text) > _LONGEST_OBJECTIVE:
+        raise RunError(
+            f"objective: is at most {_LONGEST_OBJECTIVE:,} characters, not {len(text):,}"
+        )
+    if text.encode(errors="replace").decode() != text:
+        raise RunError("objective: a lone surrogate is not text")
+    return text
+
+
 def _moment(deadline: Any) -> float:
-    if isinstance(deadline, int | float) and math.isfinite(deadline):
-        return deadline
+    number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
+    if number and math.isfinite(deadline):
+        return float(deadline)
     raise RunError("deadline: takes seconds since the epoch, such as time.time() + 600")
 
 
@@ -167,8 +187,8 @@ def render_state(prompt: str, run: RunRecord, registry: Registry) -> str:
         if key not in run.state:
             return ""
         text = _text(key, run.state[key])
-        if key not in run.untrusted:
-            return text
+        if key not in run.untrusted or isinstance(run.state[key], bool | int | float | None):
+            return text  # a number has nothing to say, wherever it comes from
         lines = fence(text, f"{run.run_id}/{key}", Trust.UNTRUSTED)
         return "\n".join(("", *lines, ""))
 

@@ -10,13 +10,14 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from random import getrandbits
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from counterseal.codes import Code
 from counterseal.contract.declare import Tool
@@ -47,8 +48,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Preview", "Runtime", "Tenant"]
 
+T = TypeVar("T")
+
 _ROUNDS = 3
-"""How often a call is decided anew because something changed while it was decided."""
+"""How often a call is decided: once, and anew when something changed meanwhile."""
 _log = logging.getLogger("counterseal")
 
 
@@ -93,6 +96,7 @@ class Runtime:
         self.redactor = Redactor(pii=tuple(pii))
         self.registry = Registry(clock=lambda: datetime.fromtimestamp(clock(), UTC))
         self._compiled: dict[tuple[str, str], Compiled] = {}
+        self._tasks: set[asyncio.Future[Any]] = set()
         self._telemetry = Telemetry()
 
     @classmethod
@@ -109,8 +113,12 @@ class Runtime:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self.executor.aclose()
-        await self.store.close()
+        try:
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+            await self.executor.aclose()
+        finally:
+            await self.store.close()
 
     def register(
         self,
@@ -131,7 +139,7 @@ class Runtime:
         for tool in tools:
             if isinstance(tool, Tool):
                 try:
-                    self.executor.runner(tool.contract, tool)
+                    self.executor.check(tool.contract, tool)
                 except IsolationError as error:
                     name = tool.contract.name
                     problems.append(
@@ -166,9 +174,10 @@ class Runtime:
         `timeout` is how many seconds the caller waits for the tool; `progress` is called with the
         tool's own reports.
         """
+        until = self._until(timeout)
         run = await self._run_of(proposal, principal)
         for _ in range(_ROUNDS):
-            call = Passage(self, proposal, principal, timeout, progress)
+            call = Passage(self, proposal, principal, until, progress)
             end = (
                 call.receive(run)  # gate parse; the run's version of the tool
                 or call.check()  # gates schema, scope
@@ -189,6 +198,29 @@ class Runtime:
         end = await call.refuse(deny("ledger", Code.DEPENDENCY_UNAVAILABLE, restless))
         self.tell(call, end)
         return end
+
+    def _until(self, timeout: float | None) -> float:
+        if timeout is None:
+            return inf
+        if not timeout >= 0:  # nan is no time either
+            raise ValueError(f"timeout: takes seconds from 0 on, not {timeout!r}")
+        return self.clock() + timeout
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """Something that goes on even if nobody waits for it; it is waited for at the end."""
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def surely(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait for something that must not be broken off. A cancellation comes through after it."""
+        task = self.begin(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            await asyncio.wait({task})
+            raise
 
     async def preview(self, proposal: Proposal, principal: Principal) -> Preview:
         """What the gates would say. Nothing is recorded, held, spent or executed."""

@@ -399,6 +399,37 @@ async def test_a_probe_may_need_a_credential_and_does_not_show_it():
     assert held.before == {"version": "v1", "debug": "[secret.pw]"}
 
 
+async def test_an_approval_is_for_whoever_asked():
+    made = fake_tool("send", effect="external_notification", input_schema=SCHEMA, consequence="So.")
+    runtime = runtime_for(made)
+    runtime.register(grants=[Grant(agent="other", tool="send")])
+    held = await runtime.submit(ask("send", {"k": "a"}, key="k"), someone())
+    await runtime.store.decide("acme", held.approval_id, HeldStatus.APPROVED, [])
+    other = await runtime.submit(ask("send", {"k": "a"}, key="k"), someone("other", user="u_2"))
+    assert (other.code, made.calls) == (Code.CONFIRMATION_MISSING, [])
+
+
+async def test_what_is_approved_while_it_is_asked_for_is_looked_at_again(monkeypatch):
+    versions = iter([1, 1, 2, 2, 2])
+    made = fake_tool(
+        "send",
+        effect="external_notification",
+        consequence="So.",
+        probe=lambda: {"version": next(versions)},
+    )
+    runtime = runtime_for(made)
+    first = await runtime.submit(ask("send"), someone())
+    real = runtime.store.hold
+
+    async def approved_meanwhile(held, events):
+        await runtime.store.decide("acme", first.approval_id, HeldStatus.APPROVED, [])
+        return await real(held, events)
+
+    monkeypatch.setattr(runtime.store, "hold", approved_meanwhile)
+    seen = await runtime.submit(ask("send"), someone())
+    assert (seen.code, made.calls) == (Code.STALE_STATE, [])
+
+
 # --- approvals, outputs, exceptions, clocks -------------------------------------------------------
 
 
@@ -463,7 +494,8 @@ async def test_half_a_character_in_an_output_is_mended():
 async def test_a_tool_cannot_end_the_program_that_runs_it(error):
     runtime = runtime_for(fake_tool("save", error, effect="draft"))
     assert (await runtime.submit(ask("save"), someone())).code is Code.UNKNOWN_ERROR
-    assert (await runtime.submit(ask("save"), someone())).idempotency_hit
+    again = await runtime.submit(ask("save"), someone())
+    assert again.code is Code.IDEMPOTENCY_CONFLICT, "it may have acted before it broke"
 
 
 async def test_a_correction_is_held_to_what_a_proposal_is():

@@ -30,6 +30,7 @@ from counterseal.execution.network.clients import Clients
 from counterseal.execution.request import UnsendableError
 
 TOKEN = "tok-for-the-case-desk"
+SECRET = "127_0_0_1_httpbearer_12ca17b4"
 
 
 class Party(BaseModel):
@@ -204,7 +205,9 @@ def test_each_operation_became_a_contract_that_lint_lets_pass(contracts):
     }
     for contract in contracts.values():
         assert [p for p in lint(contract) if p.severity is Severity.ERROR] == []
-        assert contract.secrets == (() if contract.name == "health" else ("127_0_0_1_httpbearer",))
+        assert contract.secrets == (
+            () if contract.name == "health" else ("127_0_0_1_httpbearer_12ca17b4",)
+        )
     assert contracts["open_case"].idempotency.key_header == "idempotency-key"
 
 
@@ -261,7 +264,7 @@ async def test_no_argument_leads_to_another_operation(call, served):
 async def test_the_tools_go_the_way_of_every_call(contracts, served):
     agent = "desk-agent"
     principal = Principal(tenant="acme", agent=agent, user="u_1")
-    async with Runtime.open("memory:", secrets={"127_0_0_1_httpbearer": TOKEN}) as runtime:
+    async with Runtime.open("memory:", secrets={SECRET: TOKEN}) as runtime:
         tools = [http_tool(contract) for contract in contracts.values()]
         runtime.register(*tools, grants=[Grant(agent=agent, tool=name) for name in contracts])
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from counterseal import Runtime
+from counterseal import Invariant, Runtime
 from counterseal.storage.base import HeldStatus
+from counterseal.testing import fake_tool, runtime_for, someone
 
 FOLDER = Path(__file__).parents[2] / "examples" / "orchestrator"
 PRODUCTS = ("clinic", "claims")
@@ -179,6 +180,47 @@ async def test_a_planner_that_never_gets_it_right_is_given_up_on():
     clinic.model.plan = plan
     turn = await clinic.turn()
     assert (turn.ended, len(turn.plans), turn.seen) == ("no plan", 3, [])
+
+
+async def test_a_step_that_was_taken_before_replanning_is_not_taken_twice():
+    """Its plan was corrected, and the planner writes it down again as it did at first."""
+    schema = {
+        "type": "object",
+        "properties": {
+            name: {"type": "string", "maxLength": 9, "description": "Which."}
+            for name in ("case", "text")
+        },
+        "additionalProperties": False,
+    }
+    small = Invariant(
+        id="SMALL",
+        rule="Texts are written small.",
+        check="call.text == 'a'",
+        correct={"set": {"text": "a"}},
+    )
+    note = fake_tool(
+        "note", effect="draft", business_key=["case"], input_schema=schema, invariants=[small]
+    )
+    close = fake_tool(
+        "close",
+        LookupError("changed"),
+        {"closed": True},
+        observability={"error_taxonomy_mapping": {"LookupError": "STALE_STATE"}},
+    )
+    runtime = runtime_for(note, close)
+
+    class Model:
+        async def plan(self, prompt, tools, told):
+            return [{"tool": "note", "arguments": {"case": "c", "text": "A"}}, {"tool": "close"}]
+
+        async def mend(self, feedback):
+            return None
+
+    run = await runtime.run(someone())
+    turn = await orchestrator.take_turn(runtime, run, Model(), "Go.")
+    assert [seen.code.value for seen in turn.seen] == ["SUCCESS", "STALE_STATE"] + ["SUCCESS"] * 2
+    assert (turn.ended, len(turn.plans)) == ("done", 2)
+    assert note.calls == [{"case": "c", "text": "a"}]
 
 
 def test_the_example_tells_its_story():

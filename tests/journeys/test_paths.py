@@ -110,14 +110,15 @@ def fields_of(seen: Observation):
 
 def agree(response):
     """One flag at most, and the one that the path is named by."""
-    flags = (response.escalate, response.retryable, response.repairable)
+    asks = response.escalate or response.requires_approval
+    flags = (asks, response.retryable, response.repairable)
     assert sum(flags) <= 1
     if response.path is not None and response.path is not Path.REPLAN:
         assert flags == tuple(
             response.path is one for one in (Path.ESCALATE, Path.RETRY, Path.REPAIR)
         )
     if response.path is Path.REPLAN:
-        assert not response.escalate
+        assert not asks
         assert not response.retryable
 
 
@@ -129,8 +130,10 @@ def test_no_contract_leads_a_code_down_two_paths(code):
     for made in TOOLS.values():
         response = refine(Code(code), made.contract)
         agree(response)
-        if code in FINAL or response.requires_approval:
+        if code in FINAL:
             assert response.path in (None, Path.ESCALATE), "no agent goes on by itself"
+        if response.requires_approval:
+            assert response.path is Path.ESCALATE, "a person has to act"
 
 
 @pytest.mark.parametrize("said", SAID)
@@ -177,11 +180,11 @@ def test_the_usual_contract_leads_where_the_table_says():
         Code.COMPENSATION_REQUIRED: Path.ESCALATE,
         Code.COMPENSATION_FAILED: Path.ESCALATE,
         Code.UNKNOWN_ERROR: Path.ESCALATE,
+        Code.CONFIRMATION_MISSING: Path.ESCALATE,
+        Code.BUDGET_EXHAUSTED: Path.ESCALATE,
         Code.PERMISSION_DENIED: None,
         Code.POLICY_VIOLATION: None,
         Code.SIGNATURE_MISMATCH: None,
-        Code.CONFIRMATION_MISSING: None,
-        Code.BUDGET_EXHAUSTED: None,
     }
 
 
@@ -333,3 +336,22 @@ async def test_what_nobody_knows_the_outcome_of_is_left_to_a_person():
     assert [one.path for one in seen] == [Path.ESCALATE] * 3
     assert [one.code for one in seen] == [Code.TIMEOUT, *[Code.IDEMPOTENCY_CONFLICT] * 2]
     assert len(made.calls) == 1
+
+
+OF_THE_PAYLOAD = (
+    "SYNTACTIC_PARSE_FAIL",
+    "STRUCTURAL_VIOLATION",
+    "TYPE_MISMATCH",
+    "OUT_OF_BOUNDS",
+    "SEMANTIC_INVALIDITY",
+)
+
+
+@pytest.mark.parametrize("code", OF_THE_PAYLOAD)
+async def test_what_is_wrong_with_a_payload_is_never_cured_by_sending_it_again(code):
+    made = failing("look_up", ("retryable_errors",))
+    runtime = runtime_for(made)
+    seen = await runtime.submit(ask("look_up", code), someone())
+    assert (seen.path, seen.response.retryable, len(made.calls)) == (Path.REPAIR, False, 1)
+    again = await runtime.submit(ask("look_up", code), someone())
+    assert again.path is Path.ESCALATE

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from counterseal import DROP_STEP, Budgets, Grant, Invariant, Proposal, Tenant, Tool, load_contracts
 from counterseal.planning import Fate, PlanRule, load_plan_rules
 from counterseal.policy import Policy
+from counterseal.storage.base import HeldStatus
 from counterseal.testing import fake_tool, runtime_for, someone
 
 # A retrieval tool, declared twice: with checks in Python, and in a file with checks in CEL -------
@@ -240,8 +241,9 @@ def test_what_is_left_of_a_plan_keeps_every_rule_and_is_left_alone_when_judged_a
 ):
     runtime = runtime_for(made(declared[form])[0])
     plan = asyncio.run(runtime.plan(steps, someone()))
-    again = asyncio.run(runtime.plan(plan.proposals, someone()))
-    left = [dict(one.arguments) for one in plan.proposals]
+    taken = [step.proposal for step in plan.steps if step.kept]
+    again = asyncio.run(runtime.plan(taken, someone()))
+    left = [dict(one.arguments) for one in taken]
     assert set(fates(again)) <= {"keep"}
     assert [dict(one.arguments) for one in again.proposals] == left
     assert not any("subquestion_id" in one and bundles(one) for one in left)
@@ -462,8 +464,8 @@ async def test_repeatable_step_must_be_named_to_be_meant_again():
     plan = await runtime.plan([write("a"), write("a"), named], someone())
     assert fates(plan) == ["keep", "reject", "keep"]
     assert plan.steps[1].rule == "repeat-unnamed"
-    for proposal in plan.proposals:
-        assert (await runtime.submit(proposal, someone())).ok
+    for step in plan.steps:
+        assert step.proposal is None or (await runtime.submit(step.proposal, someone())).ok
     assert len(store.calls) == 2
 
 
@@ -483,7 +485,7 @@ async def test_step_that_a_person_must_approve_is_held_and_takes_its_share():
     plan = await run.plan([write("a"), write("b")])
     assert fates(plan) == ["hold", "reject"]
     assert (plan.steps[0].gate, plan.steps[0].code) == ("approval", "CONFIRMATION_MISSING")
-    assert len(plan.proposals) == 1
+    assert [step.proposal is not None for step in plan.steps] == [True, False]
 
 
 # Nothing happens, and nothing leaks --------------------------------------------------------------
@@ -620,7 +622,7 @@ def test_whatever_a_model_writes_is_judged_step_by_step(steps):
     assert [step.number for step in plan.steps] == list(range(1, len(steps) + 1))
     assert json.loads(json.dumps(plan.record(), allow_nan=False))["ok"] is plan.ok
     assert plan.for_model().encode()
-    assert len(plan.proposals) == sum(step.kept for step in plan.steps)
+    assert len(plan.proposals) == (sum(step.kept for step in plan.steps) if plan.ok else 0)
 
 
 @pytest.mark.parametrize("steps", [None, 7, "write", b"write", {"steps": []}, object()])
@@ -679,3 +681,166 @@ async def test_plan_rule_that_changes_what_it_sees_does_not_change_the_run():
     assert (await run.plan([write("a")])).ok
     found = await run.refresh()
     assert (found.state, found.config) == ({}, {"k": 1})
+
+
+# A correction changes what is done, not what was asked ------------------------------------------
+
+LOWER = Invariant(
+    id="LOWER",
+    rule="Cases are written small.",
+    check="call.case == 'a'",
+    correct={"set": {"case": "a"}},
+)
+
+
+@pytest.mark.parametrize("declared_with", [{}, {"business_key": ["case"]}])
+@pytest.mark.parametrize("named", [{}, {"key": "k_1"}, {"operation_id": "op_1"}])
+async def test_corrected_step_and_the_step_as_written_are_one_operation(declared_with, named):
+    made = writer(invariants=[LOWER], **declared_with)
+    runtime = runtime_for(made)
+    run = await runtime.run(someone(), "run_1")
+    step = Proposal(tool="write", arguments={"case": "A"}, run_id="run_1", **named)
+    (planned,) = (await run.plan([step])).proposals
+    assert (planned.arguments, planned.proposed) == ({"case": "a"}, {"case": "A"})
+    taken = await runtime.submit(planned, someone())
+    assert (taken.ok, taken.idempotency_hit) == (True, False)
+    for again in (step, planned):
+        seen = await runtime.submit(again, someone())
+        assert (seen.ok, seen.idempotency_hit) == (True, True), seen.code
+    assert made.calls == [{"case": "a"}]
+
+
+async def test_step_that_was_taken_is_answered_from_memory_when_it_is_planned_again():
+    made = writer(invariants=[LOWER], business_key=["case"])
+    runtime = runtime_for(made)
+    run = await runtime.run(someone(), "run_1")
+    for _ in range(3):
+        plan = await run.plan([write("A")])
+        for proposal in plan.proposals:
+            assert (await runtime.submit(proposal, someone())).ok
+    assert plan.steps[0].fate is Fate.KEEP
+    assert "answer would come from memory" in plan.steps[0].reason
+    assert made.calls == [{"case": "a"}]
+
+
+async def test_plan_of_a_plan_keeps_what_was_first_proposed():
+    runtime = runtime_for(writer(invariants=[LOWER]))
+    run = await runtime.run(someone(), "run_1")
+    first = await run.plan([write("A")])
+    again = await run.plan(first.proposals)
+    assert again.proposals == first.proposals
+
+
+async def test_approval_of_a_corrected_step_counts_for_the_step_as_written():
+    made = writer(invariants=[LOWER], effect="external_notification")
+    runtime = runtime_for(made)
+    run = await runtime.run(someone(), "run_1")
+    (planned,) = (await run.plan([write("A")])).proposals
+    held = await runtime.submit(planned, someone())
+    await runtime.store.decide("acme", held.approval_id, HeldStatus.APPROVED, [])
+    assert (await run.submit("write", {"case": "A"})).ok
+    assert made.calls == [{"case": "a"}]
+
+
+@pytest.mark.parametrize("proposed", ["A", {7: 1}, {"case": float("nan")}, CYCLE])
+async def test_what_is_no_first_proposal_binds_no_key(proposed):
+    made = writer()
+    runtime = runtime_for(made)
+    odd = Proposal(tool="write", arguments={"case": "a"}, run_id="run_1", proposed=proposed)
+    assert (await runtime.submit(odd, someone())).ok
+    plain = Proposal(tool="write", arguments={"case": "a"}, run_id="run_1")
+    assert (await runtime.submit(plain, someone())).idempotency_hit
+
+
+# What can't be known yet --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "correct",
+    [
+        lambda call, state, config: call.replace(text=state.get("results", "none")),
+        lambda call, state, config: DROP_STEP if "results" not in state else None,
+    ],
+)
+async def test_correction_that_rests_on_state_to_be_written_is_left_for_later(correct):
+    lacks = Invariant(id="TEXT", rule="A text is needed.", check="has(call.text)", correct=correct)
+    small = Invariant(
+        id="SMALL", rule="Small.", check="call.case == 'a'", correct={"set": {"case": "a"}}
+    )
+    cite = fake_tool("cite", input_schema=NOTE, invariants=[lacks, small])
+    runtime = runtime_for(fake_tool("search", state_effects=[{"key": "results"}]), cite)
+    then = {"tool": "cite", "arguments": {"case": "A"}}
+    plan = await runtime.plan([{"tool": "search"}, then], someone())
+    step = plan.steps[1]
+    assert (step.fate, step.unknown) == (Fate.CORRECT, ("semantics",))
+    assert step.arguments == {"case": "a"}, "what can be known is corrected"
+
+
+async def test_state_that_a_rule_reads_only_after_a_correction_counts_too():
+    def check(call, state, config):
+        return call.get("text") != "b" or state.get("results") == "there"
+
+    follows = Invariant(id="B", rule="Then b.", check=check)
+    lacks = Invariant(
+        id="T", rule="A text.", check="has(call.text)", correct={"set": {"text": "b"}}
+    )
+    cite = fake_tool("cite", input_schema=NOTE, invariants=[follows, lacks])
+    runtime = runtime_for(fake_tool("search", state_effects=[{"key": "results"}]), cite)
+    plan = await runtime.plan([{"tool": "search"}, {"tool": "cite"}], someone())
+    assert (plan.ok, plan.steps[1].unknown) == (True, ("semantics",))
+    assert not (await runtime.plan([{"tool": "cite"}], someone())).ok
+
+
+# Half a plan, huge steps, meddling rules ----------------------------------------------------------
+
+
+async def test_plan_that_is_not_accepted_has_nothing_to_submit():
+    runtime = runtime_for(writer())
+    plan = await runtime.plan([write("a"), {"tool": "gone"}], someone())
+    assert (plan.ok, plan.proposals) == (False, ())
+    assert plan.steps[0].proposal.arguments == {"case": "a"}
+
+
+async def test_record_does_not_repeat_huge_steps_that_are_not_taken():
+    text = {"type": "string", "maxLength": 9, "description": "Little."}
+    short = {"type": "object", "properties": {"text": text}, "additionalProperties": False}
+    runtime = runtime_for(fake_tool("read", input_schema=short))
+    big = {"tool": "read", "arguments": {"text": "x" * 100_000}}
+    plan = await runtime.plan([big] * 50, someone())
+    record = plan.record()
+    assert len(json.dumps(record)) < 300_000
+    shown = [step["arguments"] is not None for step in record["steps"]]
+    assert shown == [True] * 2 + [False] * 48
+
+
+async def test_plan_rule_that_changes_what_it_sees_fools_no_other_rule():
+    def meddle(steps, facts):
+        steps[0]["list"].append("b")
+        facts["run"]["config"]["k"] = facts["principal"]["agent"] = "meddled"
+        return True
+
+    def check(call, state, config):
+        for step in call.earlier:
+            step["list"].append("b")
+        return True
+
+    seen = []
+    rules = [
+        PlanRule(id="meddle", rule="r", when=meddle, check=meddle),
+        PlanRule(
+            id="see", rule="r", check=lambda steps, facts: seen.append((steps, facts)) or True
+        ),
+        PlanRule(id="cel", rule="r", check="steps[0].arguments.list.size() == 1"),
+    ]
+    lists = {"list": {"type": "array", "items": {"type": "string"}, "description": "Words."}}
+    schema = {"type": "object", "properties": lists, "additionalProperties": False}
+    meddling = Invariant(id="M", rule="r", check=check)
+    made = fake_tool("read", input_schema=schema, invariants=[meddling])
+    runtime = runtime_for(made, plan_rules=rules)
+    run = await runtime.run(someone(), config={"k": 1})
+    step = {"tool": "read", "arguments": {"list": ["a"]}}
+    plan = await run.plan([step, step])
+    assert plan.ok
+    ((steps, facts),) = seen
+    assert [one["list"] for one in steps] == [["a"], ["a"]]
+    assert (facts["run"]["config"], facts["principal"]["agent"]) == ({"k": 1}, "agent")

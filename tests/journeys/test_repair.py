@@ -8,6 +8,7 @@ import pytest
 from counterseal import Budgets, Invariant, Path, Policy, Proposal, RepairLoop
 from counterseal.audit import EventType
 from counterseal.codes import Code
+from counterseal.storage.base import HeldStatus
 from counterseal.testing import FakeClock, MemoryStore, fake_tool, runtime_for, someone
 
 VISIT = {
@@ -246,14 +247,14 @@ WAYS = (
         "a budget that is spent",
         Code.BUDGET_EXHAUSTED,
         1,
-        None,
+        Path.ESCALATE,
         tool("find_patient", patient="pat_001"),
     ),
     stopped(
         "an approval that is needed",
         Code.CONFIRMATION_MISSING,
         1,
-        None,
+        Path.ESCALATE,
         tool("send_reminder", patient="pat_001"),
     ),
     stopped(
@@ -522,3 +523,44 @@ async def test_waiting_is_never_taken_for_a_mistake():
     limits = {"rate_limits": {"window_sec": 60, "max_requests": 1}}
     runtime = runtime_for(fake_tool(runtime=limits), clock=FakeClock())
     assert await told(runtime, *[{}] * 20) == [None] + [RETRY] * 19
+
+
+async def test_a_gate_that_can_not_ask_the_world_is_not_asked_for_ever():
+    probed = []
+
+    def probe():
+        probed.append(1)
+        raise ConnectionError("down")
+
+    made = fake_tool("close", effect="draft", probe=probe)
+    runtime = runtime_for(made)
+    paths = await told(runtime, *[{}] * 22, tool="close")
+    assert paths == [RETRY] * 19 + [ESCALATE] * 3
+    assert await told(runtime, {}, tool="close", run_id="run_2") == [RETRY]
+
+
+async def test_no_arguments_are_the_same_however_they_are_spelled():
+    required = {**NUMBER, "required": ["n"]}
+    runtime = runtime_for(fake_tool(input_schema=required))
+    paths = [
+        (await runtime.submit(Proposal(tool="look_up", arguments=one, run_id="r"), someone())).path
+        for one in ("{}", "{ }")
+    ]
+    assert paths == [REPAIR, ESCALATE]
+
+
+async def test_a_step_that_should_not_be_taken_is_not_called_repairable():
+    never = Invariant(id="NEVER", rule="Not today.", check="false", correct="drop_step")
+    runtime = runtime_for(fake_tool(invariants=[never]))
+    seen = await runtime.submit(ask(), someone())
+    assert (seen.path, seen.response.repairable) == (REPLAN, False)
+    assert seen.feedback()["repairable"] is False
+
+
+async def test_a_refused_approval_leads_back_to_the_planner_and_a_waiting_one_to_a_person():
+    runtime = runtime_for(fake_tool("send", effect="external_notification"))
+    waiting = await runtime.submit(ask("send"), someone())
+    assert (waiting.path, waiting.response.requires_approval) == (ESCALATE, True)
+    await runtime.store.decide("acme", waiting.approval_id, HeldStatus.REJECTED, [])
+    refused = await runtime.submit(ask("send"), someone())
+    assert (refused.path, refused.response.requires_approval) == (REPLAN, False)

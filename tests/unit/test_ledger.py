@@ -181,19 +181,22 @@ def test_every_status_has_its_answer(status):
     assert duplicate(replace(ENTRY, status=status), b"r") is ANSWERS[status]
 
 
-@pytest.mark.parametrize("status", Status)
-def test_another_payload_is_a_mismatch_whatever_became_of_the_first(status):
+@pytest.mark.parametrize("status", [one for one in Status if one is not Status.FAILED_RETRYABLE])
+def test_another_payload_is_a_mismatch_as_long_as_something_may_be_bound_to_it(status):
     assert duplicate(replace(ENTRY, status=status), b"other") is Answer.MISMATCH
+
+
+def test_a_key_of_which_nothing_came_is_free_for_a_mended_payload():
+    free = replace(ENTRY, status=Status.FAILED_RETRYABLE)
+    assert duplicate(free, b"r") is duplicate(free, b"other") is Answer.EXECUTE
+
+
+def test_what_the_destination_refused_is_not_tried_again_unchanged():
+    refused = replace(ENTRY, status=Status.FAILED_RETRYABLE, observation={"code": "no"})
+    assert duplicate(refused, b"r") is Answer.REPLAY
+    assert duplicate(refused, b"other") is Answer.EXECUTE
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_a_pending_entry_is_never_run_again_in_any_phase(phase):
-    for may_retry in (True, False):
-        found = duplicate(replace(ENTRY, phase=phase), b"r", may_retry=may_retry)
-        assert found is Answer.IN_PROGRESS
-
-
-@pytest.mark.parametrize("status", Status)
-def test_without_leave_to_retry_nothing_is_executed_twice(status):
-    entry = replace(ENTRY, status=status)
-    assert duplicate(entry, b"r", may_retry=False) is not Answer.EXECUTE
+    assert duplicate(replace(ENTRY, phase=phase), b"r") is Answer.IN_PROGRESS

@@ -331,3 +331,13 @@ def test_record_is_json_whatever_the_arguments_are_made_of():
         {"field": "/a~1b", "after": {"a": [{"b": [1, 2]}]}},
     ]
     assert data["broken"] == [{"id": "r", "rule": "Be good."}]
+
+
+async def waiting(steps, facts):
+    return True
+
+
+@pytest.mark.parametrize("field", ["check", "when"])
+def test_rule_that_would_have_to_be_awaited_is_refused_when_it_is_made(field):
+    with pytest.raises(ValueError, match="a plan rule is a plain function"):
+        rule(**{field: waiting})

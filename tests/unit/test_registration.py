@@ -381,3 +381,34 @@ def test_a_prompt_variable_stands_for_one_key():
     registry.register(writes("search", "hits"), writes("look", "hits"))
     with pytest.raises(ContractError, match=r"variable-ambiguous.*FOUND stands for other here"):
         registry.register(writes("ask", "other"))
+
+
+def test_versions_of_one_tool_may_give_a_variable_to_another_key():
+    def writes(version, key):
+        effect = {"key": key, "prompt_template_var": "FOUND"}
+        return fake_tool("look", version=version, state_effects=[effect]).tool
+
+    registry = Registry()
+    registry.register(writes("1.0.0", "hits"), writes("2.0.0", "found"))
+    with pytest.raises(ContractError, match="variable-ambiguous"):
+        registry.register(
+            fake_tool("ask", state_effects=[{"key": "other", "prompt_template_var": "FOUND"}]).tool
+        )
+
+
+def test_tools_that_merge_one_key_in_two_ways_are_warned_about():
+    def writes(name, merge, **more):
+        return fake_tool(name, state_effects=[{"key": "hits", "merge": merge}], **more).tool
+
+    registry = Registry()
+
+    def conflicts(*tools):
+        return [one for one in registry.register(*tools) if one.rule == "state-merge-conflict"]
+
+    assert conflicts(writes("search", "append"), writes("look", "append")) == []
+    (problem,) = conflicts(writes("ask", "replace"))
+    assert (problem.severity, problem.tool) == (Severity.WARNING, "ask")
+    assert problem.message == "hits is merged by replace here, and by append in look"
+    assert problem.pointer == "/state_effects/0/merge"
+    assert conflicts(fake_tool("other").tool) == [], "it is said once"
+    assert conflicts(writes("look", "replace", version="2.0.0")) != [], "another tool still appends"

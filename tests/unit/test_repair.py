@@ -1,5 +1,8 @@
 """The repair loop: whom it asks, when it ends, and what a model can't choose."""
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 
 from counterseal.codes import FAILURES, FINAL, RESPONSES, Code, Path
@@ -91,16 +94,125 @@ async def test_a_model_may_answer_in_several_forms(answer):
     assert made.calls == [{"n": 1}]
 
 
-@pytest.mark.parametrize("answer", [7, "again", ["look_up"]])
-async def test_an_answer_that_is_no_proposal_is_its_drivers_mistake(answer):
-    runtime = runtime_for(fake_tool(input_schema=NUMBER))
-    with pytest.raises(TypeError, match=type(answer).__name__):
-        await RepairLoop(model(answer)).run(runtime, first(), someone())
+CALLS = {
+    "openai chat": {
+        "id": "call_9",
+        "type": "function",
+        "function": {"name": "look_up", "arguments": '{"n": 1}'},
+    },
+    "openai responses": {
+        "type": "function_call",
+        "call_id": "call_9",
+        "name": "look_up",
+        "arguments": '{"n": 1}',
+    },
+    "anthropic": {"type": "tool_use", "id": "call_9", "name": "look_up", "input": {"n": 1}},
+    "mcp": {"name": "look_up", "arguments": {"n": 1}},
+    "an sdk's object": SimpleNamespace(type="tool_use", name="look_up", input={"n": 1}),
+}
 
 
-@pytest.mark.parametrize(
-    "answer", [{"tool": None}, {"tool": 3, "arguments": {}}, {"arguments": None}, {}]
-)
+@pytest.mark.parametrize("form", CALLS)
+async def test_a_providers_tool_call_is_taken_as_it_is(form):
+    made = fake_tool(input_schema=NUMBER)
+    end = await RepairLoop(model(CALLS[form])).run(runtime_for(made), first(), someone())
+    assert (end.ok, made.calls) == (True, [{"n": 1}])
+    assert end.observation.call_id != "call_9", "a call id is not the model's to choose"
+
+
+NO_PROPOSALS = [
+    7,
+    "again",
+    ["look_up"],
+    [{"arguments": {"n": 1}}],
+    {},
+    {"tool": "look_up"},
+    {"tool": None},
+    {"n": 1},
+    {"arguments": {"n": 1}, "why": "so"},
+    {"name": "look_up"},
+    {"function": {"name": "look_up"}},
+    {"function": "look_up", "arguments": {"n": 1}},
+    {"type": "tool_use", "name": "", "input": {"n": 1}},
+    {"role": "assistant", "content": "I am sorry."},
+]
+
+
+@pytest.mark.parametrize("answer", NO_PROPOSALS)
+async def test_what_a_model_did_not_propose_is_never_submitted(answer):
+    made = fake_tool()  # which takes no arguments, so that nothing would be executed gladly
+    other = fake_tool("other", input_schema=NUMBER)
+    asked = Proposal(tool="other", arguments={"n": "a"}, run_id="run_1")
+    says = model(answer, answer, {"arguments": {"n": 2}})
+    end = await RepairLoop(says).run(runtime_for(made, other), asked, someone())
+    assert (end.ok, end.attempts, made.calls, other.calls) == (True, 2, [], [{"n": 2}])
+    told, *noted = says.fed
+    assert "note" not in told
+    for feedback in noted:
+        assert feedback.pop("note").startswith("The last answer was no proposal")
+        assert feedback == told
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 5])
+async def test_answers_that_are_no_proposals_use_up_the_attempts(attempts):
+    ended, says = [], model(*["again"] * 9)
+    loop = RepairLoop(says, attempts=attempts, on_end=ended.append)
+    end = await loop.run(runtime_for(fake_tool(input_schema=NUMBER)), first(), someone())
+    assert (end.attempts, len(says.fed)) == (1, attempts - 1)
+    assert end.stopped == ("attempts" if attempts == 1 else "model")
+    assert ended == [end]
+
+
+async def test_a_model_that_raises_ends_the_loop_and_its_driver_sees_why():
+    ended = []
+
+    async def broken(feedback):
+        raise ConnectionError("no model there")
+
+    loop = RepairLoop(broken, on_end=ended.append)
+    with pytest.raises(ConnectionError, match="no model there"):
+        await loop.run(runtime_for(fake_tool(input_schema=NUMBER)), first(), someone())
+    (end,) = ended
+    assert (end.ok, end.stopped, end.attempts) == (False, "model", 1)
+
+
+async def test_a_model_has_only_so_long_to_answer():
+    ended = []
+
+    async def silent(feedback):
+        await asyncio.Event().wait()
+
+    loop = RepairLoop(silent, seconds=0.01, on_end=ended.append)
+    end = await loop.run(runtime_for(fake_tool(input_schema=NUMBER)), first(), someone())
+    assert (end.ok, end.stopped, ended) == (False, "model", [end])
+
+
+async def test_a_timeout_of_the_models_own_is_an_error_like_any_other():
+    async def slow(feedback):
+        raise TimeoutError("the provider's")
+
+    loop = RepairLoop(slow, seconds=60)
+    with pytest.raises(TimeoutError, match="the provider's"):
+        await loop.run(runtime_for(fake_tool(input_schema=NUMBER)), first(), someone())
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan")])
+def test_no_time_at_all_is_no_limit_to_set(seconds):
+    with pytest.raises(ValueError, match="seconds"):
+        RepairLoop(model(), seconds=seconds)
+
+
+async def test_a_mended_proposal_is_bound_to_its_own_arguments():
+    asked = first(proposed={"n": "b"})
+    made = fake_tool(input_schema=NUMBER, effect="draft")
+    runtime = runtime_for(made)
+    end = await RepairLoop(model({"arguments": {"n": 1}})).run(runtime, asked, someone())
+    assert end.proposal.proposed is None
+    plain = Proposal(tool="look_up", arguments={"n": 1}, run_id="run_1")
+    assert (await runtime.submit(plain, someone())).idempotency_hit
+
+
+@pytest.mark.parametrize("answer", [{"tool": 3, "arguments": {}}, {"arguments": None}])
 async def test_an_answer_that_makes_no_sense_is_refused_like_any_proposal(answer):
     runtime = runtime_for(fake_tool(input_schema=NUMBER))
     end = await RepairLoop(model(answer, None)).run(runtime, first(), someone())

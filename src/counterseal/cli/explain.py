@@ -31,13 +31,14 @@ OTHER_RULES = {
     "hook-unknown": "probe, preview and read_back are among the tools",
     "import-failed": "Python file can be imported",
     "parameter-variadic": "parameters can be named by a caller",
+    "state-merge-conflict": "state effects are merged like those of others on the same key",
     "variable-ambiguous": "prompt variables stand for one key of run state each",
     "version-bump-missing": "major number rises when callers break",
     "version-duplicate": "version is declared once",
 }
 """What is found outside lint, while contracts are read and put together."""
 
-_WARNINGS = ("version-bump-missing",)
+_WARNINGS = ("state-merge-conflict", "version-bump-missing")
 
 _YES = {
     "repairable": "The model can mend its call and try again.",

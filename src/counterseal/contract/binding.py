@@ -1,8 +1,9 @@
 """A tool without Python: the HTTP request that carries it out, as a contract file writes it.
 
-Templates name arguments as `{case_id}` and credentials as `{secret:api_token}`; `{{` and `}}` are
-plain braces. A value of the body that is one placeholder and nothing else keeps its JSON type. Data
-only: what sends it is `execution.http`, what judges it is `lint.http`.
+Templates name arguments as `{case_id}`, credentials as `{secret:api_token}` and the call's key as
+`{call:key}`; `{{` and `}}` are plain braces. A value of the body that is one placeholder and
+nothing else keeps its JSON type. Data only: what sends it is `execution.http`, what judges it is
+`lint.http`.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from pydantic import (
 from counterseal.canonical import freeze, thaw
 from counterseal.codes import FAILURES, Code
 
-__all__ = ["HttpBinding", "Placeholder", "Template", "template"]
+__all__ = ["CALL_KEY", "HttpBinding", "Placeholder", "Template", "template"]
 
 _PIECES = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]|[^{}]+")
 _SECRET = "secret:"  # noqa: S105 - the prefix of a placeholder, not a credential
+_CALL = "call:"
 _URL = re.compile(
     r"(?P<scheme>https?)://(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
     r"(?::(?P<port>[0-9]{1,5}))?(?P<path>/.*)?"
@@ -37,13 +39,23 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Placeholder(NamedTuple):
-    """A name in a template: of an argument, or of a credential."""
+    """A name in a template: of an argument, of a credential, or of something of the call's own."""
 
     name: str
     secret: bool = False
+    call: bool = False
+
+    @property
+    def argument(self) -> bool:
+        return not self.secret and not self.call
 
     def __str__(self) -> str:
-        return f"{{{_SECRET if self.secret else ''}{self.name}}}"
+        prefix = _SECRET if self.secret else _CALL if self.call else ""
+        return f"{{{prefix}{self.name}}}"
+
+
+CALL_KEY = Placeholder("key", call=True)
+"""The idempotency key of the call: with it a read_back asks what became of that call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +81,7 @@ def template(text: str) -> Template:
     for piece in _PIECES.finditer(text):
         name = piece["name"]
         if name is not None:
-            named = Placeholder(name.removeprefix(_SECRET), name.startswith(_SECRET))
-            if not named.name:
-                raise ValueError(f"{piece[0]} names nothing")
-            parts.append(named)
+            parts.append(_placeholder(name))
         elif piece[0] in ("{", "}"):
             raise ValueError(f"a lone {piece[0]}; a plain brace is written {piece[0] * 2}")
         else:
@@ -80,6 +89,16 @@ def template(text: str) -> Template:
             joined = f"{parts.pop()}{plain}" if parts and isinstance(parts[-1], str) else plain
             parts.append(joined)
     return Template(tuple(parts))
+
+
+def _placeholder(written: str) -> Placeholder:
+    if written in ("", _SECRET, _CALL):
+        raise ValueError(f"{{{written}}} names nothing")
+    if written.startswith(_CALL):
+        if written != f"{_CALL}{CALL_KEY.name}":
+            raise ValueError(f"{{{written}}} is not known; of a call there is {CALL_KEY}")
+        return CALL_KEY
+    return Placeholder(written.removeprefix(_SECRET), written.startswith(_SECRET))
 
 
 def _failure(value: Code) -> Code:
@@ -146,15 +165,20 @@ class HttpBinding(BaseModel):
     """JSON Pointer into the response: where the output stands in it."""
     statuses: Statuses = Field(default_factory=lambda: freeze({}))
     """What an HTTP status means, where it is not what the table says: `404` or `5xx` to a code."""
+    absent: tuple[Annotated[int, Field(strict=True, ge=200, le=499)], ...] = ()
+    """Statuses that mean that there is nothing: the output is null then. For what reads only."""
 
     @model_validator(mode="after")
-    def _one_body(self) -> Self:
+    def _one_meaning(self) -> Self:
         if self.body is not None and self.form:
             raise ValueError("body and form contradict each other; give one")
+        twice = [status for status in self.absent if str(status) in self.statuses]
+        if twice:
+            raise ValueError(f"absent and statuses contradict each other about {twice[0]}")
         return self
 
     def code_for(self, status: int) -> Code | None:
-        """What the binding itself says of a status, the exact one before its hundred."""
+        """The failure that the binding calls a status, the exact one before its hundred."""
         own = self.statuses.get(str(status)) or self.statuses.get(f"{status // 100}xx")
         return None if own is None else Code(own)
 
@@ -199,12 +223,17 @@ class HttpBinding(BaseModel):
     @property
     def arguments(self) -> frozenset[str]:
         """The arguments that the request carries."""
-        return frozenset(found.name for _, found in self.placeholders() if not found.secret)
+        return frozenset(found.name for _, found in self.placeholders() if found.argument)
 
     @property
     def secrets(self) -> frozenset[str]:
         """The credentials that the request carries."""
         return frozenset(found.name for _, found in self.placeholders() if found.secret)
+
+    @property
+    def carries_key(self) -> bool:
+        """Whether a template asks for the key of the call."""
+        return any(found == CALL_KEY for _, found in self.placeholders())
 
     def _part(self, name: str) -> str:
         match = _URL.fullmatch(self.url)

@@ -55,7 +55,8 @@ def _defaults(
     key = effect.mutates or risk.key
     compensation = _inside(given, "transactional", "compensation_tool")
     sandboxed = given.get("isolation") == "sandbox"
-    retried = not effect.mutates or given.get("on_unknown") == "retry_same_key"
+    reads = not effect.mutates and risk_class is RiskClass.READ_ONLY
+    retried = reads or given.get("on_unknown") == "retry_same_key"
     asked = _inside(given, "transactional", "confirmation_required") is True
     approvers = max(risk.approval.approvers, 1 if asked else 0)
     if isinstance(given.get("approvers"), int):

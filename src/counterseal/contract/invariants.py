@@ -11,11 +11,12 @@ corrected call validates it again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
-from typing import Annotated, Any, Final
+from inspect import isasyncgenfunction, iscoroutinefunction
+from typing import Annotated, Any, Final, Protocol
 
 from pydantic import (
     BaseModel,
@@ -31,7 +32,18 @@ from counterseal.canonical import freeze, thaw
 from counterseal.errors import ExpressionError
 from counterseal.expressions import NOT_CODE, Expression
 
-__all__ = ["DROP_STEP", "Call", "Correction", "Invariant", "Judgement", "SetArguments", "judge"]
+__all__ = [
+    "DROP_STEP",
+    "Call",
+    "Correction",
+    "Invariant",
+    "Judgement",
+    "Rule",
+    "SetArguments",
+    "code_name",
+    "judge",
+    "must_not_wait",
+]
 
 _STATE = re.compile(r"(?<![\w.])state\b")
 _STATE_KEY = re.compile(r"(?<![\w.])state\s*\.\s*([A-Za-z_]\w*)(?!\w|\s*\()")
@@ -81,7 +93,8 @@ class Call:
 
 
 Check = Callable[[Call, Mapping[str, Any], Mapping[str, Any]], bool]
-Corrector = Callable[[Call, Mapping[str, Any], Mapping[str, Any]], "Call | _Drop | None"]
+Fixed = Call | _Drop | None
+Corrector = Callable[[Call, Mapping[str, Any], Mapping[str, Any]], "Fixed | tuple[Fixed, bool]"]
 
 
 class SetArguments(BaseModel):
@@ -105,6 +118,13 @@ def code_name(function: Callable[..., Any]) -> str:
     return f"{getattr(named, '__module__', None) or 'builtins'}:{named.__qualname__}"
 
 
+def must_not_wait(what: str, function: Any) -> None:
+    """ValueError for a function whose answer would have to be awaited: nobody would."""
+    for one in (function, getattr(function, "__call__", None)):  # noqa: B004 - its code is meant
+        if iscoroutinefunction(one) or isasyncgenfunction(one):
+            raise ValueError(f"{what} is a plain function; {code_name(function)} is async")
+
+
 def _describe(value: Any) -> Any:
     if isinstance(value, SetArguments):
         return {"set": thaw(value.set)}
@@ -121,6 +141,7 @@ def _read_corrector(value: Any) -> SetArguments | _Drop | Corrector | None:
     if isinstance(value, Mapping) and set(value) == {"set"} and isinstance(value["set"], Mapping):
         return SetArguments(set=dict(value["set"]))
     if callable(value):
+        must_not_wait("a corrector", value)
         return value  # type: ignore[no-any-return]
     raise ValueError('a corrector is a function, "drop_step", or {"set": {argument: value}}')
 
@@ -129,7 +150,8 @@ class Invariant(BaseModel):
     """`check` is a function of (call, state, config), or a CEL text over the same and `earlier`.
 
     `correct` is a function of the same that returns a fixed call, `DROP_STEP`, or None when it
-    can't help; or the data forms `{"set": {…}}` and `"drop_step"`.
+    can't help, or a pair of these and whether it helped; or the data forms `{"set": {…}}` and
+    `"drop_step"`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -148,6 +170,8 @@ class Invariant(BaseModel):
     def _compiles(cls, value: str | Check) -> str | Check:
         if isinstance(value, str):
             _expression(value)
+        else:
+            must_not_wait("a check", value)
         return value
 
     def model_post_init(self, context: Any, /) -> None:
@@ -157,6 +181,11 @@ class Invariant(BaseModel):
             named = _STATE_KEY.findall(code)
             if len(_STATE.findall(code)) == len(named):
                 self._state_keys = tuple(named)
+
+    @property
+    def in_python(self) -> bool:
+        """Whether the check is code, which could change what it is given."""
+        return self._expression is None
 
     def holds(self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
         """Whether the call satisfies this. A check that fails to answer has not passed."""
@@ -180,15 +209,31 @@ class Invariant(BaseModel):
             return dict(state)
         return {key: state[key] for key in self._state_keys if key in state}
 
-    def fix(
-        self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any]
-    ) -> Call | _Drop | None:
+    def fix(self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any]) -> Fixed:
+        """What the corrector makes of a call that breaks the rule; None when it can't help."""
         corrector: SetArguments | _Drop | Corrector | None = self.correct
         if corrector is None or isinstance(corrector, _Drop):
             return corrector
         if isinstance(corrector, SetArguments):
             return call.replace(**thaw(corrector.set))
-        return corrector(call, state, config)
+        fixed = corrector(call, state, config)
+        if isinstance(fixed, tuple):
+            fixed, helped = fixed
+            fixed = fixed if helped is True else None
+        if fixed is None or isinstance(fixed, Call | _Drop):
+            return fixed
+        raise TypeError(f"the corrector of {self.id} gives {type(fixed).__name__}, not a call")
+
+
+class Rule(Protocol):
+    """What `judge` asks: an invariant, or one that is watched while it is asked."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def rule(self) -> str: ...
+    def holds(self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any], /) -> bool: ...
+    def fix(self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any], /) -> Fixed: ...
 
 
 def _expression(text: str) -> Expression:
@@ -212,8 +257,8 @@ class Judgement:
 
     call: Call | None
     corrections: tuple[Correction, ...] = ()
-    violations: tuple[Invariant, ...] = ()
-    dropped_by: Invariant | None = None
+    violations: tuple[Rule, ...] = ()
+    dropped_by: Rule | None = None
 
     @property
     def ok(self) -> bool:
@@ -221,7 +266,7 @@ class Judgement:
 
 
 def judge(
-    invariants: tuple[Invariant, ...],
+    invariants: Sequence[Rule],
     call: Call,
     state: Mapping[str, Any],
     config: Mapping[str, Any],
@@ -233,12 +278,12 @@ def judge(
     """
     current = call
     corrections: list[Correction] = []
-    broken: list[Invariant] = []
+    broken: list[Rule] = []
     for _ in range(len(invariants) + 1):
         broken = [rule for rule in invariants if not rule.holds(current, state, config)]
         if not broken:
             return Judgement(call=current, corrections=tuple(corrections))
-        beyond_help: list[Invariant] = []
+        beyond_help: list[Rule] = []
         for invariant in broken:
             if invariant.holds(current, state, config):
                 continue  # an earlier correction of this round mended it too
@@ -255,7 +300,7 @@ def judge(
     return Judgement(call=call, violations=tuple(broken))
 
 
-def _correction(invariant: Invariant, before: Call, after: Call) -> Correction:
+def _correction(invariant: Rule, before: Call, after: Call) -> Correction:
     return Correction(
         invariant=invariant.id,
         rule=invariant.rule,

@@ -285,7 +285,7 @@ class Contract(Envelope):
     memory_mb: Whole = Field(default=1024, ge=32)
     """What a tool in a process or a sandbox of its own may use."""
     runs_code: StrictBool | None = None
-    """Whether it runs code that its caller wrote. None: judged by what its arguments are called."""
+    """Whether it runs code that its caller wrote. None: judged by its names and descriptions."""
     egress: tuple[str, ...] = ()
     """Where it may connect to: `api.example.org`, `*.example.org`, `api.example.org:8443`.
 

@@ -8,15 +8,17 @@ parameters; a marked parameter is injected, and is never part of the schema that
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_validator
+from pydantic_core import to_jsonable_python
 
-from counterseal.canonical import freeze
-from counterseal.contract.invariants import code_name
+from counterseal.canonical import freeze, thaw
+from counterseal.contract.invariants import code_name, must_not_wait
 from counterseal.proposal import Principal
 
 if TYPE_CHECKING:
@@ -35,8 +37,10 @@ __all__ = [
     "State",
     "StateEffect",
     "StateRead",
+    "UnusableConfigError",
     "left_in_state",
     "resolve_config",
+    "shown_config",
 ]
 
 Normalizer = Callable[[Any], Any]
@@ -82,6 +86,7 @@ class ConfigParam(_Record):
                     f"no normalizer {unknown[0]!r}; there are {', '.join(NORMALIZERS)}"
                 )
             return tuple(names)
+        must_not_wait("a normalizer", names)
         return names
 
     @field_validator("default")
@@ -93,7 +98,7 @@ class ConfigParam(_Record):
         if self.normalizer is None:
             return value
         if callable(self.normalizer):
-            return self.normalizer(value)
+            return self.normalizer(thaw(value))  # a copy: what it was given is the run's, or ours
         for name in self.normalizer:
             value = NORMALIZERS[name](value)
         return value
@@ -130,6 +135,40 @@ def resolve_config(
         given = (source[param.key] for source in sources if param.key in source)
         resolved[param.key] = param.normalize(next(given, param.default))
     return resolved
+
+
+class UnusableConfigError(ValueError):
+    """A config value that no record could keep. The text is its key."""
+
+
+def shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Config as JSON: what CEL checks look at, approvals are bound to, and events tell.
+
+    Objects are named by their type. UnusableConfigError where no JSON can be made of a value.
+    """
+    return {key: _shown(key, value) for key, value in config.items()}
+
+
+def _shown(key: str, value: Any) -> Any:
+    if value is None or isinstance(value, bool) or (type(value) is str and value.isascii()):
+        return value
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=repr)  # the same set has one form, in every process
+    try:
+        plain = to_jsonable_python(value, fallback=lambda other: f"<{type(other).__name__}>")
+        return thaw(freeze(_finite(plain)))
+    # A value may be an object of any kind, whose own code is asked here.
+    except Exception:  # noqa: BLE001 - whatever it raises, there is no JSON
+        raise UnusableConfigError(key) from None
+
+
+def _finite(value: Any) -> Any:
+    """The same with infinities and NaN as text."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def left_in_state(

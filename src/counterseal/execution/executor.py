@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Coroutine, Hashable, Mapping
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -21,12 +24,14 @@ from counterseal.contract.declare import Tool
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract, Isolation
 from counterseal.contract.surroundings import Config, Context, Secret, State
+from counterseal.errors import IsolationError
 from counterseal.execution import http, local, logs
 from counterseal.execution.failures import code_of, describe
 from counterseal.execution.files import directory_for
 from counterseal.execution.isolation.address import Address, address_of
-from counterseal.execution.isolation.isolated import run_isolated
+from counterseal.execution.isolation.isolated import job_of, run_isolated
 from counterseal.execution.isolation.workers import Sandboxes, Workers
+from counterseal.execution.request import UnsendableError
 from counterseal.execution.secrets import Credentials, Secrets
 from counterseal.execution.services import LocalServices
 from counterseal.execution.threads import Threads
@@ -39,6 +44,8 @@ if TYPE_CHECKING:
 __all__ = ["Executor", "Given", "Runner"]
 
 _MOST_READY = 10_000
+_NEVER_BEGAN = Outcome(Code.TIMEOUT, began=False, interrupted=True)
+"""The caller went away before the tool was reached."""
 
 
 class Executor:
@@ -54,26 +61,52 @@ class Executor:
         files: str | Path | None = None,
         network: Network | None = None,
     ) -> None:
-        self.credentials = Credentials({} if secrets is None else secrets)
         self.threads = Threads()
+        self.credentials = Credentials({} if secrets is None else secrets, apart=self.threads.run)
+        self._behind: dict[tuple[str, str], asyncio.Future[Any]] = {}
         self.workers = Workers()
         self.sandboxes = Sandboxes()
         self._network = network
+        self._lock = threading.Lock()
         self._clients: Clients | None = None
         self._files = None if files is None else Path(files)
         self._temporary: Path | None = None
         self._ready: dict[Hashable, Runner] = {}
         self._warming: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
         logs.install()
 
-    def runner(self, contract: Contract, tool: Tool[..., Any]) -> Runner:
-        """A tool made ready. IsolationError when the isolation that it wants can't be had."""
-        made = Runner(self, contract, tool)
-        if made.where is Where.SANDBOX:
+    def check(self, contract: Contract, tool: Tool[..., Any]) -> None:
+        """IsolationError when the isolation that a tool wants can't be had."""
+        if Runner(self, contract, tool).where is Where.SANDBOX:
             self.sandboxes.available()
+
+    def runner(self, contract: Contract, tool: Tool[..., Any]) -> Runner:
+        """A tool made ready; where it needs a process, one is started beforehand."""
+        made = Runner(self, contract, tool)
         if made.where is Where.PROCESS:
             self._warm(made.address)
         return made
+
+    def settle_here(self) -> None:
+        """Processes and connections belong to one event loop; another one begins with its own."""
+        loop = asyncio.get_running_loop()
+        if self._loop is loop:
+            return
+        if self._loop is not None:
+            self.workers, self.sandboxes, self._clients = Workers(), Sandboxes(), None
+            self._behind.clear()
+        self._loop = loop
+
+    def leave_behind(self, tenant: str, key: str, running: asyncio.Future[Any]) -> None:
+        """Remember that an execution under this key goes on, though nobody waits for it."""
+        name = (tenant, key)
+        self._behind[name] = running
+        running.add_done_callback(lambda _: self._behind.pop(name, None))
+
+    def still_runs(self, tenant: str, key: str) -> bool:
+        """Whether an execution under this key, of this process, is not over yet."""
+        return (tenant, key) in self._behind
 
     def ready(self, what: Hashable, make: Callable[[], Runner]) -> Runner:
         """A runner that is kept, for hooks: these have no registration of their own."""
@@ -88,14 +121,16 @@ class Executor:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return  # nothing can be started yet; the first call will
+        self.settle_here()
         task = loop.create_task(self.workers.warm(1, address))
         self._warming.add(task)
         task.add_done_callback(self._warming.discard)
 
     def clients(self) -> Clients:
-        if self._clients is None:
-            self._clients = self.own_clients()
-        return self._clients
+        with self._lock:  # a tool in a thread may be the first to ask
+            if self._clients is None:
+                self._clients = self.own_clients()
+            return self._clients
 
     def own_clients(self) -> Clients:
         """Clients that nobody else uses, for a tool with an event loop of its own."""
@@ -107,9 +142,10 @@ class Executor:
         """Where a tool keeps its files in a run."""
         base = self._files
         if base is None:
-            if self._temporary is None:
-                self._temporary = Path(tempfile.mkdtemp(prefix="counterseal-"))
-            base = self._temporary
+            with self._lock:
+                if self._temporary is None:
+                    self._temporary = Path(tempfile.mkdtemp(prefix="counterseal-"))
+                base = self._temporary
         return directory_for(base, about.tenant, about.run_id, tool)
 
     async def aclose(self) -> None:
@@ -123,6 +159,7 @@ class Executor:
         self.threads.close()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
 
 
 class Where(StrEnum):
@@ -191,26 +228,33 @@ class Runner:
             self.address = address_of(tool.function)
         marks = tool.injected.items()
         self.secrets = {name: mark.name for name, mark in marks if isinstance(mark, Secret)}
-        self._habit = local.Habit()
-        self._may_be_prompt = self.where is Where.TASK and not tool.injected
+        self._masked: tuple[dict[str, str], Mask] | None = None
+        plain = self.where is Where.TASK and not tool.injected
+        self._prompt = plain and local.never_waits(tool.function)
 
     def run(self, work: Work) -> Coroutine[Any, Any, Outcome]:
         """One attempt."""
-        if self._may_be_prompt and self._habit.prompt:
-            return self._at_once(work)
-        return self._apart(work)
+        return self._at_once(work) if self._prompt else self._apart(work)
 
     async def _apart(self, work: Work) -> Outcome:
+        self.executor.settle_here()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + work.seconds
         given: Given | None = None
         try:
-            given = await self._given(work)
-            if self.address is not None:
-                return await run_isolated(self, self.address, work, given)
-            arguments = {**self.tool.binder(work.arguments), **given.injected}
+            async with asyncio.timeout_at(until):
+                given = await self._given(work)
+            work = work._replace(seconds=until - loop.time())
+            job = None if self.address is None else job_of(self, self.address, work, given)
+            arguments = {} if job else {**self.tool.binder(work.arguments), **given.injected}
+        except asyncio.CancelledError:
+            return _NEVER_BEGAN
         # Binding runs the tool's own types, and resolving a secret the operator's code.
         except Exception as error:  # noqa: BLE001 - nothing has begun, whatever it was
             mask = given.mask if given else NO_MASK
             return self.failed(error, mask)._replace(began=False)
+        if job is not None:
+            return await run_isolated(self, job, work, given)
         ended = await self._run(arguments, work, given)
         if self.where is not Where.LOOP:
             await given.services.close()
@@ -223,55 +267,53 @@ class Runner:
                 return local.Ended(function(**arguments))
             if self.where is Where.TASK:
                 running: Any = function(**arguments)
-                return await local.in_task(
-                    running, seconds=work.seconds, flag=services, mask=mask, habit=self._habit
-                )
-            call = partial(function, **arguments)
-            if self.where is Where.LOOP:
-                call = partial(_on_own_loop, function, arguments, services)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
+            return local.Ended(error=error)
+        if self.where is Where.TASK:
+            return await local.in_task(running, seconds=work.seconds, flag=services, mask=mask)
+        call: Callable[[], Any] = partial(function, **arguments)
+        stop = None
+        if self.where is Where.LOOP:
+            own = _OwnLoop(call, services)
+            call, stop = own.run, own.stop
+        try:
             return await local.in_thread(
                 call,
                 threads=self.executor.threads,
                 seconds=work.seconds,
                 flag=services,
                 mask=mask,
+                stop=stop,
             )
-        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
-            return local.Ended(error=error)
+        except IsolationError as error:  # there are no more threads to be had
+            return local.Ended(error=error, began=False)
 
     async def _at_once(self, work: Work) -> Outcome:
-        """For tools that never waited so far: a task and a timer would cost more than the gates."""
+        """For tools with nothing to wait for: a task and a timer would cost more than the gates."""
         try:
             arguments = self.tool.binder(work.arguments)
-        except Exception as error:  # noqa: BLE001 - as in run
+        except Exception as error:  # noqa: BLE001 - as in _apart
             return self.failed(error, NO_MASK)._replace(began=False)
         try:
             running: Any = self.tool.function(**arguments)
-            try:
-                waits_for = running.send(None)
-            except StopIteration as done:
-                return Outcome(Code.SUCCESS, done.value)
-            self._habit.prompt = False
-            async with asyncio.timeout(work.seconds):
-                return Outcome(Code.SUCCESS, await local.Rest(running, waits_for))
-        except (KeyboardInterrupt, GeneratorExit):
+            copy_context().run(running.send, None)
+        except StopIteration as done:
+            return Outcome(Code.SUCCESS, done.value)
+        except KeyboardInterrupt:
             raise
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise  # the caller gave up; a tool that raises it by itself has just failed
-            return self.failed(error, NO_MASK)
         except BaseException as error:  # noqa: BLE001 - as in _run
             return self.failed(error, NO_MASK)
+        running.close()
+        return self.failed(RuntimeError("it waited, though nothing in it can"), NO_MASK)
 
     async def _given(self, work: Work) -> Given:
         """What the marked parameters receive. Credentials are resolved here, and nowhere before."""
         about = work.context()
         get = self.executor.credentials.get
         values = {name: await get(about.tenant, name) for name in set(self.secrets.values())}
-        mask = Mask(values) if values else NO_MASK
+        mask = self._mask_of(values)
         apart = self.where is Where.LOOP
         services = LocalServices(
             about,
@@ -297,30 +339,66 @@ class Runner:
                 injected[name] = context
         return Given(context, injected, mask, services)
 
+    def _mask_of(self, values: dict[str, str]) -> Mask:
+        """Worked out again only when a credential has changed."""
+        if not values:
+            return NO_MASK
+        if self._masked is None or self._masked[0] != values:
+            self._masked = (values, Mask(values))
+        return self._masked[1]
+
     def _outcome(self, ended: local.Ended, mask: Mask) -> Outcome:
         if not ended.answered:
-            return Outcome(Code.TIMEOUT, answered=False, interrupted=ended.interrupted, mask=mask)
+            return Outcome(
+                Code.TIMEOUT,
+                answered=False,
+                interrupted=ended.interrupted,
+                mask=mask,
+                late=ended.late,
+            )
         if ended.error is None:
             return Outcome(Code.SUCCESS, ended.value, interrupted=ended.interrupted, mask=mask)
-        return self.failed(ended.error, mask)._replace(interrupted=ended.interrupted)
+        failed = self.failed(ended.error, mask)
+        began = failed.began and ended.began
+        return failed._replace(interrupted=ended.interrupted, began=began)
 
     def failed(self, error: BaseException, mask: Mask) -> Outcome:
         """The outcome of an exception."""
         fault = describe(error)
+        misfit = None
+        if isinstance(error, UnsendableError) and error.field is not None:
+            misfit = (error.field, error.problem)
         return Outcome(
             code_of(fault, self.contract),
             fault=fault,
             trace=logs.masked_trace(error, mask),
             began=self.contract.http is None or not http.never_left(fault),
+            misfit=misfit,
             mask=mask,
         )
 
 
-def _on_own_loop(function: Any, arguments: Mapping[str, Any], services: LocalServices) -> Any:
-    async def main() -> Any:
-        try:
-            return await function(**arguments)
-        finally:
-            await services.close()
+class _OwnLoop:
+    """An async function in a thread, on an event loop of its own."""
 
-    return asyncio.run(main())
+    def __init__(self, call: Callable[[], Any], services: LocalServices) -> None:
+        self._call = call
+        self._services = services
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
+
+    def run(self) -> Any:
+        return asyncio.run(self._main())
+
+    async def _main(self) -> Any:
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        try:
+            return await self._call()
+        finally:
+            await self._services.close()
+
+    def stop(self) -> None:
+        """Cancel it, from the other thread."""
+        if self._loop is not None and self._task is not None:
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                self._loop.call_soon_threadsafe(self._task.cancel)

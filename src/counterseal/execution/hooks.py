@@ -12,9 +12,9 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel
+from pydantic_core import to_jsonable_python
 
-from counterseal.canonical import at
+from counterseal.canonical import at, thaw
 from counterseal.codes import Code
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
@@ -57,35 +57,44 @@ class Asked(NamedTuple):
 
 async def probe(hook: str | Callable[..., Any], asked: Asked) -> Probe | None:
     """The resource as it is now, or None when it does not exist."""
-    found = await ask(hook, asked)
+    found, runner = await _answer(hook, asked)
     if found is None:
         return None
     state = found if isinstance(found, Mapping) else {"result": found}
-    version = at(state, _pointer(hook, asked))
+    pointer = "/version" if callable(hook) else runner.contract.version_from or "/version"
+    version = at(state, pointer)
     return Probe(version if isinstance(version, str | int) else None, state)
 
 
 async def ask(hook: str | Callable[..., Any], asked: Asked) -> Any:
-    """What the hook answers. It is given those of the call's arguments that it declares."""
+    """What the hook answers, as plain data. It is given the call's arguments that it declares."""
+    found, _ = await _answer(hook, asked)
+    return found
+
+
+async def _answer(hook: str | Callable[..., Any], asked: Asked) -> tuple[Any, Runner]:
     # A hook is a tool's own code: whatever it does to us means that the answer is not known.
     try:
         runner = _runner(hook, asked)
-        names = runner.tool.contract.affordance.input_schema.get("properties", {})
-        given = asked.arguments
+        given = thaw(asked.arguments)  # what it does to them is its own affair
         if not callable(hook):
+            names = runner.contract.affordance.input_schema.get("properties", {})
             given = {key: value for key, value in given.items() if key in names}
         outcome = await runner.run(Work(given, asked.context, asked.seconds))
+        plain = to_jsonable_python(outcome.value, fallback=_unreadable)
+        found = outcome.mask.data(plain) if outcome.mask else plain
     except Exception as error:
         raise ProbeError(f"{type(error).__name__} while asking") from error
     if outcome.interrupted:
         raise asyncio.CancelledError
     if outcome.code is not Code.SUCCESS:
         kind = outcome.fault.kinds[0] if outcome.fault else outcome.code.value
-        raise ProbeError(f"{kind} while asking", outcome.trace)
-    found = outcome.value
-    if isinstance(found, BaseModel):
-        found = found.model_dump(mode="json")
-    return outcome.mask.data(found) if outcome.mask else found
+        raise ProbeError(f"{outcome.mask.text(kind)} while asking", outcome.trace)
+    return found, runner
+
+
+def _unreadable(value: Any) -> Any:
+    raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
 def _runner(hook: str | Callable[..., Any], asked: Asked) -> Runner:
@@ -107,12 +116,6 @@ def _runner(hook: str | Callable[..., Any], asked: Asked) -> Runner:
         (contract.hash, id(tool)),
         lambda: Runner(asked.executor, contract, tool or http_tool(contract)),
     )
-
-
-def _pointer(hook: str | Callable[..., Any], asked: Asked) -> str:
-    if callable(hook):
-        return "/version"
-    return _runner(hook, asked).contract.version_from or "/version"
 
 
 def _as_tool(function: Callable[..., Any], contract: Contract) -> Tool[..., Any]:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import from_json
 
-from counterseal.contract.binding import HttpBinding, Placeholder
+from counterseal.contract.binding import CALL_KEY, HttpBinding, Placeholder
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
 from counterseal.contract.schemas import compile_schema
 from counterseal.contract.surroundings import Context, Secret
 from counterseal.errors import CountersealError
 from counterseal.execution.failures import Fault
-from counterseal.execution.request import Filled, Request
+from counterseal.execution.request import Filled, Request, UnsendableError
 
 if TYPE_CHECKING:
     import httpx
@@ -58,14 +58,17 @@ def http_tool(contract: Contract) -> Tool[..., Any]:
         raise ValueError(f"{contract.name} has no http section")
     request = Request.of(contract.http)
     answer = _Answer.of(contract, contract.http)
+    carries_key = contract.http.carries_key
     names = sorted(contract.http.secrets)
     injected: dict[str, Injection] = {"context": Context}
     injected |= {f"secret_{index}": Secret(name) for index, name in enumerate(names)}
 
     def bind(arguments: Mapping[str, Any]) -> dict[str, Any]:
         values = {Placeholder(name): value for name, value in arguments.items()}
-        # Tried with stand-ins for the secrets, so that a bad argument is told before they are had.
-        request.filled({**values, **{Placeholder(name, secret=True): "x" for name in names}})
+        # Tried with stand-ins for what is not an argument: one that can't be sent fails here, by
+        # its name, before the tool is called.
+        stand_ins = {Placeholder(name, secret=True): "x" for name in names}
+        request.filled({**values, **stand_ins, CALL_KEY: "x"})
         return {"values": values}
 
     async def send(values: Mapping[Placeholder, Any], context: Context, **secrets: str) -> Any:
@@ -73,21 +76,25 @@ def http_tool(contract: Contract) -> Tool[..., Any]:
             Placeholder(name, secret=True): secrets[f"secret_{index}"]
             for index, name in enumerate(names)
         }
-        filled = request.filled({**values, **given})
-        filled.headers.update(_key(contract, context))
+        key = _key(context)
+        if carries_key and key is None:
+            raise UnsendableError(f"the request carries {CALL_KEY}, and this call has no key")
+        filled = request.filled({**values, **given, CALL_KEY: key})
+        header = contract.idempotency.key_header
+        if header is not None and key is not None:
+            filled.headers[header] = key
         return answer.read(await _send(filled, context))
 
     return Tool(contract=contract, function=send, injected=injected, binder=bind)
 
 
-def _key(contract: Contract, context: Context) -> dict[str, str]:
+def _key(context: Context) -> str | None:
     """The key, for a destination that knows how to tell a retry from a second call."""
-    header, key = contract.idempotency.key_header, context.key
-    if header is None or key is None:
-        return {}
-    fits = re.fullmatch(r"[\x21-\x7e]{1,255}", key)
-    # The same key must give the same header, whatever it is written in.
-    return {header: key if fits else f"sha256-{hashlib.sha256(key.encode()).hexdigest()}"}
+    key = context.key
+    if key is None or re.fullmatch(r"[\x21-\x7e]{1,255}", key):
+        return key
+    # The same key must be sent as the same text, whatever it is written in.
+    return f"sha256-{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 async def _send(filled: Filled, context: Context) -> httpx.Response:
@@ -124,6 +131,9 @@ class _Answer:
     takes_text: bool
     empty: dict[str, Any] | None
     """What stands for no answer at all, as far as the output schema has a word for it."""
+    mutates: bool
+    named: frozenset[str]
+    """Statuses and exceptions that the contract has codes of its own for."""
 
     @classmethod
     def of(cls, contract: Contract, binding: HttpBinding) -> _Answer:
@@ -135,10 +145,14 @@ class _Answer:
             binding=binding,
             takes_text=asked and not binding.response and validator.is_valid({"text": ""}),
             empty={} if validator.is_valid({}) else None,
+            mutates=contract.mutates or binding.method not in ("GET", "HEAD"),
+            named=frozenset(contract.observability.error_taxonomy_mapping),
         )
 
     def read(self, response: httpx.Response) -> Any:
         """The output. A status that means failure is raised as httpx.HTTPStatusError."""
+        if response.status_code in self.binding.absent:
+            return None
         self._judge(response)
         if not response.content.strip():
             return self.empty
@@ -157,11 +171,16 @@ class _Answer:
     def _judge(self, response: httpx.Response) -> None:
         import httpx  # noqa: PLC0415 - as above; loaded by now
 
-        if response.is_success and self.binding.code_for(response.status_code) is None:
+        status = response.status_code
+        meant = self.binding.code_for(status) is not None
+        if response.is_success and not meant:
             return
+        # Not followed, and yet no refusal: 303 is how many a server says that it was done.
+        if 300 <= status < 400 and self.mutates and not meant and str(status) not in self.named:
+            raise AnswerError(f"{self.binding.host} took the request, and answered {status}")
         # httpx's own message would quote the URL, and with it what a caller put there.
         raise httpx.HTTPStatusError(
-            f"{self.binding.host} answered {response.status_code}",
+            f"{self.binding.host} answered {status}",
             request=response.request,
             response=response,
         )

@@ -7,17 +7,18 @@ answered at the deadline all the same, and what goes on behind is no longer look
 from __future__ import annotations
 
 import asyncio
+import dis
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
-from functools import partial
+from types import CodeType
 from typing import Any, NamedTuple, Protocol
 
 from counterseal.execution.logs import ACTIVE
 from counterseal.execution.threads import Threads
 from counterseal.masking import Mask
 
-__all__ = ["GRACE", "Ended", "Flag", "Habit", "Rest", "in_task", "in_thread"]
+__all__ = ["GRACE", "Ended", "Flag", "in_task", "in_thread", "never_waits"]
 
 GRACE = 0.25
 """Seconds that a tool is given to come to an end after it was told to."""
@@ -29,46 +30,51 @@ class Flag(Protocol):
     cancelled: bool
 
 
-class Habit:
-    """Whether a tool was ever seen to wait. One that never does needs no task of its own."""
-
-    __slots__ = ("prompt",)
-
-    def __init__(self) -> None:
-        self.prompt: bool | None = None
-
-
 class Ended(NamedTuple):
     """How a function came to its end, if it did."""
 
     value: Any = None
     error: BaseException | None = None
     answered: bool = True
+    began: bool = True
     interrupted: bool = False
+    late: asyncio.Future[Any] | None = None
+    """What still runs, where nobody waits for it any more."""
 
 
 async def in_task(
-    running: Coroutine[Any, Any, Any], *, seconds: float, flag: Flag, mask: Mask, habit: Habit
+    running: Coroutine[Any, Any, Any], *, seconds: float, flag: Flag, mask: Mask
 ) -> Ended:
     """Run a coroutine in a task of its own, so that it can be left behind."""
     context = copy_context()
     context.run(ACTIVE.set, mask)
-    task = asyncio.get_running_loop().create_task(_contained(running, habit), context=context)
+    task = asyncio.get_running_loop().create_task(_contained(running), context=context)
     interrupted = await _within(task, seconds, flag, task.cancel)
     if not task.done():
         task.add_done_callback(_dropped)
-        return Ended(answered=False, interrupted=interrupted)
-    if not task.cancelled():
-        return task.result()._replace(interrupted=interrupted)
-    if flag.cancelled:
-        return Ended(answered=False, interrupted=interrupted)
-    return Ended(error=asyncio.CancelledError("the tool cancelled itself"))
+        return Ended(answered=False, interrupted=interrupted, late=task)
+    if task.cancelled():
+        if flag.cancelled:
+            return Ended(answered=False, interrupted=interrupted)
+        return Ended(error=asyncio.CancelledError("the tool cancelled itself"))
+    error = task.exception()
+    ended = Ended(error=error) if error is not None else task.result()
+    return ended._replace(interrupted=interrupted)
 
 
 async def in_thread(
-    function: Callable[[], Any], *, threads: Threads, seconds: float, flag: Flag, mask: Mask
+    function: Callable[[], Any],
+    *,
+    threads: Threads,
+    seconds: float,
+    flag: Flag,
+    mask: Mask,
+    stop: Callable[[], object] | None = None,
 ) -> Ended:
-    """Run a function in a thread. One that outlives its deadline goes on, and nobody listens."""
+    """Run a function in a thread. One that outlives its deadline goes on, and nobody listens.
+
+    `stop` is how to tell it more than the flag does.
+    """
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
     token = ACTIVE.set(mask)
@@ -76,19 +82,33 @@ async def in_thread(
         future = threads.run(function)
     finally:
         ACTIVE.reset(token)
-    interrupted = await _within(future, seconds, flag, None)
+    interrupted = await _within(future, seconds, flag, stop)
     if not future.done():
         future.add_done_callback(_dropped)
-        return Ended(answered=False, interrupted=interrupted)
+        return Ended(answered=False, interrupted=interrupted, late=future)
     error = future.exception()
     if error is not None:
         return Ended(error=error, interrupted=interrupted)
     value = future.result()
-    if inspect.isawaitable(value) and not interrupted:
+    if inspect.isawaitable(value):
         # A callable object or a lambda may hide that it is async.
-        rest = until - loop.time()
-        return await in_task(_await(value), seconds=rest, flag=flag, mask=mask, habit=Habit())
+        if interrupted:
+            if inspect.iscoroutine(value):
+                value.close()
+            return Ended(answered=False, interrupted=True)
+        return await in_task(_await(value), seconds=until - loop.time(), flag=flag, mask=mask)
     return Ended(value, interrupted=interrupted)
+
+
+def never_waits(function: Any) -> bool:
+    """Whether an async function has nothing in it to wait for. It needs no task and no timer."""
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType) or not inspect.iscoroutinefunction(function):
+        return False
+    return not any(step.opname in _WAITS for step in dis.get_instructions(code))
+
+
+_WAITS = frozenset({"GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "SEND"})
 
 
 async def _await(value: Awaitable[Any]) -> Any:
@@ -127,54 +147,11 @@ def _dropped(late: asyncio.Future[Any]) -> None:
         late.exception()
 
 
-async def _contained(running: Coroutine[Any, Any, Any], habit: Habit) -> Ended:
+async def _contained(running: Coroutine[Any, Any, Any]) -> Ended:
     """Whatever a tool raises, as data: an event loop would let `sys.exit()` through."""
     try:
-        return Ended(await _Watched(running, habit))
+        return Ended(await running)
     except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
         return Ended(error=error)
-
-
-class _Watched:
-    """A coroutine that is watched for whether it waits."""
-
-    __slots__ = ("_coroutine", "_habit")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], habit: Habit) -> None:
-        self._coroutine = coroutine
-        self._habit = habit
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        try:
-            waits_for = self._coroutine.send(None)
-        except StopIteration as done:
-            if self._habit.prompt is None:
-                self._habit.prompt = True
-            return done.value
-        self._habit.prompt = False
-        return (yield from Rest(self._coroutine, waits_for).__await__())
-
-
-class Rest:
-    """A coroutine that was run up to its first wait: the rest of it, in the same task."""
-
-    __slots__ = ("_coroutine", "_waits_for")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], waits_for: Any) -> None:
-        self._coroutine = coroutine
-        self._waits_for = waits_for
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        while True:
-            try:
-                sent = yield self._waits_for
-            except BaseException as error:  # noqa: BLE001 - cancellation must reach the tool
-                step = partial(self._coroutine.throw, error)
-            else:
-                step = partial(self._coroutine.send, sent)
-            try:
-                self._waits_for = step()
-            except StopIteration as done:
-                return done.value

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlencode
 
+from counterseal.canonical import pointer
 from counterseal.contract.binding import HttpBinding, Placeholder, Template, template
 from counterseal.errors import CountersealError, SecretUnavailableError
 
@@ -20,7 +21,21 @@ __all__ = ["Filled", "Request", "UnsendableError", "Values"]
 
 
 class UnsendableError(CountersealError):
-    """An argument can't stand where the request wants it. Nothing was sent."""
+    """An argument can't stand where the request wants it. Nothing was sent.
+
+    No part of it quotes a value: it may be shown to whoever made the call.
+    """
+
+    def __init__(
+        self, problem: str, source: Placeholder | None = None, index: int | None = None
+    ) -> None:
+        super().__init__(f"{source} {problem}" if source else problem)
+        self.problem = problem
+        """What is wrong with the argument: "holds a slash or a control character"."""
+        self.field: str | None = None
+        """JSON Pointer to the argument; None when it is none that is wrong."""
+        if source is not None and source.argument:
+            self.field = pointer(source.name, *(() if index is None else (index,)))
 
 
 Values = Mapping[Placeholder, Any]
@@ -119,14 +134,17 @@ def _text(text: Template, values: Values) -> Any:
     """A template as a text, or absent when one of its arguments is."""
     parts: list[str] = []
     for part in text.parts:
-        value = part if isinstance(part, str) else values.get(part)
+        if isinstance(part, str):
+            parts.append(part)
+            continue
+        value = values.get(part)
         if value is None:
             return _ABSENT
         parts.append(_plain(value, part))
     return "".join(parts)
 
 
-def _plain(value: Any, source: object) -> str:
+def _plain(value: Any, source: Placeholder | None, index: int | None = None) -> str:
     """A value as it is written where there is no JSON."""
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -135,9 +153,9 @@ def _plain(value: Any, source: object) -> str:
     if isinstance(value, str | int | float):
         text = str(value)
         if text.encode(errors="replace").decode() != text:
-            raise UnsendableError(f"{source} holds half a character")
+            raise UnsendableError("holds half a character", source, index)
         return text
-    raise UnsendableError(f"{source} is no plain value, and has no place outside a body")
+    raise UnsendableError("is no plain value, and has no place outside a body", source, index)
 
 
 def _pairs(templates: Mapping[str, Template], values: Values) -> Iterator[tuple[str, str]]:
@@ -145,7 +163,7 @@ def _pairs(templates: Mapping[str, Template], values: Values) -> Iterator[tuple[
         alone = text.alone
         value = values.get(alone) if alone else None
         if isinstance(value, list | tuple):
-            yield from ((name, _plain(item, alone)) for item in value)
+            yield from ((name, _plain(item, alone, at)) for at, item in enumerate(value))
         elif (filled := _text(text, values)) is not _ABSENT:
             yield name, filled
 
@@ -155,7 +173,7 @@ def _segment(segment: Template, values: Values) -> str:
     parts = [_part_of_path(part, values) for part in segment.parts]
     # Empty, the request would ask for the collection: DELETE /users/ instead of /users/7.
     if segment.placeholders and unquote("".join(parts)) in ("", ".", ".."):
-        raise UnsendableError(f"{segment.placeholders[0]} would lead to another path")
+        raise UnsendableError("would lead to another path", segment.placeholders[0])
     return "".join(parts)
 
 
@@ -163,11 +181,11 @@ def _part_of_path(part: str | Placeholder, values: Values) -> str:
     if isinstance(part, str):
         return part.replace("{", "%7B").replace("}", "%7D")
     if values.get(part) is None:
-        raise UnsendableError(f"{part} is missing, and the path needs it")
+        raise UnsendableError("is missing, and the path needs it", part)
     text = _plain(values[part], part)
     # Many servers decode before they take a path apart, so an encoded slash would not help.
     if re.search(r"[/\\\x00-\x1f\x7f]", text):
-        raise UnsendableError(f"{part} holds a slash or a control character")
+        raise UnsendableError("holds a slash or a control character", part)
     return quote(text, safe="")
 
 
@@ -183,5 +201,5 @@ def _line(text: Template, values: Values) -> str | None:
             raise SecretUnavailableError(
                 f"the secret {named.name} holds what a header can't: a line break at its end?"
             )
-        raise UnsendableError(f"{named} holds what a header can't: only one line of ASCII")
+        raise UnsendableError("holds what a header can't: only one line of ASCII", named)
     return str(filled)

@@ -66,8 +66,11 @@ class Credentials:
         clock: Callable[[], float] = time.monotonic,
         ttl: float = 300.0,
         most: int = 1024,
+        apart: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread,
     ) -> None:
         self._source = source
+        self._apart = apart
+        """Runs what may block in a thread."""
         self._clock = clock
         self._ttl = ttl
         self._most = most
@@ -139,7 +142,7 @@ class Credentials:
         with _failing(name):
             if any(map(inspect.iscoroutinefunction, (source, type(source).__call__))):
                 return await source(tenant, name)
-            answer = await asyncio.to_thread(_contained, source, tenant, name)
+            answer = await self._apart(partial(_contained, source, tenant, name))
             # A lambda may hide that it is async.
             return await answer if inspect.isawaitable(answer) else answer
 

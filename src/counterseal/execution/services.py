@@ -56,6 +56,7 @@ class LocalServices:
         self._make_clients = clients
         self._clients: Clients | None = None
         self._own_clients = own_clients
+        self._closed = False
         self._directory = directory
         self._tell = tell
         self._loop = None if tell is None else asyncio.get_running_loop()
@@ -107,6 +108,8 @@ class LocalServices:
 
     async def close(self) -> None:
         """Close the clients of this call; what they were lent stays open for the next."""
+        self._tell = None
+        self._closed = True
         if self._http is not None:
             await self._http.aclose()
         if self._sync_http is not None:
@@ -116,6 +119,8 @@ class LocalServices:
             self._clients = None
 
     def _lent_clients(self) -> Clients:
+        if self._closed:
+            raise RuntimeError("the call is over; its clients are closed")
         if self._clients is None:
             self._clients = self._make_clients()
         return self._clients

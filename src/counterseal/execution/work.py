@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -50,5 +51,9 @@ class Outcome(NamedTuple):
     """False when the tool was given up on, or died: nobody knows how far it came."""
     interrupted: bool = False
     """Whether the caller went away meanwhile."""
+    misfit: tuple[str, str] | None = None
+    """An argument that could not be sent: its JSON Pointer, and why not; fit for a model."""
+    late: asyncio.Future[Any] | None = None
+    """What still runs, though nobody waits for it any more."""
     mask: Mask = NO_MASK
     """What must not be seen of this attempt."""

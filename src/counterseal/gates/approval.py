@@ -1,20 +1,20 @@
 """The seventh gate: if somebody must say yes, has somebody?
 
 The demand is an obligation that earlier gates laid down; here it is met by an approval that stands
-for exactly these arguments, or the call is held. Nobody is asked yet: that happens only when the
-budget gate would let the call through as well.
+for exactly these arguments and this config, or the call is held. Nobody is asked yet: that happens
+only when the budget gate would let the call through as well.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from counterseal.canonical import digest
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, hold
 from counterseal.storage.base import Held, HeldStatus
 
-__all__ = ["approvers_asked", "check", "ended", "request_for"]
+__all__ = ["approval_hash", "approvers_asked", "check", "ended", "request_for"]
 
 NAME: Final = "approval"
 _ALLOW = allow(NAME)
@@ -39,16 +39,27 @@ def check(ctx: GateContext) -> Decision | Learned:
 
 
 def request_for(ctx: GateContext) -> Held | None:
-    """The request that was made for exactly this: these arguments, this contract, as many people.
+    """The request made for exactly this: these arguments and config, this contract, as many people.
 
-    What was approved under another version, or by fewer than are asked now, was something else.
+    What was approved under another version, for somebody else, or by fewer than are asked now, was
+    something else.
     """
     held = ctx.memory.held if ctx.memory else None
     if held is None or ctx.record is None or held.contract_hash != ctx.record.contract.hash:
         return None
     if held.approvers < approvers_asked(ctx):
         return None
-    return held if held.approval_hash == digest(ctx.arguments) else None
+    if (held.agent, held.user) != (ctx.principal.agent, ctx.principal.user):
+        return None
+    return held if held.approval_hash == approval_hash(ctx) else None
+
+
+def approval_hash(ctx: GateContext) -> str:
+    """What a person says yes to: the arguments as they would be executed, and the config."""
+    shown: Any = ctx.arguments
+    if ctx.config_shown:
+        shown = {"arguments": shown, "config": ctx.config_shown}
+    return digest(shown)
 
 
 def approvers_asked(ctx: GateContext) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
+from math import inf
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -56,6 +57,8 @@ class GateContext:
     call_id: str
     now: float
     """Seconds since the epoch, by the runtime's clock."""
+    until: float = inf
+    """When the caller will not wait any longer, by the same clock."""
     run: RunRecord
     registry: Registry
     executor: Executor
@@ -82,6 +85,9 @@ class GateContext:
     compiled: Compiled | None = None
     grant: Grant | None = None
     config: Mapping[str, Any] = _NOTHING
+    """As the tool will be given it."""
+    config_shown: Mapping[str, Any] = _NOTHING
+    """The same as JSON, for records and approvals. What is told of it is redacted first."""
     memory: Memory | None = None
     corrections: tuple[Correction, ...] = ()
     approvals: tuple[Decision, ...] = ()

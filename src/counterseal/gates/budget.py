@@ -97,19 +97,18 @@ def _plan(ctx: GateContext, compiled: Compiled, grant: Grant) -> _Plan:
     """The plan for this tool, grant and kind of run; found by identity, since all are frozen."""
     budgets, limits = ctx.run.budgets, ctx.limits
     day = 0 if limits is None else int(ctx.now // 86_400)
-    key = (id(compiled), id(grant), id(budgets), id(limits), day)
-    plan = _PLANS.get(key)
+    key = (id(grant), id(budgets), id(limits), day)
+    plans: dict[tuple[int, ...], _Plan] = compiled.plans
+    plan = plans.get(key)
     if plan is None:
-        if len(_PLANS) >= _MOST_PLANS:
-            _PLANS.clear()
+        if len(plans) >= _MOST_PLANS:
+            plans.clear()
         charges = tuple(_charges(compiled, grant, budgets, limits, day))
-        parts = (compiled, grant, budgets, limits)
-        plan = _PLANS[key] = _Plan(charges, _rates(compiled.contract), parts)
+        plan = plans[key] = _Plan(charges, _rates(compiled.contract), (grant, budgets, limits))
     return plan
 
 
-_MOST_PLANS = 4096
-_PLANS: dict[tuple[int, ...], _Plan] = {}
+_MOST_PLANS = 256
 
 
 def _charges(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from counterseal.contract.model import Contract
@@ -39,5 +39,7 @@ class Compiled:
     """Whether one of its gates asks the world."""
     runner: Runner | None
     """What carries it out; None where only the contract is known."""
+    plans: dict[tuple[int, ...], Any] = field(default_factory=dict, repr=False)
+    """What the budget gate has worked out for grants and kinds of runs."""
     gates: tuple[Any, ...]
     """The gates after recall, in their order; the ready decision where there is nothing to ask."""

@@ -1,18 +1,19 @@
 """The fourth gate: the tool's own invariants. Correct, drop, or reject.
 
-A correction is validated again: a corrector can mend a call, not smuggle one past the schema.
+A correction is validated again: a corrector can mend a call, not smuggle one past the schema. Rules
+written in Python are given copies, so that looking at a call can't change it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from counterseal.canonical import thaw
 from counterseal.codes import Code
-from counterseal.contract.invariants import Call, Invariant, Judgement, judge
-from counterseal.contract.surroundings import resolve_config
+from counterseal.contract.invariants import Call, Fixed, Invariant, Judgement, judge
+from counterseal.contract.surroundings import UnusableConfigError, resolve_config, shown_config
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.gates.parse import is_sound
 from counterseal.observation.models import FieldError
@@ -27,26 +28,65 @@ def check(ctx: GateContext) -> Decision | Learned:
     """What the contract's invariants make of the call."""
     if ctx.record is None or ctx.compiled is None:
         return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
+    given: Any = ctx.proposal.configurable  # whatever a caller passes on
+    if given is not None and not isinstance(given, Mapping):
+        return _unusable("The config of this call is no mapping of keys to values.")
     contract = ctx.record.contract
-    config = resolve_config(contract.config_params, ctx.proposal.configurable, ctx.run.config)
-    # A check looks; it has no way to change what the schema has seen.
-    call = Call(contract.name, MappingProxyType(dict(ctx.arguments)), ctx.earlier)
-    state = Watched(ctx.run.state, ctx.run.state_versions)
-    rules = contract.invariants
-    found: dict[str, Any] = {"config": config, "state_read": state.read}
-    if ctx.pending:
-        rules = tuple(rule for rule in rules if _can_tell(rule, call, ctx, config))
-        found["unknown"] = (NAME,) if len(rules) < len(contract.invariants) else ()
-    verdict = judge(rules, call, state, config)
+    config = resolve_config(contract.config_params, given, ctx.run.config)
+    try:
+        shown = shown_config(config) if config else config
+    except UnusableConfigError as error:
+        return _unusable(f"The config value of {error} can't be used.")
+    found: dict[str, Any] = {"config": config, "config_shown": shown}
+    if not contract.invariants:
+        return Learned(ALLOW, found)
+    ctx = ctx.replace(**found)
+    verdict, watched = _judged(contract.invariants, ctx)
     if verdict.call is None or not verdict.ok:
         rejected = _rejected(verdict)
-        return Learned(rejected, {"config": config}) if config else rejected
-    if not verdict.corrections:
-        return Learned(ALLOW, found)
-    corrected = dict(verdict.call.arguments)
-    tenant = contract.tenant_argument
+        return Learned(rejected, found) if config else rejected
+    found["state_read"] = {key: seen for one in watched for key, seen in one.state.read.items()}
+    if ctx.pending:
+        found["unknown"] = (NAME,) if len(watched) < len(contract.invariants) else ()
+    return _corrected(ctx, verdict, found) if verdict.corrections else Learned(ALLOW, found)
+
+
+def _unusable(reason: str) -> Decision:
+    """Whoever configured the tool must mend it; no model can."""
+    return deny(NAME, Code.UNKNOWN_ERROR, reason, rule="config-unusable")
+
+
+def _judged(
+    rules: Sequence[Invariant], ctx: GateContext
+) -> tuple[Judgement, tuple[_Watching, ...]]:
+    """The verdict, and the rules that came to it.
+
+    Those that look at what the plan's earlier steps may still change are left for later: neither a
+    check nor a correction can rest on that yet.
+    """
+    name = ctx.record.name if ctx.record else ""
+    call = Call(name, ctx.arguments, tuple(_copy(step) for step in ctx.earlier))
+    watched = tuple(_Watching(rule, ctx) for rule in rules)
+    while True:
+        try:
+            verdict = judge(watched, call, ctx.run.state, ctx.config)
+        except Exception:
+            verdict = None
+            if all(one.can_tell for one in watched):
+                raise
+        left = tuple(one for one in watched if one.can_tell)
+        if verdict is not None and len(left) == len(watched):
+            return verdict, watched
+        watched = tuple(_Watching(one.of, ctx) for one in left)
+
+
+def _corrected(ctx: GateContext, verdict: Judgement, found: dict[str, Any]) -> Decision | Learned:
+    corrected = dict(verdict.call.arguments) if verdict.call else {}
+    record, compiled = ctx.record, ctx.compiled
+    tenant = record.contract.tenant_argument if record else None
     foreign = tenant is not None and corrected.get(tenant) != ctx.principal.tenant
-    if foreign or not is_sound(corrected) or not ctx.compiled.input.is_valid(corrected):
+    fits = compiled is not None and is_sound(corrected) and compiled.input.is_valid(corrected)
+    if foreign or not fits:
         reason = "A correction of this call would break the tool's schema."
         return deny(NAME, Code.SEMANTIC_INVALIDITY, reason, rule=verdict.corrections[-1].invariant)
     found |= {"arguments": corrected, "corrections": verdict.corrections}
@@ -55,16 +95,53 @@ def check(ctx: GateContext) -> Decision | Learned:
     return Learned(decision, found)
 
 
-def _can_tell(rule: Invariant, call: Call, ctx: GateContext, config: Mapping[str, Any]) -> bool:
-    """Whether a rule looks at nothing that the plan's earlier steps may still change."""
-    state = Watched(ctx.run.state, ctx.run.state_versions)
-    with suppress(Exception):  # what it makes of the state is asked when the state is there
-        rule.holds(call, state, config)
-    return "*" not in state.read and ctx.pending.isdisjoint(state.read)
+class _Watching:
+    """An invariant while it is asked about one call: what it is given, and what it looked at."""
+
+    __slots__ = ("_config", "_pending", "_shown", "of", "state")
+
+    def __init__(self, of: Invariant, ctx: GateContext) -> None:
+        self.of = of
+        self.state = Watched(ctx.run.state, ctx.run.state_versions)
+        self._config = ctx.config
+        self._shown = ctx.config_shown
+        self._pending = ctx.pending
+
+    @property
+    def id(self) -> str:
+        return self.of.id
+
+    @property
+    def rule(self) -> str:
+        return self.of.rule
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether it looked at nothing that is still to be written."""
+        if not self._pending:
+            return True
+        return "*" not in self.state.read and self._pending.isdisjoint(self.state.read)
+
+    def holds(self, call: Call, _state: Mapping[str, Any], _config: Mapping[str, Any]) -> bool:
+        if not self.of.in_python:
+            return self.of.holds(call, self.state, self._shown)
+        return self.of.holds(_copy(call), self.state, thaw(self._config))
+
+    def fix(self, call: Call, _state: Mapping[str, Any], _config: Mapping[str, Any]) -> Fixed:
+        fixed = self.of.fix(_copy(call), self.state, thaw(self._config))
+        if not isinstance(fixed, Call):
+            return fixed
+        # A corrector changes arguments, nothing else; and keeps no hold on them.
+        return Call(call.tool, thaw(fixed.arguments), call.earlier)
+
+
+def _copy(call: Call) -> Call:
+    """The same call, whose arguments can't be changed for anybody else."""
+    return Call(call.tool, MappingProxyType(thaw(call.arguments)), call.earlier)
 
 
 class Watched(Mapping[str, Any]):
-    """Run state as the invariants see it, and which of it they looked at.
+    """Run state as an invariant sees it, as copies, and which of it that looked at.
 
     If that changes before the call is admitted, it is decided anew.
     """
@@ -78,7 +155,7 @@ class Watched(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         self._note(key)
-        return self._state[key]
+        return thaw(self._state[key])
 
     def __contains__(self, key: object) -> bool:
         if isinstance(key, str):

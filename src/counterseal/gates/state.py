@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 from counterseal.codes import Code
@@ -36,7 +37,7 @@ async def check(ctx: GateContext) -> Decision | Learned:
     contract = record.contract
     if contract.probe is None:
         return ALLOW
-    seconds = contract.runtime.timeout_ms / 1000
+    seconds = min(contract.runtime.timeout_ms / 1000, _left(ctx))
     context = partial(context_for, ctx, contract, until=ctx.now + seconds)
     asked = Asked(contract, ctx.arguments, context, ctx.registry, ctx.executor, seconds)
     try:
@@ -56,6 +57,12 @@ async def check(ctx: GateContext) -> Decision | Learned:
             return stale
         return stale._replace(voids=True, approval_id=approved.approval_id)
     return Learned(ALLOW, {"before": found.state, "version_seen": found.version})
+
+
+def _left(ctx: GateContext) -> float:
+    """What is left of the caller's patience and of the run's time."""
+    deadline = inf if ctx.run.deadline is None else ctx.run.deadline
+    return max(0.0, min(ctx.until, deadline) - ctx.now)
 
 
 def _same(found: str | int | None, expected: str | int) -> bool:

@@ -21,6 +21,16 @@ __all__ = ["SOURCE_MARK", "Profile", "profile", "refine"]
 SOURCE_MARK = "x-source-ref"
 """Annotation on a property of an output schema: its value names where something comes from."""
 
+_OF_THE_PAYLOAD = frozenset(
+    {
+        Code.SYNTACTIC_PARSE_FAIL,
+        Code.STRUCTURAL_VIOLATION,
+        Code.TYPE_MISMATCH,
+        Code.OUT_OF_BOUNDS,
+        Code.SEMANTIC_INVALIDITY,
+    }
+)
+"""What the same payload would only repeat: listed as retryable, it takes another payload."""
 _EACH = "*"
 _MOST_PROFILES = 4096
 _DEEPEST = 16
@@ -91,10 +101,11 @@ def _refined(response: Response, contract: Contract) -> Response:
     lists, code = contract.error_contract, response.code
     escalate = code in lists.escalation_errors
     alone = not escalate and code not in FINAL and not response.requires_approval
-    retryable = alone and code in lists.retryable_errors
+    retryable = alone and code in lists.retryable_errors and code not in _OF_THE_PAYLOAD
+    another = {*lists.repairable_errors, *(set(lists.retryable_errors) & _OF_THE_PAYLOAD)}
     flagged = replace(
         response,
-        repairable=alone and not retryable and code in lists.repairable_errors,
+        repairable=alone and not retryable and code in another,
         retryable=retryable,
         fail_closed=code in lists.fail_closed_errors,
         escalate=escalate,

@@ -5,7 +5,7 @@ All that a call knows is in its gate context; the trail keeps every decision.
 """
 
 from counterseal.passage.judging import judge_plan
-from counterseal.passage.passage import AGAIN, Again, Passage
-from counterseal.passage.trail import Preview, Trail
+from counterseal.passage.passage import Passage
+from counterseal.passage.trail import AGAIN, Again, Preview, Trail
 
 __all__ = ["AGAIN", "Again", "Passage", "Preview", "Trail", "judge_plan"]

@@ -8,25 +8,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from random import getrandbits
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from counterseal import ledger
 from counterseal.audit import EventType
-from counterseal.canonical import digest
 from counterseal.codes import Code
 from counterseal.contract.model import OnUnknown
 from counterseal.gates import BEFORE_RECALL, PARSE
-from counterseal.gates.approval import approvers_asked, ended
-from counterseal.gates.base import Decision, deny
+from counterseal.gates.approval import approval_hash, approvers_asked, ended
+from counterseal.gates.base import Decision, GateContext, deny
+from counterseal.gates.parse import is_sound
 from counterseal.ledger import Answer, Entry, Phase
 from counterseal.observation import Observation
 from counterseal.passage.telling import Telling
-from counterseal.passage.trail import Preview
+from counterseal.passage.trail import AGAIN, Again, Preview
 from counterseal.proposal import Proposal
 from counterseal.registry import Reason, Refusal, RegistryRecord
 from counterseal.storage.base import Held, HeldStatus, Memory, RunRecord
 
-__all__ = ["Ahead", "Deciding"]
+__all__ = ["Ahead", "Deciding", "as_proposed"]
 
 _RETRY_AFTER = 1.0
 
@@ -44,6 +44,17 @@ class Ahead(NamedTuple):
             run_counters=_sum(memory.run_counters, self.of_run),
             tenant_counters=_sum(memory.tenant_counters, self.of_tenant),
         )
+
+
+def as_proposed(ctx: GateContext) -> Mapping[str, Any]:
+    """What a key stands for: the arguments before any correction, by a plan's judge or by a gate.
+
+    A step that was corrected and the step as the model wrote it are one operation.
+    """
+    first = ctx.proposal.proposed
+    if isinstance(first, Mapping) and is_sound(dict(first)):
+        return first
+    return ctx.corrections[0].before if ctx.corrections else ctx.arguments
 
 
 def _sum(spent: Mapping[str, float], planned: Mapping[str, float]) -> dict[str, float]:
@@ -100,7 +111,7 @@ class Deciding(Telling):
         if record is None or compiled is None or not compiled.recalls:
             return None
         if compiled.keyed:
-            self.request = ledger.request_hash(ctx.arguments)
+            self.request = ledger.request_hash(as_proposed(ctx))
             self.key = self._derived_key(record)
         entry = (await self._remember()).entry
         return None if entry is None else await self.known(entry)
@@ -119,7 +130,7 @@ class Deciding(Telling):
         ctx = self.ctx
         run_id = ctx.run.run_id
         return ledger.derive_key(
-            record.contract, ctx.proposal, ctx.principal, run_id, ctx.arguments
+            record.contract, ctx.proposal, ctx.principal, run_id, as_proposed(ctx)
         )
 
     def duplicate(self, entry: Entry) -> Decision | Observation | None:
@@ -165,7 +176,7 @@ class Deciding(Telling):
         unnamed = proposal.key is None and proposal.operation_id is None
         return unnamed and record is not None and record.contract.repeatable
 
-    async def decide(self) -> Decision | Observation | None:
+    async def decide(self) -> Decision | Observation | Again | None:
         """Rules, policy, state, approval, budget. Asks for approval only where the rest allows."""
         ctx, compiled, asked_before = self.ctx, self.ctx.compiled, len(self.trail.decisions)
         if compiled is not None and not compiled.waits:
@@ -185,18 +196,17 @@ class Deciding(Telling):
             return refused
         return await self._hold(self.asked)
 
-    async def _hold(self, demand: Decision) -> Decision | Observation | None:
+    async def _hold(self, demand: Decision) -> Decision | Observation | Again | None:
         """Keep the proposal for a person, unless an approval for exactly this is there already."""
         record = self.ctx.record
         if record is None:
             return None
         self.key = self.key or self._derived_key(record)
-        event = self.event(EventType.APPROVAL_REQUIRED, "require_approval", {"rule": demand.rule})
+        body = {"rule": demand.rule, **self.config_told()}
+        event = self.event(EventType.APPROVAL_REQUIRED, "require_approval", body)
         held = await self.runtime.store.hold(self._held(demand, record, self.key), [event])
         if held.status is HeldStatus.APPROVED:
-            self.ctx.learn({"approval_id": held.approval_id})
-            self.take_on(held.trace_id)
-            return None
+            return AGAIN  # approved this very moment: every gate must see it, *state* too
         return ended(held, demand) or self.answer(demand, approval_id=held.approval_id)
 
     def _held(self, demand: Decision, record: RegistryRecord, key: str) -> Held:
@@ -205,7 +215,7 @@ class Deciding(Telling):
             approval_id=f"appr_{int(ctx.now * 1000):011x}{getrandbits(52):013x}",
             tenant=ctx.principal.tenant,
             key=key,
-            approval_hash=digest(ctx.arguments),
+            approval_hash=approval_hash(ctx),
             call_id=ctx.call_id,
             run_id=ctx.run.run_id,
             tool=record.name,

@@ -30,18 +30,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Executing"]
 
-_DONE = Outcome(Code.SUCCESS)
 _NO_CODE = Outcome(Code.DEPENDENCY_UNAVAILABLE, trace="this contract has no code here", began=False)
-_TOO_LATE = Outcome(Code.TIMEOUT, began=False)
+_NOT_BEGUN = Outcome(Code.TIMEOUT, began=False)
 _GIVEN_UP = Outcome(Code.TIMEOUT, answered=False, interrupted=True)
-_MAY_HAVE_HAPPENED = {Code.TIMEOUT, Code.DEPENDENCY_UNAVAILABLE}
+_MAY_HAVE_HAPPENED = {Code.TIMEOUT, Code.DEPENDENCY_UNAVAILABLE, Code.UNKNOWN_ERROR}
+"""A tool that breaks with an error which nobody knows may have broken after it had acted."""
+_SAID_SO = "counterseal.errors.ToolFailedError"
 _LONGEST_WAIT = 60.0
 
 
 class Executing(Deciding):
     """The step between admission and the answer."""
 
-    outcome = _DONE
+    outcome = _NOT_BEGUN
+    in_doubt = False
+    """Whether an attempt under this key may have taken effect without saying so."""
     reconciled = False
     """Whether the outcome was found out by asking the destination."""
     gone: BaseException | None = None
@@ -52,12 +55,12 @@ class Executing(Deciding):
         runtime: Runtime,
         proposal: Proposal,
         principal: Principal,
-        timeout: float | None = None,
+        until: float = inf,
         progress: Tell | None = None,
     ) -> None:
         super().__init__(runtime, proposal, principal)
+        self.ctx.learn({"until": until})
         self._attempt_until = 0.0
-        self._caller_until = inf if timeout is None else self.ctx.now + timeout
         self._progress = progress
 
     async def execute(self) -> None:
@@ -68,19 +71,29 @@ class Executing(Deciding):
             return
         contract, runner = compiled.contract, compiled.runner
         try:
-            work = self._work(runner)
-            self.outcome = _TOO_LATE if work is None else await runner.run(work)
+            await self._attempt(runner)
             if self.outcome.code is not Code.SUCCESS or self.outcome.interrupted:
                 await self._go_on(contract, runner)
         except (asyncio.CancelledError, KeyboardInterrupt) as error:
-            self.outcome, self.gone = _GIVEN_UP._replace(mask=self.outcome.mask), error
+            self.gone = error  # the last attempt's outcome stands
+
+    async def _attempt(self, runner: Runner) -> None:
+        work = self._work(runner)
+        if work is None:
+            self.outcome = _NOT_BEGUN
+            return
+        self.outcome = _GIVEN_UP  # until it is known better
+        outcome = self.outcome = await runner.run(work)
+        if outcome.code is not Code.SUCCESS:
+            self.in_doubt = self.in_doubt or self._unanswered()
+        if outcome.late is not None and self.key is not None:
+            self.runtime.executor.leave_behind(self.ctx.principal.tenant, self.key, outcome.late)
 
     async def _go_on(self, contract: Contract, runner: Runner) -> None:
         """After an attempt that was no success: others, where they may be made; or finding out."""
         while not self.outcome.interrupted and await self._may_retry(contract):
             self.attempt += 1
-            work = self._work(runner)
-            self.outcome = _TOO_LATE if work is None else await runner.run(work)
+            await self._attempt(runner)
             if self.outcome.code is Code.SUCCESS:
                 break
         if self.outcome.interrupted:
@@ -110,7 +123,7 @@ class Executing(Deciding):
     @property
     def _until(self) -> float:
         """When everything must be over: the run's deadline, or the caller's."""
-        run, until = self.ctx.run, self._caller_until
+        run, until = self.ctx.run, self.ctx.until
         budget = run.budgets.seconds
         if run.deadline is not None and run.deadline < until:
             until = run.deadline
@@ -121,10 +134,19 @@ class Executing(Deciding):
     @property
     def unknown(self) -> bool:
         """Whether something may have changed without an answer to say so."""
+        if self.outcome.code is Code.SUCCESS:
+            return False
+        return self.in_doubt or self._unanswered()
+
+    def _unanswered(self) -> bool:
+        """Whether the last attempt may have changed something, and did not say."""
         outcome, compiled = self.outcome, self.ctx.compiled
         if compiled is None or not compiled.mutates or not outcome.began:
             return False
-        return not outcome.answered or outcome.code in _MAY_HAVE_HAPPENED
+        if not outcome.answered:
+            return True
+        said_so = outcome.fault is not None and _SAID_SO in outcome.fault.kinds
+        return outcome.code in _MAY_HAVE_HAPPENED and not said_so
 
     def _tell(self, report: Any) -> None:
         try:
@@ -163,22 +185,24 @@ class Executing(Deciding):
         limit = ctx.run.budgets.retries
         charges = [charge for charge in ctx.charges if charge.budget.endswith(".money")]
         counted = Charge("run.retries", "retries", 1, inf if limit is None else limit, of_run=True)
-        admission = await self.runtime.store.admit(
-            Admit(
-                tenant=ctx.principal.tenant,
-                run_id=ctx.run.run_id,
-                tool=contract.name,
-                version=contract.version,
-                now=self.runtime.clock(),
-                charges=[*charges, counted],
-                rates=ctx.rates,
-                entry=None,
-                approval_id=None,
-                epoch=self.epoch,
-                events=(self.event(EventType.RETRIED, "retry", {"attempt": self.attempt + 1}),),
-            )
+        request = Admit(
+            tenant=ctx.principal.tenant,
+            run_id=ctx.run.run_id,
+            tool=contract.name,
+            version=contract.version,
+            now=self.runtime.clock(),
+            charges=[*charges, counted],
+            rates=ctx.rates,
+            entry=None,
+            approval_id=None,
+            epoch=self.epoch,
+            events=(self.event(EventType.RETRIED, "retry", {"attempt": self.attempt + 1}),),
         )
-        return admission.refused is None
+        try:
+            return (await self.runtime.store.admit(request)).refused is None
+        except Exception as error:  # noqa: BLE001 - what was done so far must still be settled
+            self.runtime.report(ctx.call_id, "store", error)
+            return False
 
     async def _find_out(self, contract: Contract) -> None:
         """Ask the destination whether it happened. Not finding it there yet proves nothing."""

@@ -17,12 +17,12 @@ from counterseal.canonical import thaw
 from counterseal.codes import Code
 from counterseal.contract.invariants import Call
 from counterseal.gates.base import GateContext, Verdict
-from counterseal.gates.parse import MAX_BYTES
 from counterseal.observation import neutralise
-from counterseal.passage.deciding import Ahead
+from counterseal.passage.deciding import Ahead, as_proposed
 from counterseal.passage.passage import Passage
 from counterseal.passage.trail import Preview
 from counterseal.planning import Fate, Plan, PlannedStep
+from counterseal.planning.plan import MOST_BYTES
 from counterseal.proposal import Principal, Proposal
 from counterseal.storage.base import RunRecord
 
@@ -50,7 +50,8 @@ async def judge_plan(
     """Nothing is recorded, held, spent or executed. `run_id` is the run as the caller named it."""
     judging = _Judging(runtime, principal, run, run_id)
     judged = [await judging.judge(n, step) for n, step in enumerate(_listed(steps), 1)]
-    facts, left = _facts(principal, run), tuple(judging.earlier)
+    facts = _facts(principal, run)
+    left = tuple(Call(step.tool, step.arguments) for step in judged if step.kept)
     broken = tuple(rule for rule in runtime.plan_rules if rule.broken_by(left, facts))
     return Plan(steps=tuple(judged), broken=broken)
 
@@ -94,7 +95,8 @@ class _Judging:
         self._run_id = run_id
         self.earlier: list[Call] = []
         self._pending: frozenset[str] = frozenset()
-        self._keys: dict[str, bytes] = {}
+        self._keys: defaultdict[str, set[bytes]] = defaultdict(set)
+        """What each key stands for so far, as proposed and as corrected."""
         self._bytes = 0
         self._ahead = Ahead(defaultdict(float), defaultdict(float), mutates=False)
 
@@ -124,17 +126,18 @@ class _Judging:
 
     def _too_much(self, ctx: GateContext, made: PlannedStep) -> PlannedStep | None:
         """Every step looks at all before it, so they are bounded together as well."""
-        if self._bytes + len(to_json(made.arguments)) <= MAX_BYTES:
+        if self._bytes + len(to_json(made.arguments)) <= MOST_BYTES:
             return None
-        reason = f"The arguments of all steps are at most {MAX_BYTES:,} bytes together."
+        reason = f"The arguments of all steps are at most {MOST_BYTES:,} bytes together."
         return _overruled(ctx, made, Fate.REJECT, Code.OUT_OF_BOUNDS, reason, gate="parse")
 
     def _again(self, ctx: GateContext, made: PlannedStep) -> PlannedStep | None:
         """What the ledger would say of a step whose key stands earlier in the plan."""
-        operation = self._operation(ctx)
-        if operation is None or operation[0] not in self._keys:
+        operations = self._operations(ctx)
+        known = [one for one in operations if one[0] in self._keys]
+        if not known:
             return None
-        if self._keys[operation[0]] != operation[1]:
+        if not any(request in self._keys[key] for key, request in known):
             reason = "An earlier step has the same key, and asks for something else."
             return _overruled(ctx, made, Fate.REJECT, Code.SIGNATURE_MISMATCH, reason)
         proposal = ctx.proposal
@@ -146,14 +149,22 @@ class _Judging:
         reason = "An earlier step is the same operation."
         return _overruled(ctx, made, Fate.DROP, None, reason, rule="same-operation")
 
-    def _operation(self, ctx: GateContext) -> tuple[str, bytes] | None:
-        """The key of a step as it would be submitted, and what it asks for under it."""
+    def _operations(self, ctx: GateContext) -> list[tuple[str, bytes]]:
+        """The key of a step and what it asks for under it, as proposed and as corrected.
+
+        The ledger knows it as proposed; but steps that become the same are meant once.
+        """
         record, compiled = ctx.record, ctx.compiled
         if record is None or compiled is None or not compiled.keyed:
-            return None
-        who, run_id = self._principal, self._run.run_id
-        key = ledger.derive_key(record.contract, ctx.proposal, who, run_id, ctx.arguments)
-        return key, ledger.request_hash(ctx.arguments)
+            return []
+        proposal, who, run_id = ctx.proposal, self._principal, self._run.run_id
+        return [
+            (
+                ledger.derive_key(record.contract, proposal, who, run_id, arguments),
+                ledger.request_hash(arguments),
+            )
+            for arguments in (as_proposed(ctx), ctx.arguments)
+        ]
 
     def _take(self, ctx: GateContext, made: PlannedStep) -> None:
         """Let the steps after this one find what it will leave behind."""
@@ -161,9 +172,8 @@ class _Judging:
         arguments = MappingProxyType(thaw(made.arguments))
         self._bytes += len(to_json(made.arguments))
         self.earlier.append(Call(made.tool, arguments))
-        operation = self._operation(ctx)
-        if operation is not None:
-            self._keys[operation[0]] = operation[1]
+        for key, request in self._operations(ctx):
+            self._keys[key].add(request)
         for charge in ctx.charges:
             counters = self._ahead.of_run if charge.of_run else self._ahead.of_tenant
             counters[charge.counter] += charge.amount
@@ -219,13 +229,13 @@ def _made(number: int, call: Passage, seen: Preview) -> PlannedStep:
             made,
             corrections=ctx.corrections,
             unknown=(*ctx.unknown, *unprobed),
-            proposal=replace(ctx.proposal, arguments=made.arguments),
+            proposal=_to_submit(ctx, made.arguments),
         )
     if fate in (Fate.KEEP, Fate.CORRECT):
         return made
     return replace(
         made,
-        arguments=made.arguments if made.kept else _as_proposed(ctx),
+        arguments=made.arguments if made.kept else thaw(as_proposed(ctx)),
         code=None if said.code is None else said.code.value,
         gate=said.gate,
         rule=said.rule,
@@ -247,7 +257,7 @@ def _overruled(
     return PlannedStep(
         number=made.number,
         tool=made.tool,
-        arguments=_as_proposed(ctx),
+        arguments=thaw(as_proposed(ctx)),
         fate=fate,
         code=None if code is None else code.value,
         gate=gate,
@@ -256,9 +266,10 @@ def _overruled(
     )
 
 
-def _as_proposed(ctx: GateContext) -> Mapping[str, Any]:
-    first: Mapping[str, Any] = thaw(ctx.corrections[0].before if ctx.corrections else ctx.arguments)
-    return first
+def _to_submit(ctx: GateContext, arguments: Mapping[str, Any]) -> Proposal:
+    """A step as it would be executed. What its key is bound to stays what was proposed."""
+    made = replace(ctx.proposal, arguments=arguments)
+    return replace(made, proposed=thaw(as_proposed(ctx))) if ctx.corrections else made
 
 
 def _unread(number: int, code: Code, reason: str, tool: object = "") -> PlannedStep:

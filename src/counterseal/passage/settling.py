@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any
 
 from counterseal.audit import Event, EventType
 from counterseal.canonical import at
@@ -15,11 +14,13 @@ from counterseal.codes import Code
 from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.contract.surroundings import left_in_state
+from counterseal.execution.logs import masked_trace
 from counterseal.gates.base import Decision, deny
 from counterseal.gates.state import resource_of
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.observation import (
     NOT_VERIFIED,
+    FieldError,
     Observation,
     Observed,
     VerificationHint,
@@ -43,6 +44,8 @@ _FAILURES = {
     Code.SEMANTIC_INVALIDITY: "The service behind the tool does not accept these arguments.",
     Code.OBSERVATION_NORMALIZATION_FAIL: "What came back can't be read.",
 }
+_NOT_DONE = {Code.RATE_LIMITED, Code.STALE_STATE, Code.SEMANTIC_INVALIDITY}
+"""The other side refused before it did anything, so the key is free again."""
 _UNKNOWN = "It is not known whether the call took effect. {}"
 _THEN = {
     OnUnknown.RETRY_SAME_KEY: ("retry_same_key", "The same call may be made again."),
@@ -75,10 +78,10 @@ class Settling(Executing):
             )
         # The tool has run: whatever its output does to us, the call must come to its end.
         except Exception as error:  # noqa: BLE001 - an output is somebody else's code too
-            self.runtime.report(ctx.call_id, "observing", error)
+            self.runtime.report(ctx.call_id, "observing", masked_trace(error, outcome.mask))
             code = Code.OBSERVATION_NORMALIZATION_FAIL
             return self.answer(deny("execution", code, "The tool's output can't be read."))
-        return answer(
+        seen = answer(
             self.observed,
             record.contract,
             own=own,
@@ -92,12 +95,23 @@ class Settling(Executing):
             attempt=self.attempt + (self.entry.attempts - 1 if self.entry else 0),
             verification=self._verification(record.contract) if own.verified else NOT_VERIFIED,
         )
+        if ctx.run.untrusted and any(
+            read.key in ctx.run.untrusted for read in record.contract.state_reads
+        ):
+            # What was made of something from outside is from outside, too.
+            return seen._replace(trust=Trust.UNTRUSTED)
+        return seen
 
     def _failed(self) -> Decision:
         """What is said of an outcome that is no success."""
         outcome, record = self.outcome, self.ctx.record
         if outcome.trace:
             self.runtime.report(self.ctx.call_id, "execution", outcome.trace)
+        if outcome.misfit is not None:
+            place, problem = outcome.misfit
+            error = FieldError(place, problem, outcome.code.value)
+            said = "An argument can't be sent as it is."
+            return deny("execution", outcome.code, said, field_errors=(error,))
         reason = _FAILURES.get(outcome.code, "The tool failed.")
         retry_after = outcome.fault.retry_after if outcome.fault else None
         if not self.unknown or record is None:
@@ -118,15 +132,23 @@ class Settling(Executing):
 
     async def settle(self, observation: Observation) -> Observation:
         """One transaction: entry, what the run has seen, run state, events."""
-        if self.gone is not None:
-            await self._settle_alone(observation, self.gone)
+        if self.gone is None and self.entry is None:
+            return await self._settle(observation)
+        # What may have changed something is written down even if the caller goes away now.
+        settled = await self.runtime.surely(self._settle(observation))
+        if self.gone is None:
+            return settled
+        self.runtime.tell(self, settled)
+        raise self.gone
+
+    async def _settle(self, observation: Observation) -> Observation:
         store, tenant = self.runtime.store, self.ctx.principal.tenant
+        plain = observation
         if not observation.ok:
             observation = await self.bounded(observation)
         raw = self.observed.raw if self.observed else None
         if raw is not None:
-            kept = await store.keep(tenant, self.ctx.call_id, raw)
-            observation = observation._replace(raw=kept)
+            observation = observation._replace(raw=await self._kept(raw))
         event = self._ending(observation) if observation.ok else await self._failure(observation)
         seen, state = self._effects(observation)
         awaited = self.ctx.compiled is None or self.ctx.compiled.announced
@@ -141,7 +163,7 @@ class Settling(Executing):
                 tenant,
                 self.ctx.run.run_id,
                 self.runtime.clock(),
-                self._settled(observation),
+                self._settled(plain._replace(raw=observation.raw)),
                 seen,
                 state,
                 (event,),
@@ -150,11 +172,19 @@ class Settling(Executing):
             )
         )
         if not settled:
-            # Somebody else holds the entry by now; what happened here goes on record all the same.
+            # Somebody else has settled it by now; what happened here goes on record all the same.
             store.note(event._replace(body={**event.body, "settled": False}))
         if not observation.ok:
             self.note_path(observation)
         return observation
+
+    async def _kept(self, raw: bytes) -> str | None:
+        """Where it lies in the vault. A vault that fails must not keep a call from its end."""
+        try:
+            return await self.runtime.store.keep(self.ctx.principal.tenant, self.ctx.call_id, raw)
+        except Exception as error:  # noqa: BLE001 - a trace less, but an outcome on record
+            self.runtime.report(self.ctx.call_id, "vault", error)
+            return None
 
     def _mended(self, observation: Observation) -> str | None:
         """Whose counted mistakes are over, now that a call has succeeded."""
@@ -163,24 +193,20 @@ class Settling(Executing):
             return None
         return next((one for one in (record.name, NOBODY) if one in refused), None)
 
-    async def _settle_alone(self, observation: Observation, gone: BaseException) -> NoReturn:
-        """The caller is gone, but what happened must not be forgotten."""
-        self.gone = None
-        settled = await asyncio.shield(self.settle(observation))
-        self.runtime.tell(self, settled)
-        raise gone
-
     def _ending(self, observation: Observation) -> Event:
         """The event that ends a call."""
         kind = EventType.RECONCILED if self.reconciled else EventType.SUCCEEDED
-        return self.event(kind, observation.code.value, self._particulars() or None)
+        event = self.event(kind, observation.code.value, self._particulars() or None)
+        if self.entry is None:
+            return event
+        return event._replace(occurred_at=self.runtime.clock())
 
     def _particulars(self) -> dict[str, Any]:
         body: dict[str, Any] = {}
         if self.ctx.corrections:
             body["corrections"] = len(self.ctx.corrections)
-        if self.ctx.config:
-            shown, _ = self.runtime.redactor.redact(self.ctx.config)
+        if self.ctx.config_shown:
+            shown, _ = self.runtime.redactor.redact(self.ctx.config_shown)
             body["config"] = self.outcome.mask.data(shown)
         if self.attempt > 1:
             body["attempts"] = self.attempt
@@ -192,25 +218,30 @@ class Settling(Executing):
         if self.unknown and self.ctx.record is not None:
             body["unknown"] = self.ctx.record.contract.on_unknown.value
         if outcome.fault is not None:
-            body["error"] = outcome.fault.kinds[0]
+            body["error"] = outcome.mask.text(outcome.fault.kinds[0])
         if outcome.trace:
-            tenant, call_id = self.ctx.principal.tenant, self.ctx.call_id
-            trace = outcome.trace.encode(errors="replace")
-            body["trace"] = await self.runtime.store.keep(tenant, call_id, trace)
-        return self.event(EventType.FAILED, observation.code.value, body or None)
+            body["trace"] = await self._kept(outcome.trace.encode(errors="replace"))
+        event = self.event(EventType.FAILED, observation.code.value, body or None)
+        return event._replace(occurred_at=self.runtime.clock())
 
     def _settled(self, observation: Observation) -> Entry | None:
         if self.entry is None:
             return None
         attempts = self.entry.attempts + self.attempt - 1
         entry = dataclasses.replace(self.entry, attempts=attempts)
-        if not self.outcome.began:
-            return dataclasses.replace(entry, status=Status.FAILED_RETRYABLE, phase=None)
         if self.unknown and self.ctx.record is not None:
             asks = self.ctx.record.contract.on_unknown is OnUnknown.ESCALATE
             phase = Phase.ESCALATED if asks else Phase.UNKNOWN
             return dataclasses.replace(entry, phase=phase, unknown_since=self.runtime.clock())
         code = observation.code
+        if not self.outcome.began or self.outcome.code in _NOT_DONE:
+            wrong = self.outcome.began and self.outcome.code is Code.SEMANTIC_INVALIDITY
+            return dataclasses.replace(
+                entry,
+                status=Status.FAILED_RETRYABLE,
+                phase=None,
+                observation=observation.record() if wrong else None,
+            )
         failed = not observation.ok and code is not Code.OBSERVATION_NORMALIZATION_FAIL
         status = Status.FAILED_FINAL if failed else Status.COMPLETED
         stored = observation.record()

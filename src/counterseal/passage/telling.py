@@ -27,6 +27,8 @@ _SAME_PAYLOAD: Final = 2
 _SAME_MISTAKE: Final = 3
 _ATTEMPTS: Final = 6
 """Proposals of one tool, until one of its calls succeeds."""
+_RETRIES: Final = 20
+"""Refusals of one kind that say "later", but come from a gate: something is broken, not busy."""
 _REPAIRS: Final = 30
 """Refusals of a whole run before that, unless its budgets say otherwise."""
 NOBODY: Final = "?"
@@ -67,15 +69,19 @@ class Telling(Asking):
             "code": code.value,
             "rule": decision.rule,
             "fields": [error.field for error in decision.field_errors],
+            **self.config_told(),
         }
-        if ctx.config:
-            body["config"] = self.runtime.redactor.redact(ctx.config)[0]
         events = [self.event(EventType.DENIED, "deny", body)]
-        if any(gate.name == decision.gate for gate in GATES):
+        if self._stopped_by_gate():
             events.insert(0, self.event(EventType.refused_by(decision.gate), "deny", body))
         answer = await self.bounded(self.answer(decision), events)
         self.note_path(answer)
         return answer
+
+    def config_told(self) -> dict[str, Any]:
+        """The config that a decision rests on, as an event tells it."""
+        shown = self.ctx.config_shown
+        return {"config": self.runtime.redactor.redact(shown)[0]} if shown else {}
 
     async def bounded(self, answer: Observation, events: Sequence[Event] = ()) -> Observation:
         """Put it on record and count it. Too often, and no agent should go on by itself."""
@@ -101,10 +107,14 @@ class Telling(Asking):
         if answer.code in FINAL:
             # Trying one door after another is one pattern, whatever the doors are called.
             return {f"run/{code}": _DENIALS}
-        if path is Path.RETRY or path is Path.ESCALATE:
-            return {}  # waiting is no mistake, and who was told to stop need not be told again
+        if path is Path.ESCALATE:
+            return {}  # who was told to stop need not be told again
         rule = self.refused.rule if self.refused else None
         mistake = f"mistake/{code}/{rule}/{','.join(error.field for error in answer.errors)}"
+        if path is Path.RETRY:
+            # Waiting is no mistake. But no attempt and no budget bounds what stops at a gate.
+            broken = answer.code is not Code.RATE_LIMITED and self._stopped_by_gate()
+            return {mistake: _RETRIES} if broken else {}
         if path is None:
             return {mistake: _ATTEMPTS}
         own = self.ctx.run.budgets.repairs
@@ -112,6 +122,10 @@ class Telling(Asking):
         if path is Path.REPAIR:
             limits[f"payload/{_fingerprint(self.ctx)}"] = _SAME_PAYLOAD
         return {**limits, "tool": _ATTEMPTS}
+
+    def _stopped_by_gate(self) -> bool:
+        refused = self.refused
+        return refused is not None and any(gate.name == refused.gate for gate in GATES)
 
     def note_path(self, answer: Observation) -> None:
         """Which way was pointed out; retries are on record where they are made."""
@@ -190,11 +204,20 @@ def _agreeing(response: Response, decision: Decision) -> Response:
         return _spent(response)
     if action in ("retry_same_key", "retry_later"):
         return dataclasses.replace(
-            response, next_action=action, retryable=True, repairable=False, escalate=False
+            response,
+            next_action=action,
+            retryable=True,
+            repairable=False,
+            requires_approval=False,
+            escalate=False,
         )
     if response.escalate:
         return response
-    return dataclasses.replace(response, next_action=action, retryable=False)
+    said = dataclasses.replace(response, next_action=action, retryable=False)
+    if said.next_action in ("drop_step", "replan"):
+        # No other payload makes the step right, and nobody is left to wait for.
+        return dataclasses.replace(said, repairable=False, requires_approval=False)
+    return said
 
 
 def _spent(response: Response) -> Response:
@@ -206,7 +229,7 @@ def _spent(response: Response) -> Response:
 
 def _fingerprint(ctx: GateContext) -> str:
     """What was proposed, whatever it is, as something to recognise it by, however it is spelled."""
-    given = ctx.arguments or ctx.proposal.arguments
+    given = vars(ctx).get("arguments", ctx.proposal.arguments)  # as parsed, where it could be
     if isinstance(given, Mapping):
         try:
             given = canonical(given)

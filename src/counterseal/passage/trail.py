@@ -8,7 +8,14 @@ from typing import Any, overload
 
 from counterseal.gates.base import Decision, Timed
 
-__all__ = ["Preview", "Trail"]
+__all__ = ["AGAIN", "Again", "Preview", "Trail"]
+
+
+class Again:
+    """Returned by a step: what was decided on has changed; decide anew."""
+
+
+AGAIN = Again()
 
 
 class Trail(Sequence[Timed]):

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from pydantic_core import to_json
+
 from counterseal.canonical import pointer, thaw
 from counterseal.contract.invariants import Correction
 from counterseal.observation.models import FieldError
@@ -16,8 +18,10 @@ from counterseal.observation.text import neutralise
 from counterseal.planning.rules import PlanRule
 from counterseal.proposal import Proposal
 
-__all__ = ["Fate", "Plan", "PlannedStep", "changes"]
+__all__ = ["MOST_BYTES", "Fate", "Plan", "PlannedStep", "changes"]
 
+MOST_BYTES: Final = 256 * 1024
+"""Of the arguments of all steps that are left; and as much of those that are not, in a record."""
 _LONGEST_LINE: Final = 500
 _PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)
 
@@ -104,16 +108,34 @@ class Plan:
 
     @property
     def proposals(self) -> tuple[Proposal, ...]:
-        """What to submit, step by step: corrected, and without what was dropped or rejected."""
+        """What to submit, step by step: corrected, and without what was dropped.
+
+        None where the plan is not accepted: half a plan is another plan.
+        """
+        if not self.ok:
+            return ()
         return tuple(step.proposal for step in self.steps if step.proposal is not None)
 
     def record(self) -> dict[str, Any]:
         return {
             "ok": self.ok,
-            "steps": [step.record() for step in self.steps],
+            "steps": list(self._recorded()),
             "broken": [{"id": rule.id, "rule": rule.rule} for rule in self.broken],
             "next_action": "continue" if self.ok else "replan",
         }
+
+    def _recorded(self) -> Iterator[dict[str, Any]]:
+        """The steps. Huge arguments of those that are not taken are left out: None."""
+        left = MOST_BYTES
+        for step in self.steps:
+            record = step.record()
+            if not step.kept:
+                size = len(to_json(record["arguments"]))
+                if size > left:
+                    record["arguments"] = None
+                else:
+                    left -= size
+            yield record
 
     def for_model(self) -> str:
         """What a planner is told: what was changed, and what it must change itself."""

@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import cel
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
 from counterseal.canonical import pointer, thaw
-from counterseal.contract.invariants import Call
+from counterseal.contract.invariants import Call, must_not_wait
 from counterseal.documents import read_document
 from counterseal.errors import ContractError, ExpressionError, Problem, Source
 from counterseal.expressions import Expression
@@ -72,6 +73,8 @@ class PlanRule(BaseModel):
     def _compiles(cls, value: Any) -> Any:
         if isinstance(value, str):
             _condition(value)
+        else:
+            must_not_wait("a plan rule", value)
         return value
 
     def model_post_init(self, context: Any, /) -> None:
@@ -92,7 +95,9 @@ class PlanRule(BaseModel):
             if name in self._compiled:
                 listed = [{"tool": one.tool, "arguments": thaw(one.arguments)} for one in steps]
                 return self._compiled[name].holds({**facts, "steps": listed})
-            said = getattr(self, name)(steps, facts)
+            # Copies: what a rule does to what it sees must not reach the next one.
+            own = tuple(Call(one.tool, MappingProxyType(thaw(one.arguments))) for one in steps)
+            said = getattr(self, name)(own, thaw(facts))
             if isinstance(said, bool):
                 return said
             why = f"gives {type(said).__name__}, not true or false"

@@ -21,6 +21,7 @@ from counterseal.contract.surroundings import Context
 from counterseal.errors import ContractError, Problem, Severity
 from counterseal.registry.grants import Grant
 from counterseal.registry.records import RegistryRecord
+from counterseal.registry.state import Declared
 
 __all__ = [
     "Candidate",
@@ -198,22 +199,14 @@ def reference_problems(
 def variable_problems(
     new: Sequence[RegistryRecord], others: Iterable[RegistryRecord]
 ) -> Iterator[Problem]:
-    """A prompt variable stands for one key of run state, whichever tool declares it."""
-    meant: dict[str, tuple[str, str]] = {}
+    """A prompt variable stands for one key of run state, and a key is merged in one way."""
+    declared = Declared()
+    fresh = {id(record) for record in new}
     for record in (*others, *new):
         for index, effect in enumerate(record.contract.state_effects):
-            variable = effect.prompt_template_var
-            if variable is None:
-                continue
-            key, owner = meant.setdefault(variable, (effect.key, record.name))
-            if key != effect.key:
-                problem = Problem(
-                    rule="variable-ambiguous",
-                    pointer=f"/state_effects/{index}/prompt_template_var",
-                    message=f"{variable} stands for {effect.key} here, and for {key} in {owner}",
-                    fix="Give one of them another name.",
-                )
-                yield _placed(problem, record)
+            for problem in declared.add(record.name, index, effect):
+                if id(record) in fresh:
+                    yield _placed(problem, record)
 
 
 def missing_bumps(new: Sequence[RegistryRecord], versions: Versions) -> Iterator[Problem]:

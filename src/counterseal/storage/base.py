@@ -158,7 +158,7 @@ class Held:
     tenant: str
     key: str
     approval_hash: str
-    """Of the arguments after correction: what a person would say yes to."""
+    """Of the arguments after correction, and the config: what a person would say yes to."""
     call_id: str
     run_id: str
     tool: str
@@ -283,7 +283,7 @@ class Store(Protocol):
         """Put an event on record with the next commit; nobody waits for it."""
 
     async def settle(self, request: Settle) -> bool:
-        """Write the outcome. False when somebody else holds the entry by now."""
+        """Write the outcome. False when somebody else holds the entry by now, or has settled it."""
 
     async def hold(self, held: Held, events: Sequence[Event]) -> Held:
         """Keep a proposal for a person.

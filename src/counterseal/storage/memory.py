@@ -173,7 +173,7 @@ class MemoryStore:
         entry = request.entry
         if entry is not None:
             there = self._entries.get((request.tenant, entry.key))
-            if there is None or there.fence != entry.fence:
+            if there is None or there.fence != entry.fence or there.status is not Status.PENDING:
                 return False
             self._entries[request.tenant, entry.key] = entry
         if run is not None:
@@ -286,9 +286,9 @@ def _free(entry: Entry, takes_over: int | None) -> bool:
     return unknown and entry.fence == takes_over
 
 
-def _subject(held: Held) -> tuple[str, str, int]:
-    """What a person is asked about."""
-    return held.approval_hash, held.contract_hash, held.approvers
+def _subject(held: Held) -> tuple[Any, ...]:
+    """What a person is asked about, and for whom."""
+    return held.approval_hash, held.contract_hash, held.approvers, held.agent, held.user
 
 
 def _undo(done: list[tuple[_Counters, str, float]]) -> None:

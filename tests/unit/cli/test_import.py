@@ -191,3 +191,22 @@ def test_a_strangers_document_can_not_command_the_terminal(run, write):
 def test_everything_fits_into_80_columns(run, shop):
     for arguments in (("--help",), ("openapi", "--help"), ("openapi", "shop.json")):
         assert max(map(len, run("import", *arguments).stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("place", ["query", "form"])
+def test_a_type_that_never_ends_is_left_out_with_the_reason(run, write, place):
+    endless = {"anyOf": [{"$ref": "#/components/schemas/A"}, {"type": "string"}]}
+    used = {"$ref": "#/components/schemas/A"}
+    form = {"schema": {"type": "object", "properties": {"a": used}}}
+    asks = {
+        "query": {"parameters": [{"name": "a", "in": "query", "schema": used}]},
+        "form": {"requestBody": {"content": {"application/x-www-form-urlencoded": form}}},
+    }
+    paths = {**DOCUMENT["paths"], "/odd": {"post": asks[place]}}
+    made = {**DOCUMENT, "paths": paths, "components": {"schemas": {"A": endless}}}
+    write("odd.json", json.dumps(made))
+    result = run("import", "openapi", "odd.json", "--json")
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    assert len(told["tools"]) == 3
+    assert "leads back to itself" in {o["what"]: o["reason"] for o in told["left_out"]}["POST /odd"]

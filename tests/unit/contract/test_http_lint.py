@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.contract.binding import HttpBinding, Placeholder, template
+from counterseal.contract.binding import CALL_KEY, HttpBinding, Placeholder, template
 from counterseal.contract.egress import parse_entry
 from counterseal.contract.lint import RULES, examine
 from counterseal.contract.lint.egress import covers, written
@@ -176,6 +176,12 @@ BREACHES = {
         changed(("http/method", "HEAD")),
         changed(GET, ("http/body", None), ("http/form", {"a": "{language}"})),
     ],
+    "http-absent-misplaced": [
+        changed(("http/absent", [404])),
+        changed(GET, ("http/body", None), ("http/absent", [404])),
+        changed(GET, READS, ("http/body", None), ("http/absent", [404, 403])),
+        changed(READS, JUSTIFIED, ("http/absent", [404])),
+    ],
     "http-effect-low": [
         changed(READS, ("http/method", method)) for method in ("POST", "PUT", "PATCH", "DELETE")
     ],
@@ -259,6 +265,10 @@ def test_an_argument_that_only_identifies_the_call_need_not_be_sent():
         ("response", "data", "response"),
         ("statuses", {"404": "SUCCESS"}, "no failure"),
         ("statuses", {"4x": "TIMEOUT"}, "pattern"),
+        ("query/a", "{call:}", "names nothing"),
+        ("query/a", "{call:run_id}", "there is {call:key}"),
+        ("absent", [500], "less than or equal"),
+        ("absent", ["404"], "integer"),
     ],
 )
 def test_a_binding_that_makes_no_sense_is_refused_at_its_place(place, value, says):
@@ -267,6 +277,33 @@ def test_a_binding_that_makes_no_sense_is_refused_at_its_place(place, value, say
     problem = next(p for p in problems if p.rule == "field-invalid")
     assert problem.pointer.startswith("/http")
     assert says in problem.message or place == "method"
+
+
+def test_a_status_is_either_absence_or_a_failure():
+    told = (("http/absent", [404]), ("http/statuses", {"404": "STALE_STATE"}))
+    contract, problems = examine(changed(GET, READS, *told))
+    assert contract is None
+    assert any("about 404" in problem.message for problem in problems)
+
+
+def test_a_read_that_asks_by_the_key_of_a_call_passes():
+    data = changed(
+        GET,
+        READS,
+        ("identity/name", "find_notice"),
+        ("consequence", None),
+        ("http/body", None),
+        ("http/url", "https://api.example.org/cases/{case_id}/by-key/{call:key}"),
+        ("http/query", {"tag": "{tags}", "key": "{call:key}"}),
+        ("http/headers/X-Of", "call {call:key}"),
+        ("http/absent", [404, 410]),
+        ("affordance/input_schema/properties/options", None),
+    )
+    assert found(data) == set()
+    binding = examine(data)[0].http
+    assert binding.carries_key
+    assert binding.arguments == {"case_id", "tags", "language"}
+    assert binding.secrets == {"api_token"}
 
 
 def test_the_exact_status_is_asked_before_its_hundred():
@@ -285,9 +322,13 @@ def test_a_template_is_taken_apart():
     assert template("{x}").alone == Placeholder("x")
     assert template("{x} ").alone is None
     assert template("").parts == ()
+    assert template("{call:key}").alone == Placeholder("key", call=True)
+    assert str(CALL_KEY) == "{call:key}"
 
 
-PARTS = st.text("ab{}", min_size=1) | st.builds(Placeholder, st.text("xy", min_size=1))
+NAMES = st.text("xy", min_size=1)
+PARTS = st.text("ab{}", min_size=1) | st.builds(Placeholder, NAMES, st.booleans(), st.just(False))
+PARTS |= st.just(CALL_KEY)
 
 
 @given(st.lists(PARTS))

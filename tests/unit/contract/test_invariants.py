@@ -1,5 +1,7 @@
 """Invariants and correctors: correct, drop, or reject; and the config cascade."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -194,3 +196,47 @@ def test_an_unknown_normalizer_is_refused_with_the_known_ones():
         ValueError, match=f"no normalizer 'trim'; there are {', '.join(NORMALIZERS)}"
     ):
         ConfigParam(key="a", normalizer="trim")
+
+
+# --- correctors with a flag, and functions that nobody would await ------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fixed", "becomes"),
+    [
+        (lambda call, state, config: (call.replace(x=1), True), {"x": 1}),
+        (lambda call, state, config: (call.replace(x=1), False), None),
+        (lambda call, state, config: (None, True), None),
+        (lambda call, state, config: (DROP_STEP, True), "dropped"),
+    ],
+)
+def test_a_corrector_may_say_beside_its_call_whether_it_helped(fixed, becomes):
+    rule = Invariant(id="ONE", rule="r", check="call.x == 1", correct=fixed)
+    verdict = judge((rule,), call(x=0), {}, {})
+    if becomes == "dropped":
+        assert verdict.dropped_by is rule
+    elif becomes is None:
+        assert verdict.violations == (rule,)
+    else:
+        assert (verdict.ok, verdict.call.arguments) == (True, becomes)
+
+
+async def waits(call, state, config):
+    return True
+
+
+class Waits:
+    async def __call__(self, call, state, config):
+        return True
+
+
+@pytest.mark.parametrize("function", [waits, Waits(), partial(waits, config=None)])
+@pytest.mark.parametrize("field", ["check", "correct"])
+def test_a_rule_that_would_have_to_be_awaited_is_refused_when_it_is_made(function, field):
+    with pytest.raises(ValueError, match=r"is a plain function; .*aits.* is async"):
+        Invariant(**{"id": "A", "rule": "r", "check": "true", field: function})
+
+
+def test_a_normalizer_that_would_have_to_be_awaited_is_refused_too():
+    with pytest.raises(ValueError, match="a normalizer is a plain function"):
+        ConfigParam(key="a", normalizer=waits)

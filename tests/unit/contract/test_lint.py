@@ -69,6 +69,16 @@ def argument(name, schema):
     return (f"{IN}/properties/{name}", schema)
 
 
+CODE = ["code_to_run", "code_text", "script_text", "exec", "powershell", "js", "sourceCode"]
+RUN = [
+    "Python source to run.",
+    "Python expression to evaluate",
+    "Python code that is executed.",
+    "The script to run.",
+    "Executed as code.",
+]
+RUNNERS = ["run_code", "execute_python", "eval_expression", "shell", "python_repl", "run_script"]
+
 BREACHES = {
     "name-invalid": [
         changed(("identity/name", "a/../b")),
@@ -194,6 +204,18 @@ BREACHES = {
             ("idempotency/required", False),
         ),
     ],
+    "retry-writes": [
+        changed(
+            ("effect", "compute"),
+            ("transactional/side_effect_class", "EPHEMERAL_WRITE"),
+            ("runtime/max_retries", 2),
+        ),
+        changed(
+            ("effect", "read_only"),
+            ("transactional/side_effect_class", "MEDIUM_RISK_WRITE"),
+            ("runtime/max_retries", 1),
+        ),
+    ],
     "confirmation-off": [
         changed(("transactional/confirmation_required", False)),
         changed(("effect", "irreversible"), ("approvers", 1)),
@@ -244,6 +266,25 @@ BREACHES = {
             )
         ),
         changed(("runs_code", True)),
+        *(changed(argument(name, TEXT)) for name in CODE),
+        *(changed(argument("input", {**TEXT, "description": said})) for said in RUN),
+        *(changed(("identity/name", name), argument("note", TEXT)) for name in RUNNERS),
+        changed(
+            ("affordance/model_description", "Runs Python code and returns what it prints."),
+            argument("note", TEXT),
+        ),
+    ],
+    "code-suspected": [
+        *(changed(argument(name, TEXT)) for name in ("snippet", "program", "notebook_cell")),
+        changed(argument("expression", TEXT)),
+        changed(argument("input", {**TEXT, "description": "An expression that is evaluated."})),
+        changed(argument("input", {**TEXT, "description": "Python source."})),
+        changed(("identity/name", "run_payroll_script"), argument("note", TEXT)),
+        changed(("identity/name", "evaluate_expression"), argument("note", TEXT)),
+        changed(("identity/name", "run_script"), argument("script_id", TEXT)),
+        changed(
+            ("affordance/model_description", "Runs the nightly script."), argument("note", TEXT)
+        ),
     ],
     "raw-power": [
         changed(argument("sql", TEXT)),
@@ -328,6 +369,44 @@ def test_a_lowered_risk_class_passes_with_a_written_reason():
 def test_a_sandboxed_tool_may_take_code():
     data = changed(argument("python_code", TEXT), ("isolation", "sandbox"))
     assert not {"raw-power", "code-unsandboxed"} & found(data)
+
+
+def test_a_tool_that_says_that_it_runs_nothing_is_believed():
+    for data in BREACHES["code-suspected"] + BREACHES["code-unsandboxed"]:
+        if "runs_code" not in data:
+            told = found({**data, "runs_code": False})
+            assert not {"code-suspected", "code-unsandboxed"} & told
+            assert "code-unsandboxed" in found({**data, "runs_code": True})
+
+
+@pytest.mark.parametrize(
+    ("name", "description"),
+    [
+        *((name, "A text.") for name in ("postal_code", "reason_code", "languageCode", "zipCodes")),
+        *((name, "A text.") for name in ("source", "input", "script_id", "python_version")),
+        ("cron_expression", "When it is due."),
+        ("note", "Plain text. No code is executed."),
+        ("note", "A text that is never run as code."),
+        ("case", "The case that the report is run for."),
+        ("script_id", "The script to run."),
+        ("postal_code", "The code that is evaluated."),
+    ],
+)
+def test_what_is_no_code_is_not_taken_for_it(name, description):
+    data = changed(argument(name, {**TEXT, "description": description}))
+    assert not {"code-suspected", "code-unsandboxed"} & found(data)
+
+
+def test_a_tool_that_takes_no_text_of_the_models_making_runs_none():
+    closed = changed(("identity/name", "run_script"), argument("script", {**TEXT, "enum": ["a"]}))
+    assert not {"code-suspected", "code-unsandboxed"} & found(closed)
+
+
+def test_a_risk_class_that_writes_passes_without_retries_or_with_an_effect_that_does():
+    writes = ("transactional/side_effect_class", "MEDIUM_RISK_WRITE")
+    unretried = changed(("effect", "compute"), writes, ("runtime/max_retries", 0))
+    assert "retry-writes" not in found(unretried)
+    assert "retry-writes" not in found(changed(("effect", "internal_mutation"), writes))
 
 
 def test_registration_refuses_code_without_a_sandbox():

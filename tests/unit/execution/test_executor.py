@@ -31,19 +31,11 @@ def declare(function, **more):
     return tool(**{**READS, **more})(function)
 
 
-@pytest.fixture(params=["apart", "at_once"], autouse=True)
-def way(request):
-    """Every promise holds for a tool in a task of its own and for one that is run at once."""
-    return request.param
-
-
 @pytest.fixture
-def outcome_of(way):
+def outcome_of():
     async def run(function, arguments=None, secrets=None, context=lambda: CONTEXT, **more):
         made = declare(function, **more)
         runner = Executor(secrets).runner(made.contract, made)
-        if way == "at_once":
-            runner._habit.prompt = True  # as if it had never been seen to wait
         seconds = made.contract.runtime.timeout_ms / 1000
         return await runner.run(Work(arguments or {}, context, seconds))
 
@@ -456,7 +448,7 @@ async def test_a_thread_that_outlives_its_deadline_is_a_timeout(outcome_of):
     assert await asyncio.to_thread(ended.wait, 10)
 
 
-async def test_a_caller_who_gives_up_stops_the_tool(outcome_of, way):
+async def test_a_caller_who_gives_up_stops_the_tool(outcome_of):
     seen = []
 
     async def hang() -> str:
@@ -471,11 +463,7 @@ async def test_a_caller_who_gives_up_stops_the_tool(outcome_of, way):
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     running.cancel()
-    if way == "apart":
-        assert (await running).interrupted, "the call is settled before the caller is let go"
-    else:
-        with pytest.raises(asyncio.CancelledError):
-            await running
+    assert (await running).interrupted, "the call is settled before the caller is let go"
     assert seen == ["stopped"]
 
 
@@ -499,3 +487,70 @@ async def test_a_coroutine_that_is_thrown_away_is_closed(outcome_of):
     for _ in range(3):
         await asyncio.sleep(0)
     assert seen == ["closed"]
+
+
+# --- with nothing to wait for ---------------------------------------------------------------------
+
+
+async def test_a_tool_with_nothing_to_wait_for_stays_in_the_callers_task(outcome_of):
+    async def where() -> int:
+        return id(asyncio.current_task())
+
+    assert (await outcome_of(where)).value == id(asyncio.current_task())
+
+
+async def test_what_such_a_tool_sets_stays_with_it(outcome_of):
+    name = contextvars.ContextVar("name", default="nobody")
+
+    async def leak() -> str:
+        name.set("tool")
+        return name.get()
+
+    assert (await outcome_of(leak)).value == "tool"
+    assert name.get() == "nobody"
+
+
+@pytest.mark.parametrize("kind", [GeneratorExit, asyncio.CancelledError, SystemExit])
+@pytest.mark.parametrize("how", ["async", "waits", "inline"])
+async def test_nothing_that_a_tool_raises_passes_for_somebody_elses(outcome_of, kind, how):
+    async def at_once() -> str:
+        raise kind
+
+    async def later() -> str:
+        await asyncio.sleep(0)
+        raise kind
+
+    def sync() -> str:
+        raise kind
+
+    made = {"async": at_once, "waits": later, "inline": sync}[how]
+    more = {"isolation": "inline"} if how == "inline" else {}
+    outcome = await outcome_of(made, **more)
+    assert (outcome.code, outcome.interrupted) == (Code.UNKNOWN_ERROR, False)
+
+
+async def test_an_async_tool_in_a_thread_is_cancelled_there(outcome_of):
+    seen = threading.Event()
+
+    async def hang() -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            seen.set()
+            raise
+        return "never"
+
+    outcome = await outcome_of(hang, isolation="thread", timeout_ms=50)
+    assert outcome.code in (Code.TIMEOUT, Code.UNKNOWN_ERROR)
+    assert await asyncio.to_thread(seen.wait, 10)
+
+
+async def test_the_deadline_covers_the_search_for_a_secret(outcome_of):
+    async def never(tenant, name):
+        await asyncio.Event().wait()
+
+    async def use(password: Annotated[str, Secret("smtp")]) -> str:
+        return password
+
+    outcome = await outcome_of(use, secrets=never, timeout_ms=50)
+    assert (outcome.code, outcome.began) == (Code.TIMEOUT, False)

@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal import Context, Principal
+from counterseal.codes import Code
 from counterseal.contract.binding import HttpBinding, Placeholder
 from counterseal.contract.model import Contract
 from counterseal.contract.surroundings import Secret
 from counterseal.errors import SecretUnavailableError
-from counterseal.execution.failures import describe
+from counterseal.execution.failures import code_of, describe
 from counterseal.execution.http import NOT_SENT, AnswerError, http_tool, never_left
 from counterseal.execution.request import Request, UnsendableError
 
@@ -220,6 +221,34 @@ async def test_a_read_sends_no_key(server):
     assert "idempotency-key" not in server.last.headers
 
 
+async def test_a_read_can_ask_by_the_key_of_the_call(server):
+    made = contract(
+        f"{server.url}/payments/{{call:key}}",
+        query={"key": "{call:key}"},
+        headers={"X-Of": "call {call:key}"},
+    )
+    await ask(made, {"key": "an argument"}, key="k-1")
+    assert server.last.target == "/payments/k-1?key=k-1"
+    assert server.last.headers["x-of"] == ["call k-1"]
+
+
+async def test_a_key_is_asked_for_in_the_words_that_it_was_sent_in(server):
+    key = "run_1/op 1/Überweisung"
+    made = contract(server.url, method="POST", effect="draft", body={"key": "{call:key}"})
+    await ask(made, key=key)
+    assert json.loads(server.last.body)["key"] == server.last.headers["idempotency-key"][0]
+    await ask(contract(f"{server.url}/{{call:key}}"), key=key)
+    assert server.last.target == f"/{server.requests[0].headers['idempotency-key'][0]}"
+
+
+async def test_a_request_that_carries_a_key_is_not_sent_without_one(server):
+    with pytest.raises(UnsendableError, match=r"\{call:key\}, and this call has no key") as caught:
+        await ask(contract(server.url, query={"key": "{call:key}"}))
+    assert caught.value.field is None
+    assert server.requests == []
+    assert never_left(describe(caught.value))
+
+
 async def test_no_argument_name_can_take_the_place_of_what_is_injected(server):
     made = contract(server.url, query={"c": "{context}", "s": "{secret_0}", "v": "{values}"})
     await ask(made, {"context": "1", "secret_0": "2", "values": "3", "self": "4"})
@@ -242,6 +271,25 @@ def test_a_path_argument_that_would_lead_elsewhere_is_refused_before_anything_is
     tool = http_tool(contract("https://api.example.org/users/{user_id}", method="DELETE"))
     with pytest.raises(UnsendableError, match=r"\{user_id\}"):
         tool.binder({"user_id": value})
+
+
+@pytest.mark.parametrize(
+    ("http", "arguments", "field"),
+    [
+        ({}, {"user_id": "s3cret/value"}, "/user_id"),
+        ({"query": {"tag": "{tags}"}}, {"user_id": "7", "tags": ["a", {"s3cret": 1}]}, "/tags/1"),
+        ({"headers": {"X-A": "by {a/b}"}}, {"user_id": "7", "a/b": "s3cret\n"}, "/a~1b"),
+        ({"query": {"q": "{q}"}}, {"user_id": "7", "q": "s3cret\ud800"}, "/q"),
+    ],
+)
+def test_an_argument_that_can_not_be_sent_is_named_and_not_quoted(http, arguments, field):
+    tool = http_tool(contract("https://api.example.org/users/{user_id}", **http))
+    with pytest.raises(UnsendableError) as caught:
+        tool.binder(arguments)
+    assert caught.value.field == field
+    assert caught.value.problem
+    assert str(caught.value).endswith(caught.value.problem)
+    assert "s3cret" not in str(caught.value)
 
 
 def test_two_arguments_can_not_make_a_parent_segment_together():
@@ -385,6 +433,37 @@ async def test_any_other_status_is_raised_with_its_response(server, status):
     assert "hush" not in str(caught.value)
     assert len(server.requests) == 1
     assert not never_left(describe(caught.value))
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 304, 307, 308])
+@pytest.mark.parametrize("asks", [{"method": "POST"}, {"method": "GET"}])
+async def test_a_redirect_after_a_change_is_an_answer_that_can_not_be_read(server, status, asks):
+    server.answer = (status, {"location": f"{server.url}/elsewhere"}, b"")
+    made = contract(server.url, effect="draft", **asks)
+    with pytest.raises(AnswerError, match=str(status)) as caught:
+        await ask(made)
+    assert len(server.requests) == 1
+    assert not never_left(describe(caught.value))
+    assert code_of(describe(caught.value), made) is Code.OBSERVATION_NORMALIZATION_FAIL
+
+
+async def test_a_redirect_after_a_change_is_what_the_contract_calls_it(server):
+    server.answer = (303, {"location": f"{server.url}/elsewhere"}, b"")
+    own = contract(server.url, method="POST", effect="draft", statuses={"3xx": "STALE_STATE"})
+    data = contract(server.url, method="POST", effect="draft").record()
+    data["observability"]["error_taxonomy_mapping"] = {"303": "STALE_STATE"}
+    for made in (own, Contract.model_validate(data)):
+        with pytest.raises(httpx.HTTPStatusError) as caught:
+            await ask(made)
+        assert code_of(describe(caught.value), made) is Code.STALE_STATE
+
+
+async def test_what_is_not_there_is_null(server):
+    server.answer = (404, {"content-type": "application/json"}, b'{"error": "no such case"}')
+    assert await ask(contract(server.url, absent=[404, 410])) is None
+    assert await ask(contract(server.url, absent=[404], statuses={"4xx": "TIMEOUT"})) is None
+    with pytest.raises(httpx.HTTPStatusError):
+        await ask(contract(server.url, absent=[410]))
 
 
 async def test_a_success_that_the_binding_calls_a_failure_is_one(server):

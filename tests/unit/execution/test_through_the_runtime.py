@@ -56,23 +56,20 @@ async def test_a_tool_in_a_process_has_what_every_tool_has(caplog, tmp_path):
     assert [path.read_text() for path in tmp_path.rglob("stamp.txt")] == ["y"]
 
 
-@pytest.mark.parametrize("how", ["segfault", "loop"])
-async def test_a_change_whose_process_died_is_unknown(how):
+@pytest.mark.parametrize("name", ["crash", "spin"])
+async def test_a_change_whose_process_died_is_unknown(name):
     tools = desk()
-    async with Runtime.open("memory:") as runtime:
+    async with Runtime.open("memory:", secrets={"token": TOKEN}) as runtime:
         runtime.register(*tools, grants=granted(tools))
-        # The first start is slow; the deadline is for the tool.
-        await runtime.executor.workers.warm(
-            1, runtime.compiled_for(runtime.registry.get("crash", "1.0.0")).runner.address
-        )
-        seen = await runtime.submit(ask("crash", {"text": how}), someone())
-        again = await runtime.submit(ask("crash", {"text": how}), someone())
-        other = await runtime.submit(ask("crash", {"text": "fail"}), someone())
-    assert seen.code is (Code.TIMEOUT if how == "loop" else Code.UNKNOWN_ERROR)
+        assert (await runtime.submit(ask("stamp", {"text": "x"}), someone())).ok
+        seen = await runtime.submit(ask(name), someone())
+        again = await runtime.submit(ask(name), someone())
+        other = await runtime.submit(ask("stamp", {"text": "y"}), someone())
+    assert seen.code is (Code.TIMEOUT if name == "spin" else Code.UNKNOWN_ERROR)
     assert seen.escalate
     assert (again.code, again.next_action) == (Code.IDEMPOTENCY_CONFLICT, "escalate")
-    assert other.code is Code.UNKNOWN_ERROR, "the runtime goes on, with another process"
-    if how == "segfault":
+    assert other.ok, "the runtime goes on, with another process"
+    if name == "crash":
         trace = " ".join(raw.decode() for raw in runtime.store._vault.values())
         assert "SIGSEGV" in trace
 
@@ -261,3 +258,58 @@ async def test_a_request_that_never_left_may_be_made_again(server):
             again = await runtime.submit(ask("call_it", {"amount": 7}), someone())
     assert first.code is Code.DEPENDENCY_UNAVAILABLE
     assert again.code is Code.DEPENDENCY_UNAVAILABLE, "nothing was sent, so the key is free"
+
+
+async def test_an_argument_that_can_not_be_sent_is_named(server):
+    contract = bound(
+        server,
+        "/echo",
+        affordance={
+            "model_description": "Call it.",
+            "input_schema": {
+                "type": "object",
+                "properties": {
+                    "case_id": {"type": "string", "description": "The case.", "maxLength": 20}
+                },
+                "required": ["case_id"],
+                "additionalProperties": False,
+            },
+            "output_schema": {"type": "object"},
+        },
+        http={
+            "url": server.url("/cases/{case_id}"),
+            "headers": {"Authorization": "Bearer {secret:token}"},
+        },
+    )
+    async with runtime_with(contract) as runtime:
+        seen = await runtime.submit(ask("call_it", {"case_id": "../admin"}), someone())
+    assert (seen.code, seen.repair, server.requests) == (Code.SEMANTIC_INVALIDITY, True, [])
+    assert "/case_id" in [error.field for error in seen.errors]
+    assert "slash" in seen.for_model()
+
+
+async def test_an_http_tool_can_say_by_key_that_nothing_is_there(server):
+    reader = bound(
+        server,
+        "/echo",
+        identity={"name": "find_charge", "version": "1.0.0", "owner": "tests"},
+        http={
+            "url": server.url("/redirect"),
+            "query": {"to": "/x", "key": "{call:key}"},
+            "headers": {"Authorization": "Bearer {secret:token}"},
+            "absent": [302],
+        },
+    )
+    charge = bound(
+        server,
+        "/drop",
+        effect="draft",
+        read_back="find_charge",
+        runtime={"timeout_ms": 2000},
+    )
+    async with runtime_for(secrets={"token": TOKEN}) as runtime:
+        runtime.register(charge, reader, grants=[Grant(agent="agent", tool="call_it")])
+        seen = await runtime.submit(ask("call_it", {"amount": 7}, key="order-1"), someone())
+    assert (seen.code, seen.next_action) == (Code.DEPENDENCY_UNAVAILABLE, "retry_later")
+    sent, asked = server.requests
+    assert sent["headers"]["idempotency-key"] in asked["target"].replace("%3A", ":")

@@ -259,4 +259,5 @@ async def test_a_real_call_is_refused_by_the_same_budget(budget):
     )
     assert budget in last.for_model()
     events = await runtime.store.events("acme", call_id=last.call_id)
-    assert [event.type.value for _, event in events] == ["gate.budget.refused", "tool.denied"]
+    types = [event.type.value for _, event in events]
+    assert types == ["gate.budget.refused", "tool.denied", "path.escalate"]

@@ -168,3 +168,104 @@ def test_without_a_tool_the_answer_is_no(context):
     ctx = context(made(), {})
     assert check(ctx.replace(record=None)).code is Code.PERMISSION_DENIED
     assert check(ctx.replace(compiled=None)).code is Code.PERMISSION_DENIED
+
+
+# --- what a rule can't do -------------------------------------------------------------------------
+
+NESTED = {
+    "type": "object",
+    "properties": {
+        "list": {
+            "type": "array",
+            "items": {"type": "integer"},
+            "maxItems": 2,
+            "description": "Numbers.",
+        }
+    },
+    "additionalProperties": False,
+}
+
+
+def meddle(call, state, config):
+    call["list"].append(7)
+    state["notes"].append("forged")
+    config["modes"].append("forged")
+    return True
+
+
+def meddle_and_keep(call, state, config):
+    meddle(call, state, config)
+    return call.replace(list=[2])
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Invariant(id="M", rule="r", check=meddle),
+        Invariant(
+            id="M",
+            rule="r",
+            check=lambda call, state, config: call["list"] == [2],
+            correct=meddle_and_keep,
+        ),
+    ],
+)
+async def test_a_rule_changes_nothing_by_looking(rule):
+    witness = Invariant(id="W", rule="w", check="call.list.size() == 1 && config.modes == ['a']")
+    made = fake_tool(
+        "act",
+        input_schema=NESTED,
+        invariants=[rule, witness],
+        config_params=[{"key": "modes"}],
+        state_reads=[{"key": "notes"}],
+    )
+    note = fake_tool("note", {"notes": "x"}, state_effects=[{"key": "notes", "merge": "append"}])
+    runtime = runtime_for(made, note)
+    session = await runtime.run(someone(), "run_1", config={"modes": ["a"]})
+    await session.submit("note")
+    assert (await session.submit("act", {"list": [2]})).ok
+    assert made.calls == [{"list": [2]}]
+    assert await session.state() == {"notes": ["x"]}
+    assert (await session.refresh()).config == {"modes": ["a"]}
+
+
+async def test_a_corrector_that_keeps_its_call_can_not_change_it_afterwards():
+    kept = []
+
+    def correct(call, state, config):
+        kept.append(call.replace(list=[1]))
+        return kept[-1]
+
+    def check(call, state, config):
+        for one in kept:
+            one["list"].append(7)
+        return call["list"] == [1]
+
+    rule = Invariant(id="K", rule="r", check=check, correct=correct)
+    made = fake_tool("act", input_schema=NESTED, invariants=[rule])
+    seen = await runtime_for(made).submit(
+        Proposal(tool="act", arguments={"list": [2]}, run_id="run_1"), someone()
+    )
+    assert (seen.ok, made.calls) == (True, [{"list": [1]}])
+
+
+async def test_a_normalizer_changes_neither_the_run_nor_the_default():
+    def grow(value):
+        value.append("more")
+        return value
+
+    params = [{"key": "a", "default": [], "normalizer": grow}, {"key": "b", "normalizer": grow}]
+    made = fake_tool("act", config_params=params)
+    runtime = runtime_for(made)
+    session = await runtime.run(someone(), "run_1", config={"b": []})
+    for _ in range(2):
+        assert (await session.submit("act")).ok
+    _, event = (await runtime.store.events("acme"))[-1]
+    assert event.body["config"] == {"a": ["more"], "b": ["more"]}
+    assert (await session.refresh()).config == {"b": []}
+
+
+def test_a_corrector_that_returns_no_call_is_a_mistake_and_no_way_around(context):
+    rule = Invariant(id="R", rule="r", check="false", correct=lambda call, state, config: {"a": 1})
+    with pytest.raises(TypeError, match="the corrector of R gives dict, not a call"):
+        check(context(made(rule), {}))

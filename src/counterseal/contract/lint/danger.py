@@ -1,4 +1,7 @@
-"""Rules on raw power: inputs that are commands, code or credentials, not business arguments."""
+"""Rules on raw power: inputs that are commands, code or credentials, not business arguments.
+
+What sounds like code is told in `code`.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from counterseal.contract.lint.base import Breach, breach, rule
+from counterseal.contract.lint.code import Sounds, argument_sounds, tool_sounds
 from counterseal.contract.lint.inputs import INPUT, fields, listed, properties_of, without_refs
 from counterseal.contract.lint.patterns import is_bounded
+from counterseal.contract.lint.words import words_of
 from counterseal.contract.model import Contract, Isolation
 from counterseal.contract.schemas import types_of
 
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
-_SHELL = {"shell", "bash", "cmd", "command", "argv"}
-_CODE = {"script", "javascript", "python", "eval", "code"}
-_NO_CODE = {"area", "city", "country", "currency", "error", "language", "postal", "product"}
-_NO_CODE |= {"promo", "reason", "region", "state", "status", "zip"}
 _URL = {"url", "uri", "href", "endpoint", "webhook"}
 _PATH = {"path", "filepath", "filename", "directory", "dir"}
 _SQL_WORDS = re.compile(r"\bSQL\b")
@@ -34,24 +34,11 @@ def is_credential(name: str) -> bool:
     return _CREDENTIAL.search("_".join(words_of(name))) is not None
 
 
-def words_of(name: str) -> list[str]:
-    """A name's words in lower case and in the singular: `fileUrls` is file, url."""
-    words = [word.lower() for word in _WORDS.findall(name)]
-    return [
-        word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] != "s" else word
-        for word in words
-    ]
-
-
 def _kinds(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
     words = words_of(name)
     last = words[-1] if words else ""
     if "sql" in words or _SQL_WORDS.search(str(schema.get("description", ""))):
         yield "SQL"
-    if _SHELL & set(words):
-        yield "a shell command"
-    if last in _CODE and not _NO_CODE & set(words):
-        yield "code"
     if last in _URL or schema.get("format") in ("uri", "uri-reference", "iri"):
         yield "a URL"
     if last in _PATH:
@@ -85,19 +72,33 @@ def _closed(schema: Mapping[str, Any]) -> bool:
     return bounded or "enum" in schema or "const" in schema
 
 
-_RUN = ("a shell command", "code")
+_Found = tuple[tuple[str | int, ...], str, Sounds]
+
+
+def _code(contract: Contract) -> list[_Found]:
+    """Every place that sounds like code, and what is said there."""
+    texts = [(place, name, schema) for place, name, schema in _texts(contract)]
+    free = [(place, name, schema) for place, name, schema in texts if not _closed(schema)]
+    found: list[_Found] = [
+        (place, f"{name} takes {sounds.what} as the model writes it", sounds)
+        for place, name, schema in free
+        if (sounds := argument_sounds(name, str(schema.get("description", ""))))
+    ]
+    # Without a text of the model's own making there is nothing that it could have run.
+    if free and not any(sounds.certain for _, _, sounds in found):
+        affordance = contract.affordance
+        for place, sounds in tool_sounds(
+            contract.name, affordance.model_description, [name for _, name, _ in free]
+        ):
+            found.append((place, f"the tool says that it runs {sounds.what}", sounds))
+    return found
 
 
 @rule("code-unsandboxed", "tools that run somebody's code run it in a sandbox")
 def code_unsandboxed(contract: Contract) -> Iterator[Breach]:
     if contract.isolation is Isolation.SANDBOX or contract.runs_code is False:
         return
-    found = [
-        (place, f"{name} takes {kind} as the model writes it")
-        for place, name, schema in _texts(contract)
-        for kind in (() if _closed(schema) else _kinds(name, schema))
-        if kind in _RUN
-    ]
+    found = [(place, what) for place, what, sounds in _code(contract) if sounds.certain]
     if contract.runs_code and not found:
         found = [(("runs_code",), "runs code")]
     for place, what in found:
@@ -108,20 +109,39 @@ def code_unsandboxed(contract: Contract) -> Iterator[Breach]:
         )
 
 
+@rule("code-suspected", "tools that may run somebody's code say whether they do", warning=True)
+def code_suspected(contract: Contract) -> Iterator[Breach]:
+    if contract.isolation is Isolation.SANDBOX or contract.runs_code is not None:
+        return
+    found = _code(contract)
+    if any(sounds.certain for _, _, sounds in found):
+        return  # code-unsandboxed says so
+    for place, what, _ in found:
+        yield breach(
+            place,
+            f"{what}; is it run?",
+            "Set runs_code to true, and isolation to sandbox; or runs_code to false.",
+        )
+
+
 @rule("raw-power", "inputs name business things, not SQL, shell, code, URLs or paths", warning=True)
 def raw_power(contract: Contract) -> Iterator[Breach]:
     if contract.isolation is Isolation.SANDBOX:
         return
-    for place, name, schema in _texts(contract):
-        for kind in () if _closed(schema) else _kinds(name, schema):
-            if kind in _RUN and contract.runs_code is not False:
-                continue  # code-unsandboxed says so
-            yield breach(
-                place,
-                f"{name} takes {kind} as the model writes it",
-                "Offer the business operation instead, bound it with an enum or a pattern, "
-                "or set isolation to sandbox.",
-            )
+    found = [
+        (place, f"{name} takes {kind} as the model writes it")
+        for place, name, schema in _texts(contract)
+        for kind in (() if _closed(schema) else _kinds(name, schema))
+    ]
+    if contract.runs_code is False:  # otherwise code-unsandboxed says so
+        found += [(place, what) for place, what, sounds in _code(contract) if sounds.certain]
+    for place, what in found:
+        yield breach(
+            place,
+            what,
+            "Offer the business operation instead, bound it with an enum or a pattern, "
+            "or set isolation to sandbox.",
+        )
 
 
 @rule("credential-argument", "credentials are injected, never argued")

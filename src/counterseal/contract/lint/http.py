@@ -27,6 +27,8 @@ _NOT_OURS |= {"proxy-connection"}
 """What the connection decides, not a tool: framing, routing, and what ends at the next hop."""
 _LOOPBACK = ("127.0.0.1", "::1")
 _CHANGING = ("POST", "PUT", "PATCH", "DELETE")
+_UNSAID = (401, 403, 407, 408, 423, 425, 429)
+"""Answers that refuse to say whether anything is there."""
 
 
 # Where to ----------------------------------------------------------------------------------------
@@ -81,7 +83,7 @@ def http_isolation(contract: Contract) -> Iterator[Breach]:
 def http_argument_unknown(contract: Contract) -> Iterator[Breach]:
     known = set(properties_of(contract.affordance.input_schema))
     for place, found in _placeholders(contract):
-        if not found.secret and found.name not in known:
+        if found.argument and found.name not in known:
             yield breach(
                 place,
                 f"{found} is not an argument of {contract.name}",
@@ -99,7 +101,7 @@ def http_path_optional(contract: Contract) -> Iterator[Breach]:
     schema = contract.affordance.input_schema
     required = listed(schema, "required")
     for place, found in _placeholders(contract):
-        known = not found.secret and found.name in properties_of(schema)
+        known = found.argument and found.name in properties_of(schema)
         if place == ("http", "url") and known and found.name not in required:
             yield breach(
                 place,
@@ -113,7 +115,7 @@ def http_argument_misfit(contract: Contract) -> Iterator[Breach]:
     schema = contract.affordance.input_schema
     for place, found in _placeholders(contract):
         part = str(place[1])
-        if found.secret or part == "body":
+        if not found.argument or part == "body":
             continue
         types = types_of(without_refs(schema, properties_of(schema).get(found.name)))
         repeated = part in ("query", "form") and _stands_alone(contract, place)
@@ -245,6 +247,27 @@ def http_body_misplaced(contract: Contract) -> Iterator[Breach]:
     for name in ("body", "form"):
         if getattr(binding, name):
             yield breach(("http", name), f"a {binding.method} carries none", "Use query, or POST.")
+
+
+@rule("http-absent-misplaced", "answer that nothing is there comes from a request that reads")
+def http_absent_misplaced(contract: Contract) -> Iterator[Breach]:
+    binding = contract.http
+    if binding is None or not binding.absent:
+        return
+    if binding.method in _CHANGING or contract.mutates:
+        what = binding.method if binding.method in _CHANGING else contract.effect
+        yield breach(
+            "/http/absent",
+            f"{what} changes something, and an answer of {binding.absent[0]} would pass for done",
+            "Take it out; say what the status means in statuses.",
+        )
+    for index, status in enumerate(binding.absent):
+        if status in _UNSAID:
+            yield breach(
+                ("http", "absent", index),
+                f"{status} does not say that there is nothing, only that it is not told",
+                "Take it out: what is not known must not pass for absent.",
+            )
 
 
 @rule("http-effect-low", "effect is as strong as its method, or a reason is written down")

@@ -44,6 +44,19 @@ def idempotency_off(contract: Contract) -> Iterator[Breach]:
             )
 
 
+@rule("retry-writes", "calls that write are not retried as if they only read")
+def retry_writes(contract: Contract) -> Iterator[Breach]:
+    writes = contract.risk > RiskClass.READ_ONLY
+    if writes and not contract.mutates and contract.runtime.max_retries:
+        yield breach(
+            "/runtime/max_retries",
+            f"is {contract.runtime.max_retries}: {contract.effect} says that a retry is harmless, "
+            f"and {contract.risk} that it writes",
+            "Declare the effect that it has, like draft or internal_mutation; "
+            "or, if it only reads, set max_retries to 0.",
+        )
+
+
 @rule("confirmation-off", "high-risk calls ask a person")
 def confirmation_off(contract: Contract) -> Iterator[Breach]:
     demanded = RISKS[contract.risk].approval.approvers

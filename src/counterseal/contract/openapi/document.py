@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from counterseal.contract.openapi.notes import Notes, UnsupportedError
 from counterseal.contract.schemas import resolve_local
 
-__all__ = ["METHODS", "Document", "Operation", "listed", "mapping"]
+__all__ = ["METHODS", "Document", "Operation", "Work", "listed", "mapping"]
 
 METHODS = ("get", "head", "post", "put", "patch", "delete")
 _OTHER_METHODS = ("options", "trace", "query")
 _MOST_HOPS = 32
+_MOST_STEPS = 20_000_000
 
 
 def mapping(value: object) -> Mapping[str, Any]:
@@ -35,10 +36,20 @@ class Operation(NamedTuple):
     data: Mapping[str, Any]
 
 
+@dataclass(slots=True)
+class Work:
+    """What reading a document has come to. A few lines of one can stand for any amount of it."""
+
+    left: int = _MOST_STEPS
+    flat: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Types that were laid flat already, by reference."""
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     root: Mapping[str, Any]
     base_url: str | None = None
+    work: Work = field(default_factory=Work, repr=False, compare=False)
 
     @property
     def title(self) -> object:

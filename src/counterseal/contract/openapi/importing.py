@@ -72,14 +72,18 @@ def contracts_from_openapi(document: Mapping[str, Any], *, base_url: str | None 
     for operation in read.operations():
         try:
             tools.append(_import(read, operation, {tool.name.lower() for tool in tools}))
-        except (UnsupportedError, UnicodeError) as error:
+        except (UnsupportedError, UnicodeError, RecursionError) as error:
             what = f"{operation.method} {clean(operation.path, 200)}"
-            broken = "it holds half a character"
-            reason = broken if isinstance(error, UnicodeError) else str(error)
-            left_out.append(LeftOut(what=what, reason=reason))
+            left_out.append(LeftOut(what=what, reason=_reason(error)))
     left_out += [LeftOut(what=clean(what, 200), reason=why) for what, why in read.unread()]
     title = clean(read.title, 80) or "an API without a title"
     return Imported(title=title, tools=tuple(tools), left_out=tuple(left_out))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeError):
+        return "it holds half a character"
+    return "its types are nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
 def _check(document: object, base_url: str | None) -> None:

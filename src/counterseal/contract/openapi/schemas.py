@@ -30,6 +30,8 @@ MAX_LENGTH = 2_000
 MAX_ITEMS = 100
 _MOST_TYPES = 250
 _DEEPEST = 30
+_DEEPEST_PARTS = 60
+_MOST_STEPS = 100_000
 _LONGEST_DESCRIPTION = 300
 _ALTERNATIVES = ("anyOf", "oneOf")
 _SHORT = frozenset({"date", "date-time", "time", "duration", "uuid", "email", "ipv4", "ipv6"})
@@ -47,10 +49,14 @@ class Converter:
         self._names: dict[str, str] = {}
         self._waiting: list[str] = []
         self._depth = 0
+        self._left = _MOST_STEPS
+        self._within: list[str] = []
+        """The references that are being laid flat, outermost first."""
 
     def convert(self, schema: object) -> dict[str, Any]:
         """One schema. What it refers to is converted by `definitions`."""
         given = mapping(schema)
+        self._spend()
         self._depth += 1
         try:
             if self._depth > _DEEPEST:
@@ -64,41 +70,70 @@ class Converter:
     def definitions(self) -> dict[str, Any]:
         """Every type that was referred to so far, and those that these refer to."""
         while self._waiting:
-            if len(self._names) > _MOST_TYPES:
-                raise UnsupportedError(f"it is made of more than {_MOST_TYPES} types")
             reference = self._waiting.pop(0)
             self._defs[self._names[reference]] = self.convert(self._document.target(reference))
         return self._defs
 
-    def flat(self, schema: object, seen: tuple[str, ...] = ()) -> dict[str, Any]:
+    def flat(self, schema: object, depth: int = 0) -> dict[str, Any]:
         """A schema with its references and its `allOf` laid together."""
         given = mapping(schema)
-        parts = [self.flat(branch, seen) for branch in listed(given.get("allOf"))]
-        if "$ref" in given:
-            reference = str(given["$ref"])
-            if reference in seen:
-                raise UnsupportedError("one of its types is made of itself")
-            target = self._document.target(given["$ref"])
-            parts.insert(0, self.flat(target, (*seen, reference)))
+        self._spend()
+        if depth > _DEEPEST_PARTS:
+            raise UnsupportedError("its types are nested too deeply")
+        parts = [self._target(given["$ref"], depth)] if "$ref" in given else []
+        parts += [self.flat(branch, depth + 1) for branch in listed(given.get("allOf"))]
         own = {key: value for key, value in given.items() if key not in ("$ref", "allOf")}
         merged: dict[str, Any] = {}
         for part in (*parts, own):
-            merged = _merged(merged, part)
+            merged = self._merged(merged, part)
         return merged
+
+    def _target(self, reference: object, depth: int) -> dict[str, Any]:
+        """What a reference leads to, laid flat once for the whole document."""
+        target = self._document.target(reference)
+        named = str(reference)
+        known = self._document.work.flat
+        if named in self._within:
+            raise UnsupportedError("one of its types is made of itself")
+        if named not in known:
+            self._within.append(named)
+            try:
+                known[named] = self.flat(target, depth + 1)
+            finally:
+                self._within.pop()
+        return known[named]
+
+    def _spend(self, steps: int = 1) -> None:
+        """Count what is done. References make it easy to ask for more than anybody can wait for."""
+        work = self._document.work
+        self._left -= steps
+        work.left -= steps
+        if self._left < 0 or work.left < 0:
+            raise UnsupportedError("its types unfold into too much")
 
     def kinds(self, schema: object) -> set[str]:
         """Every type that a value may have."""
-        flat = self.flat(schema)
-        found = set(types_in(flat))
-        for word in _ALTERNATIVES:
-            for branch in listed(flat.get(word)):
-                found |= self.kinds(branch)
+        found: set[str] = set()
+        seen: set[str] = set()
+        waiting = [schema]
+        while waiting:
+            given = mapping(waiting.pop())
+            if not set(given) - {"$ref", *ANNOTATIONS}:
+                reference = str(given.get("$ref"))
+                if reference in seen:
+                    continue
+                seen.add(reference)
+            flat = self.flat(given)
+            found |= set(types_in(flat))
+            waiting += [branch for word in _ALTERNATIVES for branch in listed(flat.get(word))]
         return found
 
     def _reference(self, given: Mapping[str, Any]) -> dict[str, Any]:
         reference = given["$ref"]
         self._document.target(reference)
         if reference not in self._names:
+            if len(self._names) == _MOST_TYPES:
+                raise UnsupportedError(f"it is made of more than {_MOST_TYPES} types")
             last = re.sub(r"[^A-Za-z0-9_.-]+", "_", str(reference).rpartition("/")[2]) or "type"
             taken = {name.lower() for name in self._names.values()}
             self._names[reference] = unique(last, taken)
@@ -138,10 +173,7 @@ class Converter:
         ]
         if flat.get("nullable") is True:
             branches.append({"type": "null"})
-        kept: list[Any] = []
-        for branch in branches:
-            if branch not in kept:
-                kept.append(branch)
+        kept = list({repr(branch): branch for branch in branches}.values())
         return ({"anyOf": kept} if len(kept) > 1 else kept[0]) | _described(flat)
 
     def _anything(self) -> dict[str, Any]:
@@ -208,6 +240,45 @@ class Converter:
             self.said[f"a length of {MAX_ITEMS} items was invented"] = None
         return made
 
+    def _merged(self, under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+        """Two descriptions of one value as one."""
+        if any(listed(under.get(word)) and listed(over.get(word)) for word in _ALTERNATIVES):
+            raise UnsupportedError("a type offers two sets of alternatives at once")
+        merged = {**under, **over}
+        ours, theirs = mapping(under.get("properties")), mapping(over.get("properties"))
+        required = [*listed(under.get("required")), *listed(over.get("required"))]
+        self._spend(len(merged) + len(ours) + len(theirs) + len(required))
+        if ours or theirs:
+            merged["properties"] = {**ours, **theirs}
+            for name in ours:
+                if name in theirs and not self._same(ours[name], theirs[name]):
+                    merged["properties"][name] = {"allOf": [ours[name], theirs[name]]}
+        if required:
+            merged["required"] = list(
+                dict.fromkeys(name for name in required if isinstance(name, str))
+            )
+        return merged
+
+    def _same(self, one: Any, other: Any) -> bool:
+        """Whether two schemas say the same. Like `==`, but it counts: types share their parts."""
+        waiting = [(one, other)]
+        while waiting:
+            left, right = waiting.pop()
+            if left is right:
+                continue
+            self._spend()
+            if isinstance(left, Mapping) and isinstance(right, Mapping):
+                if left.keys() != right.keys():
+                    return False
+                waiting += [(left[key], right[key]) for key in left]
+            elif isinstance(left, list) and isinstance(right, list):
+                if len(left) != len(right):
+                    return False
+                waiting += list(zip(left, right, strict=True))
+            elif type(left) is not type(right) or left != right:
+                return False
+        return True
+
 
 def size_of(schema: Mapping[str, Any]) -> int:
     """How many bytes a finished schema takes."""
@@ -225,20 +296,3 @@ def _endless(made: Mapping[str, Any]) -> bool:
 def _described(given: Mapping[str, Any]) -> dict[str, str]:
     text = clean(given.get("description"), _LONGEST_DESCRIPTION)
     return {"description": text} if text else {}
-
-
-def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Two descriptions of one value as one."""
-    if any(listed(under.get(word)) and listed(over.get(word)) for word in _ALTERNATIVES):
-        raise UnsupportedError("a type offers two sets of alternatives at once")
-    merged = {**under, **over}
-    ours, theirs = mapping(under.get("properties")), mapping(over.get("properties"))
-    if ours or theirs:
-        merged["properties"] = {**ours, **theirs}
-        for name in ours:
-            if name in theirs and ours[name] != theirs[name]:
-                merged["properties"][name] = {"allOf": [ours[name], theirs[name]]}
-    required = [*listed(under.get("required")), *listed(over.get("required"))]
-    if required:
-        merged["required"] = required
-    return merged

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,13 +24,18 @@ class Credentials:
     secrets: list[str] = field(default_factory=list)
 
 
+_LONGEST_NAME = 100
+
+
 def secret_name(host: str, name: str) -> str:
     """A secret of this host. Named after what a document calls itself, anybody's could ask for it.
 
-    A dash is spelt out, because in an environment variable it would look like a dot.
+    Host and name are written to be read, and two hosts may come out alike; the end tells them
+    apart. Only the host makes it: a document is free to choose the name.
     """
-    spelt = host.lower().replace("-", "_dash_")
-    return "_".join(filter(None, re.split(r"[^a-z0-9]+", f"{spelt}_{name.lower()}")))[:120]
+    told = "_".join(filter(None, re.split(r"[^a-z0-9]+", f"{host}_{name}".lower())))
+    mark = hashlib.sha256(host.lower().encode()).hexdigest()[:8]
+    return f"{told[:_LONGEST_NAME].rstrip('_')}_{mark}".lstrip("_")
 
 
 def credentials(document: Document, operation: Operation, host: str, notes: Notes) -> Credentials:

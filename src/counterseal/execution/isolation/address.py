@@ -9,11 +9,16 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module, invalidate_caches
 from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ModuleSpec,
+)
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +31,8 @@ __all__ = ["Address", "CodeIn", "address_of", "load"]
 
 _MAIN = "__counterseal_main__"
 """What a program's main module is called elsewhere, so that it does not start the program again."""
+
+_SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)
 
 
 class Address(NamedTuple):
@@ -136,7 +143,7 @@ def _root(file: Path, module: str) -> Path | None:
 
 
 class CodeIn(MetaPathFinder):
-    """Finds modules and packages that stand directly in a folder, without listing the folder.
+    """Finds the modules and packages of a folder, without listing it or what is below.
 
     A sandbox may open the code in there, and nothing else: not even the list of what there is.
     """
@@ -145,18 +152,31 @@ class CodeIn(MetaPathFinder):
         self.folder = folder
 
     def find_spec(
-        self, fullname: str, path: object = None, target: object = None
+        self, fullname: str, path: Sequence[str] | None = None, target: object = None
     ) -> ModuleSpec | None:
-        if path is not None:
-            return None  # inside a package, which may be listed
-        package = os.path.join(self.folder, fullname)  # noqa: PTH118 - asked for every import
-        if os.path.isfile(f"{package}/__init__.py"):  # noqa: PTH113 - as above
-            return spec_from_file_location(
-                fullname, f"{package}/__init__.py", submodule_search_locations=[package]
-            )
-        if os.path.isfile(f"{package}.py"):  # noqa: PTH113 - as above
-            return spec_from_file_location(fullname, f"{package}.py")
+        below = f"{self.folder.rstrip('/')}/"
+        for folder in (self.folder,) if path is None else path:
+            if path is None or folder.startswith(below):
+                place = f"{folder.rstrip('/')}/{fullname.rpartition('.')[2]}"
+                if found := _spec_at(place, fullname):
+                    return found
         return None
+
+
+def _spec_at(place: str, fullname: str) -> ModuleSpec | None:
+    """What stands there: a package, a module, or within packages a folder of modules."""
+    for suffix in _SUFFIXES:
+        file = f"{place}/__init__{suffix}"
+        if os.path.isfile(file):  # noqa: PTH113 - asked for every import
+            return spec_from_file_location(fullname, file, submodule_search_locations=[place])
+    for suffix in _SUFFIXES:
+        if os.path.isfile(f"{place}{suffix}"):  # noqa: PTH113 - as above
+            return spec_from_file_location(fullname, f"{place}{suffix}")
+    if "." in fullname and os.path.isdir(place):  # noqa: PTH112 - as above
+        spec = ModuleSpec(fullname, None, is_package=True)
+        spec.submodule_search_locations = [place]
+        return spec
+    return None
 
 
 def load(address: Address, *, listed: bool = True) -> Tool[..., Any] | Callable[..., Any]:

@@ -3,6 +3,10 @@
 Nothing that comes from a child is trusted: messages are bounded, read as JSON and as nothing else,
 and one that makes no sense ends the child. How a child is started is told by
 `starting`, for how long it is kept by `workers`.
+
+How many processes a worker's family has is looked at a few times a second, so that for a moment
+there may be more than it is allowed. The kernel has no limit for one family: RLIMIT_NPROC counts
+all that a user runs, and nothing for root. A sandbox's family is counted at every start of one.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from pydantic_core import to_json
 
 from counterseal.execution.isolation import processes
 from counterseal.execution.isolation.address import Address
+from counterseal.execution.isolation.cover import Cover
 from counterseal.execution.isolation.jobs import Job, Kind, Reply, Tell
 from counterseal.execution.isolation.pipes import Lines, Link, Messages
 
@@ -33,6 +38,7 @@ _ANSWERS: Final[dict[Any, Kind]] = {
 _MOST_TOLD = 10_000
 _LOOK_EVERY = 0.2
 _MOST_PROCESSES = 64
+"""Of a worker and all that it started. Looked at every so often: see above."""
 _OWN_MB = 128
 """What a worker may hold for itself, besides what the tool's contract gives to the tool."""
 
@@ -94,31 +100,56 @@ class Child:
         self.fit = await self._answered(until) and self._answer.result() == "loaded"
 
     async def run(self, job: Job, *, until: float, grace: float, tell: Tell | None) -> Reply:
-        """One call. Never waits longer than until the deadline and the grace after it."""
+        """One call. Never waits longer than until the deadline and the grace after it.
+
+        Of a caller who leaves the tool is told at once; what came of it is returned all the same.
+        """
         self._expect()
         record = self._record(job, until - asyncio.get_running_loop().time())
         self._send("job", record)
         self.folder = job.address.folder
         self.calls += 1
         self._tell, self._told = tell, 0
-        self._lines.begin(lambda line: self._pass_on("log", [logging.INFO, line]), record["fence"])
+        self._lines.begin(self._printed, record["fence"], Cover(job.secrets))
+        over, interrupted = None, False
         try:
             over = await self._watch(job.memory_mb, until)
-            if not self._answer.done():
+        except asyncio.CancelledError:
+            interrupted = True
+        except BaseException:
+            self._over()
+            raise
+        # In a task of its own: a caller who leaves twice must not cut it short.
+        ending = asyncio.get_running_loop().create_task(self._ending(job, over, grace))
+        while not ending.done():
+            try:
+                await asyncio.wait({ending})
+            except asyncio.CancelledError:
+                interrupted = True
+        if ending.cancelled():  # the event loop is shut down
+            return Reply("late", began=self._began, interrupted=True)
+        return ending.result()._replace(interrupted=interrupted)
+
+    async def _ending(self, job: Job, over: str | None, grace: float) -> Reply:
+        try:
+            if over is None and not self._answer.done():
                 await self._cancel(grace)
             await self._heard_out()
-        except asyncio.CancelledError:
-            await self._cancel(grace)
-            await self._heard_out()
-            raise
         finally:
-            self.fit = self.fit and self._lines.ended.is_set()
-            self._tell = None
-            if not self._answer.done():
-                self.end()
+            self._over()
         if over is not None:
             return Reply("died", trace=self._trace(over), began=self._began)
         return await self._reply(job)
+
+    def _over(self) -> None:
+        self.fit = self.fit and self._lines.ended.is_set()
+        self._lines.finish()
+        self._tell = None
+        if not self._answer.done():
+            self.end()
+
+    def _printed(self, line: str) -> None:
+        self._pass_on("log", [logging.INFO, line])
 
     def _record(self, job: Job, seconds: float) -> dict[str, Any]:
         start = self._data_at_start

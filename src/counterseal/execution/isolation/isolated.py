@@ -20,10 +20,10 @@ from counterseal.execution.work import Outcome, Work
 if TYPE_CHECKING:
     from counterseal.execution.executor import Given, Runner
 
-__all__ = ["run_isolated"]
+__all__ = ["job_of", "run_isolated"]
 
 
-async def run_isolated(runner: Runner, address: Address, work: Work, given: Given) -> Outcome:
+async def run_isolated(runner: Runner, job: Job, work: Work, given: Given) -> Outcome:
     """Hand the call over, and make an outcome of what comes back."""
     contract, about, mask = runner.contract, given.context, given.mask
 
@@ -39,11 +39,16 @@ async def run_isolated(runner: Runner, address: Address, work: Work, given: Give
     executor = runner.executor
     sandboxed = contract.isolation is Isolation.SANDBOX
     pool = executor.sandboxes if sandboxed else executor.workers
-    reply = await pool.run(_job(runner, address, work, given), seconds=work.seconds, tell=tell)
-    return _outcome(runner, reply, given)
+    try:
+        reply = await pool.run(job, seconds=work.seconds, tell=tell)
+    # From here on the tool may have begun, whatever went wrong between it and us.
+    except Exception as error:  # noqa: BLE001 - an unknown outcome, never a lost one
+        return runner.failed(error, mask)._replace(answered=False)
+    return _outcome(runner, reply, given)._replace(interrupted=reply.interrupted)
 
 
-def _job(runner: Runner, address: Address, work: Work, given: Given) -> Job:
+def job_of(runner: Runner, address: Address, work: Work, given: Given) -> Job:
+    """The call as plain data. ValueError for what has no such form."""
     asks = [name for name, mark in runner.tool.injected.items() if mark is Context]
     injected = {name: value for name, value in given.injected.items() if name not in asks}
     about = given.context
@@ -56,6 +61,7 @@ def _job(runner: Runner, address: Address, work: Work, given: Given) -> Job:
         egress=runner.egress.record(),
         files=str(runner.executor.directory(about, runner.contract.name)),
         memory_mb=runner.contract.memory_mb,
+        secrets={name: given.injected[param] for param, name in runner.secrets.items()},
     )
 
 

@@ -28,6 +28,9 @@ class Job(NamedTuple):
     egress: Mapping[str, Any]
     files: str | None
     memory_mb: int
+    secrets: Mapping[str, str] = {}
+    """By name: those of the injected values that nothing which is printed, logged or raised may
+    show. Both sides hide them before they cut what is too long."""
 
 
 class Reply(NamedTuple):
@@ -42,3 +45,5 @@ class Reply(NamedTuple):
     """For an operator: a traceback, or how the child died and what it last printed."""
     began: bool = True
     """False when the call never reached the tool's function."""
+    interrupted: bool = False
+    """Whether the caller went away meanwhile. The rest is true all the same."""

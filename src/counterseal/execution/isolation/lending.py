@@ -1,7 +1,7 @@
 """What a tool is lent in a process of its own: clients, files, a logger, progress.
 
 The counterpart of `services`, on the other side of the pipe: what is logged or reported becomes a
-message to the runtime, which masks it and passes it on.
+message to the runtime, which masks it and passes it on. What is cut here is masked before.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterseal.contract.surroundings import Context
 from counterseal.errors import FilesError
+from counterseal.execution.isolation.cover import Cover
 from counterseal.proposal import Principal
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Lent:
     def __init__(self, send: Send, number: int, job: Mapping[str, Any]) -> None:
         self.cancelled = False
         self.number = number
+        self.cover = Cover(job.get("secrets", {}))
         self._send = send
         self._job = job
         self._http: httpx.AsyncClient | None = None
@@ -83,11 +85,11 @@ class Lent:
     @cached_property
     def log(self) -> logging.LoggerAdapter[Any]:
         logger = logging.Logger("counterseal.tool")  # noqa: LOG001 - this call's own, not kept
-        logger.addHandler(_ToRuntime(self._send, self.number))
+        logger.addHandler(_ToRuntime(self._send, self.number, self.cover))
         return logging.LoggerAdapter(logger, {})
 
     def progress(self, done: float, total: float | None, message: str) -> None:
-        self._send("progress", self.number, [done, total, _text(message)])
+        self._send("progress", self.number, [done, total, _text(message, self.cover)])
 
     def run(self, awaitable: Awaitable[Any]) -> Any:
         """The result of an async tool, in an event loop of its own."""
@@ -127,20 +129,22 @@ class Lent:
 
 
 class _ToRuntime(logging.Handler):
-    def __init__(self, send: Send, number: int) -> None:
+    def __init__(self, send: Send, number: int, cover: Cover) -> None:
         super().__init__()
+        self._cover = cover
         self._to = send
         self._number = number
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._to("log", self._number, [record.levelno, _text(self.format(record))])
+            text = _text(self.format(record), self._cover)
+            self._to("log", self._number, [record.levelno, text])
         except Exception:  # noqa: BLE001 - logging never fails the call
             self.handleError(record)
 
 
-def _text(value: object) -> str:
-    return str(value)[:_LONGEST_RECORD].encode(errors="replace").decode()
+def _text(value: object, cover: Cover) -> str:
+    return cover.beginning(str(value), _LONGEST_RECORD).encode(errors="replace").decode()
 
 
 def context_of(fields: Mapping[str, Any], lent: Lent) -> Context:

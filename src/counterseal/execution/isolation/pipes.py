@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from counterseal.execution.isolation.cover import NO_COVER, Cover
 from counterseal.execution.isolation.framing import LONGEST_MESSAGE, framed, is_too_much
 
 __all__ = ["Lines", "Link", "Messages"]
@@ -64,7 +65,8 @@ class Lines(asyncio.Protocol):
     """Cuts what a child prints into lines, each bounded, and keeps the end of it.
 
     What is printed belongs to a call from its `begin` until the child prints the call's fence;
-    before and after, nobody hears it.
+    before and after, nobody hears it. A secret may be printed over several lines, so while there
+    are some to hide, the last lines are held back until more follow, or the call is over.
     """
 
     def __init__(self) -> None:
@@ -72,42 +74,71 @@ class Lines(asyncio.Protocol):
         """Whether all that the call printed was heard."""
         self._receive: Callable[[str], None] | None = None
         self._fence = b""
+        self._cover = NO_COVER
         self._line = bytearray()
+        self._held = ""
         self._tail = bytearray()
 
-    def begin(self, receive: Callable[[str], None] | None, fence: str) -> None:
+    def begin(
+        self, receive: Callable[[str], None] | None, fence: str, cover: Cover = NO_COVER
+    ) -> None:
         self._line.clear()
+        self._held = ""
         self._tail.clear()
         self.ended.clear()
         self._receive = receive
         self._fence = fence.encode()
+        self._cover = cover
+
+    def finish(self) -> None:
+        """The call is over, however it ended: tell what was held back, and nothing more."""
+        self._flush()
+        self._tell(0)
+        self._receive = None
 
     def tail(self) -> str:
-        return self._tail.decode(errors="replace")
+        cut = len(self._tail) >= self._cover.kept(_TAIL)
+        return self._cover.ending(self._tail.decode(errors="replace"), _TAIL, cut=cut)
 
     def data_received(self, data: bytes) -> None:
         self._tail += data
-        del self._tail[:-_TAIL]
+        del self._tail[: -self._cover.kept(_TAIL)]
         *lines, rest = data.split(b"\n")
         for line in lines:
             self._add(line)
             self._flush()
         self._add(rest)
+        if len(self._held) > 2 * self._cover.margin:
+            self._tell(self._cover.margin)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._flush()
+        self.finish()
         self.ended.set()
 
     def _add(self, piece: bytes) -> None:
-        self._line += piece[: _LONGEST_LINE - len(self._line)]
+        self._line += piece[: self._cover.kept(_LONGEST_LINE) - len(self._line)]
 
     def _flush(self) -> None:
-        if self._line == self._fence and self._fence:
-            self._receive = None
-            self.ended.set()
-        elif self._line and self._receive is not None:
-            self._receive(self._line.decode(errors="replace"))
+        line = bytes(self._line)
         self._line.clear()
+        if line == self._fence and self._fence:
+            self.finish()
+            self.ended.set()
+        elif line and self._receive is not None:
+            text = line.decode(errors="replace")
+            if len(line) > _LONGEST_LINE:
+                cut = len(line) >= self._cover.kept(_LONGEST_LINE)
+                text = self._cover.beginning(text, _LONGEST_LINE, cut=cut)
+            self._held += f"{text}\n"
+
+    def _tell(self, margin: int) -> None:
+        """Pass on what is held, but for so much of the end, in which half a secret may stand."""
+        clean = self._cover.text(self._held)
+        told = clean.rfind("\n", 0, len(clean) - margin) + 1 if margin else len(clean)
+        self._held = clean[told:]
+        for line in clean[:told].split("\n"):
+            if line and self._receive is not None:
+                self._receive(line[:_LONGEST_LINE])
 
 
 class Link:

@@ -1,7 +1,9 @@
 """What a sandboxed process may see and do, and how one is started. The walls are sandlock's.
 
-It has no network, reads the system and the tool's code, and writes into one directory. What it is
-refused it can still name: that a path exists, and how large it is, no wall of this kind hides.
+It has no network, reads the system and the tool's code, and writes into one directory. Of a
+package it reads the modules and no other file, so that `importlib.resources` finds no data in
+there. What it is refused it can still name: that a path exists, and how large it is, no wall of
+this kind hides.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +32,10 @@ _MOST_PROCESSES = 32
 _MOST_FILES = 256
 _OWN_MB = 64
 """What the interpreter and this package take, besides what the contract gives to the tool."""
+
+_CODE = frozenset({".py", ".pyc", ".so"})
+_MOST_CODE = 10_000
+_DEEPEST = 32
 
 _LIBRARIES = ("site-packages", "dist-packages")
 
@@ -46,16 +53,28 @@ _SYSTEM = (
 
 _REFUSED = (
     # Landlock does not look at these: they would change files that can't even be read.
-    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
+    *("fchmod", "fchmodat", "fchmodat2", "fchown", "fchownat"),
     *("setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
     *("removexattr", "lremovexattr", "fremovexattr", "removexattrat", "file_setattr"),
-    *("utime", "utimes", "futimesat", "utimensat", "inotify_add_watch"),
+    *("utimensat", "inotify_add_watch", "fanotify_init", "fanotify_mark"),
+    # Nor at these, which make a device of a name, or another tree of files.
+    *("mknodat", "chroot", "pivot_root", "mount", "umount2", "mount_setattr", "move_mount"),
+    *("open_tree", "open_tree_attr", "fsopen", "fsconfig", "fsmount", "fspick"),
+    *("open_by_handle_at", "quotactl", "quotactl_fd", "swapon", "swapoff", "acct"),
     # Nor at these, which reach other processes of the same user.
     *("setpriority", "ioprio_set", "sched_setaffinity", "sched_setattr"),
     *("sched_setparam", "sched_setscheduler", "migrate_pages", "move_pages"),
+    *("mq_open", "mq_unlink", "add_key", "request_key", "keyctl", "setns", "unshare"),
+    # What is the whole machine's: its clock, its log, its terminal, its kernel.
+    *("clock_settime", "settimeofday", "adjtimex", "clock_adjtime", "syslog", "vhangup"),
+    *("reboot", "kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module"),
+    *("bpf", "perf_event_open", "userfaultfd"),
     # Memory that nobody counts.
     *("memfd_create", "memfd_secret"),
 )
+
+_REFUSED_OLD = ("chmod", "chown", "lchown", "utime", "utimes", "futimesat", "mknod")
+"""Older names of the same, which only one kind of processor has, and no other may be told of."""
 
 
 class Process(NamedTuple):
@@ -128,11 +147,17 @@ def _walls(address: Address | None, directory: str, memory_mb: int) -> dict[str,
         folders[address.folder] = None
     if address is not None and address.file:
         readable.append(address.file)
-    readable += (str(part) for folder in folders for part in _code_in(Path(folder)))
+    found = (str(part) for folder in folders for part in _code_in(Path(folder)))
+    readable += islice(found, _MOST_CODE)
+    if next(found, None) is not None:
+        raise IsolationError(
+            f"there are more than {_MOST_CODE} files of code in {', '.join(folders)}, and a "
+            "sandbox is shown each of them; keep tools for sandboxes in a folder of their own"
+        )
     return {
         "fs_readable": list(dict.fromkeys(readable)),
         "fs_writable": [directory, "/dev/null"],
-        "extra_deny_syscalls": _REFUSED,
+        "extra_deny_syscalls": _refused(),
         "max_memory": (memory_mb + _OWN_MB) * 1024 * 1024,
         "max_processes": _MOST_PROCESSES,
         "max_open_files": _MOST_FILES,
@@ -146,6 +171,10 @@ def _walls(address: Address | None, directory: str, memory_mb: int) -> dict[str,
         },
         "cwd": directory,
     }
+
+
+def _refused() -> tuple[str, ...]:
+    return (*_REFUSED, *_REFUSED_OLD) if platform.machine() == "x86_64" else _REFUSED
 
 
 def _system() -> list[str]:
@@ -179,9 +208,31 @@ def _is_in(path: str | Path, folders: list[str]) -> bool:
 
 
 def _code_in(folder: Path) -> Iterator[Path]:
-    """The modules and packages that stand directly in a folder. Never its other files."""
+    """The modules that stand directly in a folder, and those of its packages. Never other files."""
     with suppress(OSError):  # not a folder, or not ours to read
         for entry in folder.iterdir():
-            package = entry.name == "__pycache__" or os.access(entry / "__init__.py", os.R_OK)
-            if package or entry.suffix == ".py":
+            if _is_code(entry) or entry.name == "__pycache__":
                 yield entry
+            elif os.access(entry / "__init__.py", os.R_OK):
+                yield from _code_below(entry)
+
+
+def _is_code(file: Path) -> bool:
+    # An editor's lock may look like code, and be a link to nowhere.
+    return file.suffix in _CODE and file.is_file() and os.access(file, os.R_OK)
+
+
+def _code_below(package: Path) -> Iterator[Path]:
+    """File by file: what else lies in a package may be its secrets."""
+    seen: set[str] = set()
+    for top, folders, files in os.walk(package, followlinks=True):
+        here = Path(top)
+        real = os.path.realpath(top)
+        if real in seen or len(here.parts) - len(package.parts) > _DEEPEST:
+            folders.clear()  # a link that leads back, most likely
+            continue
+        seen.add(real)
+        yield from filter(_is_code, (here / name for name in files))
+        if "__pycache__" in folders:
+            yield here / "__pycache__"
+        folders[:] = [name for name in folders if name.isidentifier() and name != "__pycache__"]

@@ -1,4 +1,8 @@
-"""The last door of a sandbox, shut by the sandboxed process itself before any tool is loaded.
+"""The last doors of a sandbox, shut by the sandboxed process itself before any tool is loaded.
+
+A runtime that is started as root has every capability of the kernel, and so has what it starts. So
+all of them are given up first, for good: from then on the process may do what any user may, with
+the files that it owns, or that everybody may read.
 
 Landlock watches over TCP only as far as `bind` and `connect` go: another protocol, a listening
 socket that was never bound, or data sent with the first packet pass it by. So there are no sockets
@@ -37,6 +41,11 @@ _OTHER_NUMBERS = 0x40000000
 _AF_UNIX, _SELF = 1, 0
 _PR_SET_SECCOMP, _FILTER = 22, 2
 
+_PR_CAPBSET_READ, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 23, 24, 38
+_PR_CAP_AMBIENT, _CLEAR_ALL = 47, 4
+_CAP_SETPCAP, _MOST_CAPABILITIES = 8, 64
+_CAPABILITIES_3 = 0x20080522
+
 
 class _Step(ctypes.Structure):
     _fields_ = (
@@ -51,15 +60,44 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.POINTER(_Step)))
 
 
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint), ("pid", ctypes.c_int))
+
+
+class _Sets(ctypes.Structure):
+    _fields_ = (
+        ("effective", ctypes.c_uint),
+        ("permitted", ctypes.c_uint),
+        ("inheritable", ctypes.c_uint),
+    )
+
+
 def seal() -> None:
-    """Shut it. OSError when the kernel does not let us."""
+    """Shut them. OSError when the kernel does not let us."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    _give_up_capabilities(libc)
     steps = _steps(MACHINES[platform.machine()])
     array = (_Step * len(steps))(*(_Step(*step) for step in steps))
     program = _Program(len(steps), array)
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(_PR_SET_SECCOMP, _FILTER, ctypes.byref(program), 0, 0) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, "the sandbox could not be sealed")
+    _done(libc.prctl(_PR_SET_SECCOMP, _FILTER, ctypes.byref(program), 0, 0))
+
+
+def _done(result: int) -> None:
+    if result != 0:
+        raise OSError(ctypes.get_errno(), "the sandbox could not be sealed")
+
+
+def _give_up_capabilities(libc: ctypes.CDLL) -> None:
+    """All of them, and every way to have one again: by root, by a program's file, by a parent."""
+    header, sets = _Header(_CAPABILITIES_3, 0), (_Sets * 2)()
+    _done(libc.capget(ctypes.byref(header), sets))
+    if sets[0].effective & 1 << _CAP_SETPCAP:  # nobody else can, and has any to lose
+        for number in range(_MOST_CAPABILITIES):
+            if libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) == 1:
+                _done(libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0))
+    _done(libc.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0))
+    _done(libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    _done(libc.capset(ctypes.byref(header), (_Sets * 2)()))
 
 
 def _steps(machine: _Machine) -> list[tuple[int, int, int, int]]:

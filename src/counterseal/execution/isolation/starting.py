@@ -11,6 +11,7 @@ import json
 import os
 import secrets
 import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -75,8 +76,9 @@ async def start_worker() -> Child:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(_SECRETS)}
     ours, theirs = _pipes()
     try:
-        process = await asyncio.create_subprocess_exec(
-            *_command("-P", path=_search_path(), sealed=False),
+        # Not asyncio's own way to start one: it waits for ever if its loop is ended meanwhile.
+        process = subprocess.Popen(  # noqa: S603, ASYNC220 - this interpreter; takes a moment
+            _command("-P", path=_search_path(), sealed=False),
             stdin=theirs[0],
             stdout=theirs[1],
             stderr=theirs[2],
@@ -91,16 +93,36 @@ async def start_worker() -> Child:
         for end in theirs:
             os.close(end)
 
-    async def exited() -> str:
-        return _in_words(await process.wait())
-
     return Child(
         process.pid,
         Link(*ours),
-        asyncio.ensure_future(exited()),
+        _end_of(process),
         partial(processes.end, process.pid, mark),
         watched=True,
     )
+
+
+def _end_of(process: subprocess.Popen[bytes]) -> asyncio.Future[str]:
+    """How it ended, once it has."""
+    loop = asyncio.get_running_loop()
+    if not hasattr(os, "pidfd_open"):
+        waiting = loop.run_in_executor(None, process.wait)
+        return asyncio.ensure_future(_worded(waiting))
+    ended: asyncio.Future[str] = loop.create_future()
+    watched = os.pidfd_open(process.pid)
+
+    def over() -> None:
+        loop.remove_reader(watched)
+        os.close(watched)
+        if not ended.done():
+            ended.set_result(_in_words(process.wait()))
+
+    loop.add_reader(watched, over)
+    return ended
+
+
+async def _worded(waiting: asyncio.Future[int]) -> str:
+    return _in_words(await waiting)
 
 
 def _search_path() -> list[str]:

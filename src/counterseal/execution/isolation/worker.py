@@ -16,6 +16,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -30,6 +31,7 @@ from counterseal.errors import ResponseTooLargeError
 from counterseal.execution.failures import describe
 from counterseal.execution.isolation import processes
 from counterseal.execution.isolation.address import Address, CodeIn, load
+from counterseal.execution.isolation.cover import NO_COVER, Cover
 from counterseal.execution.isolation.framing import LONGEST_VALUE, framed, is_too_much
 from counterseal.execution.isolation.lending import Lent, context_of
 from counterseal.execution.isolation.limits import limited, no_core_dumps
@@ -37,6 +39,7 @@ from counterseal.execution.isolation.limits import limited, no_core_dumps
 __all__ = ["main"]
 
 _LONGEST_TRACE = 64 * 1024
+_LAST_MOMENT = 0.05
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -129,9 +132,11 @@ class Worker:
         self._known: dict[Address, Loaded] = {}
         self._pid = os.getpid()
         self._running: Lent | None = None
+        self._threads = 0
 
     def serve(self) -> None:
         threading.Thread(target=self._listen, daemon=True).start()
+        self._threads = _threads()
         self._link.send("ready", 0)
         while (job := self._jobs.get()) is not None:
             kind, number, content = job
@@ -161,13 +166,14 @@ class Worker:
                 answer = self._outcome(job, lent)
         # Between the tool and here: a cancelled call may be interrupted anywhere.
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is this call's
-            answer = _fault(error)
+            answer = _fault(error, lent.cover)
         finally:
             self._running = None
         if os.getpid() != self._pid:
             os._exit(0)  # a copy of this process, made by the tool
         _print_fence(job["fence"])
-        self._link.send_raw("answer", number, _sized(answer, left=_left_behind()))
+        left = _left_behind() or self._has_more_threads()
+        self._link.send_raw("answer", number, _sized(answer, left=left))
 
     def _outcome(self, job: Mapping[str, Any], lent: Lent) -> dict[str, Any]:
         try:
@@ -180,8 +186,20 @@ class Worker:
             self._link.send("began", lent.number)
             value = _call(loaded.function, arguments, lent)
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
-            return {"kind": "cancelled"} if lent.ended_by(error) else _fault(error)
-        return _value(value)
+            return {"kind": "cancelled"} if lent.ended_by(error) else _fault(error, lent.cover)
+        return _value(value, lent.cover)
+
+    def _has_more_threads(self) -> bool:
+        """Whether the tool left a thread running: it would see what the next call is given.
+
+        One that was told to end gets a moment for it.
+        """
+        until = time.monotonic() + _LAST_MOMENT
+        while _threads() > self._threads:
+            if time.monotonic() >= until:
+                return True
+            time.sleep(_LAST_MOMENT / 10)
+        return False
 
     def _load(self, record: list[Any]) -> Loaded:
         address = Address(*record)
@@ -220,6 +238,11 @@ def _end_at_once() -> None:
     os._exit(1)
 
 
+def _threads() -> int:
+    """How many threads run Python code. A library's own, which run none, do not count."""
+    return len(sys._current_frames())  # noqa: SLF001 - `threading` does not know all of them
+
+
 def _left_behind() -> bool:
     """Whether the tool left processes running. Those that ended are cleared away."""
     try:
@@ -233,7 +256,7 @@ def _left_behind() -> bool:
 # --- answers --------------------------------------------------------------------------------------
 
 
-def _value(value: Any) -> dict[str, Any]:
+def _value(value: Any, cover: Cover) -> dict[str, Any]:
     kind = "value"
     if isinstance(value, Partial):
         kind = "partial"
@@ -241,9 +264,9 @@ def _value(value: Any) -> dict[str, Any]:
     try:
         return {"kind": kind, "json": _as_json(value)}
     except MemoryError as error:
-        return _fault(error)
-    except Exception:  # noqa: BLE001 - a tool's own classes may raise anything here
-        return {"kind": "unserialisable", "trace": traceback.format_exc()[-_LONGEST_TRACE:]}
+        return _fault(error, cover)
+    except Exception as error:  # noqa: BLE001 - a tool's own classes may raise anything here
+        return {"kind": "unserialisable", "trace": _trace(error, cover)}
 
 
 def _as_json(value: Any) -> bytes:
@@ -263,16 +286,20 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def _fault(error: BaseException) -> dict[str, Any]:
+def _trace(error: BaseException, cover: Cover) -> str:
     try:
         trace = "".join(traceback.format_exception(error))
+        return cover.ending(trace, _LONGEST_TRACE).encode(errors="replace").decode()
     except BaseException:  # noqa: BLE001 - an exception's own code may raise while it is shown
-        trace = type(error).__name__
+        return type(error).__name__
+
+
+def _fault(error: BaseException, cover: Cover = NO_COVER) -> dict[str, Any]:
     short_of_memory = isinstance(error, MemoryError)
     return {
         "kind": "fault",
         "fault": describe(error).record(),
-        "trace": trace[-_LONGEST_TRACE:].encode(errors="replace").decode(),
+        "trace": _trace(error, cover),
         "spent": short_of_memory,
     }
 

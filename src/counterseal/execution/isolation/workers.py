@@ -91,7 +91,10 @@ class Workers(_Pool):
     async def run(
         self, job: Job, *, seconds: float, grace: float = 0.25, tell: Tell | None = None
     ) -> Reply:
-        """One call, in a process that has loaded nothing but tools of the same folder."""
+        """One call, in a process that has loaded nothing but tools of the same folder.
+
+        When the caller leaves, the reply says so, and what came of the call; nothing is raised.
+        """
         until = asyncio.get_running_loop().time() + seconds
         if self._closed:
             return Reply("unavailable", trace="the workers are closed", began=False)
@@ -106,6 +109,8 @@ class Workers(_Pool):
                     return await child.run(job, until=until, grace=grace, tell=tell)
                 finally:
                     self._give_back(child, job.address)
+        except asyncio.CancelledError:
+            return Reply("late", began=False, interrupted=True)
         except TimeoutError:
             return Reply("late", began=False)
         except (NotStartedError, OSError, IsolationError, PydanticSerializationError) as error:
@@ -184,8 +189,12 @@ class Sandboxes(_Pool):
     async def run(
         self, job: Job, *, seconds: float, grace: float = 0.25, tell: Tell | None = None
     ) -> Reply:
-        """One call, without network. It may write into its files directory, or a temporary one."""
+        """One call, without network. It may write into its files directory, or a temporary one.
+
+        When the caller leaves, the reply says so, as a worker's does.
+        """
         until = asyncio.get_running_loop().time() + seconds
+        reply: Reply | None = None
         try:
             self.available()
             async with self._turn(until), self._directory(job) as directory:
@@ -193,14 +202,18 @@ class Sandboxes(_Pool):
                 try:
                     await child.ready(until)
                     own = job._replace(files=directory)
-                    return await child.run(own, until=until, grace=grace, tell=tell)
+                    reply = await child.run(own, until=until, grace=grace, tell=tell)
                 finally:
                     child.end()
                     await self._surely(child.close())
+        except asyncio.CancelledError:
+            # Perhaps while it was being cleared away, and then there is an answer.
+            return (reply or Reply("late", began=False))._replace(interrupted=True)
         except TimeoutError:
-            return Reply("late", began=False)
+            return reply or Reply("late", began=False)
         except (NotStartedError, OSError, IsolationError, PydanticSerializationError) as error:
-            return Reply("unavailable", trace=str(error), began=False)
+            return reply or Reply("unavailable", trace=str(error), began=False)
+        return reply
 
     @asynccontextmanager
     async def _directory(self, job: Job) -> AsyncIterator[str]:

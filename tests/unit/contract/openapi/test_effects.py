@@ -76,6 +76,60 @@ def test_a_get_that_says_it_changes_something_is_raised(effect, operation):
     assert proposed("GET", operation.pop("path", "/things"), **operation) == effect
 
 
+SAYS_SO = [
+    "Permanently delete",
+    "Bulk delete users",
+    "Force-delete a user",
+    "This endpoint is used to delete a user.",
+    "Allows you to cancel an order.",
+    "<p>Deletes all users</p>",
+    "Deprecated. Deletes the user.",
+    "Deprecated\n**Delete** the user",
+    "Lets you permanently remove a user",
+    "Enables you to charge the card",
+    "All sessions are revoked at once.",
+    "The user will be deleted.",
+    "User deletion",
+    "Gets the message, and deletes it",
+    "Resets and then purges the queue",
+]
+
+
+@pytest.mark.parametrize("text", SAYS_SO)
+@pytest.mark.parametrize("place", ["summary", "description"])
+def test_a_get_that_says_it_destroys_is_raised_whatever_stands_around_the_word(place, text):
+    assert proposed("GET", **{place: text}) == "irreversible"
+
+
+@pytest.mark.parametrize(
+    ("effect", "name"),
+    [
+        ("irreversible", "user_delete_by_id"),
+        ("irreversible", "userDeletion"),
+        ("irreversible", "getAndDeleteMessage"),
+        ("external_notification", "getAndResetCounters"),
+        ("external_notification", "fetch_and_update_counter"),
+    ],
+)
+def test_a_verb_of_change_counts_anywhere_in_an_operations_name(effect, name):
+    assert proposed("GET", operationId=name) == effect
+
+
+@pytest.mark.parametrize(
+    ("effect", "path"),
+    [
+        ("irreversible", "/users/{id}:delete"),
+        ("irreversible", "/v1/users:batchDelete"),
+        ("irreversible", "/users/{id}.delete"),
+        ("irreversible", "/users/bulk-delete/{batch}"),
+        ("external_notification", "/users/{id}:start"),
+        ("external_notification", "/users:batchSend"),
+    ],
+)
+def test_a_verb_of_change_counts_anywhere_in_a_path(effect, path):
+    assert proposed("GET", path) == effect
+
+
 @pytest.mark.parametrize(
     "operation",
     [
@@ -87,6 +141,12 @@ def test_a_get_that_says_it_changes_something_is_raised(effect, operation):
         {"summary": "Get a cancelled order", "description": "Deleted ones are not shown."},
         {"summary": "Find posts", "description": "Use this post ID to ask for its comments."},
         {"description": "Returns the update history, with transfers and refunds."},
+        {"description": "To delete it, ask for it by DELETE."},
+        {"description": "Checks whether a user is deleted. Returns those that are cancelled."},
+        {"summary": "List orders and updates", "description": "Allows access to charge details."},
+        {"summary": "Enables you to list charges"},
+        {"path": "/users/{id}/updates", "operationId": "listDeletions"},
+        {"path": "/v1/users:batchGet"},
     ],
 )
 def test_a_get_that_reads_what_others_changed_stays_a_reader(operation):

@@ -1,9 +1,13 @@
 """Operations as contracts: what is asked of a model, what is sent, and what can't be expressed."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from counterseal.contract.openapi import contracts_from_openapi
+from counterseal.contract.openapi.security import secret_name
 from counterseal.errors import ContractError
+from counterseal.execution.secrets import secret_variable
 
 from .conftest import SERVER, body, document, said, schema_of
 
@@ -174,12 +178,16 @@ SECURED = {"components": {"securitySchemes": SCHEMES}}
 @pytest.mark.parametrize(
     ("scheme", "place", "value"),
     [
-        ("key", "headers", {"X-Key": "{secret:api_example_org_key}"}),
-        ("query key", "query", {"key": "{secret:api_example_org_query_key}"}),
-        ("HTTPBearer", "headers", {"Authorization": "Bearer {secret:api_example_org_httpbearer}"}),
-        ("basic", "headers", {"Authorization": "Basic {secret:api_example_org_basic}"}),
-        ("oauth", "headers", {"Authorization": "Bearer {secret:api_example_org_oauth}"}),
-        ("oidc", "headers", {"Authorization": "Bearer {secret:api_example_org_oidc}"}),
+        ("key", "headers", {"X-Key": "{secret:api_example_org_key_839f41f7}"}),
+        ("query key", "query", {"key": "{secret:api_example_org_query_key_839f41f7}"}),
+        (
+            "HTTPBearer",
+            "headers",
+            {"Authorization": "Bearer {secret:api_example_org_httpbearer_839f41f7}"},
+        ),
+        ("basic", "headers", {"Authorization": "Basic {secret:api_example_org_basic_839f41f7}"}),
+        ("oauth", "headers", {"Authorization": "Bearer {secret:api_example_org_oauth_839f41f7}"}),
+        ("oidc", "headers", {"Authorization": "Bearer {secret:api_example_org_oidc_839f41f7}"}),
     ],
 )
 def test_a_credential_is_a_secret_and_no_argument(importing, scheme, place, value):
@@ -195,17 +203,39 @@ def test_the_first_alternative_that_can_be_expressed_is_taken(importing):
     tool = importing(
         root=SECURED, security=[{"cookie": []}, {"key": [], "oauth": []}, {"basic": []}]
     )
-    assert tool.data["secrets"] == ["api_example_org_key", "api_example_org_oauth"]
+    assert tool.data["secrets"] == [
+        "api_example_org_key_839f41f7",
+        "api_example_org_oauth_839f41f7",
+    ]
     assert said(tool, "/http/headers") == ["one of 3 ways to authenticate"]
 
 
 def test_a_secret_belongs_to_a_host_whatever_the_document_calls_itself(importing):
-    hosts = ("api.example.org", "api-example.org", "api.example.com")
-    names = set()
+    hosts = ("api.example.org", "api-example.org", "api.example.com", "API.example.org")
+    names = []
     for host in hosts:
         root = {**SECURED, "servers": [{"url": f"https://{host}"}]}
-        names |= set(importing(root=root, security=[{"key": []}]).data["secrets"])
-    assert names == {"api_example_org_key", "api_dash_example_org_key", "api_example_com_key"}
+        names += importing(root=root, security=[{"key": []}]).data["secrets"]
+    assert names[0] == names[3] == "api_example_org_key_839f41f7"
+    assert len(set(names)) == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("api.dev", "acme_com_token"), ("api.dev.acme.com", "token")),
+        (("a-b", "token"), ("a.dash.b", "token")),
+        (("a-b", "token"), ("a_dash_b", "token")),
+        (("a" * 200 + ".org", "token"), ("a" * 200 + ".com", "token")),
+    ],
+)
+def test_no_host_can_be_named_so_that_it_gets_the_secret_of_another(one, other):
+    assert secret_name(*one) != secret_name(*other)
+
+
+@given(st.from_regex(r"[A-Za-z0-9._-]{1,90}", fullmatch=True), st.text(max_size=200))
+def test_every_secret_of_a_host_has_a_name_that_an_environment_variable_can_hold(host, name):
+    assert secret_variable(secret_name(host, name))
 
 
 def test_an_operation_may_lift_what_the_document_demands(importing):
@@ -217,8 +247,8 @@ def test_an_operation_may_lift_what_the_document_demands(importing):
 def test_a_parameter_that_sounds_like_a_credential_becomes_a_secret(importing):
     tool = importing(parameters=[parameter("api_key"), parameter("X-Auth-Token", "header")])
     http = tool.data["http"]
-    assert http["query"] == {"api_key": "{secret:api_example_org_api_key}"}
-    assert http["headers"] == {"X-Auth-Token": "{secret:api_example_org_x_auth_token}"}
+    assert http["query"] == {"api_key": "{secret:api_example_org_api_key_839f41f7}"}
+    assert http["headers"] == {"X-Auth-Token": "{secret:api_example_org_x_auth_token_839f41f7}"}
 
 
 def test_a_field_that_sounds_like_a_credential_is_no_argument(importing):
@@ -231,7 +261,7 @@ def test_a_field_that_sounds_like_a_credential_is_no_argument(importing):
     assert list(schema_of(tool)["properties"]) == ["name"]
     assert tool.data["http"]["body"] == {
         "name": "{name}",
-        "password": "{secret:api_example_org_password}",
+        "password": "{secret:api_example_org_password_839f41f7}",
     }
     assert any("old_password" in text for text in said(tool, ""))
 
@@ -377,8 +407,8 @@ def test_what_is_no_openapi_3_is_refused(data):
 
 def test_names_are_made_to_fit_and_differ_whatever_their_case():
     made = document(operation={"operationId": "things/get All!"})
-    for number, given in enumerate(["listThings", "LISTTHINGS", "", None, "..", "x" * 200]):
-        made["paths"][f"/n{number}/{{id}}"] = {"get": {"operationId": given, "summary": "List"}}
+    for number, name in enumerate(["listThings", "LISTTHINGS", "", None, "..", "x" * 200]):
+        made["paths"][f"/n{number}/{{id}}"] = {"get": {"operationId": name, "summary": "List"}}
     names = [tool.name for tool in contracts_from_openapi(made).tools]
     assert names == [
         "things_get_All",

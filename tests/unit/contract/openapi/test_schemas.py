@@ -1,12 +1,16 @@
 """Schemas of both versions become closed and bounded inputs, and outputs that stay open."""
 
 import json
+import re
 
 import pytest
 
+from counterseal.contract.openapi import contracts_from_openapi
 from counterseal.contract.schemas import compile_schema
 
-from .conftest import said, schema_of
+from .conftest import body, document, said, schema_of
+
+TEXT = {"type": "string", "maxLength": 9, "description": "A text."}
 
 PET = {
     "type": "object",
@@ -275,3 +279,90 @@ def test_an_output_too_large_to_describe_is_any_object(importing):
     assert tool.data["affordance"]["output_schema"] == {"type": "object"}
     assert "at great length" in said(tool, "/affordance/output_schema")[0]
     assert len(json.dumps(tool.data)) < 5_000
+
+
+# --- more than anybody can wait for ---------------------------------------------------------------
+
+
+def ref(name):
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def asking(schema, place):
+    if place == "form":
+        fields = {"type": "object", "properties": {"a": schema}}
+        return {"requestBody": body(fields, "application/x-www-form-urlencoded")}
+    if place == "body":
+        return {"requestBody": body(schema)}
+    return {"parameters": [{"name": "a", "in": "query", "required": True, "schema": schema}]}
+
+
+def tower(height, keyword, **more):
+    """Types of which each names the next one twice."""
+    made = {f"T{i}": {**more, keyword: [ref(f"T{i + 1}")] * 2} for i in range(height)}
+    return {**made, f"T{height}": {"type": "string"}}
+
+
+@pytest.mark.parametrize("place", ["query", "form", "body"])
+@pytest.mark.parametrize("more", [{}, {"minLength": 1}])
+def test_a_type_that_is_an_alternative_to_itself_is_left_out(refusing, place, more):
+    schemas = {"A": {"anyOf": [{**ref("A"), **more}, {"type": "string"}]}}
+    reason = refusing("post", root={"components": {"schemas": schemas}}, **asking(ref("A"), place))
+    assert re.search("leads back to itself|unfold|too deeply", reason)
+
+
+def test_what_is_named_twice_at_every_level_is_read_once(taking):
+    made = taking({"type": "object", "properties": {"a": ref("T0")}}, **tower(26, "allOf"))
+    assert schema_of(made)["$defs"]["T0"] == {"type": "string", "maxLength": 2000}
+
+
+def test_what_is_required_at_every_level_is_required_once(taking):
+    levels = {f"T{i}": {"allOf": [ref(f"T{i + 1}")] * 2} for i in range(26)}
+    last = {"type": "object", "properties": {"a": TEXT}, "required": ["a"]}
+    assert schema_of(taking(ref("T0"), **levels, T26=last))["required"] == ["a"]
+
+
+@pytest.mark.parametrize("place", ["query", "body"])
+def test_alternatives_that_unfold_into_too_much_are_left_out(refusing, place):
+    schemas = tower(28, "anyOf", minLength=1)
+    reason = refusing("post", root={"components": {"schemas": schemas}}, **asking(ref("T0"), place))
+    assert reason == "its types unfold into too much"
+
+
+def test_equal_types_that_share_their_parts_are_compared_in_bounded_time(refusing):
+    schemas = {}
+    for x in "BC":
+        for i in range(28):
+            both = [ref(f"{x}{i + 1}"), ref(f"{x}x{i + 1}")]
+            schemas |= {f"{x}{i}": {"allOf": both}, f"{x}x{i}": {"allOf": both[::-1]}}
+        schemas |= {
+            f"{x}28": {"type": "object", "properties": {"a": {"type": "string"}}},
+            f"{x}x28": {"type": "object", "properties": {"a": {"type": "string", "minLength": 1}}},
+        }
+    whole = {"allOf": [ref("B0"), ref("C0")]}
+    reason = refusing("post", root={"components": {"schemas": schemas}}, **asking(whole, "body"))
+    assert reason == "its types unfold into too much"
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf"])
+def test_a_type_that_is_nested_too_deeply_is_left_out(refusing, keyword):
+    schemas = {f"T{i}": {keyword: [ref(f"T{i + 1}")], "title": "x"} for i in range(3000)}
+    schemas["T3000"] = {"type": "string"}
+    deep = {"type": "string"}
+    for _ in range(3000):
+        deep = {keyword: [deep]}
+    for schema in (ref("T0"), deep):
+        for place in ("query", "body"):
+            reason = refusing(
+                "post", root={"components": {"schemas": schemas}}, **asking(schema, place)
+            )
+            assert re.search("too deeply|more than 250 types|leads back", reason)
+
+
+def test_one_operation_that_is_too_much_does_not_spoil_the_others():
+    made = document(method="post", operation=asking(ref("T0"), "body"))
+    made["components"] = {"schemas": tower(28, "anyOf", minLength=1)}
+    made["paths"]["/others"] = {"get": {"operationId": "listOthers"}}
+    imported = contracts_from_openapi(made)
+    assert [tool.name for tool in imported.tools] == ["listOthers"]
+    assert [one.what for one in imported.left_out] == ["POST /things"]

@@ -263,3 +263,20 @@ def test_code_is_found_in_a_folder_that_can_not_be_listed(tmp_path):
     assert finder.find_spec("package").submodule_search_locations == [str(tmp_path / "package")]
     assert finder.find_spec("notes") is None
     assert finder.find_spec("package.module", [str(tmp_path)]) is None
+
+
+def test_within_a_package_that_can_not_be_listed_modules_are_found_too(tmp_path):
+    package = tmp_path / "package"
+    (package / "sub").mkdir(parents=True)
+    (package / "loose").mkdir()
+    for name in ("__init__.py", "module.py", "sub/__init__.py", "loose/module.py"):
+        (package / name).touch()
+    finder, inside = CodeIn(str(tmp_path)), [str(package)]
+    assert finder.find_spec("package.module", inside).origin == str(package / "module.py")
+    assert finder.find_spec("package.sub", inside).origin == str(package / "sub/__init__.py")
+    loose = finder.find_spec("package.loose", inside).submodule_search_locations
+    assert loose == [str(package / "loose")]
+    found = finder.find_spec("package.loose.module", loose)
+    assert found.origin == str(package / "loose/module.py")
+    assert finder.find_spec("package.nothing", inside) is None
+    assert CodeIn(str(tmp_path / "pack")).find_spec("package.module", inside) is None

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import textwrap
+from importlib import import_module
 from pathlib import Path
 
 import anyio
@@ -17,7 +18,7 @@ from counterseal.errors import IsolationError
 from counterseal.execution.failures import Fault
 from counterseal.execution.isolation import sandbox
 from counterseal.execution.isolation.address import address_of
-from counterseal.execution.isolation.workers import Job, Sandboxes
+from counterseal.execution.isolation.workers import Job, Reply, Sandboxes
 
 FOLDER = Path(__file__).parent / "tools"
 PLENTY = 60.0
@@ -225,6 +226,59 @@ async def test_nothing_is_read_but_the_system_and_code(sandboxes, monkeypatch):
     assert set(found.values()) <= refused, found
 
 
+PACKAGE = """
+from counterseal import tool
+from .below.helper import value
+
+@tool(effect="compute", version="1.0.0", owner="tests", isolation="sandbox")
+def look(paths: list[str]) -> list[str]:
+    '''Read what can be read.'''
+    from .loose import later
+    found = [value, later.value]
+    for path in paths:
+        try:
+            found.append(open(path).read())
+        except OSError as error:
+            found.append(type(error).__name__)
+    return found
+"""
+
+
+async def test_of_a_package_the_code_is_read_and_nothing_else(sandboxes, tmp_path, monkeypatch):
+    package = tmp_path / "shelf_tools"
+    for folder in ("below", "loose", "data.d"):
+        (package / folder).mkdir(parents=True)
+    written = {
+        "__init__.py": "",
+        "tools.py": PACKAGE,
+        "below/__init__.py": "",
+        "below/helper.py": "value = 'helped'",
+        "loose/later.py": "value = 'later'",
+        ".env": "TOKEN=hunter2",
+        "below/.env": "TOKEN=hunter3",
+        "below/data.json": "{}",
+        "data.d/notes.py": "hunter4",
+    }
+    for name, text in written.items():
+        (package / name).write_text(text)
+    (package / ".#tools.py").symlink_to("nowhere")
+    (package / "below" / "back").symlink_to(package)
+    monkeypatch.syspath_prepend(tmp_path)
+    look = import_module("shelf_tools.tools").look
+    hidden = [".env", "below/.env", "below/data.json", "data.d/notes.py"]
+    paths = [str(package / name) for name in hidden]
+    asked = job()._replace(address=address_of(look), arguments={"paths": paths}, context_params=[])
+    reply = await sandboxes.run(asked, seconds=PLENTY)
+    assert reply.value == ["helped", "later", *["PermissionError"] * len(hidden)], reply
+
+
+async def test_more_code_than_a_sandbox_can_be_shown_is_refused(sandboxes, monkeypatch):
+    monkeypatch.setattr(sandbox, "_MOST_CODE", 1)
+    reply = await sandboxes.run(job("result = 1"), seconds=PLENTY)
+    assert (reply.kind, reply.began) == ("unavailable", False)
+    assert "folder of their own" in reply.trace
+
+
 async def test_nothing_is_written_outside_the_directory(sandboxes, tmp_path):
     victim = tmp_path / "victim.txt"
     victim.write_text("whole")
@@ -280,6 +334,94 @@ async def test_the_runtime_can_not_be_touched(sandboxes):
     )
     assert set(found.values()) == {"PermissionError"}, found
     assert before == (os.sched_getaffinity(0), os.getpriority(os.PRIO_PROCESS, 0))
+
+
+CAPABILITIES = """
+import ctypes, json, subprocess, sys
+def held():
+    libc, sets = ctypes.CDLL(None), (ctypes.c_uint * 6)()
+    libc.capget(ctypes.byref((ctypes.c_uint * 2)(0x20080522, 0)), sets)
+    return [*sets, sum(libc.prctl(23, number, 0, 0, 0) == 1 for number in range(41))]
+"""
+
+
+async def test_no_privilege_of_the_runtime_is_left_nor_comes_back(sandboxes):
+    code = f"""{CAPABILITIES}
+code = CODE + "print(json.dumps(held()))"
+started = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
+result = [held(), json.loads(started.stdout)]
+"""
+    found = await result(sandboxes, f"CODE = {CAPABILITIES!r}\n{code}")
+    own, started = found
+    assert own[:6] == started[:6] == [0] * 6
+    if os.geteuid() == 0:  # for everybody else, what root could have had does not matter
+        assert own[6] == started[6] == 0
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers are this processor's")
+async def test_what_is_the_whole_machines_is_refused(sandboxes):
+    numbers = {
+        "mknod": 133,
+        "mknodat": 259,
+        "fanotify_init": 300,
+        "chroot": 161,
+        "pivot_root": 155,
+        "mount": 165,
+        "open_tree": 428,
+        "fsopen": 430,
+        "mount_setattr": 442,
+        "clock_settime": 227,
+        "settimeofday": 164,
+        "adjtimex": 159,
+        "clock_adjtime": 305,
+        "syslog": 103,
+        "vhangup": 153,
+        "swapon": 167,
+        "reboot": 169,
+        "kexec_load": 246,
+        "kexec_file_load": 320,
+        "init_module": 175,
+        "finit_module": 313,
+        "delete_module": 176,
+        "bpf": 321,
+        "perf_event_open": 298,
+        "userfaultfd": 323,
+        "setns": 308,
+        "unshare": 272,
+        "keyctl": 250,
+        "mq_open": 240,
+    }
+    # With arguments that make no sense: what the kernel looks at was not refused.
+    code = f"""
+    import ctypes, errno
+    libc = ctypes.CDLL(None, use_errno=True)
+    result = {{}}
+    for name, number in {numbers}.items():
+        libc.syscall(ctypes.c_long(number), *[ctypes.c_long(-1)] * 5)
+        result[name] = errno.errorcode.get(ctypes.get_errno())
+    """
+    found = await result(sandboxes, code)
+    assert found == dict.fromkeys(numbers, "EPERM")
+
+
+async def test_a_device_is_not_made_and_what_is_made_stays_usable(sandboxes, tmp_path):
+    found = await attempts(
+        sandboxes,
+        """
+        os.mknod("kmsg", 0o20600, os.makedev(1, 11))
+        os.chroot(".")
+        os.mkdir("kept") or open("kept/a.txt", "w").write("x") and open("kept/a.txt").read()
+        os.rename("kept/a.txt", "b.txt") or os.rmdir("kept") or sorted(os.listdir())
+        """,
+        files=tmp_path / "run",
+    )
+    assert list(found.values()) == ["PermissionError", "PermissionError", "x", ["b.txt"]]
+
+
+def test_no_processor_is_told_of_a_call_that_it_does_not_have(monkeypatch):
+    assert "chmod" in sandbox._refused()
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert not {"chmod", "mknod", "utimes"} & set(sandbox._refused())
 
 
 BOMB = """
@@ -355,9 +497,34 @@ async def test_a_caller_who_leaves_takes_the_sandbox_along(sandboxes):
     with anyio.fail_after(PLENTY):
         await started.wait()
     call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
+    reply = await call
+    assert (reply.kind, reply.began, reply.interrupted) == ("late", True, True)
     await gone(*pids)
+
+
+@pytest.mark.slow
+async def test_what_a_sandbox_answers_to_a_caller_who_left_is_not_lost(sandboxes):
+    started = asyncio.Event()
+    code = """
+    import time
+    ctx.progress(1)
+    while not ctx.cancelled:
+        time.sleep(0.01)
+    result = "stopped"
+    """
+    running = sandboxes.run(job(code), seconds=PLENTY, grace=PLENTY, tell=lambda *_: started.set())
+    call = asyncio.create_task(running)
+    with anyio.fail_after(PLENTY):
+        await started.wait()
+    call.cancel()
+    assert await call == Reply("value", "stopped", interrupted=True)
+
+
+async def test_a_caller_who_leaves_before_a_sandbox_runs_is_told_that_nothing_began(sandboxes):
+    call = asyncio.create_task(sandboxes.run(job("result = 1"), seconds=PLENTY))
+    await asyncio.sleep(0)
+    call.cancel()
+    assert await call == Reply("late", began=False, interrupted=True)
 
 
 # --- limits ---------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Tools in processes of their own: what reaches them, what comes back, and how they are ended."""
 
 import asyncio
+import base64
 import math
 import os
 import signal
@@ -15,7 +16,7 @@ import pytest
 from counterseal.config.modules import import_files
 from counterseal.execution.failures import Fault
 from counterseal.execution.isolation.address import address_of
-from counterseal.execution.isolation.workers import Job, Workers
+from counterseal.execution.isolation.workers import Job, Reply, Workers
 
 FOLDER = Path(__file__).parent / "tools"
 PLENTY = 60.0
@@ -52,7 +53,9 @@ TOOLS = {
 }
 
 
-def job(name, *, memory_mb=512, files=None, injected=None, egress="none", **arguments):
+def job(
+    name, *, memory_mb=512, files=None, injected=None, egress="none", secrets=None, **arguments
+):
     tool = TOOLS[name] if isinstance(name, str) else name
     return Job(
         address=address_of(tool),
@@ -63,6 +66,7 @@ def job(name, *, memory_mb=512, files=None, injected=None, egress="none", **argu
         egress={"policy": egress, "entries": []},
         files=files,
         memory_mb=memory_mb,
+        secrets=secrets or {},
     )
 
 
@@ -301,6 +305,34 @@ async def test_no_secret_variable_reaches_a_tool(monkeypatch):
     assert not [name for name in seen if name.startswith("COUNTERSEAL_SECRET_")]
 
 
+TOKEN = "tok-Zq81xWv93LmKp02RtYbN-7c6d5e4f3a2b"
+
+
+@pytest.mark.parametrize(
+    ("how", "kind"),
+    [
+        ("line", "value"),
+        ("record", "value"),
+        ("tail", "died"),
+        ("trace", "fault"),
+        ("wrapped", "value"),
+        ("killed", "late"),
+    ],
+)
+async def test_no_half_of_a_secret_is_left_where_a_text_is_cut(one, how, kind):
+    told = Told()
+    spill = job("spill", how=how, injected={"token": TOKEN}, secrets={"token": TOKEN})
+    await answer(one, "where")
+    reply = await one.run(spill, seconds=2 if how == "killed" else PLENTY, tell=told)
+    assert reply.kind == kind
+    said = "\n".join([reply.trace, *(text for _, text in told.of("log"))])
+    assert len(said) > 1
+    for start in range(len(TOKEN) - 8):
+        assert TOKEN[start : start + 8] not in said
+    if how == "wrapped":
+        assert base64.b64encode(b"u" * 50 + TOKEN.encode()).decode()[68:76] not in said
+
+
 # --- limits ---------------------------------------------------------------------------------------
 
 
@@ -335,6 +367,12 @@ async def test_a_worker_is_replaced_after_so_many_calls():
     await pool.aclose()
     assert sorted(Counter(pids).values()) == [1, 2, 2]
     await gone(*pids)
+
+
+@pytest.mark.parametrize(("how", "kept"), [("thread", False), ("hidden", False), ("ended", True)])
+async def test_a_worker_in_which_a_thread_goes_on_is_replaced(one, how, kept):
+    pid = await answer(one, "linger", how=how)
+    assert (await answer(one, "where") == pid) is kept
 
 
 # --- tools that break -----------------------------------------------------------------------------
@@ -420,8 +458,8 @@ async def test_a_caller_who_leaves_takes_the_tool_along(one, name):
     call = asyncio.create_task(one.run(job(name), seconds=PLENTY, tell=told))
     await told.first_words()
     call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
+    reply = await call
+    assert (reply.kind, reply.began, reply.interrupted) == ("late", True, True)
     pid = told.of("progress")[0][0]
     if name == "loop":
         await gone(pid)
@@ -434,10 +472,35 @@ async def test_waiting_for_a_worker_counts_and_then_nothing_has_begun(one):
     busy = asyncio.create_task(one.run(job("polite"), seconds=PLENTY, tell=told))
     await told.first_words()
     reply = await one.run(job("where"), seconds=0.1)
-    assert (reply.kind, reply.began) == ("late", False)
+    assert (reply.kind, reply.began, reply.interrupted) == ("late", False, False)
+    waiting = asyncio.create_task(one.run(job("where"), seconds=PLENTY))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    assert await waiting == Reply("late", began=False, interrupted=True)
     busy.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await busy
+    assert (await busy).interrupted
+
+
+async def test_what_a_tool_answers_to_a_caller_who_left_is_not_lost(one):
+    pid = await answer(one, "where")
+    told = Told()
+    call = asyncio.create_task(one.run(job("polite"), seconds=PLENTY, grace=PLENTY, tell=told))
+    await told.first_words()
+    call.cancel()
+    await asyncio.sleep(0)
+    call.cancel()  # impatient, and answered all the same
+    assert await call == Reply("value", "stopped", interrupted=True)
+    assert await answer(one, "where") == pid
+
+
+async def test_a_caller_who_leaves_while_a_worker_starts_is_told_that_nothing_began():
+    pool = Workers(most=1)
+    call = asyncio.create_task(pool.run(job("where"), seconds=PLENTY))
+    await asyncio.sleep(0.01)
+    call.cancel()
+    assert await call == Reply("late", began=False, interrupted=True)
+    assert await answer(pool, "where")
+    await pool.aclose()
 
 
 async def test_more_calls_than_workers_take_turns(workers):

@@ -21,14 +21,17 @@ def stamp(text: Text, ctx: Context, token: Annotated[str, Secret("token")]) -> d
     return {"text": text, "tenant": ctx.tenant, "debug": token, "kept": ctx.files.list()}
 
 
-@tool(effect="draft", **APART, timeout_ms=400)
-def crash(text: Text, ctx: Context) -> dict[str, str]:
+@tool(effect="draft", **APART)
+def crash() -> dict[str, str]:
     """End badly."""
-    if text == "segfault":
-        ctypes.string_at(0)
-    while text == "loop":
+    return {"never": str(ctypes.string_at(0))}
+
+
+@tool(effect="draft", **APART, timeout_ms=3000)
+def spin() -> dict[str, str]:
+    """Never end."""
+    while True:
         pass
-    raise RuntimeError(f"can't {text}")
 
 
 @tool(effect="compute", version="1.0.0", owner="tests", isolation="sandbox")

@@ -1,16 +1,19 @@
 """Tools that break, leak, loop and multiply. Each has a hard limit of its own."""
 
+import _thread
 import asyncio
+import base64
 import contextlib
 import ctypes
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from typing import Any
+from typing import Annotated, Any
 
-from counterseal import Context, tool
+from counterseal import Context, Secret, tool
 
 READS = {"effect": "read_only", "version": "1.0.0", "owner": "tests"}
 HARD_LIMIT = 60
@@ -153,3 +156,42 @@ def unplug() -> str:
     """Close everything that is open."""
     os.closerange(3, 256)
     return "said it"
+
+
+@tool(**READS)
+def spill(how: str, token: Annotated[str, Secret("token")], ctx: Context) -> None:
+    """Say a secret just where a long text is cut."""
+    if how == "line":
+        print("y" * 1988 + token)  # noqa: T201 - this is what it is for
+    elif how == "record":
+        ctx.log.info("%s%s", "y" * 8180, token)
+    elif how == "tail":
+        print(token + "z" * 16_370)  # noqa: T201 - this is what it is for
+        os._exit(3)
+    elif how == "trace":
+        raise RuntimeError(token + "q" * 65_520)
+    elif how == "wrapped":
+        print(base64.encodebytes(f"{'u' * 50}{token}".encode()).decode())  # noqa: T201 - as above
+    elif how == "killed":
+        print(token[:12])  # noqa: T201 - as above
+        print(token[12:], end="")  # noqa: T201 - as above
+        sys.stdout.flush()
+        ctx.progress(1)
+        time.sleep(HARD_LIMIT)
+
+
+HEARD: list[str] = []
+
+
+@tool(**READS)
+def linger(how: str) -> int:
+    """Leave a thread running, or one that is about to end."""
+    if how == "thread":
+        threading.Thread(target=time.sleep, args=(HARD_LIMIT,), daemon=True).start()
+    elif how == "hidden":
+        begun = threading.Event()
+        _thread.start_new_thread(lambda: begun.set() or time.sleep(HARD_LIMIT), ())
+        begun.wait(HARD_LIMIT)
+    elif how == "ended":
+        threading.Thread(target=HEARD.append, args=("done",)).start()
+    return os.getpid()
