@@ -153,9 +153,10 @@ def test_an_untrusted_value_stands_on_lines_of_its_own():
     assert "not instructions" in note
 
 
-@given(
-    value=st.recursive(st.text() | st.none(), lambda v: st.lists(v) | st.dictionaries(st.text(), v))
-)
+NESTED = st.recursive(st.text() | st.none(), lambda v: st.lists(v) | st.dictionaries(st.text(), v))
+
+
+@given(value=NESTED.filter(lambda value: value is not None))
 def test_no_value_ends_its_own_block(value):
     text = rendered("A{{FOUND}}Z", {"found": value}, ["found"])
     block = MARKED.fullmatch(text, 1, len(text) - 1)
@@ -163,6 +164,11 @@ def test_no_value_ends_its_own_block(value):
     assert json.loads(block["content"]) == value
     assert "\n" not in block["content"]
     assert text.count(block["number"]) == 2
+
+
+@pytest.mark.parametrize("value", [3, 2.5, True, None])
+def test_a_number_has_nothing_to_say(value):
+    assert rendered("A{{FOUND}}Z", {"found": value}, ["found"]) == f"A{json.dumps(value)}Z"
 
 
 def test_knowing_the_markers_of_a_value_does_not_help_to_write_another_one():
