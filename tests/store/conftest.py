@@ -1,6 +1,8 @@
 """Every back-end under one suite: a new one is one more line in `BACK_ENDS`."""
 
-from contextlib import asynccontextmanager
+import sqlite3
+import tempfile
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
 import pytest
@@ -22,7 +24,17 @@ async def memory():
         await store.close()
 
 
-BACK_ENDS = {"memory": memory}
+@asynccontextmanager
+async def sqlite():
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(f"sqlite:///{folder}/store.db")
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+BACK_ENDS = {"memory": memory, "sqlite": sqlite}
 """Name to a function that opens a fresh, empty store and gives it back at the end."""
 
 
@@ -30,6 +42,23 @@ BACK_ENDS = {"memory": memory}
 def new_store(request):
     """Opens a store of this back-end; for tests that need many of them."""
     return BACK_ENDS[request.param]
+
+
+@pytest.fixture(scope="session")
+def somebody_else():
+    """Opens another connection to an SQLite file, as another process has one."""
+
+    @contextmanager
+    def somebody_else(path, lock=None):
+        connection = sqlite3.connect(path, isolation_level=None, timeout=0)
+        try:
+            if lock:
+                connection.execute(lock)
+            yield connection
+        finally:
+            connection.close()
+
+    return somebody_else
 
 
 @pytest.fixture

@@ -36,6 +36,12 @@ async def test_other_arguments_are_another_question(store, make):
     assert (await store.recall("acme", "run_1", "k")).held == other
 
 
+@pytest.mark.parametrize("other", [{"agent": "other"}, {"user": None}, {"approvers": 2}])
+async def test_what_somebody_else_asks_is_another_question(store, make, other):
+    await store.hold(make.held("appr_1"), [])
+    assert (await store.hold(make.held("appr_2", **other), [])).approval_id == "appr_2"
+
+
 async def test_an_approval_that_was_spent_is_not_handed_out_again(store, make):
     await store.hold(make.held("appr_1"), [])
     await store.decide("acme", "appr_1", HeldStatus.APPROVED, [])

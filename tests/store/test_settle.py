@@ -48,6 +48,15 @@ async def test_an_outcome_without_a_reservation_changes_nothing(store, make, sna
     assert await snapshot(store) == before
 
 
+async def test_an_outcome_is_written_once(store, make, snapshot):
+    entry = (await store.admit(make.admit(entry=make.entry()))).entry
+    assert await store.settle(make.settle(entry=make.done(entry))) is True
+    before = await snapshot(store)
+    again = make.done(entry, status=Status.FAILED_FINAL, observation={"n": 2})
+    assert await store.settle(make.settle(entry=again)) is False
+    assert await snapshot(store) == before
+
+
 async def test_an_unknown_outcome_stays_pending_in_its_phase(store, make):
     entry = (await store.admit(make.admit(entry=make.entry()))).entry
     unknown = make.done(entry, status=Status.PENDING, phase=Phase.UNKNOWN, observation=None)

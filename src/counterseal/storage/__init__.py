@@ -10,8 +10,12 @@ __all__ = ["Store", "open_store"]
 
 
 def open_store(url: str) -> Store:
-    """The store that a URL names. Durable ones are opened, and migrated, on first use."""
+    """The store that a URL names, opened and brought up to date."""
     scheme = url.partition(":")[0]
     if scheme == "memory":
         return MemoryStore()
-    raise CountersealError(f"no store is called {scheme!r}; this version has memory:")
+    if scheme == "sqlite":
+        from counterseal.storage.sqlite import open_sqlite  # noqa: PLC0415 - only who wants it
+
+        return open_sqlite(url)
+    raise CountersealError(f"no store is called {scheme!r}; this version has memory: and sqlite:")

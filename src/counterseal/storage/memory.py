@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from counterseal.audit import Event
-from counterseal.ledger import Entry, Phase, Status
+from counterseal.ledger import Entry, Status
 from counterseal.storage.base import (
     IDLE_SECONDS,
     Admission,
@@ -23,13 +22,13 @@ from counterseal.storage.base import (
     RunRecord,
     Settle,
 )
+from counterseal.storage.rules import counts, merged, reservable, same_question
 
 __all__ = ["MemoryStore"]
 
 _Counters = dict[str, float]
 _NOTHING: Mapping[str, float] = {}
 _ADMITTED = Admission()
-_OVER = (HeldStatus.SPENT, HeldStatus.VOID)
 
 
 class MemoryStore:
@@ -111,7 +110,7 @@ class MemoryStore:
                 return Admission(Refused.STATE)
         if request.entry is not None:
             there = self._entries.get((tenant, request.entry.key))
-            if there is not None and not _free(there, request.takes_over):
+            if there is not None and not reservable(there, request.takes_over):
                 return Admission(Refused.DUPLICATE, there)
         if request.approval_id is not None:
             held = self._held.get((tenant, request.approval_id))
@@ -190,7 +189,7 @@ class MemoryStore:
             return None
         state, untrusted = dict(run.state), set(run.untrusted)
         for name, merge, value in request.state:
-            state[name] = _merged(state.get(name), merge, value)
+            state[name] = merged(state.get(name), merge, value)
             if request.untrusted:
                 untrusted.add(name)
             elif merge == "replace":
@@ -207,8 +206,7 @@ class MemoryStore:
     async def hold(self, held: Held, events: Sequence[Event]) -> Held:
         known = self._held_by_key.get((held.tenant, held.key))
         before = self._held.get((held.tenant, known)) if known else None
-        same = before is not None and _subject(before) == _subject(held)
-        if before is not None and same and before.status not in _OVER:
+        if before is not None and same_question(before, held) and counts(before):
             return before
         self._held[held.tenant, held.approval_id] = held
         self._held_by_key[held.tenant, held.key] = held.approval_id
@@ -278,28 +276,6 @@ def _moved(versions: Mapping[str, int], keys: Sequence[str]) -> Mapping[str, int
     return {**versions, **{key: versions.get(key, 0) + 1 for key in (*keys, "*")}}
 
 
-def _free(entry: Entry, takes_over: int | None) -> bool:
-    """Whether a key may be reserved again."""
-    if entry.status is Status.FAILED_RETRYABLE:
-        return True
-    unknown = entry.status is Status.PENDING and entry.phase is Phase.UNKNOWN
-    return unknown and entry.fence == takes_over
-
-
-def _subject(held: Held) -> tuple[Any, ...]:
-    """What a person is asked about, and for whom."""
-    return held.approval_hash, held.contract_hash, held.approvers, held.agent, held.user
-
-
 def _undo(done: list[tuple[_Counters, str, float]]) -> None:
     for counters, name, before in reversed(done):
         counters[name] = before
-
-
-def _merged(before: Any, merge: str, value: Any) -> Any:
-    """What a key holds afterwards. What does not fit to be merged into is replaced."""
-    if merge == "append":
-        return [*(before if isinstance(before, list) else ()), value]
-    if merge == "merge_dict":
-        return {**(before if isinstance(before, Mapping) else {}), **value}
-    return value

@@ -56,7 +56,7 @@ async def test_a_tool_in_a_process_has_what_every_tool_has(caplog, tmp_path):
     assert [path.read_text() for path in tmp_path.rglob("stamp.txt")] == ["y"]
 
 
-@pytest.mark.parametrize("name", ["crash", "spin"])
+@pytest.mark.parametrize("name", ["crash", pytest.param("spin", marks=pytest.mark.slow)])
 async def test_a_change_whose_process_died_is_unknown(name):
     tools = desk()
     async with Runtime.open("memory:", secrets={"token": TOKEN}) as runtime:

@@ -20,6 +20,8 @@ from counterseal.execution.isolation import sandbox
 from counterseal.execution.isolation.address import address_of
 from counterseal.execution.isolation.workers import Job, Reply, Sandboxes
 
+pytestmark = pytest.mark.slow  # starts sandboxes
+
 FOLDER = Path(__file__).parent / "tools"
 PLENTY = 60.0
 CONTEXT = {"principal": {"tenant": "acme", "agent": "a"}, "run_id": "run_1", "call_id": "call_1"}

@@ -18,6 +18,8 @@ from counterseal.execution.failures import Fault
 from counterseal.execution.isolation.address import address_of
 from counterseal.execution.isolation.workers import Job, Reply, Workers
 
+pytestmark = pytest.mark.slow  # starts processes
+
 FOLDER = Path(__file__).parent / "tools"
 PLENTY = 60.0
 CONTEXT = {

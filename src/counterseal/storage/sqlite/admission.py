@@ -1,0 +1,147 @@
+"""The two transactions around an execution: admit and settle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from counterseal.ledger import Entry
+from counterseal.storage.base import Admission, Admit, HeldStatus, Refused, Settle
+from counterseal.storage.rules import reservable
+from counterseal.storage.sqlite.queries import queries
+from counterseal.storage.sqlite.rows import Row, entry_of, entry_values, read, written
+from counterseal.storage.sqlite.runs import advance
+from counterseal.storage.sqlite.transaction import Transaction
+
+__all__ = ["admit", "find_entry", "settle"]
+
+_Q: Final = queries()
+_RESTS_ON: Final = _Q["rests_on"]
+_FIND_KEY: Final = _Q["find_key"]
+_FIND_ENTRY: Final = _Q["find_entry"]
+_HELD_STATUS: Final = _Q["held_status"]
+_DECIDE: Final = _Q["decide"]
+_SPENT: Final = _Q["spent"]
+_SPEND: Final = _Q["spend"]
+_ARRIVAL: Final = _Q["arrival"]
+_ARRIVE: Final = _Q["arrive"]
+_PIN: Final = _Q["pin"]
+_RESERVE: Final = _Q["reserve"]
+_SETTLE: Final = _Q["settle"]
+_MEND: Final = _Q["mend"]
+_ADMITTED: Final = Admission()
+
+
+def find_entry(db: Transaction, tenant: str, key: str) -> Entry | None:
+    """What was done under a key."""
+    row = db.one(_FIND_ENTRY, (tenant, key))
+    return None if row is None else entry_of(tenant, key, row)
+
+
+def admit(db: Transaction, request: Admit) -> Admission:
+    """Everything is looked at before anything is written, so what is refused leaves no trace."""
+    tenant, entry = request.tenant, request.entry
+    run = db.one(_RESTS_ON, (tenant, request.run_id))
+    before = None if entry is None else find_entry(db, tenant, entry.key)
+    obstacle = _obstacle(db, request, run, before) or _spend(db, request)
+    if obstacle is not None:
+        return obstacle
+    if run is not None:
+        _pin(db, request, run[0])
+    if request.approval_id is not None:
+        db.run(_DECIDE, (HeldStatus.SPENT.value, tenant, request.approval_id))
+    db.record(request.events)
+    if entry is None:
+        return _ADMITTED
+    if before is not None:
+        entry = replace(entry, fence=before.fence + 1, attempts=before.attempts + 1)
+    first, rest = entry_values(entry)
+    db.run(_RESERVE, (tenant, entry.key, *first, entry.fence, *rest))
+    return Admission(entry=entry)
+
+
+def _obstacle(
+    db: Transaction, request: Admit, run: Row | None, before: Entry | None
+) -> Admission | None:
+    """The first thing that has changed since the decision, and forbids it now."""
+    if run is not None:
+        if read(run[0]).get(request.tool, request.version) != request.version:
+            return Admission(Refused.PIN)
+        if request.reads and _moved(db, request, run[1]):
+            return Admission(Refused.STATE)
+    if before is not None and not reservable(before, request.takes_over):
+        return Admission(Refused.DUPLICATE, before)
+    if request.approval_id is not None:
+        held = db.one(_HELD_STATUS, (request.tenant, request.approval_id))
+        if held is None or held[0] != HeldStatus.APPROVED.value:
+            return Admission(Refused.APPROVAL)
+    return None
+
+
+def _pin(db: Transaction, request: Admit, pinned: str) -> None:
+    pins = read(pinned)
+    if request.tool not in pins:
+        kept = written({**pins, request.tool: request.version})
+        db.run(_PIN, (kept, request.tenant, request.run_id))
+
+
+def _moved(db: Transaction, request: Admit, changes: int) -> bool:
+    """Whether the state that the decision rests on is another by now."""
+    for key, version in request.reads.items():
+        if key == "*":
+            now = changes
+        else:
+            row = db.one(_FIND_KEY, (request.tenant, request.run_id, key))
+            now = 0 if row is None else row[1]
+        if now != version:
+            return True
+    return False
+
+
+def _spend(db: Transaction, request: Admit) -> Admission | None:
+    """Spend everything, or nothing and say which limit is in the way."""
+    tenant, now = request.tenant, request.now
+    counters: dict[tuple[str, str, str], float] = {}
+    for charge in request.charges:
+        counter = (tenant, request.run_id if charge.of_run else "", charge.counter)
+        spent = counters.get(counter)
+        if spent is None:
+            spent = _number(db.one(_SPENT, counter))
+        if charge.exceeds(spent):
+            return Admission(Refused.BUDGET, charge=charge, spent=spent)
+        counters[counter] = spent + charge.amount
+    arrivals: dict[tuple[str, str], float] = {}
+    for rate in request.rates:
+        name = (tenant, rate.counter)
+        arrival = arrivals.get(name)
+        if arrival is None:
+            arrival = _number(db.one(_ARRIVAL, name))
+        wait = rate.wait(arrival, now)
+        if wait > 0:
+            return Admission(Refused.RATE, rate=rate, retry_after=wait)
+        arrivals[name] = rate.next(arrival, now)
+    if counters:
+        db.many(_SPEND, [(*counter, spent) for counter, spent in counters.items()])
+    if arrivals:
+        db.many(_ARRIVE, [(*name, arrival) for name, arrival in arrivals.items()])
+    return None
+
+
+def _number(row: Row | None) -> float:
+    value: Any = 0.0 if row is None else row[0]
+    return float(value)
+
+
+def settle(db: Transaction, request: Settle) -> bool:
+    """False, and nothing is written, when somebody else holds or has settled the entry by now."""
+    entry, tenant = request.entry, request.tenant
+    if entry is not None:
+        first, rest = entry_values(entry)
+        if db.run(_SETTLE, (*first, *rest, tenant, entry.key, entry.fence)).rowcount == 0:
+            return False
+    if request.seen or request.state or request.mended:
+        advance(db, request)
+    if request.mended is not None:
+        db.run(_MEND, (tenant, request.run_id, request.mended))
+    db.record(request.events)
+    return True

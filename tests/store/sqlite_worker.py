@@ -1,0 +1,132 @@
+"""A process of its own on one SQLite file, for the tests that need real ones.
+
+python sqlite_worker.py FILE WHAT ARGUMENTS…; tells what came of it as lines of JSON.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from counterseal.audit import Caller, Event, EventType
+from counterseal.ledger import Entry, Phase, Status
+from counterseal.storage.base import Admit, Charge, Rate, RunRecord, Settle
+from counterseal.storage.sqlite import SqliteStore, admission
+
+NOW = 1_767_225_600.0
+
+
+def entry(key, call_id="call_1"):
+    return Entry(
+        tenant="acme",
+        key=key,
+        request_hash=b"r",
+        status=Status.PENDING,
+        phase=Phase.RESERVED,
+        call_id=call_id,
+        tool="save",
+        version="1.0.0",
+    )
+
+
+def request(key=None, *, limit=1e9, approval_id=None, rates=()):
+    caller = Caller("acme", "run_1", "call_1", "save", "1.0.0", "agent", "u_1", "0" * 32)
+    return Admit(
+        tenant="acme",
+        run_id="run_1",
+        tool="save",
+        version="1.0.0",
+        now=NOW,
+        charges=[Charge("tenant.writes", "writes", 1, limit, of_run=False)],
+        rates=rates,
+        entry=None if key is None else entry(key, f"call_{os.getpid()}"),
+        approval_id=approval_id,
+        epoch=1,
+        events=[Event(EventType.STARTED, caller, NOW, "allow")],
+    )
+
+
+def outcome(reserved):
+    done = replace(reserved, status=Status.COMPLETED, phase=None, observation={"n": 1})
+    return Settle("acme", "run_1", NOW, done, {}, (), ())
+
+
+def tell(*what):
+    sys.stdout.write(json.dumps(what) + "\n")
+    sys.stdout.flush()
+
+
+async def hammer(store, many):
+    """Want every key, every approval and every unit of a budget that others want as well."""
+    count = int(many)
+    won = {"keys": [], "approvals": [], "units": 0, "calls": 0}
+
+    async def want(number):
+        key = f"key_{number}"
+        admitted = await store.admit(request(key))
+        if admitted.refused is None:
+            won["keys"].append(key)
+            assert await store.settle(outcome(admitted.entry))
+        if (await store.admit(request(approval_id=f"appr_{number}"))).refused is None:
+            won["approvals"].append(f"appr_{number}")
+        limited = await store.admit(request(limit=0)._replace(charges=[unit(count)]))
+        won["units"] += limited.refused is None
+        rated = await store.admit(request(rates=[Rate("tool/save", 1e6, 7)]))
+        won["calls"] += rated.refused is None
+
+    for first in range(0, count, 8):
+        await asyncio.gather(*(want(n) for n in range(first, min(first + 8, count))))
+    tell(won)
+
+
+def unit(limit):
+    return Charge("tenant.units", "units", 1, limit, of_run=False)
+
+
+async def endless(store, name):
+    """Admit and settle until killed, and tell of each commit when it is done."""
+    number = 0
+    while True:
+        keys = [f"{name}_{number + n}" for n in range(3)]
+        admitted = await asyncio.gather(*(store.admit(request(key)) for key in keys))
+        tell("admitted", keys)
+        store.note(request().events[0])
+        for one in admitted:
+            await store.settle(outcome(one.entry))
+        tell("settled", keys)
+        number += 3
+
+
+async def die(store):
+    """Be killed between the statements of an admission and their commit."""
+    await store.admit(request("before"))
+    tell("admitted", ["before"])
+
+    def killed(transaction):
+        assert admission.admit(transaction, request("during")).refused is None
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    await store._writer.write(killed)
+
+
+async def start(store):
+    """Open the store, and one run in it."""
+    run = RunRecord(tenant="acme", run_id="run_1", started_at=NOW, objective=str(os.getpid()))
+    tell((await store.open_run(run)).objective)
+
+
+async def main(path, what, *arguments):
+    doing = {"hammer": hammer, "endless": endless, "die": die, "start": start}[what]
+    if what in ("hammer", "start"):
+        tell("ready")
+        sys.stdin.readline()  # so that all begin at once
+    store = SqliteStore(Path(path), patience=60)
+    await doing(store, *arguments)
+    await store.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

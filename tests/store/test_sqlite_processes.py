@@ -1,0 +1,138 @@
+"""Several processes on one SQLite file, and processes that are killed: real ones."""
+
+import asyncio
+import json
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from counterseal.ledger import Status
+from counterseal.storage.base import HeldStatus
+from counterseal.storage.sqlite import SqliteStore
+
+WORKER = Path(__file__).with_name("sqlite_worker.py")
+WORKERS = 4
+KEYS = 120
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def worker(path):
+    """Starts a process on the file. None outlives the test."""
+    started = []
+
+    def start(what, *arguments):
+        command = [sys.executable, str(WORKER), str(path), what, *map(str, arguments)]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        started.append(subprocess.Popen(command, text=True, **pipes))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def told(process):
+    """What a process tells next."""
+    line = process.stdout.readline()
+    assert line, "the process ended without a word"
+    return json.loads(line)
+
+
+def at_once(processes):
+    """Let them begin when all are there."""
+    for process in processes:
+        assert told(process) == ["ready"]
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
+
+
+def is_sound(path, somebody_else):
+    with somebody_else(path) as other:
+        return other.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+@pytest.mark.slow
+async def test_no_two_processes_win_the_same(path, worker, make, somebody_else):
+    store = SqliteStore(path, patience=60)
+    for number in range(KEYS):
+        await store.hold(make.held(f"appr_{number}", key=f"held_{number}"), [])
+        await store.decide("acme", f"appr_{number}", HeldStatus.APPROVED, [])
+    processes = [worker("hammer", KEYS) for _ in range(WORKERS)]
+    at_once(processes)
+    won = [told(process)[0] for process in processes]
+    assert [process.wait(60) for process in processes] == [0] * WORKERS
+
+    keys = Counter(key for one in won for key in one["keys"])
+    assert keys == {f"key_{number}": 1 for number in range(KEYS)}
+    approvals = Counter(approval for one in won for approval in one["approvals"])
+    assert approvals == {f"appr_{number}": 1 for number in range(KEYS)}
+    assert sum(one["units"] for one in won) == KEYS, "every unit was spent, and none twice"
+    assert sum(one["calls"] for one in won) == 7, "the burst that the rate allows"
+    memory = await store.recall("acme", "run_1", None)
+    assert memory.tenant_counters["units"] == KEYS
+    admitted = 2 * KEYS + KEYS + 7
+    assert len(await store.events("acme")) == admitted
+    await store.close()
+    assert is_sound(path, somebody_else)
+
+
+def test_of_many_that_start_at_once_one_makes_the_schema(path, worker, somebody_else):
+    processes = [worker("start") for _ in range(WORKERS)]
+    at_once(processes)
+    assert len({told(process)[0] for process in processes}) == 1, "they are all in one run"
+    assert [process.wait(60) for process in processes] == [0] * WORKERS
+    with somebody_else(path) as other:
+        numbers = other.execute("SELECT number FROM migrations").fetchall()
+    assert len(numbers) == len(set(numbers)) > 0
+
+
+async def test_what_was_committed_survives_a_kill_and_what_was_not_is_nowhere(
+    path, worker, somebody_else
+):
+    process = worker("die")
+    assert told(process) == ["admitted", ["before"]]
+    assert process.wait(60) == -signal.SIGKILL
+    store = SqliteStore(path)
+    assert (await store.recall("acme", "run_1", "before")).entry.status is Status.PENDING
+    memory = await store.recall("acme", "run_1", "during")
+    assert (memory.entry, memory.tenant_counters) == (None, {"writes": 1})
+    assert len(await store.events("acme")) == 1
+    await store.close()
+    assert is_sound(path, somebody_else)
+
+
+@pytest.mark.slow
+async def test_whenever_it_is_killed_everything_that_was_told_is_there(path, worker, somebody_else):
+    seed = random.randrange(1_000_000)
+    chance = random.Random(seed)
+    promised = {}
+    for round_ in range(6):
+        process = worker("endless", f"round{round_}")
+        told(process)
+        await asyncio.sleep(chance.uniform(0, 0.1))
+        process.kill()
+        said = [line for line in process.stdout.read().splitlines(keepends=True) if "\n" in line]
+        for status, keys in map(json.loads, said):
+            settled = Status.COMPLETED if status == "settled" else Status.PENDING
+            promised.update(dict.fromkeys(keys, settled))
+        process.wait(60)
+    assert promised, seed
+    store = SqliteStore(path)
+    for key, status in promised.items():
+        entry = (await store.recall("acme", "run_1", key)).entry
+        assert entry is not None, (seed, key)
+        assert entry.status in (status, Status.COMPLETED), (seed, key)
+    await store.close()
+    assert is_sound(path, somebody_else)
