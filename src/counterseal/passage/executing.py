@@ -71,7 +71,12 @@ class Executing(Deciding):
             return
         contract, runner = compiled.contract, compiled.runner
         try:
-            await self._attempt(runner)
+            work = self._work(runner)
+            if work is not None:
+                self.outcome = _GIVEN_UP  # until it is known better
+                self.outcome = await runner.run(work)
+                if self.outcome.code is not Code.SUCCESS:
+                    self._note_doubt()
             if self.outcome.code is not Code.SUCCESS or self.outcome.interrupted:
                 await self._go_on(contract, runner)
         except (asyncio.CancelledError, KeyboardInterrupt) as error:
@@ -82,12 +87,17 @@ class Executing(Deciding):
         if work is None:
             self.outcome = _NOT_BEGUN
             return
-        self.outcome = _GIVEN_UP  # until it is known better
-        outcome = self.outcome = await runner.run(work)
-        if outcome.code is not Code.SUCCESS:
-            self.in_doubt = self.in_doubt or self._unanswered()
-        if outcome.late is not None and self.key is not None:
-            self.runtime.executor.leave_behind(self.ctx.principal.tenant, self.key, outcome.late)
+        self.outcome = _GIVEN_UP
+        self.outcome = await runner.run(work)
+        if self.outcome.code is not Code.SUCCESS:
+            self._note_doubt()
+
+    def _note_doubt(self) -> None:
+        """Remember that an attempt may have acted, and what of it still runs."""
+        self.in_doubt = self.in_doubt or self._unanswered()
+        late = self.outcome.late
+        if late is not None and self.key is not None:
+            self.runtime.executor.leave_behind(self.ctx.principal.tenant, self.key, late)
 
     async def _go_on(self, contract: Contract, runner: Runner) -> None:
         """After an attempt that was no success: others, where they may be made; or finding out."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from time import perf_counter_ns
 from types import MappingProxyType
 from typing import Any
@@ -130,11 +130,14 @@ class Settling(Executing):
     def _warnings(self) -> tuple[str, ...]:
         return tuple(note for timed in self.trail for note in timed.decision.warnings)
 
-    async def settle(self, observation: Observation) -> Observation:
+    def settle(self, observation: Observation) -> Coroutine[Any, Any, Observation]:
         """One transaction: entry, what the run has seen, run state, events."""
         if self.gone is None and self.entry is None:
-            return await self._settle(observation)
-        # What may have changed something is written down even if the caller goes away now.
+            return self._settle(observation)
+        return self._settle_surely(observation)
+
+    async def _settle_surely(self, observation: Observation) -> Observation:
+        """What may have changed something is written down even if the caller goes away now."""
         settled = await self.runtime.surely(self._settle(observation))
         if self.gone is None:
             return settled
@@ -143,19 +146,19 @@ class Settling(Executing):
 
     async def _settle(self, observation: Observation) -> Observation:
         store, tenant = self.runtime.store, self.ctx.principal.tenant
-        plain = observation
-        if not observation.ok:
+        plain, ok = observation, observation.ok
+        if not ok:
             observation = await self.bounded(observation)
         raw = self.observed.raw if self.observed else None
         if raw is not None:
             observation = observation._replace(raw=await self._kept(raw))
-        event = self._ending(observation) if observation.ok else await self._failure(observation)
+        event = self._ending(observation) if ok else await self._failure(observation)
         seen, state = self._effects(observation)
         awaited = self.ctx.compiled is None or self.ctx.compiled.announced
-        mended = self._mended(observation)
+        mended = self._mended() if ok and self.ctx.run.refused else None
         if self.entry is None and not seen and not state and not awaited and mended is None:
             store.note(event)
-            if not observation.ok:
+            if not ok:
                 self.note_path(observation)
             return observation
         settled = await store.settle(
@@ -174,7 +177,7 @@ class Settling(Executing):
         if not settled:
             # Somebody else has settled it by now; what happened here goes on record all the same.
             store.note(event._replace(body={**event.body, "settled": False}))
-        if not observation.ok:
+        if not ok:
             self.note_path(observation)
         return observation
 
@@ -186,10 +189,10 @@ class Settling(Executing):
             self.runtime.report(self.ctx.call_id, "vault", error)
             return None
 
-    def _mended(self, observation: Observation) -> str | None:
+    def _mended(self) -> str | None:
         """Whose counted mistakes are over, now that a call has succeeded."""
         record, refused = self.ctx.record, self.ctx.run.refused
-        if record is None or not observation.ok or not refused:
+        if record is None:
             return None
         return next((one for one in (record.name, NOBODY) if one in refused), None)
 
