@@ -16,6 +16,9 @@ from counterseal.cli.output import fail, note, one_line, print_json, print_style
 from counterseal.cli.trying import (
     HELD,
     REFUSED,
+    AsAgent,
+    AsTenant,
+    AsUser,
     fail_without_agent,
     failures_noted,
     opened,
@@ -38,15 +41,9 @@ def call(
         str,
         typer.Argument(metavar="ARGUMENTS", help="As JSON; @FILE reads a file, - reads stdin."),
     ] = "{}",
-    agent: Annotated[
-        str | None, typer.Option("--as", metavar="AGENT", help="The agent that calls.")
-    ] = None,
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="T", help="Instead of the agent's own.")
-    ] = None,
-    user: Annotated[
-        str | None, typer.Option("--user", metavar="U", help="Instead of the agent's own.")
-    ] = None,
+    agent: AsAgent = None,
+    tenant: AsTenant = None,
+    user: AsUser = None,
     scopes: Annotated[
         list[str] | None,
         typer.Option("--scope", metavar="S", help="Instead of the agent's own; may be repeated."),

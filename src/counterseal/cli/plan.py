@@ -16,6 +16,9 @@ import typer
 from counterseal.cli.output import fail, one_line, print_json, print_styled
 from counterseal.cli.trying import (
     REFUSED,
+    AsAgent,
+    AsTenant,
+    AsUser,
     fail_without_agent,
     failures_noted,
     opened,
@@ -41,15 +44,9 @@ _KEYS = ("steps", "objective")
 
 def plan(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The steps, as YAML or JSON.")],
-    agent: Annotated[
-        str | None, typer.Option("--as", metavar="AGENT", help="The agent that plans.")
-    ] = None,
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="T", help="Instead of the agent's own.")
-    ] = None,
-    user: Annotated[
-        str | None, typer.Option("--user", metavar="U", help="Instead of the agent's own.")
-    ] = None,
+    agent: AsAgent = None,
+    tenant: AsTenant = None,
+    user: AsUser = None,
     run: Annotated[
         str | None, typer.Option("--run", metavar="RUN", help="The run that the plan is for.")
     ] = None,

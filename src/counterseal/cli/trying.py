@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
 
 from counterseal.cli.output import Progress, fail, note, one_line
 
@@ -20,11 +22,22 @@ if TYPE_CHECKING:
 __all__ = [
     "HELD",
     "REFUSED",
+    "AsAgent",
+    "AsTenant",
+    "AsUser",
     "fail_without_agent",
     "failures_noted",
     "opened",
     "principal_of",
     "project_settings",
+]
+
+AsAgent = Annotated[str | None, typer.Option("--as", metavar="AGENT", help="The agent to act as.")]
+AsTenant = Annotated[
+    str | None, typer.Option("--tenant", metavar="T", help="Instead of the agent's own.")
+]
+AsUser = Annotated[
+    str | None, typer.Option("--user", metavar="U", help="Instead of the agent's own.")
 ]
 
 REFUSED = 1

@@ -98,25 +98,29 @@ class LocalServices:
         return self._log
 
     def progress(self, done: float, total: float | None, message: str) -> None:
-        if self._tell is None or self.cancelled:
+        tell = self._tell  # another thread may close this meanwhile
+        if tell is None or self.cancelled:
             return
         report = progress_of(self._about.call_id, done, total, message, self._mask)
         if threading.get_ident() == self._thread:
-            self._tell(report)
+            tell(report)
         elif self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._tell, report)
+            self._loop.call_soon_threadsafe(tell, report)
 
     async def close(self) -> None:
         """Close the clients of this call; what they were lent stays open for the next."""
         self._tell = None
         self._closed = True
-        if self._http is not None:
-            await self._http.aclose()
-        if self._sync_http is not None:
-            self._sync_http.close()
-        if self._own_clients and self._clients is not None:
-            await self._clients.aclose()
-            self._clients = None
+        try:
+            if self._http is not None:
+                await self._http.aclose()
+            if self._sync_http is not None:
+                self._sync_http.close()
+            if self._own_clients and self._clients is not None:
+                await self._clients.aclose()
+                self._clients = None
+        except Exception:
+            self.log.warning("a connection could not be closed", exc_info=True)
 
     def _lent_clients(self) -> Clients:
         if self._closed:

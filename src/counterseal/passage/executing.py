@@ -71,26 +71,23 @@ class Executing(Deciding):
             return
         contract, runner = compiled.contract, compiled.runner
         try:
-            work = self._work(runner)
-            if work is not None:
-                self.outcome = _GIVEN_UP  # until it is known better
-                self.outcome = await runner.run(work)
-                if self.outcome.code is not Code.SUCCESS:
-                    self._note_doubt()
-            if self.outcome.code is not Code.SUCCESS or self.outcome.interrupted:
-                await self._go_on(contract, runner)
+            while True:
+                work = self._work(runner)
+                self.outcome = _NOT_BEGUN if work is None else _GIVEN_UP  # until it is known better
+                if work is not None:
+                    self.outcome = await runner.run(work)
+                if self.outcome.code is Code.SUCCESS and not self.outcome.interrupted:
+                    return
+                self._note_doubt()
+                if self.outcome.interrupted or not await self._may_retry(contract):
+                    break
+                self.attempt += 1
+            if self.outcome.interrupted:
+                self.gone = asyncio.CancelledError()
+            elif self.unknown and contract.on_unknown is OnUnknown.READ_BACK:
+                await self._find_out(contract)
         except (asyncio.CancelledError, KeyboardInterrupt) as error:
             self.gone = error  # the last attempt's outcome stands
-
-    async def _attempt(self, runner: Runner) -> None:
-        work = self._work(runner)
-        if work is None:
-            self.outcome = _NOT_BEGUN
-            return
-        self.outcome = _GIVEN_UP
-        self.outcome = await runner.run(work)
-        if self.outcome.code is not Code.SUCCESS:
-            self._note_doubt()
 
     def _note_doubt(self) -> None:
         """Remember that an attempt may have acted, and what of it still runs."""
@@ -98,18 +95,6 @@ class Executing(Deciding):
         late = self.outcome.late
         if late is not None and self.key is not None:
             self.runtime.executor.leave_behind(self.ctx.principal.tenant, self.key, late)
-
-    async def _go_on(self, contract: Contract, runner: Runner) -> None:
-        """After an attempt that was no success: others, where they may be made; or finding out."""
-        while not self.outcome.interrupted and await self._may_retry(contract):
-            self.attempt += 1
-            await self._attempt(runner)
-            if self.outcome.code is Code.SUCCESS:
-                break
-        if self.outcome.interrupted:
-            self.gone = asyncio.CancelledError()
-        elif self.unknown and contract.on_unknown is OnUnknown.READ_BACK:
-            await self._find_out(contract)
 
     def _work(self, runner: Runner) -> Work | None:
         """One attempt, within what is left of everybody's time; None when nothing is left."""

@@ -17,9 +17,9 @@ from counterseal.canonical import thaw
 from counterseal.codes import Code
 from counterseal.contract.invariants import Call
 from counterseal.gates.base import GateContext, Verdict
-from counterseal.observation import neutralise
 from counterseal.passage.deciding import Ahead, as_proposed
 from counterseal.passage.passage import Passage
+from counterseal.passage.telling import shown_name
 from counterseal.passage.trail import Preview
 from counterseal.planning import Fate, Plan, PlannedStep
 from counterseal.planning.plan import MOST_BYTES
@@ -193,7 +193,7 @@ def _read(step: Any) -> Proposal | str:
     if not isinstance(step, Mapping) or not isinstance(step.get("tool"), str):
         return "A step is a tool and its arguments."
     extra = (name for name in step if name not in _FIELDS)
-    others = sorted(_shown(name)[:40] or "a key that is no text" for name in extra)
+    others = sorted(_named(name)[:40] or "a key that is no text" for name in extra)
     if others:
         return f"A step takes {', '.join(_FIELDS)}; not {', '.join(others[:5])}."
     given = step.get("arguments")
@@ -219,7 +219,7 @@ def _made(number: int, call: Passage, seen: Preview) -> PlannedStep:
     unprobed = ("state",) if "budget" in asked and "state" not in asked else ()
     made = PlannedStep(
         number=number,
-        tool=ctx.record.name if ctx.record else _shown(ctx.proposal.tool),
+        tool=ctx.record.name if ctx.record else _named(ctx.proposal.tool),
         arguments=thaw(ctx.arguments),
         fate=fate,
         reason=seen.reason,
@@ -276,7 +276,7 @@ def _unread(number: int, code: Code, reason: str, tool: object = "") -> PlannedS
     """A step that no gate was asked about."""
     return PlannedStep(
         number=number,
-        tool=_shown(tool),
+        tool=_named(tool),
         arguments={},
         fate=Fate.REJECT,
         code=code.value,
@@ -284,6 +284,5 @@ def _unread(number: int, code: Code, reason: str, tool: object = "") -> PlannedS
     )
 
 
-def _shown(name: object) -> str:
-    """A name as the model wrote it, fit to be kept."""
-    return neutralise(name[:128])[0] if isinstance(name, str) else ""
+def _named(name: object) -> str:
+    return shown_name(name) if isinstance(name, str) else ""

@@ -15,11 +15,10 @@ from counterseal.gates import GATES
 from counterseal.gates.base import Decision, GateContext
 from counterseal.observation import Observation, neutralise, refusal
 from counterseal.passage.asking import Asking
-from counterseal.proposal import Proposal
 from counterseal.storage.base import HeldStatus
 from counterseal.telemetry import Finished, trace_in
 
-__all__ = ["NOBODY", "Telling"]
+__all__ = ["NOBODY", "Telling", "shown_name"]
 
 # How often something may happen in a run; the last time, a person should look.
 _DENIALS: Final = 3
@@ -139,7 +138,7 @@ class Telling(Asking):
         ctx, record = self.ctx, self.ctx.record
         seen = refusal(
             decision.code or Code.UNKNOWN_ERROR,
-            tool=record.name if record else _shown(ctx.proposal),
+            tool=record.name if record else shown_name(ctx.proposal.tool),
             version=record.version if record else "",
             contract=record.contract if record else None,
             call_id=ctx.call_id,
@@ -185,7 +184,9 @@ class Telling(Asking):
         ctx = self.ctx
         if self._caller is None:
             record, who = ctx.record, ctx.principal
-            tool, version = (record.name, record.version) if record else (_shown(ctx.proposal), "")
+            tool, version = (
+                (record.name, record.version) if record else (shown_name(ctx.proposal.tool), "")
+            )
             run_id, call_id, trace_id = ctx.run.run_id, ctx.call_id, self.trace_id
             self._caller = Caller(
                 who.tenant, run_id, call_id, tool, version, who.agent, who.user, trace_id
@@ -236,9 +237,9 @@ def _fingerprint(ctx: GateContext) -> str:
         except (ValueError, TypeError):
             given = repr(given)
     raw = given if isinstance(given, bytes) else str(given).encode(errors="replace")
-    return hashlib.sha256(_shown(ctx.proposal).encode() + b"\0" + raw).hexdigest()
+    return hashlib.sha256(shown_name(ctx.proposal.tool).encode() + b"\0" + raw).hexdigest()
 
 
-def _shown(proposal: Proposal) -> str:
+def shown_name(name: object) -> str:
     """A tool's name as the model wrote it, fit to be kept."""
-    return neutralise(str(proposal.tool)[:128].encode(errors="replace").decode())[0]
+    return neutralise(str(name)[:128].encode(errors="replace").decode())[0]

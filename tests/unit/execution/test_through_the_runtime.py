@@ -3,6 +3,8 @@
 import json
 import logging
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,35 @@ async def test_code_runs_in_a_sandbox_and_nowhere_else(tmp_path):
         sent = await run("import socket; socket.create_connection(('127.0.0.1', 9), 1)")
         assert not sent.ok
         assert "operator" not in json.dumps([stolen.envelope(), sent.envelope()])
+
+
+TWICE = """
+import asyncio, sys
+sys.path.insert(0, sys.argv[1])
+import desk_tools
+from counterseal import Grant, Proposal
+from counterseal.testing import runtime_for, someone
+
+runtime = runtime_for(secrets={"token": "tok_5f2c9e7a11aa"})
+runtime.register(desk_tools.stamp, grants=[Grant(agent="agent", tool="stamp")])
+
+async def stamp(text):
+    proposal = Proposal(tool="stamp", arguments={"text": text}, run_id="run_1")
+    return (await runtime.submit(proposal, someone(), timeout=25)).code.value
+
+print(asyncio.run(stamp("x")), asyncio.run(stamp("y")))
+"""
+
+
+def test_a_runtime_may_be_used_from_one_event_loop_after_another():
+    done = subprocess.run(
+        [sys.executable, "-c", TWICE, str(DESK.parent)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert done.stdout == "SUCCESS SUCCESS\n"
 
 
 # --- egress ---------------------------------------------------------------------------------------

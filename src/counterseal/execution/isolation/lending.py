@@ -125,6 +125,7 @@ class Lent:
     def close(self) -> None:
         if self._sync_http is not None:
             self._sync_http.close()
+            self._clients.close()
             self._sync_http = None
 
 
