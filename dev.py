@@ -171,7 +171,10 @@ def bench(options: argparse.Namespace, rest: list[str]) -> int:
 def main() -> int:
     arguments = sys.argv[1:]
     cut = arguments.index("--") if "--" in arguments else len(arguments)
-    options, rest = parser().parse_args(arguments[:cut]), arguments[cut + 1 :]
+    top, rest = parser(), arguments[cut + 1 :]
+    options, words = top.parse_known_args(arguments[:cut])
+    if words and options.verb != "chaos":  # which has options of its own
+        top.error(f"unrecognized arguments: {' '.join(words)}")
     ensure_environment()
     activate()
     if options.verb == "test":
@@ -180,6 +183,9 @@ def main() -> int:
         return run_steps(lint_steps())
     if options.verb == "bench":
         return bench(options, rest)
+    if options.verb == "chaos":
+        command = [str(PYTHON), "-m", "tests.chaos", *words, *rest]
+        return subprocess.run(command, cwd=ROOT, check=False).returncode
     path = {"demo": "examples/demo.py", "docs": "docs/generate.py"}[options.verb]
     return subprocess.run(script(path, *rest), cwd=ROOT, check=False).returncode
 
@@ -197,6 +203,7 @@ def parser() -> argparse.ArgumentParser:
     benching = verbs.add_parser("bench", help="run the benchmarks")
     benching.add_argument("--only", metavar="NAME", help="run benchmarks/NAME.py alone")
     verbs.add_parser("docs", help="write the generated docs pages anew")
+    verbs.add_parser("chaos", add_help=False, help="the kill test, by the thousand")
     return top
 
 

@@ -62,6 +62,19 @@ class Entry:
     unknown_since: float | None = None
     """Since when nobody knows what became of it."""
     observation: Mapping[str, Any] | None = None
+    run_id: str = ""
+    worker: str | None = None
+    """Who is at work on it; None when nobody is."""
+    lapsed: bool = False
+    """Whether its lease was over when it was read, by the store's clock; never written."""
+    looks: int = 0
+    """How often somebody took it up since its worker was gone."""
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody is at work on it right now."""
+        pending = self.status is Status.PENDING
+        return pending and self.worker is not None and not self.lapsed
 
 
 def request_hash(arguments: Mapping[str, Any]) -> bytes:

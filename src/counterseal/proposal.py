@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-__all__ = ["Principal", "Proposal", "names_arguments", "text_set"]
+__all__ = ["Principal", "Proposal", "System", "names_arguments", "text_set"]
 
 
 def text_set(name: str, value: Iterable[str]) -> frozenset[str]:
@@ -63,6 +63,8 @@ class Principal:
         scopes: Iterable[str] = (),
     ) -> None:
         _text("tenant", tenant)
+        if tenant == "*":
+            raise ValueError("tenant: * stands for all of them, and can't be one")
         _text("agent", agent)
         if user is not None:
             _text("user", user)
@@ -76,6 +78,21 @@ class Principal:
 
     def __hash__(self) -> int:
         return self._hash
+
+
+class System(Principal):
+    """Counterseal itself, acting on somebody's behalf: it reverses what a call of theirs did.
+
+    Only the reconciler makes one. Nobody can authenticate as it, whatever they are called.
+    """
+
+    __slots__ = ("covered",)
+    covered: bool
+    """Whether the approval of the call that is reversed covers its reversal."""
+
+    def __init__(self, *, covered: bool, **who: Any) -> None:
+        super().__init__(**who)
+        object.__setattr__(self, "covered", covered)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

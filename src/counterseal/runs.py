@@ -65,7 +65,7 @@ class Run:
         self, tool: str, arguments: str | bytes | Mapping[str, Any] | None = None, **more: Any
     ) -> Observation:
         """Submit a proposal in this run. Takes what `Proposal` takes, and `submit`'s own."""
-        waiting = {name: more.pop(name) for name in ("timeout", "progress") if name in more}
+        waiting = {name: more.pop(name) for name in ("timeout", "wait", "progress") if name in more}
         given = {} if arguments is None else arguments
         proposal = Proposal(tool=tool, arguments=given, run_id=self.id, **more)
         return await self._runtime.submit(proposal, self.principal, **waiting)

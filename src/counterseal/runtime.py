@@ -14,8 +14,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
+from os import getpid
 from pathlib import Path
 from random import getrandbits
+from socket import gethostname
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -23,7 +25,7 @@ from counterseal.codes import Code
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
 from counterseal.contract.protocol import PlainTool
-from counterseal.errors import ContractError, IsolationError, Problem
+from counterseal.errors import ContractError, IsolationError, Problem, StoreError
 from counterseal.execution.executor import Executor
 from counterseal.execution.secrets import Secrets
 from counterseal.execution.work import Tell
@@ -31,9 +33,13 @@ from counterseal.gates.base import Decision, deny
 from counterseal.gates.compile import compile_record
 from counterseal.gates.compiled import Compiled
 from counterseal.gates.parse import is_id
+from counterseal.keys import KeyRing
 from counterseal.observation import Observation, Redactor
+from counterseal.operating import Operator, catch_up
 from counterseal.passage import Passage, Preview, judge_plan
+from counterseal.passage.leases import Leases
 from counterseal.passage.telling import Telling
+from counterseal.passage.trail import AGAIN, Patience
 from counterseal.planning import Plan, PlanRule, distinct
 from counterseal.policy import Policy
 from counterseal.proposal import Principal, Proposal
@@ -42,6 +48,7 @@ from counterseal.runs import Run, RunError, opened, settings_of
 from counterseal.storage import open_store
 from counterseal.storage.base import Budgets, RunRecord, Store
 from counterseal.telemetry import Telemetry, trace_in
+from counterseal.vault import PLAIN
 
 if TYPE_CHECKING:
     from counterseal.execution.network.clients import Network
@@ -82,6 +89,8 @@ class Runtime:
         pii: Iterable[str] = (),
         files: str | Path | None = None,
         network: Network | None = None,
+        keys: KeyRing | None = None,
+        lease: float = 30.0,
         clock: Callable[[], float] = time.time,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -95,6 +104,11 @@ class Runtime:
         self.tenants = dict(tenants or {})
         self.redactor = Redactor(pii=tuple(pii))
         self.registry = Registry(clock=lambda: datetime.fromtimestamp(clock(), UTC))
+        self.keys = keys
+        self.vault = PLAIN if keys is None else keys.vault()
+        self.worker = f"{gethostname()[:40]}:{getpid()}:{getrandbits(32):08x}"
+        """Under which name it holds what it is at work on."""
+        self.leases = Leases(store, lease, self.begin)
         self._compiled: dict[tuple[str, str], Compiled] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
         self._telemetry = Telemetry()
@@ -105,6 +119,12 @@ class Runtime:
         return cls(open_store(url), **options)
 
     async def __aenter__(self) -> Self:
+        try:
+            await self.store.ready()
+            await self.catch_up()
+        except BaseException:
+            await self.store.close()
+            raise
         return self
 
     async def __aexit__(
@@ -118,7 +138,16 @@ class Runtime:
                 await asyncio.wait(self._tasks)
             await self.executor.aclose()
         finally:
+            self.leases.close()
             await self.store.close()
+
+    def operator(self, by: str) -> Operator:
+        """Somebody who changes the registry for all workers, on record by this name."""
+        return Operator(self.store, self.registry, by=by, clock=self.clock)
+
+    async def catch_up(self) -> bool:
+        """Take in what operators changed since, wherever they did. Whether there was anything."""
+        return await catch_up(self.store, self.registry)
 
     def register(
         self,
@@ -167,37 +196,53 @@ class Runtime:
         principal: Principal,
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - it bounds the tool, not this function
+        wait: float = 0.0,
         progress: Tell | None = None,
     ) -> Observation:
         """Carry out a proposal if it may be, and say what came of it.
 
-        `timeout` is how many seconds the caller waits for the tool; `progress` is called with the
-        tool's own reports.
+        `timeout` is how many seconds the caller waits for the tool; `wait`, how many for another
+        call under the same key that is under way; `progress` is called with the tool's own reports.
         """
-        until = self._until(timeout)
-        run = await self._run_of(proposal, principal)
-        for _ in range(_ROUNDS):
+        until, patience = self._until(timeout), Patience(wait)
+        rounds = _ROUNDS
+        while rounds:
             call = Passage(self, proposal, principal, until, progress)
-            end = (
-                call.receive(run)  # gate parse; the run's version of the tool
-                or call.check()  # gates schema, scope
-                or await call.recall()  # one read; what was done before is answered from it
-                or await call.decide()  # gates semantics, policy, state, approval, budget
-                or await call.admit()  # one transaction: spend, reserve, record
-            )
-            if end is None:
-                await call.execute()  # the tool, within its deadline
-                end = await call.settle(call.observe())  # one transaction: the outcome
-            elif isinstance(end, Decision):
-                end = await call.refuse(end)  # a refusal is put on record too
+            try:
+                run = await self._run_of(proposal, principal)
+                end = (
+                    call.receive(run)  # gate parse; the run's version of the tool
+                    or call.check()  # gates schema, scope
+                    or await call.recall()  # one read; what was done before is answered from it
+                    or await call.decide()  # gates semantics, policy, state, approval, budget
+                    or await call.admit()  # one transaction: spend, reserve, record
+                )
+                if end is None:
+                    await call.execute()  # the tool, within its deadline
+                    end = await call.settle(call.observe())  # one transaction: the outcome
+                elif isinstance(end, Decision):
+                    if await call.waited(end, patience):
+                        continue  # who was at work on it is done: look what came of it
+                    if end.gate == "scope" and await self.catch_up():
+                        end = AGAIN  # an operator may have allowed it since, at another worker
+                    else:
+                        end = await call.refuse(end)  # a refusal is put on record too
+            except StoreError as error:
+                end = call.unrecorded(error)  # what can't be put on record is not done
             if isinstance(end, Observation):
                 self.tell(call, end)
                 return end
-            run = await self._run_of(proposal, principal)  # something moved: decide anew
-        restless = "What the call depends on kept changing while it was decided."
-        end = await call.refuse(deny("ledger", Code.DEPENDENCY_UNAVAILABLE, restless))
+            rounds -= 1  # something moved: decide anew
+        end = await self._restless(call)
         self.tell(call, end)
         return end
+
+    async def _restless(self, call: Passage) -> Observation:
+        reason = "What the call depends on kept changing while it was decided."
+        try:
+            return await call.refuse(deny("ledger", Code.DEPENDENCY_UNAVAILABLE, reason))
+        except StoreError as error:
+            return call.unrecorded(error)
 
     def _until(self, timeout: float | None) -> float:
         if timeout is None:
@@ -224,6 +269,7 @@ class Runtime:
 
     async def preview(self, proposal: Proposal, principal: Principal) -> Preview:
         """What the gates would say. Nothing is recorded, held, spent or executed."""
+        await self.catch_up()
         run = await self._found(principal, proposal.run_id)
         return await Passage(self, proposal, principal).preview(run)
 
@@ -235,6 +281,7 @@ class Runtime:
         run_id: str | None = None,
     ) -> Plan:
         """What would become of a whole plan. Nothing is recorded, held, spent or executed."""
+        await self.catch_up()
         run = await self._found(principal, run_id)
         return await judge_plan(self, steps, principal, run, run_id)
 

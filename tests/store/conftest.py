@@ -10,9 +10,22 @@ import pytest
 from counterseal.audit import Caller, Event, EventType
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.storage import open_store
-from counterseal.storage.base import Admit, Charge, Held, Rate, RunRecord, Settle
+from counterseal.storage.base import (
+    Admit,
+    Charge,
+    Claim,
+    Due,
+    DueKind,
+    Held,
+    Rate,
+    RunRecord,
+    Settle,
+)
+from tests.postgres_server import borrowed_database
 
 NOW = 1_767_225_600.0
+FOREVER = 1e6
+"""Seconds that no test lasts. What takes none is over at once."""
 
 
 @asynccontextmanager
@@ -34,7 +47,17 @@ async def sqlite():
             await store.close()
 
 
-BACK_ENDS = {"memory": memory, "sqlite": sqlite}
+@asynccontextmanager
+async def postgres():
+    with borrowed_database() as url:
+        store = open_store(url)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+BACK_ENDS = {"memory": memory, "sqlite": sqlite, "postgres": postgres}
 """Name to a function that opens a fresh, empty store and gives it back at the end."""
 
 
@@ -89,6 +112,8 @@ class Make:
             "call_id": "call_1",
             "tool": "save",
             "version": "1.0.0",
+            "run_id": "run_1",
+            "worker": "w_1",
         }
         return Entry(**{**values, **more})
 
@@ -109,7 +134,7 @@ class Make:
             "rates": (),
             "entry": None,
             "approval_id": None,
-            "epoch": 1,
+            "epoch": 0,
             "events": (self.event(tenant=tenant, run_id=run_id),),
         }
         return Admit(**{**values, **more})
@@ -127,9 +152,22 @@ class Make:
         return Settle(**{**values, **more})
 
     def done(self, entry, **more):
-        """An entry as it is settled."""
+        """An entry as it is settled, and found afterwards."""
         values = {"status": Status.COMPLETED, "phase": None, "observation": {"n": 1}}
+        values["worker"] = None
         return replace(entry, **{**values, **more})
+
+    def unknown(self, entry, **more):
+        """An entry of which nobody knows what became."""
+        values = {"status": Status.PENDING, "observation": None, "unknown_since": NOW}
+        return self.done(entry, **{**values, "phase": Phase.UNKNOWN, **more})
+
+    def claim(self, worker="w_2", lease=FOREVER, **more):
+        return Claim(worker, lease, **more)
+
+    def due(self, key="k", kind=DueKind.VERIFY, tenant="acme", **more):
+        values = {"call_id": "call_1", "run_id": "run_1", "tool": "save", "version": "1.0.0"}
+        return Due(tenant, kind, key, **{**values, **more})
 
     def held(self, approval_id="appr_1", tenant="acme", key="k", **more):
         values = {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from counterseal.audit import Caller, Event, EventType
 from counterseal.ledger import Entry, Phase, Status
-from counterseal.storage.base import Admit, Charge, Rate, RunRecord, Settle
+from counterseal.storage.base import Admit, Charge, Claim, Rate, RunRecord, Settle
 from counterseal.storage.sqlite import SqliteStore, admission
 
 NOW = 1_767_225_600.0
@@ -29,6 +29,8 @@ def entry(key, call_id="call_1"):
         call_id=call_id,
         tool="save",
         version="1.0.0",
+        run_id="run_1",
+        worker=str(os.getpid()),
     )
 
 
@@ -44,7 +46,7 @@ def request(key=None, *, limit=1e9, approval_id=None, rates=()):
         rates=rates,
         entry=None if key is None else entry(key, f"call_{os.getpid()}"),
         approval_id=approval_id,
-        epoch=1,
+        epoch=0,
         events=[Event(EventType.STARTED, caller, NOW, "allow")],
     )
 
@@ -112,6 +114,22 @@ async def die(store):
     await store._writer.write(killed)
 
 
+async def orphans(store, many):
+    """Claim what others have left, a few at a time, until there is nothing more."""
+    claimed = []
+    while some := await store.claim_orphans(Claim(str(os.getpid()), 1e6, int(many))):
+        claimed += [(one.entry.key, one.entry.fence) for one in some]
+    tell(claimed)
+
+
+async def work(store, key):
+    """Hold an entry until told to settle it."""
+    admitted = await store.admit(request(key)._replace(lease=1e6))
+    tell("holds", key)
+    await asyncio.to_thread(sys.stdin.readline)
+    tell(await store.settle(outcome(admitted.entry)))
+
+
 async def start(store):
     """Open the store, and one run in it."""
     run = RunRecord(tenant="acme", run_id="run_1", started_at=NOW, objective=str(os.getpid()))
@@ -119,8 +137,15 @@ async def start(store):
 
 
 async def main(path, what, *arguments):
-    doing = {"hammer": hammer, "endless": endless, "die": die, "start": start}[what]
-    if what in ("hammer", "start"):
+    doing = {
+        "hammer": hammer,
+        "orphans": orphans,
+        "work": work,
+        "endless": endless,
+        "die": die,
+        "start": start,
+    }[what]
+    if what in ("hammer", "orphans", "start"):
         tell("ready")
         sys.stdin.readline()  # so that all begin at once
     store = SqliteStore(Path(path), patience=60)

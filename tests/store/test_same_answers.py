@@ -1,19 +1,19 @@
-"""Whatever is asked, and in whatever order, the SQLite store answers as the one in memory does."""
+"""Whatever is asked, and in whatever order, every durable store answers as the one in memory.
 
-import asyncio
-import tempfile
-from pathlib import Path
+Here: calls, the runs that they are in, and the people who are asked about them.
+"""
+
+from dataclasses import replace
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant
 
-from counterseal.audit import Caller, Event, EventType
-from counterseal.ledger import Entry, Phase, Status
+from counterseal.audit import EventType
+from counterseal.ledger import Phase, Status
 from counterseal.storage.base import (
     IDLE_SECONDS,
-    Admit,
     Budgets,
     Charge,
     Held,
@@ -22,34 +22,34 @@ from counterseal.storage.base import (
     RunRecord,
     Settle,
 )
-from counterseal.storage.memory import MemoryStore
-from counterseal.storage.sqlite import SqliteStore
-
-TENANTS = ("acme", "other")
-RUNS = ("run_1", "run_2")
-KEYS = ("k1", "k2")
-TOOLS = ("save", "send")
-
-tenants = st.sampled_from(TENANTS)
-runs = st.sampled_from(RUNS)
-keys = st.sampled_from(KEYS)
-tools = st.sampled_from(TOOLS)
-versions = st.sampled_from(["1.0.0", "2.0.0"])
-numbers = st.integers(0, 9)
-kinds = st.lists(st.sampled_from(EventType), max_size=2)
-json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=4,
+from tests.store.same import (
+    KEYS,
+    RUNS,
+    TENANTS,
+    Same,
+    event,
+    json,
+    keys,
+    kinds,
+    mostly,
+    numbers,
+    objects,
+    one_of,
+    plain,
+    runs,
+    step,
+    tenants,
+    tools,
+    who,
 )
-objects = st.dictionaries(st.text(max_size=3), json, max_size=2)
-amounts = st.sampled_from([0, 1, 2, 0.1, 0.25])
+
+versions = st.sampled_from(["1.0.0", "1.0.0", "2.0.0"])
 charges = st.lists(
     st.builds(
         lambda counter, amount, limit, of_run: Charge(counter, counter, amount, limit, of_run),
         st.sampled_from(["writes", "money"]),
-        amounts,
-        st.sampled_from([0, 0.3, 2, 5, float("inf")]),
+        st.sampled_from([0, 1, 2, 0.1, 0.25]),
+        st.sampled_from([0, 0.3, 2, 5, float("inf"), float("inf")]),
         st.booleans(),
     ),
     max_size=3,
@@ -63,52 +63,23 @@ effects = st.lists(
     | st.tuples(state_keys, st.just("merge_dict"), objects),
     max_size=3,
 )
-reads = st.dictionaries(state_keys, st.integers(0, 2), max_size=2)
+reads = st.dictionaries(state_keys, st.integers(0, 2), max_size=1)
 seen = st.dictionaries(st.sampled_from(["case:1", "case:2"]), numbers | st.text(max_size=2))
 fingerprints = st.lists(st.sampled_from(["tool", "payload/1", "run/repairs"]), max_size=4)
-who = st.tuples(st.sampled_from(["agent", "other"]), st.sampled_from(["u_1", None]))
-fences = st.none() | st.integers(0, 3)
 
 
-def event(kind, tenant, run_id, body=None):
-    caller = Caller(tenant, run_id, "call_1", "save", "1.0.0", "agent", None, "0" * 32)
-    return Event(kind, caller, 1.5, "allow", "p1", "ref", body or {})
-
-
-class SameAnswers(RuleBasedStateMachine):
+class SameAnswers(Same):
     @initialize()
-    def open(self):
-        self.runner = asyncio.Runner()
-        self.folder = tempfile.TemporaryDirectory()
-        self.path = Path(self.folder.name) / "store.db"
-        self.stores = [MemoryStore(), SqliteStore(self.path)]
-        self.now = 1_767_225_600.0
-        self.serial = 0
-
-    def teardown(self):
-        if hasattr(self, "runner"):
-            self.runner.run(self.stores[1].close())
-            self.runner.close()
-            self.folder.cleanup()
-
-    def ask(self, method, *arguments):
-        """Ask both, see that they agree, and say what they said."""
-        said = [self.runner.run(getattr(store, method)(*arguments)) for store in self.stores]
-        assert said[1] == said[0]
-        return said[0]
+    def ask_nobody_yet(self):
+        self.approvals = []
 
     # --- runs -------------------------------------------------------------------------------------
 
-    @rule(seconds=st.sampled_from([0.0, 0.25, 5.0, 100.0, IDLE_SECONDS, IDLE_SECONDS + 1]))
-    def time_passes(self, seconds):
-        self.now += seconds
+    @step(passed=st.sampled_from([0.0, 0.25, 5.0, 100.0, IDLE_SECONDS, IDLE_SECONDS + 1]))
+    def time_passes(self, passed):
+        self.now += passed
 
-    @rule()
-    def restart(self):
-        self.runner.run(self.stores[1].close())
-        self.stores[1] = SqliteStore(self.path)
-
-    @rule(
+    @step(
         tenant=tenants,
         run_id=runs,
         state=st.dictionaries(st.sampled_from("ab"), json),
@@ -129,24 +100,22 @@ class SameAnswers(RuleBasedStateMachine):
         )
         self.ask("open_run", run)
 
-    @rule(tenant=tenants, who=who)
+    @step(tenant=tenants, who=who)
     def implicit_run(self, tenant, who):
+        self.ask("find_implicit_run", tenant, *who, self.now)
         self.serial += 1
         run_id = f"run_implicit_{self.serial}"
         run = RunRecord(tenant=tenant, run_id=run_id, started_at=self.now)
         self.ask("implicit_run", run, *who)
 
-    @rule(tenant=tenants, who=who)
-    def find_implicit_run(self, tenant, who):
-        self.ask("find_implicit_run", tenant, *who, self.now)
-
-    @rule(tenant=tenants, run_id=runs, keep=st.sets(st.sampled_from("ab")))
+    @step(tenant=tenants, run_id=runs, keep=st.sets(st.sampled_from("ab")))
     def new_turn(self, tenant, run_id, keep):
         self.ask("new_turn", tenant, run_id, keep)
 
     # --- calls ------------------------------------------------------------------------------------
 
-    @rule(
+    @step(
+        4,
         tenant=tenants,
         run_id=runs,
         tool=tools,
@@ -154,112 +123,69 @@ class SameAnswers(RuleBasedStateMachine):
         charges=charges,
         rates=rates,
         key=st.none() | keys,
-        approval=st.none() | st.integers(1, 4),
+        approval=st.none() | numbers,
+        outdated=mostly,
         reads=reads,
-        takes_over=fences,
         kinds=kinds,
     )
-    def admit(
-        self,
-        tenant,
-        run_id,
-        tool,
-        version,
-        charges,
-        rates,
-        key,
-        approval,
-        reads,
-        takes_over,
-        kinds,
-    ):
-        entry = None
-        if key is not None:
-            entry = self.entry(tenant, key, status=Status.PENDING, phase=Phase.RESERVED)
-        request = Admit(
-            tenant=tenant,
-            run_id=run_id,
-            tool=tool,
-            version=version,
-            now=self.now,
-            charges=charges,
-            rates=rates,
-            entry=entry,
-            approval_id=None if approval is None else f"appr_{approval}",
-            epoch=1,
+    def admit(self, tenant, run_id, key, approval, outdated, kinds, **more):
+        request = self.request(tenant, run_id, key=key)._replace(
+            approval_id=None if approval is None else one_of(self.approvals, approval),
+            epoch=self.epoch + outdated,
             events=[event(kind, tenant, run_id) for kind in kinds],
-            reads=reads,
-            takes_over=takes_over,
+            **more,
         )
         self.ask("admit", request)
 
-    @rule(
+    @step(
+        3,
         tenant=tenants,
         run_id=runs,
         key=st.none() | keys,
         status=st.sampled_from(Status),
         phase=st.none() | st.sampled_from(Phase),
-        fence=st.integers(1, 3),
         observation=st.none() | objects,
         seen=seen,
         state=effects,
         mended=st.none() | tools,
         untrusted=st.booleans(),
+        gives_back=st.none() | numbers,
     )
-    def settle(
-        self,
-        tenant,
-        run_id,
-        key,
-        status,
-        phase,
-        fence,
-        observation,
-        seen,
-        state,
-        mended,
-        untrusted,
-    ):
+    def settle(self, tenant, run_id, key, seen, state, mended, untrusted, gives_back, **outcome):
         entry = None
         if key is not None:
-            more = {"status": status, "phase": phase, "observation": observation}
-            entry = self.entry(tenant, key, fence=fence, unknown_since=self.now, **more)
-        told = [event(EventType.SUCCEEDED, tenant, run_id, {"n": self.serial})]
+            entry = replace(self.entry_now(tenant, key) or self.entry(tenant, key), **outcome)
         request = Settle(
-            tenant, run_id, self.now, entry, seen, state, told, mended, untrusted=untrusted
+            tenant=tenant,
+            run_id=run_id,
+            now=self.now,
+            entry=entry,
+            seen=seen,
+            state=state,
+            events=[event(EventType.SUCCEEDED, tenant, run_id, {"n": self.serial})],
+            mended=mended,
+            untrusted=untrusted,
+            gives_back=None if gives_back is None else one_of(self.approvals, gives_back),
         )
         self.ask("settle", request)
 
-    def entry(self, tenant, key, **more):
-        self.serial += 1
-        known = {"call_id": f"call_{self.serial}", "tool": "save", "version": "1.0.0"}
-        return Entry(tenant=tenant, key=key, request_hash=b"r\0", **known, **more)
-
-    @rule(tenant=tenants, run_id=runs, tool=tools, fingerprints=fingerprints, kinds=kinds)
+    @step(tenant=tenants, run_id=runs, tool=tools, fingerprints=fingerprints, kinds=kinds)
     def refuse(self, tenant, run_id, tool, fingerprints, kinds):
         events = [event(kind, tenant, run_id) for kind in kinds]
         self.ask("refuse", tenant, run_id, tool, fingerprints, events)
 
-    @rule(tenant=tenants, run_id=runs, body=objects)
-    def note(self, tenant, run_id, body):
-        async def note(store):
-            store.note(event(EventType.SUCCEEDED, tenant, run_id, body))
-
-        for store in self.stores:
-            self.runner.run(note(store))
+    @step(off=mostly, what=objects)
+    def change_the_registry(self, off, what):
+        told = [event(EventType.REGISTRY_CHANGED, "acme", "run_1")]
+        self.epoch += self.ask("change", self.epoch + 1 - off, what, told)
+        self.ask("changes", max(self.epoch - 2, 0))
 
     # --- approvals --------------------------------------------------------------------------------
 
-    @rule(
-        tenant=tenants,
-        key=keys,
-        who=who,
-        arguments=objects,
-        asked=st.sampled_from("xy"),
-        seen=numbers,
-    )
-    def hold(self, tenant, key, who, arguments, asked, seen):
+    @step(2, tenant=tenants, key=keys, who=who, arguments=objects, asked=st.sampled_from("xy"))
+    def hold(self, tenant, key, who, arguments, asked):
         self.serial += 1
+        seen = self.serial
         held = Held(
             approval_id=f"appr_{self.serial}",
             tenant=tenant,
@@ -282,36 +208,33 @@ class SameAnswers(RuleBasedStateMachine):
             created_at=self.now,
             trace_id="0" * 32,
         )
-        self.ask("hold", held, [event(EventType.APPROVAL_REQUIRED, tenant, "run_1")])
+        told = [event(EventType.APPROVAL_REQUIRED, tenant, "run_1")]
+        self.approvals.append(self.ask("hold", held, told).approval_id)
 
-    @rule(tenant=tenants, number=st.integers(1, 6), status=st.sampled_from(HeldStatus))
+    @step(
+        2,
+        tenant=tenants,
+        number=numbers,
+        status=st.sampled_from([*HeldStatus, *[HeldStatus.APPROVED] * 4]),
+    )
     def decide(self, tenant, number, status):
         told = [event(EventType.APPROVAL_GRANTED, tenant, "run_1")]
-        self.ask("decide", tenant, f"appr_{number}", status, told)
+        approval_id = one_of(self.approvals, number) or "appr_none"
+        self.ask("decide", tenant, approval_id, status, told)
 
     # --- what is seen of it -----------------------------------------------------------------------
 
     @invariant()
     def show_the_same(self):
-        if not hasattr(self, "stores"):
+        if not hasattr(self, "approvals"):
             return
         for tenant in TENANTS:
             for run_id in RUNS:
                 self.ask("find_run", tenant, run_id)
             for key in KEYS:
-                first, second = (
-                    self.runner.run(store.recall(tenant, RUNS[0], key)) for store in self.stores
-                )
-                assert (second.entry, second.held) == (first.entry, first.held)
-                assert list(map(_spent, second[2:])) == list(map(_spent, first[2:]))
-
-    @rule(tenant=tenants, run_id=st.none() | runs)
-    def events(self, tenant, run_id):
-        first, second = (
-            [told for _, told in self.runner.run(store.events(tenant, run_id=run_id))]
-            for store in self.stores
-        )
-        assert second == first
+                said = self.each(lambda store, who=tenant, key=key: store.recall(who, RUNS[0], key))
+                recalled = [[plain(one.entry), one.held, *map(_spent, one[2:])] for one in said]
+                assert recalled == recalled[:1] * len(recalled)
 
 
 def _spent(counters):

@@ -14,6 +14,7 @@ import pytest
 from counterseal.ledger import Status
 from counterseal.storage.base import HeldStatus
 from counterseal.storage.sqlite import SqliteStore
+from tests.store.chains import check_chain, log_of
 
 WORKER = Path(__file__).with_name("sqlite_worker.py")
 WORKERS = 4
@@ -84,6 +85,7 @@ async def test_no_two_processes_win_the_same(path, worker, make, somebody_else):
     assert memory.tenant_counters["units"] == KEYS
     admitted = 2 * KEYS + KEYS + 7
     assert len(await store.events("acme")) == admitted
+    assert len(check_chain(await log_of(store))) == WORKERS, "each has a segment of its own"
     await store.close()
     assert is_sound(path, somebody_else)
 
@@ -109,6 +111,7 @@ async def test_what_was_committed_survives_a_kill_and_what_was_not_is_nowhere(
     memory = await store.recall("acme", "run_1", "during")
     assert (memory.entry, memory.tenant_counters) == (None, {"writes": 1})
     assert len(await store.events("acme")) == 1
+    check_chain(await log_of(store))
     await store.close()
     assert is_sound(path, somebody_else)
 
@@ -134,5 +137,36 @@ async def test_whenever_it_is_killed_everything_that_was_told_is_there(path, wor
         entry = (await store.recall("acme", "run_1", key)).entry
         assert entry is not None, (seed, key)
         assert entry.status in (status, Status.COMPLETED), (seed, key)
+    heads = check_chain(await log_of(store))
+    assert len(heads) == 6, "each life has a segment of its own"
+    assert heads == await store.heads("acme", 0)
     await store.close()
     assert is_sound(path, somebody_else)
+
+
+async def test_no_two_processes_claim_the_same_orphan(path, worker, make):
+    store = SqliteStore(path, patience=60)
+    keys = [f"key_{number}" for number in range(60)]
+    requests = [make.admit(entry=make.entry(key), lease=0) for key in keys]
+    await asyncio.gather(*map(store.admit, requests))
+    processes = [worker("orphans", 3) for _ in range(WORKERS)]
+    at_once(processes)
+    claimed = [one for process in processes for one in told(process)[0]]
+    assert [process.wait(60) for process in processes] == [0] * WORKERS
+    assert sorted(claimed) == sorted([key, 2] for key in keys)
+    await store.close()
+
+
+async def test_who_waits_is_woken_by_another_process(path, worker):
+    store = SqliteStore(path)
+    process = worker("work", "k")
+    assert told(process) == ["holds", "k"]
+    waiting = asyncio.create_task(store.wait("acme", "k", 1e6))
+    assert await store.wait("acme", "k", 0.05) is False
+    assert not waiting.done()
+    process.stdin.write("\n")
+    process.stdin.flush()
+    assert await asyncio.wait_for(waiting, 60) is True
+    assert (await store.recall("acme", "run_1", "k")).entry.status is Status.COMPLETED
+    assert told(process) == [True]
+    await store.close()

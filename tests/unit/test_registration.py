@@ -289,6 +289,50 @@ def test_tool_that_others_undo_with_can_not_become_a_reader():
     assert rules(caught) == ["compensation-read-only"]
 
 
+# --- what a reversal is called with ---------------------------------------------------------------
+
+
+def test_reversal_must_be_able_to_have_all_that_it_needs():
+    refund = contract(**REFUND, inputs=("charge_id",))
+    with pytest.raises(ContractError) as caught:
+        Registry().register(reversible(), refund)
+    (problem,) = caught.value.problems
+    assert problem.rule == "compensation-arguments"
+    assert problem.tool == "charge_card"
+    assert problem.pointer == "/transactional/compensation_tool"
+    assert "refund_card 1.0.0 needs charge_id" in problem.message
+    Registry().register(reversible(compensation={"charge_id": "{case_id}"}), refund)
+
+
+def test_reversal_takes_no_argument_that_its_tool_does_not_have():
+    with pytest.raises(ContractError) as caught:
+        Registry().register(
+            reversible(compensation={"case_id": "{case_id}", "amount": 3}), contract(**REFUND)
+        )
+    (problem,) = caught.value.problems
+    assert problem.rule == "compensation-arguments"
+    assert problem.pointer == "/compensation/amount"
+
+
+def test_reversal_that_may_lack_something_is_warned_about():
+    charge = reversible().record()
+    charge["affordance"]["output_schema"] = {"type": "object"}
+    registry = Registry()
+    registry.register(Contract.model_validate(charge), contract(**REFUND, inputs=("charge_id",)))
+    assert "compensation-arguments" in warned(registry)
+
+
+def test_tool_that_others_undo_with_can_not_ask_for_more_than_they_have():
+    registry = Registry()
+    registry.register(reversible(), contract(**REFUND))
+    with pytest.raises(ContractError) as caught:
+        registry.register(contract(**REFUND, version="2.0.0", inputs=("case_id", "charge_id")))
+    (problem,) = caught.value.problems
+    assert problem.rule == "compensation-arguments"
+    assert problem.tool == "charge_card"
+    assert "refund_card 2.0.0 needs charge_id" in problem.message
+
+
 # --- versions that break --------------------------------------------------------------------------
 
 WIDER = ("case_id", "reason")

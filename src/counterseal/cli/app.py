@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from counterseal import __version__
-from counterseal.cli import call, explain, imports, init, lint, plan, policy, schema, show
+from counterseal.cli import (
+    audit,
+    call,
+    explain,
+    imports,
+    init,
+    keys,
+    lint,
+    plan,
+    policy,
+    reconcile,
+    registry,
+    schema,
+    show,
+)
 
 __all__ = ["app"]
 
@@ -43,6 +57,10 @@ app.command("plan")(plan.plan)
 app.command("schema")(schema.schema)
 app.command("explain")(explain.explain)
 app.add_typer(policy.app, name="policy")
+app.add_typer(audit.app, name="audit")
+app.add_typer(keys.app, name="keys")
+app.add_typer(registry.app, name="registry")
+app.add_typer(reconcile.app, name="reconcile")
 app.add_typer(imports.app, name="import")
 
 

@@ -1,7 +1,7 @@
 """`counterseal call`: try a call from the shell, and see what every gate said about it.
 
-Runs on a store in memory: budgets, keys and held calls are forgotten when the command ends. What
-the tool itself does is real.
+Runs on the project's store; a project that names none has one in memory, and budgets, keys and held
+calls are forgotten when the command ends. What the tool itself does is real either way.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ def call(
     """Try a call, and show what each gate says.
 
     Tools, grants, policy and the agent's tenant, user, scopes and roles come from counterseal.toml.
-    A tool's secrets are read from COUNTERSEAL_SECRET_<NAME>. Nothing is remembered afterwards, but
-    the tool is really called. Exits with 1 when the call is refused or fails, and with 3 when a
-    person would have to approve it.
+    A tool's secrets are read from COUNTERSEAL_SECRET_<NAME>. The tool is really called; what is
+    remembered of it goes into the [store], and is forgotten where there is none. Exits with 1 when
+    the call is refused or fails, and with 3 when a person would have to approve it.
     """
     settings = project_settings()
     if agent is None:

@@ -65,19 +65,20 @@ def posture(contract: Contract) -> dict[str, str]:
     """What follows from effect and risk class, with whatever this contract overrides."""
     effect = contract.effect
     disclosure = EFFECTS[effect].disclosure.partition(". ")[0].rstrip(".") if effect else ""
-    verified = contract.transactional.post_action_verification_required
     return {
         "Effect": f"{effect}: {disclosure}" if effect else "not declared",
         "Risk class": _risk(contract),
         "Consequence": contract.consequence or "",
         "Key": _key(contract),
         "Approval": _approval(contract),
-        "Verification": "after each call" if verified else "none",
+        "Verification": _verification(contract),
+        "Then expected": _template(contract.expected),
         "Budget": _budget(contract),
         "Output is": f"{contract.trust}",
         "Audit": "required" if contract.observability.audit_required else "not required",
         "Semantics": contract.transactional.semantics.value,
         "Undone by": contract.transactional.compensation_tool or "",
+        "Undone with": _template(contract.compensation),
     }
 
 
@@ -108,6 +109,17 @@ def _approval(contract: Contract) -> str:
     if contract.approvers == usual.approvers:
         return f"{usual.value}, for each call"
     return f"{contract.approvers} approvers, for each call"
+
+
+def _verification(contract: Contract) -> str:
+    if not contract.transactional.post_action_verification_required:
+        return "none"
+    later = f"{_seconds(contract.verify_after)} " if contract.verify_after else ""
+    return f"{later}after each call"
+
+
+def _template(template: Mapping[str, Any] | None) -> str:
+    return "" if template is None else json.dumps(thaw(template), ensure_ascii=False)
 
 
 def _budget(contract: Contract) -> str:

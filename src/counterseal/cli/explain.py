@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["OTHER_RULES", "explain", "rules"]
 
 OTHER_RULES = {
+    "compensation-arguments": "compensation tool can be called with what a call leaves",
     "compensation-read-only": "compensation tool changes something, or it could undo nothing",
     "compensation-unknown": "compensation tool is among the tools",
     "field-invalid": "fields have the type and range that they ask for",

@@ -1,6 +1,6 @@
 """`counterseal plan`: judge a whole plan, and see what becomes of each step.
 
-Asks the gates about every step and executes none. Runs on a store in memory.
+Asks the gates about every step and executes none. Nothing goes into the project's store.
 """
 
 from __future__ import annotations

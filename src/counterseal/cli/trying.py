@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from counterseal.cli.output import Progress, fail, note, one_line
+from counterseal.cli.stores import STORE_VARIABLE
 
 if TYPE_CHECKING:
     import logging
@@ -88,21 +90,25 @@ def principal_of(
         fail(str(error))
 
 
-def opened(settings: Settings) -> Runtime:
+def opened(settings: Settings, store: str | None = None) -> Runtime:
     """The project's runtime; the command ends with every problem that is in its way."""
     from counterseal.config import ConfigError, open_runtime
-    from counterseal.errors import ContractError
+    from counterseal.errors import ContractError, CountersealError
     from counterseal.policy import PolicyError
 
     progress = Progress()
     try:
-        runtime = open_runtime(settings, progress=progress)
+        url = store or os.environ.get(STORE_VARIABLE)
+        runtime = open_runtime(settings, url, progress=progress)
     except ConfigError as error:
         progress.done()
         fail(str(error))
     except (ContractError, PolicyError) as error:
         progress.done()
         _fail_unusable(error.problems)
+    except CountersealError as error:
+        progress.done()
+        fail(str(error))
     progress.done()
     return runtime
 

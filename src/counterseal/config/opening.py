@@ -8,42 +8,60 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from counterseal.config.discovery import Discovered, discover
 from counterseal.config.settings import ConfigError, Settings, TenantTable
 from counterseal.errors import ContractError, Problem, Severity
 from counterseal.execution.secrets import Secrets, from_environment, from_files
+from counterseal.keys import KeyRing, KeysError
 from counterseal.planning import load_plan_rules
 from counterseal.policy import Policy
 from counterseal.runtime import Runtime, Tenant
 
-__all__ = ["open_runtime"]
+__all__ = ["key_ring", "open_runtime"]
 
 
 def open_runtime(
     settings: Settings,
-    url: str = "memory:",
+    url: str | None = None,
     *,
     secrets: Secrets | None = None,
     progress: Callable[[Path], None] | None = None,
 ) -> Runtime:
-    """A runtime on the store that the URL names. Secrets come from where the settings say.
+    """A runtime on the store that the URL names, else the settings, else one in memory.
 
-    ConfigError, ContractError or PolicyError when something that the settings name can't be used.
+    Secrets and keys come from where the settings say. ConfigError, ContractError, PolicyError or
+    StoreError when something that the settings name can't be used.
     """
     found = discover(settings.tool_paths(settings.file), progress=progress)
     _refuse(problem for item in found for problem in item.problems)
+    lease = settings.store.lease_seconds
+    options: dict[str, Any] = {} if lease is None else {"lease": lease}
     runtime = Runtime.open(
-        url,
+        url or settings.store_url() or "memory:",
         policy=Policy.load(*settings.policy_paths(settings.file)),
         plan_rules=load_plan_rules(*settings.planning_paths(settings.file)),
         secrets=_secrets(settings) if secrets is None else secrets,
         tenants={name: _tenant(table) for name, table in settings.tenants.items()},
         pii=settings.policy.pii,
         files=settings.files_path(),
+        keys=key_ring(settings),
+        **options,
     )
     _register(runtime, settings, found)
     return runtime
+
+
+def key_ring(settings: Settings) -> KeyRing | None:
+    """The keys in the folder that the settings name; None when they name none."""
+    folder = settings.keys_path()
+    if folder is None:
+        return None
+    try:
+        return KeyRing.load(folder)
+    except KeysError as error:
+        raise ConfigError(f"{settings.file}: keys.path: {error}") from None
 
 
 def _refuse(problems: Iterable[Problem]) -> None:

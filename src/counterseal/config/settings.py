@@ -29,6 +29,7 @@ from counterseal.storage.base import Budgets
 __all__ = ["FILE_NAME", "ConfigError", "Settings", "find_config", "load_settings"]
 
 FILE_NAME = "counterseal.toml"
+_SQLITE = "sqlite:///"
 
 _PLACE = re.compile(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", re.DOTALL)
 
@@ -131,12 +132,37 @@ class FilesTable(_Table):
     """The folder that tools keep their files in; without one, a temporary one is used."""
 
 
+class StoreTable(_Table):
+    url: Name | None = None
+    """Where everything is kept; `sqlite:///` and a relative path is seen from this file."""
+    lease_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """For how long a worker has what it is at work on, unless it says that it still is."""
+
+
+class KeysTable(_Table):
+    path: str | None = None
+    """The folder of key files; without one, nothing is signed, and the vault is not sealed."""
+
+
+Days = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class RetentionTable(_Table):
+    """How many days what is on record is kept; what is left out is kept for ever."""
+
+    vault_days: Days | None = None
+    events_days: Days | None = None
+
+
 class Settings(_Table):
     tools: ToolsTable = ToolsTable()
     policy: PolicyTable = PolicyTable()
     planning: PlanningTable = PlanningTable()
     secrets: SecretsTable = SecretsTable()
     files: FilesTable = FilesTable()
+    store: StoreTable = StoreTable()
+    keys: KeysTable = KeysTable()
+    retention: RetentionTable = RetentionTable()
     grants: tuple[GrantTable, ...] = ()
     agents: dict[str, AgentTable] = Field(default_factory=dict)
     tenants: dict[str, TenantTable] = Field(default_factory=dict)
@@ -147,6 +173,18 @@ class Settings(_Table):
     def file(self) -> Path:
         """Where it was read from: paths are seen from there."""
         return self._file
+
+    def store_url(self) -> str | None:
+        """The URL of the store, with a relative path made absolute; None when none is named."""
+        url = self.store.url
+        if url is None or not url.startswith(_SQLITE):
+            return url
+        name = url.removeprefix(_SQLITE)
+        return f"{_SQLITE}{self._file.parent.absolute() / name}" if name else url
+
+    def keys_path(self) -> Path | None:
+        """The folder of keys; whether it is there is not looked at."""
+        return None if self.keys.path is None else self._file.parent / self.keys.path
 
     def secrets_path(self) -> Path | None:
         """The folder of secrets. ConfigError when it is not there."""

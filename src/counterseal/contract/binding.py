@@ -25,7 +25,7 @@ from pydantic import (
 from counterseal.canonical import freeze, thaw
 from counterseal.codes import FAILURES, Code
 
-__all__ = ["CALL_KEY", "HttpBinding", "Placeholder", "Template", "template"]
+__all__ = ["CALL_KEY", "HttpBinding", "Placeholder", "Template", "template", "texts"]
 
 _PIECES = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]|[^{}]+")
 _SECRET = "secret:"  # noqa: S105 - the prefix of a placeholder, not a credential
@@ -108,7 +108,7 @@ def _failure(value: Code) -> Code:
 
 
 def _readable(value: Any) -> Any:
-    for _, text in _texts(value, ()):
+    for _, text in texts(value):
         template(text)
     return value
 
@@ -216,7 +216,7 @@ class HttpBinding(BaseModel):
     def placeholders(self) -> Iterator[tuple[tuple[str | int, ...], Placeholder]]:
         """Every placeholder, with its path in the binding."""
         for field in ("url", "query", "headers", "body", "form"):
-            for path, text in _texts(getattr(self, field), (field,)):
+            for path, text in texts(getattr(self, field), (field,)):
                 for found in template(text).placeholders:
                     yield path, found
 
@@ -240,13 +240,15 @@ class HttpBinding(BaseModel):
         return (match[name] if match else None) or ""
 
 
-def _texts(value: Any, path: tuple[str | int, ...]) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Every text in a JSON value, keys aside."""
+def texts(
+    value: Any, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Every text in a JSON value with its place, keys aside."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _texts(item, (*path, str(key)))
+            yield from texts(item, (*path, str(key)))
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from _texts(item, (*path, index))
+            yield from texts(item, (*path, index))

@@ -14,6 +14,7 @@ from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
 
+from counterseal.contract.approval import ApprovalTerms
 from counterseal.contract.effects import Effect, RiskClass, Trust
 from counterseal.contract.invariants import Invariant
 from counterseal.contract.model import (
@@ -85,6 +86,7 @@ class Declared(TypedDict, total=False):
     exposed: bool
     trust: Trust | str
     approvers: int
+    approval: ApprovalTerms | Mapping[str, Any]
     budget: int
     max_output_bytes: int
     residency: Sequence[str]
@@ -106,6 +108,9 @@ class Declared(TypedDict, total=False):
     on_unknown: OnUnknown | str
     business_key: Sequence[str]
     repeatable: bool
+    expected: Mapping[str, Any]
+    verify_after: int
+    compensation: Mapping[str, Any]
 
 
 _SHORT_NAMES: dict[str, tuple[str, str]] = {

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from counterseal.codes import RESPONSES, Code
+from counterseal.contract.approval import PATTERNS, Pattern, Then, pattern_for
 from counterseal.contract.effects import EFFECTS, RISKS, Effect, EffectRow, RiskClass, RiskRow
 
 __all__ = ["derive"]
@@ -57,14 +58,12 @@ def _defaults(
     sandboxed = given.get("isolation") == "sandbox"
     reads = not effect.mutates and risk_class is RiskClass.READ_ONLY
     retried = reads or given.get("on_unknown") == "retry_same_key"
-    asked = _inside(given, "transactional", "confirmation_required") is True
-    approvers = max(risk.approval.approvers, 1 if asked else 0)
-    if isinstance(given.get("approvers"), int):
-        approvers = given["approvers"]
+    approvers, approval = _approval(given, risk, keyed=key)
     return {
         "exposed": effect.exposed,
         "trust": effect.trust,
         "approvers": approvers,
+        **approval,
         "isolation": "sandbox" if _inside(given, "runtime", "sandbox_isolated") is True else "auto",
         "budget": risk.budget,
         "on_unknown": "read_back" if given.get("read_back") else "escalate",
@@ -75,9 +74,11 @@ def _defaults(
         },
         "transactional": {
             "side_effect_class": risk_class,
-            "confirmation_required": risk.approval.approvers > 0,
+            "confirmation_required": risk.approval.approvers > 0
+            or ("approval" in given and approvers > 0),
             "semantics": "compensable_write" if compensation else effect.semantics,
-            "post_action_verification_required": risk.verification,
+            # Who says what is expected wants it looked at.
+            "post_action_verification_required": risk.verification or "expected" in given,
         },
         "idempotency": {
             "supported": key,
@@ -89,6 +90,31 @@ def _defaults(
         "observability": {"trace_attributes": _TRACE_ATTRIBUTES, "audit_required": risk.audit},
         "error_contract": _error_contract(),
     }
+
+
+def _approval(
+    given: dict[str, Any], risk: RiskRow, *, keyed: bool
+) -> tuple[int, dict[str, dict[str, Any]]]:
+    """How many people approve a call, and the terms where anybody does or might."""
+    chosen = _inside(given, "approval", "pattern")
+    asked = _inside(given, "transactional", "confirmation_required") is True
+    approvers = max(risk.approval.approvers, 1 if asked or "approval" in given else 0)
+    if chosen is not None:
+        approvers = max(approvers, PATTERNS[_known(Pattern, chosen, pattern_for(1))].approvers)
+    if isinstance(given.get("approvers"), int):
+        approvers = given["approvers"]
+    if not approvers and "approval" not in given:
+        return approvers, {}
+    pattern = _known(Pattern, chosen, pattern_for(approvers))
+    row = PATTERNS[pattern]
+    terms = {
+        "pattern": pattern,
+        "expires_seconds": row.expires_after,
+        # Without a key there is nothing by which an agent could ask for the outcome later.
+        "then": row.then if keyed else Then.RESUBMIT,
+        "justification_required": row.justification,
+    }
+    return approvers, {"approval": terms}
 
 
 def _error_contract() -> dict[str, list[Code]]:

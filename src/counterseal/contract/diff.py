@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from counterseal.canonical import pointer
+from counterseal.contract.approval import Pattern, Then
 from counterseal.contract.effects import Effect, RiskClass, Semantics
 from counterseal.contract.model import Contract
 from counterseal.contract.schema_diff import Side, compare_schemas
@@ -108,6 +109,28 @@ def _risk_rank(risk: str) -> int:
 
 def _finality(semantics: str) -> int:
     return int(semantics == Semantics.IRREVERSIBLE_PIVOT)
+
+
+def _approval(path: Path, old: Any, new: Any) -> Iterator[Change]:
+    """Terms of approval: stricter ones slow calls down, any others are for governance."""
+    if old is None or new is None:
+        yield _change(path, _OPERATIONAL if old is None else _GOVERNANCE, old, new)
+        return
+    for field in {**old, **new}:
+        before, after = old.get(field), new.get(field)
+        if not same(before, after):
+            stricter = field in _STRICTNESS and _STRICTNESS[field](before, after)
+            kind = _OPERATIONAL if stricter else _GOVERNANCE
+            yield _change((*path, field), kind, before, after)
+
+
+_STRICTNESS: dict[str, Callable[[Any, Any], bool]] = {
+    "pattern": lambda old, new: Pattern(new).rank > Pattern(old).rank,
+    "expires_seconds": lambda old, new: new < old,
+    "then": lambda _, new: new == Then.RESUBMIT,
+    "justification_required": lambda _, new: new is True,
+}
+"""Whether a change of a field makes it stricter. Roles and names are other ones, not stricter."""
 
 
 def _exposed(path: Path, old: Any, new: Any) -> Iterator[Change]:
@@ -219,6 +242,7 @@ _RULES: dict[str, Rule] = {
     "exposed": _exposed,
     "trust": _always(_GOVERNANCE),
     "approvers": _safeguard,
+    "approval": _approval,
     "budget": _always(_OPERATIONAL),
     "max_output_bytes": _always(_OPERATIONAL),
     "residency": _always(_GOVERNANCE),
@@ -243,6 +267,10 @@ _RULES: dict[str, Rule] = {
     # Decides which calls are the same action: a retry across versions could run twice.
     "business_key": _always(_BREAKING),
     "repeatable": _always(_GOVERNANCE),
+    "expected": _always(_GOVERNANCE),
+    "verify_after": _always(_OPERATIONAL),
+    # Other arguments reverse something else.
+    "compensation": _always(_GOVERNANCE),
 }
 
 

@@ -29,6 +29,7 @@ from pydantic import (
 )
 
 from counterseal.canonical import digest, freeze, pointer, thaw
+from counterseal.contract.approval import ApprovalTerms
 from counterseal.contract.binding import HttpBinding
 from counterseal.contract.derive import derive
 from counterseal.contract.effects import EFFECTS, Effect, RiskClass, Semantics, Trust, effect_for
@@ -263,12 +264,17 @@ class Contract(Envelope):
     usage: str = ""
     """When a model should call this tool."""
     consequence: str | None = None
-    """One sentence over the arguments, for approvers: "Notice {draft_id} goes to {recipient}"."""
+    """One sentence for approvers: "Notice {draft_id} goes to {recipient}, from {state.sender}".
+
+    Over the arguments and, where there is a probe, the state before the call.
+    """
     exposed: StrictBool = False
     """Whether agents may see it at all."""
     trust: Trust = Trust.UNTRUSTED
     approvers: Whole = Field(default=2, ge=0)
     """How many people must approve each call; more when policy says so."""
+    approval: ApprovalTerms | None = None
+    """How they are asked: pattern, roles, expiry. Policy can only be stricter."""
     budget: Whole = Field(default=0, ge=0)
     """Calls a run may make, unless a grant says otherwise."""
     max_output_bytes: Whole = Field(default=65_536, ge=1)
@@ -307,6 +313,19 @@ class Contract(Envelope):
     """The arguments that identify the action, whatever the run."""
     repeatable: StrictBool = False
     """Whether the same arguments may be meant twice in one run."""
+
+    expected: JsonObject | None = None
+    """What the probe should find after a call: `{"status": "{status}", "by": "{output.user}"}`.
+
+    Only these fields are compared. How values are named is told in `filling`.
+    """
+    verify_after: int = Field(default=0, strict=True, ge=0, le=7 * 86_400)
+    """How many seconds after a call has settled it is looked at."""
+    compensation: JsonObject | None = None
+    """Arguments of the compensation tool, written like `expected`.
+
+    What is not named here is taken by its name from the output, else from the call's arguments.
+    """
 
     @model_validator(mode="wrap")
     @classmethod

@@ -6,8 +6,9 @@ linear-time engine, and validation errors never show the value that failed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,15 +19,20 @@ from counterseal.canonical import pointer
 
 __all__ = [
     "DIALECT",
+    "Presence",
     "Validator",
     "check_schema",
     "close",
     "compile_schema",
+    "listed",
     "model_schema",
+    "presence",
+    "properties_of",
     "resolve_local",
     "subschemas",
     "tidy",
     "types_of",
+    "without_refs",
 ]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -38,6 +44,7 @@ Path = tuple[str | int, ...]
 _ONE = ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then")
 _MORE = ("unevaluatedItems", "unevaluatedProperties", "contentSchema")
 _MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
+_UNTOLD = ("allOf", "anyOf", "dependentSchemas", "if", "oneOf", "patternProperties")
 _NAMED = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
 
 
@@ -93,6 +100,69 @@ def resolve_local(root: Schema, reference: str) -> Any:
         else:
             return None
     return current
+
+
+def properties_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A schema's own properties; none where they are not even a mapping."""
+    properties = schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def listed(schema: Mapping[str, Any], word: str) -> tuple[Any, ...]:
+    """What stands under a keyword that takes a list; nothing where it is no list."""
+    value = schema.get(word)
+    return tuple(value) if isinstance(value, list | tuple) else ()
+
+
+def without_refs(root: Schema, schema: Any) -> Schema:
+    """A schema laid over what it refers to; empty where that can't be found."""
+    for _ in range(16):
+        if not isinstance(schema, Mapping):
+            return {}
+        reference = schema.get("$ref")
+        if not isinstance(reference, str):
+            return schema
+        target = resolve_local(root, reference)
+        own = {key: value for key, value in schema.items() if key != "$ref"}
+        schema = {**target, **own} if isinstance(target, Mapping) else own
+    return {}  # references in a circle
+
+
+class Presence(Enum):
+    """Whether a value that fits a schema holds a field."""
+
+    ALWAYS = "always"
+    SOMETIMES = "sometimes"
+    UNDECLARED = "undeclared"
+    NEVER = "never"
+
+
+def presence(root: Schema, path: Sequence[str]) -> Presence:
+    """What a schema says of the field that a path of names leads to.
+
+    Where it can't be told without a value, as in a union, that is `SOMETIMES`.
+    """
+    current: Any = root
+    found = Presence.ALWAYS
+    for name in path:
+        here = without_refs(root, current)
+        types = types_of(here)
+        if types and "object" not in types:
+            return Presence.NEVER
+        if name not in properties_of(here):
+            return _undeclared(here)
+        if name not in listed(here, "required") or len(types) > 1:
+            found = Presence.SOMETIMES
+        current = properties_of(here)[name]
+    return found
+
+
+def _undeclared(schema: Schema) -> Presence:
+    rest = schema.get("additionalProperties")
+    if any(word in schema for word in _UNTOLD) or (isinstance(rest, Mapping) and rest):
+        return Presence.SOMETIMES
+    closed = rest is False or schema.get("unevaluatedProperties") is False
+    return Presence.NEVER if closed else Presence.UNDECLARED
 
 
 def close(schema: dict[str, Any]) -> dict[str, Any]:

@@ -12,12 +12,14 @@ from typing import Any, Final
 from counterseal.canonical import digest
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, hold
+from counterseal.proposal import System
 from counterseal.storage.base import Held, HeldStatus
 
 __all__ = ["approval_hash", "approvers_asked", "check", "ended", "request_for"]
 
 NAME: Final = "approval"
 _ALLOW = allow(NAME)
+_COVERED = allow(NAME, rule="covered-by-original")
 _ENDED = {
     HeldStatus.REJECTED: "Approval was refused.",
     HeldStatus.EXPIRED: "The request for approval expired.",
@@ -29,12 +31,17 @@ def check(ctx: GateContext) -> Decision | Learned:
     if not ctx.approvals:
         return _ALLOW
     demand = ctx.approvals[0]
+    if isinstance(ctx.principal, System) and ctx.principal.covered:
+        return _COVERED
     held = request_for(ctx)
     if held is None:
         return hold(NAME, demand.reason, rule=demand.rule)
     if held.status is HeldStatus.APPROVED:
         decision = allow(NAME, rule=demand.rule)
         return Learned(decision, {"approval_id": held.approval_id})
+    if held.status is HeldStatus.SPENT and ctx.takes_over:
+        decision = allow(NAME, rule=demand.rule)
+        return Learned(decision, {"approval_id": held.approval_id, "approval_spent": True})
     return ended(held, demand) or hold(NAME, demand.reason, rule=demand.rule)
 
 

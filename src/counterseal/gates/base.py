@@ -93,6 +93,10 @@ class GateContext:
     approvals: tuple[Decision, ...] = ()
     """Decisions that demand approval, in the order in which they were taken."""
     approval_id: str | None = None
+    approval_spent: bool = False
+    """Whether it was spent on this very operation before, whose worker is gone."""
+    takes_over: bool = False
+    """Whether the call goes on with an operation whose worker is gone."""
     before: Mapping[str, Any] | None = None
     """What the probe saw."""
     version_seen: str | int | None = None

@@ -8,12 +8,12 @@ proposal names, else the one that the run saw last.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from functools import partial
 from math import inf
-from typing import Any, Final
+from typing import Final
 
 from counterseal.codes import Code
+from counterseal.contract.filling import resource_of
 from counterseal.contract.model import Contract
 from counterseal.execution.hooks import Asked, ProbeError, probe
 from counterseal.gates.approval import request_for
@@ -22,7 +22,7 @@ from counterseal.gates.context import context_for
 from counterseal.observation.models import FieldError
 from counterseal.storage.base import Held, HeldStatus
 
-__all__ = ["ALLOW", "check", "resource_of"]
+__all__ = ["ALLOW", "check"]
 
 NAME: Final = "state"
 ALLOW = allow(NAME)
@@ -80,16 +80,6 @@ def _expected(ctx: GateContext, contract: Contract) -> str | int | None:
         return ctx.proposal.expected_version
     resource = resource_of(contract, ctx.arguments)
     return None if resource is None else ctx.run.seen.get(resource)
-
-
-def resource_of(contract: Contract, arguments: Mapping[str, Any]) -> str | None:
-    """What a call acts on, or None when the contract names nothing."""
-    if contract.resource is None:
-        return None
-    try:
-        return contract.resource.format_map(arguments)
-    except (KeyError, IndexError, AttributeError, ValueError, TypeError):
-        return None  # an optional argument that was left out
 
 
 def _stale(reason: str, expected: str, actual: str) -> Decision:

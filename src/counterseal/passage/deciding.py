@@ -25,9 +25,12 @@ from counterseal.passage.trail import AGAIN, Again, Preview
 from counterseal.proposal import Proposal
 from counterseal.registry import Reason, Refusal, RegistryRecord
 from counterseal.storage.base import Held, HeldStatus, Memory, RunRecord
+from counterseal.storage.rules import adrift
 
-__all__ = ["Ahead", "Deciding", "as_proposed"]
+__all__ = ["UNDER_WAY", "Ahead", "Deciding", "as_proposed"]
 
+UNDER_WAY = "in-progress"
+"""The rule that answers who comes with a key while somebody is at work on it."""
 _RETRY_AFTER = 1.0
 
 
@@ -156,18 +159,17 @@ class Deciding(Telling):
         if self._may_find_out(entry):
             self.takes_over = entry.fence
             return None
-        if entry.phase is not Phase.RESERVED:
+        code = Code.IDEMPOTENCY_CONFLICT
+        if entry.phase is Phase.ESCALATED or adrift(entry):
             reason = "It is not known whether an earlier call with this key took effect."
-            code = Code.IDEMPOTENCY_CONFLICT
             return deny("ledger", code, reason, rule="outcome-unknown", next_action="escalate")
         reason = "A call with the same key is under way."
-        code = Code.IDEMPOTENCY_CONFLICT
-        return deny("ledger", code, reason, rule="in-progress", retry_after=_RETRY_AFTER)
+        return deny("ledger", code, reason, rule=UNDER_WAY, retry_after=_RETRY_AFTER)
 
     def _may_find_out(self, entry: Entry) -> bool:
         """Whether the contract says what to do about an outcome that nobody knows."""
         record = self.ctx.record
-        if entry.phase is not Phase.UNKNOWN or record is None:
+        if record is None or not adrift(entry):
             return False
         return record.contract.on_unknown is not OnUnknown.ESCALATE
 

@@ -72,7 +72,8 @@ class Executing(Deciding):
         contract, runner = compiled.contract, compiled.runner
         try:
             while True:
-                work = self._work(runner)
+                lost = self._slept() and not await self._ours()
+                work = None if lost else self._work(runner)
                 self.outcome = _NOT_BEGUN if work is None else _GIVEN_UP  # until it is known better
                 if work is not None:
                     self.outcome = await runner.run(work)
@@ -88,6 +89,14 @@ class Executing(Deciding):
                 await self._find_out(contract)
         except (asyncio.CancelledError, KeyboardInterrupt) as error:
             self.gone = error  # the last attempt's outcome stands
+
+    def _slept(self) -> bool:
+        """Whether somebody else may have taken the call over; a read is always one's own."""
+        return False
+
+    async def _ours(self) -> bool:
+        """Whether nobody has."""
+        return True
 
     def _note_doubt(self) -> None:
         """Remember that an attempt may have acted, and what of it still runs."""
@@ -190,7 +199,7 @@ class Executing(Deciding):
             rates=ctx.rates,
             entry=None,
             approval_id=None,
-            epoch=self.epoch,
+            epoch=self.runtime.registry.stored,
             events=(self.event(EventType.RETRIED, "retry", {"attempt": self.attempt + 1}),),
         )
         try:

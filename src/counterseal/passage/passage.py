@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
+from time import monotonic
 
 from counterseal.audit import Event, EventType
 from counterseal.codes import Code
 from counterseal.contract.model import Contract, OnUnknown
-from counterseal.errors import RegistryError
+from counterseal.errors import RegistryError, StoreError
 from counterseal.execution.hooks import ProbeError
 from counterseal.execution.work import Outcome
 from counterseal.gates import semantics
@@ -16,12 +18,14 @@ from counterseal.gates.base import Decision, Learned, Verdict, deny
 from counterseal.gates.budget import exhausted, rate_limited
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.observation import Observation
-from counterseal.passage.settling import Settling
-from counterseal.passage.trail import AGAIN, Again
+from counterseal.passage.deciding import UNDER_WAY
+from counterseal.passage.resume import pack
+from counterseal.passage.settling import UNRECORDED, Settling
+from counterseal.passage.trail import AGAIN, Again, Patience
 from counterseal.registry import RegistryRecord
-from counterseal.storage.base import Admission, Admit, Refused
+from counterseal.storage.base import Admission, Admit, Refused, Settle
 
-__all__ = ["Passage"]
+__all__ = ["Passage", "patience_left"]
 
 
 End = Decision | Observation | Again | None
@@ -43,7 +47,8 @@ class Passage(Settling):
         if contract is None or self._still_runs():
             return self._not_known(1.0)
         if contract.on_unknown is OnUnknown.RETRY_SAME_KEY:
-            self.takes_over, self.in_doubt = entry.fence, True
+            self._take_over(entry)
+            self.in_doubt = True
             return None
         return self._not_known(None) if self.ctx.preview else await self._asked(entry, contract)
 
@@ -66,6 +71,8 @@ class Passage(Settling):
         """What the destination says of a call whose answer was lost."""
         if not self._corrected():
             return self._not_known(None)
+        # Before the question: an answer is as old as that.
+        rest = patience_left(entry, contract, self.runtime.clock())
         try:
             found = await self.read_back(contract, self._until - self.runtime.clock())
         except ProbeError as error:
@@ -75,13 +82,24 @@ class Passage(Settling):
             self.entry, self.reconciled = entry, True
             self.outcome = Outcome(Code.SUCCESS, found)
             return (await self.settle(self.observe()))._replace(idempotency_hit=True)
-        # It may still be on its way: only after as long again is "not there" taken for "not done".
-        patience = contract.runtime.timeout_ms / 1000
-        rest = (entry.unknown_since or 0.0) + patience - self.runtime.clock()
         if rest > 0:
+            if entry.unknown_since is None:  # its worker is gone, and nobody has noticed before
+                await self._note_unknown(entry, rest)
             return self._not_known(rest)
-        self.takes_over = entry.fence
+        self._take_over(entry)
         return None
+
+    def _take_over(self, entry: Entry) -> None:
+        """Go on where somebody else left off; what was approved for it stays approved."""
+        self.takes_over = entry.fence
+        self.ctx.learn({"takes_over": True})
+
+    async def _note_unknown(self, entry: Entry, rest: float) -> None:
+        """Write down since when nobody knows what became of it."""
+        ctx, now = self.ctx, self.runtime.clock()
+        unknown = replace(entry, phase=Phase.UNKNOWN, unknown_since=now, worker=None)
+        request = Settle(ctx.principal.tenant, entry.run_id, now, unknown, {}, (), ())
+        await self.runtime.store.settle(request._replace(again_after=rest))
 
     def _corrected(self) -> bool:
         """Let the invariants correct the arguments, as they did before the first execution."""
@@ -120,30 +138,42 @@ class Passage(Settling):
             ctx.charges,
             ctx.rates,
             self._reservation(record) if compiled.keyed else None,
-            ctx.approval_id,
-            self.epoch,
+            None if ctx.approval_spent else ctx.approval_id,
+            self.runtime.registry.stored,
             self._announced() if compiled.announced else (),
             ctx.state_read,
             self.takes_over,
         )
+        asked = monotonic()
         if request.entry is None:
             admission = await self.runtime.store.admit(request)
         else:
-            admission = await self._reserve(request)
+            admission = await self._reserve(request, record)
+        if admission.refused is not None:
+            return await self._not_admitted(admission)
         self.entry = admission.entry
-        return None if admission.refused is None else self._not_admitted(admission)
+        if self.entry is not None:
+            self.runtime.leases.hold(self.entry, asked)
+        return None
 
-    async def _reserve(self, request: Admit) -> Admission:
+    async def _reserve(self, request: Admit, record: RegistryRecord) -> Admission:
         """Admit what changes something. A caller who goes away meanwhile leaves no reservation."""
-        admitting = self.runtime.begin(self.runtime.store.admit(request))
+        runtime, hashed = self.runtime, record.contract.hash
+        resume = pack(self.ctx, hashed, self.trace_id, self.key or "", runtime.vault)
+        request = request._replace(lease=runtime.leases.seconds, resume=resume)
+        admitting = runtime.begin(runtime.store.admit(request))
         try:
             return await asyncio.shield(admitting)
         except asyncio.CancelledError:
-            await self.runtime.surely(self._let_go(admitting))
+            await runtime.surely(self._let_go(admitting))
             raise
 
     async def _let_go(self, admitting: asyncio.Future[Admission]) -> None:
-        admission = await admitting
+        try:
+            admission = await admitting
+        except StoreError as error:
+            self.runtime.report(self.ctx.call_id, "store", error)
+            return
         if admission.refused is None:
             self.entry = admission.entry
             await self._settle(self.observe())  # nothing has begun
@@ -165,18 +195,43 @@ class Passage(Settling):
             call_id=self.ctx.call_id,
             tool=record.name,
             version=record.version,
+            run_id=self.ctx.run.run_id,
+            worker=self.runtime.worker,
         )
 
-    def _not_admitted(self, admission: Admission) -> End:
+    async def _not_admitted(self, admission: Admission) -> End:
         if admission.refused is Refused.BUDGET and admission.charge is not None:
             return self._overruled(exhausted(admission.charge, admission.spent))
         if admission.refused is Refused.RATE:
             return self._overruled(rate_limited(admission.retry_after))
         if admission.refused is Refused.DUPLICATE and admission.entry is not None:
             return self.duplicate(admission.entry) or AGAIN
+        if admission.refused is Refused.EPOCH:
+            await self.runtime.catch_up()
         return AGAIN
+
+    async def waited(self, end: Decision, patience: Patience) -> bool:
+        """Wait for whoever is at work under the same key. Whether there is something new to see."""
+        if end.rule != UNDER_WAY or self.key is None or not patience.left:
+            return False
+        tenant = self.ctx.principal.tenant
+        return await self.runtime.store.wait(tenant, self.key, patience.left)
+
+    def unrecorded(self, error: StoreError) -> Observation:
+        """The answer when the store fails: what can't be put on record is not done."""
+        self.runtime.report(self.ctx.call_id, "store", error)
+        self.refused = deny("ledger", Code.DEPENDENCY_UNAVAILABLE, UNRECORDED, rule="store-failed")
+        self.trail.decisions.append(self.refused)
+        self.trail.nanoseconds.append(0)
+        return self.answer(self.refused)
 
     def _overruled(self, decision: Decision) -> Decision:
         """The budget gate's last word, in place of its first."""
         self.trail.decisions[-1] = decision
         return decision
+
+
+def patience_left(entry: Entry, contract: Contract, now: float) -> float:
+    """How long "not there" must not be taken for "not done": it may still be on its way."""
+    since = now if entry.unknown_since is None else entry.unknown_since
+    return since + contract.runtime.timeout_ms / 1000 - now

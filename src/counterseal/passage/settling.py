@@ -12,11 +12,12 @@ from counterseal.audit import Event, EventType
 from counterseal.canonical import at
 from counterseal.codes import Code
 from counterseal.contract.effects import Trust
+from counterseal.contract.filling import resource_of, verification_of
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.contract.surroundings import left_in_state
+from counterseal.errors import StoreError
 from counterseal.execution.logs import masked_trace
 from counterseal.gates.base import Decision, deny
-from counterseal.gates.state import resource_of
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.observation import (
     NOT_VERIFIED,
@@ -28,10 +29,11 @@ from counterseal.observation import (
     observe,
 )
 from counterseal.passage.executing import Executing
+from counterseal.passage.following import due_for, seal_text, verifiable
 from counterseal.passage.telling import NOBODY
-from counterseal.storage.base import Settle
+from counterseal.storage.base import Due, DueKind, Settle
 
-__all__ = ["Settling"]
+__all__ = ["UNRECORDED", "Settling"]
 
 _NOTHING: Mapping[str, str | int] = MappingProxyType({})
 _FAILURES = {
@@ -46,6 +48,8 @@ _FAILURES = {
 }
 _NOT_DONE = {Code.RATE_LIMITED, Code.STALE_STATE, Code.SEMANTIC_INVALIDITY}
 """The other side refused before it did anything, so the key is free again."""
+UNRECORDED = "The record can't be written right now. Nothing was done."
+_PAUSES = (0.05, 0.5)
 _UNKNOWN = "It is not known whether the call took effect. {}"
 _THEN = {
     OnUnknown.RETRY_SAME_KEY: ("retry_same_key", "The same call may be made again."),
@@ -60,6 +64,18 @@ class Settling(Executing):
     entry: Entry | None = None
     """The reservation that is settled, for a call that goes into the ledger."""
     observed: Observed | None = None
+
+    def _slept(self) -> bool:
+        return self.entry is not None and self.runtime.leases.slept(self.entry)
+
+    async def _ours(self) -> bool:
+        if self.entry is None:
+            return True
+        try:
+            return await self.runtime.leases.ours(self.entry)
+        except StoreError as error:
+            self.runtime.report(self.ctx.call_id, "store", error)
+            return False
 
     def observe(self) -> Observation:
         """The outcome as the agent may see it: checked, redacted, bounded, labelled."""
@@ -123,9 +139,19 @@ class Settling(Executing):
     def _verification(self, contract: Contract) -> VerificationHint:
         if self.observed is None or self.observed.data is None:
             return NOT_VERIFIED
+        reference, expected, delay = self._to_be_verified(contract)
+        shown = None if expected is None else self.runtime.redactor.redact(expected)[0]
         return VerificationHint(
-            required=True, target_state_reference=resource_of(contract, self.ctx.arguments)
+            required=True,
+            target_state_reference=reference,
+            expected_state=shown,
+            delay_seconds=delay,
         )
+
+    def _to_be_verified(self, contract: Contract) -> tuple[str | None, dict[str, Any] | None, int]:
+        """Where to look, for what, and in how many seconds."""
+        output = self.observed.output if self.observed else None
+        return verification_of(contract, self.ctx.arguments, output)
 
     def _warnings(self) -> tuple[str, ...]:
         return tuple(note for timed in self.trail for note in timed.decision.warnings)
@@ -145,10 +171,21 @@ class Settling(Executing):
         raise self.gone
 
     async def _settle(self, observation: Observation) -> Observation:
+        entry = self.entry
+        try:
+            return await self._write_down(observation)
+        except StoreError as error:
+            self.runtime.report(self.ctx.call_id, "store", error)
+            return self._not_on_record()
+        finally:
+            if entry is not None:
+                self.runtime.leases.let_go(entry)
+
+    async def _write_down(self, observation: Observation) -> Observation:
         store, tenant = self.runtime.store, self.ctx.principal.tenant
         plain, ok = observation, observation.ok
         if not ok:
-            observation = await self.bounded(observation)
+            observation = await self._bounded(observation)
         raw = self.observed.raw if self.observed else None
         if raw is not None:
             observation = observation._replace(raw=await self._kept(raw))
@@ -161,30 +198,87 @@ class Settling(Executing):
             if not ok:
                 self.note_path(observation)
             return observation
-        settled = await store.settle(
-            Settle(
-                tenant,
-                self.ctx.run.run_id,
-                self.runtime.clock(),
-                self._settled(plain._replace(raw=observation.raw)),
-                seen,
-                state,
-                (event,),
-                mended,
-                observation.trust is Trust.UNTRUSTED,
-            )
+        request = Settle(
+            tenant,
+            self.ctx.run.run_id,
+            self.runtime.clock(),
+            self._settled(plain._replace(raw=observation.raw)),
+            seen,
+            state,
+            (event,),
+            mended,
+            observation.trust is Trust.UNTRUSTED,
         )
-        if not settled:
+        if not await self._settle_stubbornly(self._followed_up(request)):
             # Somebody else has settled it by now; what happened here goes on record all the same.
             store.note(event._replace(body={**event.body, "settled": False}))
         if not ok:
             self.note_path(observation)
         return observation
 
+    async def _bounded(self, observation: Observation) -> Observation:
+        """As `bounded`; but a store that can't count must not keep a call from its end."""
+        try:
+            return await self.bounded(observation)
+        except StoreError as error:
+            self.runtime.report(self.ctx.call_id, "store", error)
+            return observation
+
+    async def _settle_stubbornly(self, request: Settle) -> bool:
+        """What was done is worth another try to write it down."""
+        for pause in _PAUSES:
+            try:
+                return await self.runtime.store.settle(request)
+            except StoreError as error:
+                self.runtime.report(self.ctx.call_id, "store", error)
+                await self.runtime.pause(pause)
+        return await self.runtime.store.settle(request)
+
+    def _followed_up(self, request: Settle) -> Settle:
+        """With what is to follow: when to look again, how long to keep it, what to verify."""
+        entry, record = request.entry, self.ctx.record
+        if entry is None or record is None:
+            return request
+        contract = record.contract
+        if entry.status is Status.PENDING:
+            escalated = entry.phase is Phase.ESCALATED
+            return request._replace(again_after=None if escalated else self._again_after(contract))
+        request = request._replace(keep_for=contract.idempotency.ttl_seconds)
+        if entry.status is Status.FAILED_RETRYABLE:
+            return request._replace(gives_back=self.ctx.approval_id)
+        if entry.status is not Status.COMPLETED or not verifiable(contract):
+            return request
+        return request._replace(due=(self._to_verify(entry, contract),))
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether it was looked at too often already, so that a person must."""
+        return False
+
+    def _again_after(self, contract: Contract) -> float:
+        """After how many seconds somebody should look what became of it."""
+        return contract.runtime.timeout_ms / 1000
+
+    def _to_verify(self, entry: Entry, contract: Contract) -> tuple[float, Due]:
+        _, expected, delay = self._to_be_verified(contract)
+        body = {"expected": seal_text(self.runtime.vault, entry, expected)}
+        return delay, due_for(DueKind.VERIFY, entry, body)
+
+    def _not_on_record(self) -> Observation:
+        """The answer when a call ran, and the store could not be told."""
+        code, record = Code.DEPENDENCY_UNAVAILABLE, self.ctx.record
+        if self.entry is None or record is None or not self.outcome.began:
+            return self.answer(deny("ledger", code, UNRECORDED))
+        action, then = _THEN[record.contract.on_unknown]
+        said = f"What came of it could not be written down. {then}"
+        return self.answer(deny("ledger", code, said, next_action=action, rule="outcome-unknown"))
+
     async def _kept(self, raw: bytes) -> str | None:
         """Where it lies in the vault. A vault that fails must not keep a call from its end."""
         try:
-            return await self.runtime.store.keep(self.ctx.principal.tenant, self.ctx.call_id, raw)
+            tenant, call_id = self.ctx.principal.tenant, self.ctx.call_id
+            sealed = self.runtime.vault.seal(tenant, call_id, raw)
+            return await self.runtime.store.keep(tenant, call_id, sealed)
         except Exception as error:  # noqa: BLE001 - a trace less, but an outcome on record
             self.runtime.report(self.ctx.call_id, "vault", error)
             return None
@@ -224,7 +318,8 @@ class Settling(Executing):
             body["error"] = outcome.mask.text(outcome.fault.kinds[0])
         if outcome.trace:
             body["trace"] = await self._kept(outcome.trace.encode(errors="replace"))
-        event = self.event(EventType.FAILED, observation.code.value, body or None)
+        kind = EventType.RECONCILED if self.reconciled else EventType.FAILED
+        event = self.event(kind, observation.code.value, body or None)
         return event._replace(occurred_at=self.runtime.clock())
 
     def _settled(self, observation: Observation) -> Entry | None:
@@ -233,9 +328,10 @@ class Settling(Executing):
         attempts = self.entry.attempts + self.attempt - 1
         entry = dataclasses.replace(self.entry, attempts=attempts)
         if self.unknown and self.ctx.record is not None:
-            asks = self.ctx.record.contract.on_unknown is OnUnknown.ESCALATE
+            asks = self.gives_up or self.ctx.record.contract.on_unknown is OnUnknown.ESCALATE
             phase = Phase.ESCALATED if asks else Phase.UNKNOWN
-            return dataclasses.replace(entry, phase=phase, unknown_since=self.runtime.clock())
+            since = self.runtime.clock() if entry.unknown_since is None else entry.unknown_since
+            return dataclasses.replace(entry, phase=phase, unknown_since=since)
         code = observation.code
         if not self.outcome.began or self.outcome.code in _NOT_DONE:
             wrong = self.outcome.began and self.outcome.code is Code.SEMANTIC_INVALIDITY

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, overload
 
 from counterseal.gates.base import Decision, Timed
 
-__all__ = ["AGAIN", "Again", "Preview", "Trail"]
+__all__ = ["AGAIN", "Again", "Patience", "Preview", "Trail"]
 
 
 class Again:
@@ -16,6 +17,19 @@ class Again:
 
 
 AGAIN = Again()
+
+
+class Patience:
+    """How long a caller still waits for somebody else's call."""
+
+    def __init__(self, seconds: float) -> None:
+        if not seconds >= 0:  # nan is no time either
+            raise ValueError(f"wait: takes seconds from 0 on, not {seconds!r}")
+        self._until = monotonic() + seconds if seconds else 0.0
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self._until - monotonic()) if self._until else 0.0
 
 
 class Trail(Sequence[Timed]):

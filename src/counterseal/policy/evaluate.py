@@ -11,11 +11,13 @@ Failing is a denial: a rule that errs, facts that can't be read, or too many of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
 import cel
 
+from counterseal.approvals.patterns import Terms, merged, section_terms
 from counterseal.errors import ExpressionError
 from counterseal.expressions import MAX_LENGTH, Expression
 from counterseal.policy.model import (
@@ -53,7 +55,7 @@ class _Live(NamedTuple):
     """A rule that can still apply."""
 
     rule: Rule
-    approvers: int
+    terms: Terms
     settled: bool = False
     """It holds, whatever the call is."""
 
@@ -66,7 +68,7 @@ class CompiledPolicy:
     def __init__(self, rules: Iterable[Rule], contract: Mapping[str, Any], *, version: str) -> None:
         self.version = version
         applicable = [
-            _Live(rule, _approvers(rule, contract))
+            _Live(rule, _terms(rule, contract))
             for rule in rules
             if rule.concerns(contract["name"], contract["effect"])
         ]
@@ -146,8 +148,12 @@ class _Question:
             return False  # asking one by one finds out which rule it was
 
 
-def _approvers(rule: Rule, contract: Mapping[str, Any]) -> int:
-    return max(1, contract["approvers"]) if rule.approvers == "contract" else rule.approvers
+def _terms(rule: Rule, contract: Mapping[str, Any]) -> Terms:
+    """What the rule asks of an approval of this contract's calls."""
+    own = rule.approvers
+    asked = max(1, contract["approvers"]) if own == "contract" else own
+    terms = section_terms(rule.approval, approvers=asked, reason=rule.reason, rule=rule.id)
+    return merged([terms])
 
 
 def _settle(rules: Iterable[_Live], known: Mapping[str, Any]) -> tuple[_Live, ...]:
@@ -243,11 +249,15 @@ def _decide(rules: Iterable[_Live], context: Any, version: str) -> PolicyDecisio
     strictest = [one for one in matched if _STRICTNESS[one.rule.then] == verdict]
     decisive = max(strictest, key=_asks)
     rule = decisive.rule
-    return PolicyDecision(rule.then, rule.id, rule.reason, version, decisive.approvers, ids)
+    if rule.then is not Verdict.REQUIRE_APPROVAL:
+        return PolicyDecision(rule.then, rule.id, rule.reason, version, 0, ids)
+    terms = replace(merged(one.terms for one in strictest), rule=rule.id, reason=rule.reason)
+    asked = decisive.terms.approvers
+    return PolicyDecision(rule.then, rule.id, rule.reason, version, asked, ids, terms=terms)
 
 
 def _asks(one: _Live) -> int:
-    return one.approvers
+    return one.terms.approvers
 
 
 _STRICTNESS: Final = {verdict: rank for rank, verdict in enumerate(Verdict)}

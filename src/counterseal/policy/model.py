@@ -8,6 +8,8 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, NamedTuple
 
+from counterseal.approvals.patterns import Terms
+from counterseal.contract.approval import ApprovalTerms
 from counterseal.errors import ContractError, CountersealError, Problem, Source
 from counterseal.expressions import Expression
 
@@ -57,6 +59,8 @@ class Rule:
     reason: str
     approvers: int | Literal["contract"] = 0
     """How many people; `contract` takes the contract's own number, and at least one."""
+    approval: ApprovalTerms | None = None
+    """How they are asked, as far as the rule says so: pattern, roles, expiry."""
     tools: tuple[str, ...] = ()
     effects: tuple[str, ...] = ()
     source: Source | None = None
@@ -71,12 +75,15 @@ class Rule:
 
     def record(self) -> dict[str, Any]:
         """What the policy's version covers."""
+        terms = self.approval
+        how = {} if terms is None else terms.model_dump(mode="json", exclude_defaults=True)
         return {
             "id": self.id,
             "when": self.when.text,
             "then": self.then.value,
             "reason": self.reason,
             "approvers": self.approvers,
+            **({"approval": how} if how else {}),
             "tools": list(self.tools),
             "effects": list(self.effects),
         }
@@ -95,6 +102,8 @@ class PolicyDecision(NamedTuple):
     """Every rule whose condition held, in the policy's order."""
     error: str = ""
     """Why the rule could not be evaluated. For people, never for a model."""
+    terms: Terms | None = None
+    """Where approval is demanded: what all rules that demand it ask for together."""
 
 
 def shown(version: str) -> str:

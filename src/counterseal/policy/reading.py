@@ -12,9 +12,12 @@ from enum import StrEnum
 from typing import Any, Final, Literal, TypeVar
 
 import cel
+from pydantic import ValidationError
 
 from counterseal.canonical import pointer
+from counterseal.contract.approval import PATTERNS, ApprovalTerms, term_faults
 from counterseal.contract.effects import Effect
+from counterseal.contract.model import shape_problems
 from counterseal.documents import Document
 from counterseal.errors import ExpressionError, Problem
 from counterseal.expressions import Expression
@@ -26,7 +29,16 @@ __all__ = ["Reader", "duplicates", "read_rules"]
 _E = TypeVar("_E", bound=StrEnum)
 
 _ID: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")
-_RULE_FIELDS: Final = ("id", "when", "then", "reason", "approvers", "tools", "effects")
+_RULE_FIELDS: Final = (
+    "id",
+    "when",
+    "then",
+    "reason",
+    "approvers",
+    "approval",
+    "tools",
+    "effects",
+)
 _WORD: Final = re.compile(r"[A-Za-z]\w*")
 MAX_REASON: Final = 500
 
@@ -137,7 +149,8 @@ def _read_rule(reader: Reader, item: Any, place: tuple[str | int, ...]) -> Rule 
     reason = reader.text(data, place, "reason", "Say why; the agent and the approver read it.")
     if len(reason) > MAX_REASON:
         reader.problem((*place, "reason"), f"reason is longer than {MAX_REASON} characters")
-    approvers = _read_approvers(reader, data, place, then)
+    approval = _read_approval(reader, data, place, then)
+    approvers = _read_approvers(reader, data, place, then, approval)
     tools = reader.texts(data, place, "tools")
     if len(reader.problems) > before or then is None or when is None:
         return None
@@ -147,6 +160,7 @@ def _read_rule(reader: Reader, item: Any, place: tuple[str | int, ...]) -> Rule 
         then=then,
         reason=reason,
         approvers=approvers,
+        approval=approval,
         tools=tools,
         effects=effects,
         source=reader.file.source(pointer(*place)),
@@ -163,18 +177,50 @@ def _read_id(reader: Reader, data: Mapping[str, Any], place: tuple[str | int, ..
     return name
 
 
-def _read_approvers(
+def _read_approval(
     reader: Reader, data: Mapping[str, Any], place: tuple[str | int, ...], then: Verdict | None
+) -> ApprovalTerms | None:
+    """The section that says how people are asked, in the form that contracts have it in."""
+    if "approval" not in data:
+        return None
+    here = (*place, "approval")
+    if then is not None and then is not Verdict.REQUIRE_APPROVAL:
+        reader.problem(here, f"nobody approves what the rule says to {then}")
+        return None
+    given = reader.mapping(data["approval"], here, "approval", tuple(ApprovalTerms.model_fields))
+    known = {key: value for key, value in given.items() if key in ApprovalTerms.model_fields}
+    try:
+        return ApprovalTerms.model_validate(known)
+    except ValidationError as error:
+        for problem in shape_problems(error):
+            parts = problem.pointer.split("/")[1:]
+            reader.problem((*here, *parts[:1]), problem.message)
+        return None
+
+
+def _read_approvers(
+    reader: Reader,
+    data: Mapping[str, Any],
+    place: tuple[str | int, ...],
+    then: Verdict | None,
+    approval: ApprovalTerms | None,
 ) -> int | Literal["contract"]:
     asked = then is Verdict.REQUIRE_APPROVAL
-    value = data.get("approvers", 1 if asked else 0)
+    pattern = approval.pattern if approval else None
+    fewest = PATTERNS[pattern].approvers if pattern else 1
+    value = data.get("approvers", fewest if asked else 0)
     if "approvers" in data and then is not None and not asked:
         reader.problem((*place, "approvers"), f"nobody approves what the rule says to {then}")
     elif value == "contract":
-        return "contract"
+        return "contract"  # how many that is, and whether it is enough, each contract tells
     elif not isinstance(value, int) or isinstance(value, bool) or value < asked:
         message = "approvers is a number from 1, or the word contract"
         reader.problem((*place, "approvers"), message)
+    elif approval is not None:
+        for fault in term_faults(approval, value):
+            where = ("approval", fault.field) if fault.field else ("approvers",)
+            what = "" if fault.field else "approvers "
+            reader.problem((*place, *where), f"{what}{fault.message}", fault.fix)
     return value if isinstance(value, int) else 0
 
 

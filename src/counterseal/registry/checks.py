@@ -14,6 +14,7 @@ from typing import Any
 
 from counterseal.contract.declare import Tool
 from counterseal.contract.diff import Compatibility, diff
+from counterseal.contract.filling import compensation_problems
 from counterseal.contract.lint import lint
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.contract.protocol import from_protocol, looks_like_protocol
@@ -137,13 +138,21 @@ def duplicates(new: Iterable[RegistryRecord], versions: Versions) -> Iterator[Pr
 class Reference:
     """One contract naming another tool: to ask it something, or to undo a call with it."""
 
-    source: str
+    contract: Contract
     pointer: str
     target: str
     undoes: bool
 
-    def problem(self, targets: Sequence[RegistryRecord]) -> Problem | None:
+    def problems(self, targets: Sequence[RegistryRecord]) -> Iterator[Problem]:
         """What is wrong with it. Any version may be the one that a run gets, so all must fit."""
+        unfit = self._unfit(targets)
+        if unfit is not None:
+            yield unfit
+        elif self.undoes:
+            for target in targets:
+                yield from compensation_problems(self.contract, target.contract)
+
+    def _unfit(self, targets: Sequence[RegistryRecord]) -> Problem | None:
         if not targets:
             return self._problem("unknown", "is not registered", "Register it together with this.")
         for target in targets:
@@ -159,7 +168,7 @@ class Reference:
         role = self.pointer.rpartition("/")[2]
         return Problem(
             rule=f"{'compensation' if self.undoes else 'hook'}-{kind}",
-            tool=self.source,
+            tool=self.contract.name,
             pointer=self.pointer,
             message=f"the {role} {self.target} {fault}",
             fix=fix,
@@ -171,11 +180,11 @@ def references(contract: Contract) -> Iterator[Reference]:
     undo = contract.transactional.compensation_tool
     if undo is not None:
         place = "/transactional/compensation_tool"
-        yield Reference(source=contract.name, pointer=place, target=undo, undoes=True)
+        yield Reference(contract=contract, pointer=place, target=undo, undoes=True)
     for hook in _HOOKS:
         target = getattr(contract, hook)
         if isinstance(target, str):
-            yield Reference(source=contract.name, pointer=f"/{hook}", target=target, undoes=False)
+            yield Reference(contract=contract, pointer=f"/{hook}", target=target, undoes=False)
 
 
 def reference_problems(
@@ -186,14 +195,11 @@ def reference_problems(
     """References from the new contracts, and older ones to tools that get a new version."""
     for record in new:
         for reference in references(record.contract):
-            problem = reference.problem(versions(reference.target))
-            if problem is not None:
+            for problem in reference.problems(versions(reference.target)):
                 yield _placed(problem, record)
     for name in {record.name: None for record in new}:
         for reference in standing(name):
-            problem = reference.problem(versions(name))
-            if problem is not None:
-                yield problem
+            yield from reference.problems(versions(name))
 
 
 def variable_problems(

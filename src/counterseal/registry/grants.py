@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from math import inf
 from typing import Any, TypeVar
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -223,9 +224,11 @@ def _refuse(reason: Reason, message: str) -> Refusal:
 
 
 class GrantBook:
-    """Grants by agent and tool; those of one agent for one tool keep the order they came in.
+    """Grants by agent and tool.
 
-    Which of them cover a version is worked out once and remembered until they change.
+    Of those of one agent for one tool, the ones that operators gave come first, in the order of
+    their numbers, and the others in the order they came in: every worker weighs them alike. Which
+    of them cover a version is worked out once and remembered until they change.
     """
 
     def __init__(self) -> None:
@@ -233,6 +236,8 @@ class GrantBook:
         self._covering: dict[tuple[str, str], dict[str, tuple[Grant, ...]]] = {}
         self._without: dict[Grant, frozenset[str]] = {}
         """Versions that were deprecated before a grant was given: it never covers them."""
+        self._numbers: dict[Grant, int] = {}
+        """Of the stored changes by which operators gave grants."""
 
     def __iter__(self) -> Iterator[Grant]:
         for page in self._pages.values():
@@ -263,15 +268,23 @@ class GrantBook:
         self._covering.setdefault((agent, record.name), {})[record.version] = found
         return found
 
-    def add(self, grant: Grant, *, without: frozenset[str] = frozenset()) -> None:
+    def add(
+        self, grant: Grant, *, without: frozenset[str] = frozenset(), number: int | None = None
+    ) -> None:
+        if grant in self:
+            self.remove(grant)
         if without:
             self._without[grant] = without
+        if number is not None:
+            self._numbers[grant] = number
         page = self._pages.setdefault(grant.agent, {})
-        page[grant.tool] = (*page.get(grant.tool, ()), grant)
+        grants = (*page.get(grant.tool, ()), grant)
+        page[grant.tool] = tuple(sorted(grants, key=lambda one: self._numbers.get(one, inf)))
         self._covering.pop((grant.agent, grant.tool), None)
 
     def remove(self, grant: Grant) -> None:
         self._without.pop(grant, None)
+        self._numbers.pop(grant, None)
         page = self._pages[grant.agent]
         page[grant.tool] = tuple(kept for kept in page[grant.tool] if kept != grant)
         if not page[grant.tool]:

@@ -15,7 +15,7 @@ from counterseal.contract.effects import Effect
 from counterseal.errors import RegistryError
 from counterseal.registry.records import RegistryRecord, iso
 
-__all__ = ["Kill", "KillSwitch"]
+__all__ = ["Kill", "KillSwitch", "known_effect"]
 
 Scope = tuple[str, str]
 """Tagged, because an effect equals its text and a tool may be called "draft"."""
@@ -28,6 +28,7 @@ class Kill:
     id: str
     reason: str
     at: datetime
+    by: str = ""
     tool: str | None = None
     effect: Effect | None = None
 
@@ -50,8 +51,17 @@ class Kill:
             "tool": self.tool,
             "effect": None if self.effect is None else self.effect.value,
             "reason": self.reason,
+            "by": self.by,
             "at": iso(self.at),
         }
+
+
+def known_effect(name: str) -> Effect:
+    """RegistryError says which there are."""
+    try:
+        return Effect(name)
+    except ValueError:
+        raise RegistryError(f"effect: {name!r} is none of {', '.join(Effect)}") from None
 
 
 class KillSwitch:
@@ -64,6 +74,11 @@ class KillSwitch:
     def __iter__(self) -> Iterator[Kill]:
         return iter(self._kills.values())
 
+    def get(self, kill_id: str) -> Kill:
+        if kill_id not in self._kills:
+            raise RegistryError(f"{kill_id} is not in force; {', '.join(self._kills) or 'none'} is")
+        return self._kills[kill_id]
+
     def add(self, kill: Kill) -> None:
         self._kills[kill.id] = kill
         self._scopes[kill.scope] += 1
@@ -75,6 +90,11 @@ class KillSwitch:
         self._scopes[kill.scope] -= 1
         if not self._scopes[kill.scope]:
             del self._scopes[kill.scope]
+
+    def discard(self, kill_id: str) -> None:
+        """Undo a kill, if it is in force."""
+        if kill_id in self._kills:
+            self.remove(self._kills[kill_id])
 
     def stops(self, record: RegistryRecord) -> bool:
         if not self._scopes:

@@ -211,14 +211,19 @@ def setting_errors(
             text_set(name, value)
         except (TypeError, ValueError) as error:
             wrong[name] = str(error).removeprefix(f"{name}: ")
-    percentage = rollout_percentage
-    if isinstance(percentage, bool) or not isinstance(percentage, int):
-        wrong["rollout_percentage"] = f"takes a whole number from 0 to 100, got {percentage!r}"
-    elif not 0 <= percentage <= 100:
-        wrong["rollout_percentage"] = f"takes 0 to 100, got {percentage}"
+    percentage = percentage_error(rollout_percentage)
+    if percentage is not None:
+        wrong["rollout_percentage"] = percentage
     if not isinstance(deprecation, Deprecation | None):
         wrong["deprecation"] = f"takes a Deprecation or nothing, got {deprecation!r}"
     return wrong
+
+
+def percentage_error(value: object) -> str | None:
+    """What is wrong with a rollout's percentage, if anything is."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        return f"takes a whole number from 0 to 100, got {value!r}"
+    return None if 0 <= value <= 100 else f"takes 0 to 100, got {value}"
 
 
 def parse_version(text: str) -> Version | None:

@@ -2,73 +2,59 @@
 
 Pure and in memory: it stores nothing, calls nothing, and has no clock but the one it is given. It
 is not thread-safe; one event loop owns it. `checks` says what may come in, `grants` weighs who may
-use it, and whoever stores operators' decisions replays them here.
+use it, `choosing` answers calls, and what operators changed for good is replayed here.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from counterseal.contract.declare import Tool
 from counterseal.contract.effects import Effect
 from counterseal.contract.model import Contract
 from counterseal.contract.protocol import PlainTool
 from counterseal.errors import ContractError, GrantError, Problem, RegistryError, Severity
-from counterseal.proposal import Principal
 from counterseal.registry import checks
-from counterseal.registry.grants import Grant, GrantBook, weigh
-from counterseal.registry.kills import Kill, KillSwitch
+from counterseal.registry.changes import Change, History, Op
+from counterseal.registry.choosing import Choosing
+from counterseal.registry.grants import Grant
+from counterseal.registry.kills import Kill, known_effect
 from counterseal.registry.records import (
     Deprecation,
-    Reason,
-    Refusal,
     RegistryRecord,
-    is_aware,
     parse_version,
     setting_errors,
-    shown,
 )
-from counterseal.registry.rollout import newest_for
-from counterseal.registry.shelf import Shelf
 
 __all__ = ["Registry"]
+
+_LOCAL = "kill_local_"
+"""How the ids of kills begin that were never stored."""
 
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Registry:
+class Registry(Choosing):
     """Records, grants and kills. Every change raises `epoch` by one; a change of nothing does not.
 
-    `resolve` finds the version that a run gets, `authorize` whether a principal may use it. Both
-    look things up; neither walks over the contracts.
+    `resolve` finds the version that a run gets, `authorize` whether a principal may use it. What is
+    changed by this class's own methods is changed in this process only, and until it ends.
     """
 
     def __init__(self, *, clock: Callable[[], datetime] = _utc_now) -> None:
-        if not is_aware(clock()):
-            raise RegistryError("clock: must give datetimes with a time zone")
-        self._now = clock
-        self._shelf = Shelf()
-        self._book = GrantBook()
-        self._switch = KillSwitch()
+        super().__init__(clock)
         self._references: defaultdict[str, list[checks.Reference]] = defaultdict(list)
         self._warnings: list[Problem] = []
-        self.epoch = 0
-        self.deprecated_use: Counter[tuple[str, str]] = Counter()
-        """How often each deprecated (tool, version) was resolved."""
-        # What was found out before, as long as nothing changes and no date can change it either.
-        self._resolved: dict[tuple[str, str | None, str], RegistryRecord] = {}
-        self._authorized: dict[tuple[int, Principal], Grant] = {}
-
-    def _changed(self) -> None:
-        self.epoch += 1
-        self._resolved.clear()
-        self._authorized.clear()
+        self._declared: dict[tuple[str, str], RegistryRecord] = {}
+        self._granted: set[Grant] = set()
+        """As code declares them, whatever has become of them."""
+        self._history = History()
 
     # --- what is there ----------------------------------------------------------------------------
 
@@ -107,8 +93,14 @@ class Registry:
         now = self._now()
         return {
             "epoch": self.epoch,
+            "stored": self.stored,
             "records": [
-                {**record.export(), "status": self._status(record, now)} for record in self._shelf
+                {
+                    **record.export(),
+                    "status": self._status(record, now),
+                    "drift": self.drift(record.name, record.version),
+                }
+                for record in self._shelf
             ],
             "grants": [grant.export() for grant in self._book],
             "kills": [kill.export() for kill in self._switch],
@@ -159,12 +151,14 @@ class Registry:
             for candidate in candidates
             if parse_version(candidate.contract.version) is not None
         ]
-        added = [grant for grant in grants if grant not in self._book]
+        granted = list(grants)
+        added = [grant for grant in granted if grant not in self._book]
         problems += self._joint_problems(new, added)
         errors = [problem for problem in problems if problem.severity is Severity.ERROR]
         if errors:
             raise ContractError(errors)
         self._take_in(new, added, problems)
+        self._granted.update(granted)
         return tuple(problems)
 
     def _joint_problems(self, new: list[RegistryRecord], grants: list[Grant]) -> Iterable[Problem]:
@@ -188,155 +182,17 @@ class Registry:
     def _take_in(
         self, new: list[RegistryRecord], grants: list[Grant], warnings: list[Problem]
     ) -> None:
-        self._shelf.put(new)
+        self._shelf.put(self._history.onto(record) for record in new)
         for record in new:
+            self._declared[record.name, record.version] = record
             for reference in checks.references(record.contract):
                 self._references[reference.target].append(reference)
         for grant in dict.fromkeys(grants):
-            self._book.add(grant)
+            if not self._history.settles(grant):
+                self._book.add(grant)
         self._warnings += warnings
         if new or grants:
             self._changed()
-
-    # --- the way of a call ------------------------------------------------------------------------
-
-    def resolve(
-        self,
-        name: str,
-        *,
-        tenant: str,
-        run_id: str,
-        version: str | None = None,
-        pins: MutableMapping[str, str] | None = None,
-        agent: str | None = None,
-    ) -> RegistryRecord | Refusal:
-        """The version that a run gets: the one asked for, else the pinned one, else by rollout.
-
-        `pins` is the run's own memory, tool to version; the first use writes it, so that a rollout
-        that moves later does not move the run. With `agent`, a rollout passes over versions outside
-        the ranges of the agent's grants.
-        """
-        wanted = pins.get(name) if version is None and pins else version
-        known = self._resolved.get((name, wanted, tenant))
-        if known is not None:
-            if pins is not None and name not in pins:  # asked for, in a run that is new to it
-                pins[name] = known.version
-            return known
-        now = self._now()
-        found = self._choose(
-            name, now, tenant=tenant, run_id=run_id, version=version, pins=pins, agent=agent
-        )
-        if isinstance(found, Refusal):
-            return found
-        if wanted is not None and found.is_timeless:
-            _remember(self._resolved, (name, wanted, tenant), found)
-        if pins is not None and name not in pins:
-            pins[name] = found.version
-        if found.is_deprecated(now):
-            self.deprecated_use[name, found.version] += 1
-        return found
-
-    def authorize(self, record: RegistryRecord, principal: Principal) -> Grant | Refusal:
-        """The grant under which a principal may use a record."""
-        known = self._authorized.get((id(record), principal))
-        if known is not None:
-            return known
-        found = self._weigh(record, principal)
-        if isinstance(found, Grant) and found.expires_at is None:
-            _remember(self._authorized, (id(record), principal), found)
-        return found
-
-    def _weigh(self, record: RegistryRecord, principal: Principal) -> Grant | Refusal:
-        if not record.allows_tenant(principal.tenant):
-            return _unknown(record.name, Reason.OTHER_TENANT)
-        if not record.exposed:
-            return Refusal(
-                reason=Reason.NOT_EXPOSED, message=f"{record.name} is not for agents to use."
-            )
-        roles = record.allowed_agent_roles
-        if roles and roles.isdisjoint(principal.roles):
-            return Refusal(
-                reason=Reason.ROLE,
-                message=f"{record.name} is open to other roles than those of this agent.",
-            )
-        grants = self._book.covering(principal.agent, record)
-        return weigh(grants, record, principal, self._now())
-
-    def catalogue(
-        self, principal: Principal, run_id: str, pins: Mapping[str, str] | None = None
-    ) -> tuple[RegistryRecord, ...]:
-        """What a principal may use in a run, by name. Counts nothing and pins nothing."""
-        now, agent = self._now(), principal.agent
-        usable = []
-        for name in sorted(self._book.tools_of(agent)):
-            record = self._choose(
-                name, now, tenant=principal.tenant, run_id=run_id, pins=pins, agent=agent
-            )
-            if isinstance(record, Refusal):
-                continue
-            if isinstance(self.authorize(record, principal), Grant):
-                usable.append(record)
-        return tuple(usable)
-
-    def _choose(
-        self,
-        name: str,
-        now: datetime,
-        *,
-        tenant: str,
-        run_id: str,
-        version: str | None = None,
-        pins: Mapping[str, str] | None,
-        agent: str | None,
-    ) -> RegistryRecord | Refusal:
-        line = self._shelf.versions(name)
-        if not line:
-            return _unknown(name, Reason.UNKNOWN)
-        visible = [record for record in line if record.allows_tenant(tenant)]
-        if not visible:
-            return _unknown(name, Reason.OTHER_TENANT)
-        wanted = pins.get(name) if version is None and pins else version
-        if wanted is None:
-            found = self._by_rollout(visible, run_id, now, agent)
-        else:
-            found = self._by_version(name, wanted, tenant)
-        if isinstance(found, Refusal):
-            return found
-        return self._stopped(found, now) or found
-
-    def _by_version(self, name: str, version: str, tenant: str) -> RegistryRecord | Refusal:
-        record = self._shelf.find(name, version)
-        if record is None or not record.allows_tenant(tenant):
-            # One answer for both: other tenants' versions don't exist for this one.
-            return Refusal(
-                reason=Reason.VERSION_UNKNOWN,
-                message=f"There is no version {shown(version)} of {name} here.",
-            )
-        return record
-
-    def _by_rollout(
-        self, visible: list[RegistryRecord], run_id: str, now: datetime, agent: str | None
-    ) -> RegistryRecord | Refusal:
-        """The newest live version whose rollout has reached the run.
-
-        Kills are not looked at: a kill must stop a run, not send it to an older version.
-        """
-        live = [record for record in visible if record.ended(now) is None]
-        if not live:
-            return next(end for record in visible if (end := record.ended(now)) is not None)
-        if agent is not None and len(live) > 1:
-            live = [record for record in live if self._book.covering(agent, record)] or live
-        return newest_for(run_id, live) or Refusal(
-            reason=Reason.NOT_ROLLED_OUT,
-            message=f"{visible[0].name} is not rolled out to this run yet.",
-        )
-
-    def _stopped(self, record: RegistryRecord, now: datetime) -> Refusal | None:
-        """What keeps everybody from a record, if anything does."""
-        if self._switch.stops(record):
-            message = f"{record.name} is stopped by an operator."
-            return Refusal(reason=Reason.KILLED, message=message)
-        return record.ended(now)
 
     # --- grants -----------------------------------------------------------------------------------
 
@@ -344,22 +200,31 @@ class Registry:
         """Add a grant. GrantError when it could not be used, or the tool is on its way out."""
         if grant in self._book:
             return
+        self._check_grant(grant)
+        self._book.add(grant, without=self.deprecated_versions(grant.tool))
+        self._changed()
+
+    def _check_grant(self, grant: Grant) -> None:
         for problem in checks.grant_problems([grant], self._shelf.versions, self._now()):
             raise GrantError(f"{problem.message}. {problem.fix}")
-        now = self._now()
-        deprecated = [r.version for r in self._shelf.versions(grant.tool) if r.is_deprecated(now)]
-        self._book.add(grant, without=frozenset(deprecated))
-        self._changed()
+
+    def deprecated_versions(self, name: str) -> frozenset[str]:
+        """Those of a tool that a new grant won't cover."""
+        now, line = self._now(), self._shelf.versions(name)
+        return frozenset(record.version for record in line if record.is_deprecated(now))
 
     def revoke(self, *grants: Grant) -> None:
         """Take grants back: all of them, or none. GrantError when one was never given."""
         for grant in grants:
-            if grant not in self._book:
-                raise GrantError(f"agent {grant.agent!r} has no such grant for {grant.tool}")
+            self._check_given(grant)
         for grant in dict.fromkeys(grants):
             self._book.remove(grant)
         if grants:
             self._changed()
+
+    def _check_given(self, grant: Grant) -> None:
+        if grant not in self._book:
+            raise GrantError(f"agent {grant.agent!r} has no such grant for {grant.tool}")
 
     # --- records ----------------------------------------------------------------------------------
 
@@ -417,28 +282,80 @@ class Registry:
     def _aim(self, tool: str | None, effect: Effect | str | None, reason: str) -> Kill:
         if tool is not None:
             self._shelf.get(tool)  # a kill with a typo in it would stop nothing
-        try:
-            chosen = None if effect is None else Effect(effect)
-        except ValueError:
-            raise RegistryError(f"effect: {effect!r} is none of {', '.join(Effect)}") from None
-        identity = f"kill_{self.epoch + 1}"
+        chosen = None if effect is None else known_effect(effect)
+        identity = f"{_LOCAL}{self.epoch + 1}"
         return Kill(id=identity, tool=tool, effect=chosen, reason=reason, at=self._now())
 
+    # --- what operators changed for good ----------------------------------------------------------
 
-_MOST_REMEMBERED = 16_384
-_K = TypeVar("_K")
-_V = TypeVar("_V")
+    @property
+    def stored(self) -> int:
+        """The number of the last stored change that was replayed here."""
+        return len(self._history)
 
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """All of them, oldest first."""
+        return tuple(self._history)
 
-def _remember(memory: dict[_K, _V], key: _K, value: _V) -> None:
-    if len(memory) >= _MOST_REMEMBERED:
-        memory.clear()
-    memory[key] = value
+    def apply(self, number: int, what: Mapping[str, Any]) -> None:
+        """Replay a stored change. One that was replayed before changes nothing.
 
+        What it says of a tool that is not registered holds once it is. StoreError when it can't be
+        understood: then this registry knows less than it must, and stays where it is.
+        """
+        if number <= self.stored:
+            return
+        if number > self.stored + 1:
+            raise RegistryError(f"change {number} came before change {self.stored + 1}")
+        change = Change.stored(number, what)
+        self._history.add(change)
+        if change.kill is not None:
+            self._switch.add(change.kill)
+        elif change.restores is not None:
+            self._switch.discard(change.restores)
+        elif change.grant is not None:
+            self._settle(change, change.grant)
+        else:
+            self._shelf.put(list(self._with(change)))
+        self._changed()
 
-def _unknown(name: str, reason: Reason) -> Refusal:
-    # Word for word the same for a tool of another tenant, which must not be told apart.
-    return Refusal(reason=reason, message=f"There is no tool {shown(name)} here.")
+    def _settle(self, change: Change, grant: Grant) -> None:
+        if change.op is Op.GRANT:
+            self._book.add(grant, without=change.without, number=change.number)
+        elif grant in self._book:
+            self._book.remove(grant)
+
+    def _with(self, change: Change) -> Iterable[RegistryRecord]:
+        for record in self._shelf.versions(change.tool or ""):
+            if change.concerns(record):
+                yield change.onto(record, self._declared[record.name, record.version])
+
+    def check(self, what: Mapping[str, Any]) -> None:
+        """Whether an operator's change makes sense here. RegistryError or GrantError says why not.
+
+        Asked before it is stored; `apply` asks no more, because workers may know different tools.
+        """
+        change = Change.of(self.stored + 1, what)
+        if change.kill is not None:
+            self._aim(change.kill.tool, change.kill.effect, change.reason)
+        elif change.restores is not None:
+            if self._switch.get(change.restores).id.startswith(_LOCAL):
+                raise RegistryError(f"{change.restores} holds in this process only: undo it there")
+        elif change.op is Op.GRANT and change.grant is not None:
+            if change.grant in self._book:
+                raise GrantError(f"agent {change.grant.agent!r} has this grant already")
+            self._check_grant(change.grant)
+        elif change.grant is not None:
+            self._check_given(change.grant)
+        else:
+            self._shelf.get(change.tool or "", change.version)
+
+    def drift(self, name: str, version: str) -> list[dict[str, Any]]:
+        """Where operators have left what code declares, as JSON data. RegistryError as in `get`."""
+        record = self.get(name, version)
+        declared = self._declared[record.name, record.version]
+        return list(self._history.drift(declared, self._granted))
 
 
 def _said(reason: object) -> str:

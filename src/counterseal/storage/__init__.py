@@ -18,4 +18,10 @@ def open_store(url: str) -> Store:
         from counterseal.storage.sqlite import open_sqlite  # noqa: PLC0415 - only who wants it
 
         return open_sqlite(url)
-    raise CountersealError(f"no store is called {scheme!r}; this version has memory: and sqlite:")
+    if scheme in ("postgresql", "postgres"):
+        from counterseal.storage.postgres import open_postgres  # noqa: PLC0415 - only who wants it
+
+        return open_postgres(url)
+    raise CountersealError(
+        f"no store is called {scheme!r}; this version has memory:, sqlite: and postgresql:"
+    )

@@ -21,6 +21,8 @@ affordance:
 """
 
 EXPECTED = """\
+bad.yaml:1:1  warning  verification-blind  nobody will look: neither probe nor read_back (probe)
+    Its calls must be verified: declare a probe and what is `expected`, or a read_back.
 bad.yaml:4:1  error  template-field-unknown  {who} is not an argument of send_note (consequence)
     Use one of: note, to.
 bad.yaml:11:7  error  parameter-undescribed  to has no description
@@ -28,7 +30,7 @@ bad.yaml:11:7  error  parameter-undescribed  to has no description
 bad.yaml:12:7  warning  input-unbounded  takes a text of any length (input_schema/properties/note)
     Give it a "maxLength", an "enum" or a bounded "pattern".
 
-2 contracts, 2 errors, 1 warning
+2 contracts, 2 errors, 2 warnings
 """
 
 
@@ -76,7 +78,7 @@ def test_json_holds_every_problem_and_the_summary(run, write):
     by_line = sorted(records, key=lambda record: record["line"])
     assert printed == {
         "problems": by_line,
-        "summary": {"contracts": 1, "errors": 2, "warnings": 1},
+        "summary": {"contracts": 1, "errors": 2, "warnings": 2},
     }
     assert result.exit_code == 1
     assert run("lint", "--format", "json").stdout == result.stdout
@@ -86,7 +88,7 @@ def test_github_gets_workflow_commands(run, write):
     write("bad.yaml", BAD)
     result = run("lint", "--format", "github")
     assert result.exit_code == 1
-    _, undescribed, unbounded = result.stdout.splitlines()
+    _, _, undescribed, unbounded = result.stdout.splitlines()
     assert undescribed == (
         "::error file=bad.yaml,line=11,col=7,title=parameter-undescribed::to has no description"
         "%0ASay what it is and where its value comes from."

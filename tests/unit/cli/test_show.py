@@ -65,7 +65,11 @@ state_reads: [{key: open_cases}]
 state_effects: [{key: closed_cases, type_hint: array, merge: append}]
 resource: "case:{case_id}"
 version_from: /version
+probe: get_case
 read_back: get_case
+expected: {status: closed, outcome: "{outcome}", version: "{output.version}"}
+verify_after: 120
+compensation: {case_id: "{case_id}", reason: "closed with {outcome}"}
 business_key: [case_id]
 invariants:
   - {id: outcome-known, rule: The outcome is one that the case allows., check: "true"}

@@ -123,8 +123,8 @@ OUT = "affordance__output_schema__"
         ({"runtime__rate_limits": {"max_requests": 5}}, [OPERATIONAL], None),
         ({"budget": 3}, [OPERATIONAL], None),
         ({"max_output_bytes": 1000}, [OPERATIONAL], None),
-        ({"approvers": 1}, [OPERATIONAL], None),
-        ({"transactional__confirmation_required": True}, [OPERATIONAL, OPERATIONAL], None),
+        ({"approvers": 1}, [OPERATIONAL, OPERATIONAL], None),
+        ({"transactional__confirmation_required": True}, [OPERATIONAL] * 3, None),
         ({"transactional__post_action_verification_required": False}, [GOVERNANCE], None),
         ({"idempotency__required": False}, [GOVERNANCE], None),
         ({"idempotency__ttl_seconds": 60}, [GOVERNANCE], None),
@@ -134,6 +134,9 @@ OUT = "affordance__output_schema__"
         ({"transactional__semantics": "saga_step"}, [GOVERNANCE], None),
         ({"exposed": False}, [BREAKING], None),
         ({"business_key": ["case_id"]}, [BREAKING], None),
+        ({"expected": {"status": "{status}"}}, [GOVERNANCE], "/expected"),
+        ({"verify_after": 60}, [OPERATIONAL], "/verify_after"),
+        ({"compensation": {"case_id": "{case_id}"}}, [GOVERNANCE], "/compensation"),
         ({"on_unknown": "retry_same_key"}, [OPERATIONAL, GOVERNANCE], None),
         ({"invariants__1__rule": "Known cases only."}, [COMPATIBLE], "/invariants/1/rule"),
         ({"invariants__1__check": "true"}, [BREAKING], "/invariants/1/check"),
@@ -319,3 +322,38 @@ def test_change_of_any_field_is_seen_at_that_field(data):
     )
     assert len(changes) == (one != other)
     assert all(f"/{name.replace('.', '/')}".startswith(change.pointer) for change in changes)
+
+
+TERMS = {"pattern": "operator_review", "roles": ["lead"], "expires_seconds": 600}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        ({"pattern": "dual_control"}, OPERATIONAL),
+        ({"pattern": "review_queue"}, GOVERNANCE),
+        ({"expires_seconds": 60}, OPERATIONAL),
+        ({"expires_seconds": 6000}, GOVERNANCE),
+        ({"then": "resubmit"}, OPERATIONAL),
+        ({"justification_required": True}, OPERATIONAL),
+        ({"roles": ["lead", "clerk"]}, GOVERNANCE),
+        ({"accountable_owner": "dpo"}, GOVERNANCE),
+    ],
+)
+def test_stricter_terms_of_approval_slow_down_and_others_are_reviewed(change, kind):
+    stated = {"approvers": 2, "transactional__confirmation_required": True}
+    old = changed(**stated, approval=TERMS)
+    (found,) = between(old, changed(**stated, approval={**TERMS, **change}))
+    assert (found.kind, found.pointer) == (kind, f"/approval/{next(iter(change))}")
+    if kind is OPERATIONAL:
+        (back,) = between(changed(**stated, approval={**TERMS, **change}), old)
+        assert back.kind is GOVERNANCE
+
+
+def test_terms_of_approval_that_are_taken_away_are_reviewed():
+    (*_, found) = [
+        change
+        for change in between(changed(approvers=1), changed(approvers=0))
+        if change.pointer == "/approval"
+    ]
+    assert found.kind is GOVERNANCE

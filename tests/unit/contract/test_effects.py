@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from counterseal import Contract, Effect, RiskClass, Trust
+from counterseal import Contract, ContractError, Effect, RiskClass, Trust
+from counterseal.contract.approval import PATTERNS, ApprovalTerms, Pattern, Then
 from counterseal.contract.effects import EFFECTS, RISKS, Approval, effect_for
 
 SCHEMA = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -45,6 +46,56 @@ def test_everything_that_follows_from_an_effect_is_derived(row):
     assert made.trust == trust
     assert made.exposed is (effect != "meta")
     assert made.observability.audit_required is (risk != "READ_ONLY")
+
+
+def test_whoever_says_what_is_expected_wants_it_looked_at():
+    made = contract(effect="draft", probe="read_draft", expected={"state": "drafted"})
+    assert made.transactional.post_action_verification_required
+    off = {"post_action_verification_required": False}
+    stated = contract(effect="draft", expected={"state": "drafted"}, transactional=off)
+    assert not stated.transactional.post_action_verification_required
+
+
+def test_terms_of_approval_follow_from_how_many_are_asked():
+    expected = {0: None, 1: Pattern.OPERATOR_REVIEW, 2: Pattern.DUAL_CONTROL}
+    for effect, _, _, approvers, *_ in ROWS:
+        made = contract(effect=effect).approval
+        assert (made and made.pattern) is expected[approvers]
+        assert made is None or (made.expires_seconds, made.then) == (600, Then.EXECUTE)
+
+
+@pytest.mark.parametrize("pattern", Pattern)
+def test_a_pattern_brings_its_own_terms(pattern):
+    made = contract(effect="internal_mutation", approval={"pattern": pattern})
+    row = PATTERNS[pattern]
+    assert made.approvers == row.approvers
+    assert made.transactional.confirmation_required
+    assert made.approval == ApprovalTerms(
+        pattern=pattern,
+        expires_seconds=row.expires_after,
+        then=row.then,
+        justification_required=row.justification,
+    )
+
+
+def test_terms_can_wait_for_a_policy_that_asks():
+    made = contract(effect="internal_mutation", approvers=0, approval={"roles": ["lead"]})
+    assert (made.approvers, made.transactional.confirmation_required) == (0, False)
+    assert made.approval.roles == ("lead",)
+    assert made.approval.pattern is Pattern.OPERATOR_REVIEW
+
+
+def test_what_has_no_key_is_not_carried_out_without_the_agent():
+    made = contract(effect="retrieve", approval={"pattern": "operator_review"})
+    assert made.approval.then is Then.RESUBMIT
+
+
+def test_terms_are_read_from_a_value_and_a_wrong_word_is_refused():
+    given = ApprovalTerms(pattern=Pattern.REVIEW_QUEUE)
+    assert contract(effect="draft", approval=given).approval.expires_seconds == 86_400
+    for broken in ({"pattern": "majority"}, {"expires_seconds": "60"}, {"quorum": 2}, "two"):
+        with pytest.raises(ContractError, match="approval"):
+            contract(effect="draft", approval=broken)
 
 
 def test_every_effect_and_every_risk_class_has_a_row():

@@ -40,6 +40,7 @@ CLEAN = {
     },
     "usage": "When a notice is due.",
     "consequence": "A notice about {case_id} is sent.",
+    "probe": "read_case",
     "secrets": ["api_token"],
     "egress": ["api.example.org"],
     "http": {

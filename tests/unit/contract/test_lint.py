@@ -7,9 +7,10 @@ import jsonschema_rs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from counterseal import Contract, ContractError, Registry, lint, tool
+from counterseal.contract.filling import consequence_problems
 from counterseal.contract.lint import RULES, examine
 from counterseal.contract.lint.patterns import is_bounded, is_catastrophic
 from counterseal.errors import Severity
@@ -42,6 +43,8 @@ CLEAN = {
     },
     "usage": "When a notice was approved.",
     "consequence": "Notice {draft_id} is sent.",
+    "probe": "read_notice",
+    "expected": {"draft": "{draft_id}", "notice": {"id": "{output.notice_id}"}, "sent": True},
 }
 
 
@@ -68,6 +71,8 @@ LIST = {"type": "array", "maxItems": 3, "description": "A list."}
 def argument(name, schema):
     return (f"{IN}/properties/{name}", schema)
 
+
+UNDONE = ("transactional/compensation_tool", "void_notice")
 
 CODE = ["code_to_run", "code_text", "script_text", "exec", "powershell", "js", "sourceCode"]
 RUN = [
@@ -221,7 +226,11 @@ BREACHES = {
         changed(("effect", "irreversible"), ("approvers", 1)),
     ],
     "approvers-unasked": [changed(("effect", "draft"), ("approvers", 1))],
-    "verification-off": [changed(("transactional/post_action_verification_required", False))],
+    "verification-off": [
+        changed(("transactional/post_action_verification_required", False)),
+        changed(("effect", "draft"), ("transactional/post_action_verification_required", False)),
+        changed(("effect", "draft"), ("expected", None), ("verify_after", 60)),
+    ],
     "meta-exposed": [changed(("effect", "meta"), ("exposed", True))],
     "semantics-contradictory": [
         changed(("transactional/semantics", "compensable_write")),
@@ -246,7 +255,34 @@ BREACHES = {
     "template-field-unknown": [
         changed(("consequence", "Notice {draft} is sent.")),
         changed(("consequence", "Notice {draft_id is sent.")),
+        changed(("consequence", "Notice {draft_id.number} is sent.")),
+        changed(("consequence", "Notice {} is sent.")),
+        changed(("consequence", "Notice {output.notice_id} is sent.")),
+        changed(("consequence", "Notice {state} is sent.")),
+        changed(("consequence", "Notice {secret:token} is sent.")),
+        changed(("consequence", "It was {state.status}."), ("probe", None), ("expected", None)),
         changed(("resource", "case:{case_id}")),
+    ],
+    "approval-terms": [
+        changed(("approval", {"roles": ["lead", " "]})),
+        changed(("approval", {"expires_seconds": 29})),
+        changed(("approval", {"expires_seconds": 30 * 86_400 + 1})),
+        changed(("approval", {"pattern": "dual_control"}), ("approvers", 1)),
+        changed(("approval", {"pattern": "user_consent"}), ("approvers", 2)),
+        changed(("approval", {"pattern": "compliance_gate"})),
+        changed(("approval", {"pattern": "compliance_gate", "accountable_owner": ""})),
+        changed(
+            (
+                "approval",
+                {
+                    "pattern": "compliance_gate",
+                    "accountable_owner": "dpo",
+                    "justification_required": False,
+                },
+            )
+        ),
+        changed(("approval", {"jurisdiction": " "})),
+        changed(("approval", {"then": "execute"}), ("effect", "read_only"), ("approvers", 1)),
     ],
     "consequence-missing": [changed(("consequence", None))],
     "argument-unknown": [
@@ -256,6 +292,46 @@ BREACHES = {
     "pointer-unresolved": [
         changed(("version_from", "/version")),
         changed(("version_from", "notice_id")),
+    ],
+    "reference-unknown": [
+        changed((field, {"a": text}), UNDONE)
+        for field in ("expected", "compensation")
+        for text in (
+            "{case_id}",
+            "case:{case_id}",
+            ["{draft_id}", "{case_id}"],
+            {"deeper": "{output.case_id}"},
+            "{output.notice_id.number}",
+            "{draft_id.number}",
+            "{output}",
+            "{secret:api_token}",
+            "{call:key}",
+            "{draft_id",
+            "{}",
+            "{output.}",
+        )
+    ],
+    "reference-optional": [
+        changed(("expected", {"a": "{copies}"})),
+        changed(("expected", {"a": "{draft_id}/{output.seen}"})),
+        changed(("compensation", {"a": "{output.seen}"}), UNDONE),
+    ],
+    "expected-unprobed": [
+        changed(("probe", None)),
+        changed(("probe", None), ("read_back", "read_notice")),
+    ],
+    "verification-blind": [
+        changed(("probe", None), ("expected", None)),
+        changed(
+            ("probe", None),
+            ("expected", None),
+            ("effect", "draft"),
+            ("transactional/post_action_verification_required", True),
+        ),
+    ],
+    "compensation-unused": [
+        changed(("compensation", {"notice_id": "{output.notice_id}"})),
+        changed(("compensation", {})),
     ],
     "code-unsandboxed": [
         changed(argument("shell_command", TEXT)),
@@ -364,6 +440,29 @@ def test_a_lowered_risk_class_passes_with_a_written_reason():
         ("risk_justification", "x"),
     )
     assert "risk-lowered" not in found(changed(*lowered))
+
+
+def test_a_read_back_is_enough_to_look_with():
+    looked = changed(("probe", None), ("expected", None), ("read_back", "find_notice"))
+    assert found(looked) == set()
+
+
+def test_an_effect_that_is_not_declared_is_not_told_to_be_verified():
+    assert "verification-blind" not in found(
+        changed(("effect", None), ("probe", None), ("expected", None))
+    )
+
+
+def test_braces_that_are_doubled_refer_to_nothing():
+    assert found(changed(("expected", {"text": "{{case_id}}", "{case_id}": 1}))) == set()
+
+
+def test_a_reference_is_said_with_the_names_that_there_are():
+    data = changed(("expected", {"list": [{"a": "{output.id}"}]}))
+    (problem,) = examine(data)[1]
+    assert problem.pointer == "/expected/list/0/a"
+    assert problem.message == "{output.id} is not declared as output of send_notice"
+    assert problem.fix == "Use one of: {output.notice_id}, {output.seen}."
 
 
 def test_a_sandboxed_tool_may_take_code():
@@ -578,3 +677,45 @@ def test_only_an_anchored_finite_pattern_bounds_a_text():
     assert not is_bounded("[a-z]{1,20}")
     assert not is_bounded("^[a-z]+$")
     assert not is_bounded("(")
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"roles": ["lead", "head of office"], "expires_seconds": 30},
+        {"pattern": "user_consent"},
+        {"pattern": "review_queue", "expires_seconds": 30 * 86_400, "then": "resubmit"},
+        {"pattern": "dual_control"},
+        {"pattern": "compliance_gate", "accountable_owner": "dpo", "jurisdiction": "EU"},
+    ],
+)
+def test_terms_of_approval_that_can_be_met_pass(terms):
+    assert found(changed(("approval", terms))) == set()
+
+
+def test_a_consequence_may_name_arguments_that_are_optional_and_state_that_is_probed():
+    told = "Notice {draft_id}, {copies} times; it was {state.status}."
+    assert found(changed(("consequence", told))) == set()
+
+
+def test_a_consequence_names_what_the_probe_shows():
+    @tool(effect="read_only", version="1.0.0", owner="o")
+    def read_notice(draft_id: str) -> dict[str, str]:
+        """Read a notice."""
+
+    class Shown(BaseModel):
+        status: str
+
+    @tool(effect="read_only", version="1.0.0", owner="o")
+    def see_notice(draft_id: str) -> Shown:
+        """See a notice."""
+
+    told = Contract.model_validate(changed(("consequence", "{state.status} and {state.colour}.")))
+    (problem,) = consequence_problems(told, see_notice.contract)
+    assert (problem.rule, problem.pointer) == ("template-field-unknown", "/consequence")
+    assert "{state.colour} is nothing that the probe see_notice shows" in problem.message
+    assert problem.fix == "Use one of: {state.status}."
+    assert list(consequence_problems(told, read_notice.contract)) == []  # it may show anything
+
+    given = told.model_copy(update={"probe": see_notice})
+    assert [problem.rule for problem in lint(given)] == ["template-field-unknown"]

@@ -203,6 +203,9 @@ def test_a_record_read_back_is_the_same_contract():
         ],
         config_params=[{"key": "mode", "default": "fast", "normalizer": ["strip", "lower"]}],
         state_effects=[{"key": "drafts", "merge": "append", "type_hint": "array"}],
+        expected={"case": "{case_id}", "voided": None, "parts": [{"n": 1}]},
+        verify_after=7 * 86_400,
+        compensation={"case_id": "{case_id}"},
     )
     read = Contract.model_validate(json.loads(json.dumps(made.record())))
     assert read == made
@@ -224,6 +227,9 @@ CHANGES = {
     "timeout": {"runtime": {"timeout_ms": 7}},
     "invariant": {"invariants": [{"id": "A", "rule": "r", "check": "true"}]},
     "on_unknown": {"on_unknown": "retry_same_key"},
+    "expected": {"expected": {"status": "drafted"}},
+    "verify_after": {"verify_after": 1},
+    "compensation": {"compensation": {}},
 }
 
 
@@ -344,6 +350,12 @@ def test_a_copy_is_read_and_hashed_anew():
         {"runtime": {"sandbox_isolated": "yes"}},
         {"identity": {"name": "x", "lifecycle": {"sunset_date": 0}}},
         {"runtime": {"cost_profile": {"cost_per_call": float("inf")}}},
+        {"verify_after": -1},
+        {"verify_after": 7 * 86_400 + 1},
+        {"verify_after": 1.5},
+        {"expected": "{status}"},
+        {"expected": {"seen": object()}},
+        {"compensation": ["{case_id}"]},
     ],
 )
 def test_what_could_not_be_recorded_or_is_of_another_type_is_refused(more):

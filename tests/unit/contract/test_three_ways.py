@@ -47,10 +47,20 @@ affordance:
 usage: When the review of a case has ended.
 security:
   required_scopes: ["case:write"]
-consequence: "Case {case_id} becomes {status}."
+consequence: "Case {case_id} becomes {status}, it was {state.status}."
+approval: {pattern: review_queue, roles: [clerk], expires_seconds: 3600}
 resource: case:{case_id}
 version_from: /result
 business_key: [case_id, status]
+probe: get_case
+expected:
+  status: "{status}"
+  version: "{output.result}"
+  link: /cases/{case_id}
+verify_after: 30
+transactional:
+  compensation_tool: reopen_case
+compensation: {case_id: "{case_id}", reasons: ["{{mistake}}"]}
 invariants:
   - id: CLOSING_NEEDS_A_NOTE
     rule: Closing a case needs a note.
@@ -67,10 +77,19 @@ state_effects:
 DATA = {
     "effect": "internal_mutation",
     "usage": "When the review of a case has ended.",
-    "consequence": "Case {case_id} becomes {status}.",
+    "consequence": "Case {case_id} becomes {status}, it was {state.status}.",
+    "approval": {"pattern": "review_queue", "roles": ["clerk"], "expires_seconds": 3600},
     "resource": "case:{case_id}",
     "version_from": "/result",
     "business_key": ["case_id", "status"],
+    "probe": "get_case",
+    "expected": {
+        "status": "{status}",
+        "version": "{output.result}",
+        "link": "/cases/{case_id}",
+    },
+    "verify_after": 30,
+    "compensation": {"case_id": "{case_id}", "reasons": ["{{mistake}}"]},
     "invariants": [
         {
             "id": "CLOSING_NEEDS_A_NOTE",
@@ -97,6 +116,7 @@ def by_decorator():
         scopes=["case:write"],
         forbidden_use_cases=["Closing a case that has open notices."],
         examples=[EXAMPLE],
+        compensation_tool="reopen_case",
         **DATA,
     )
     def update(
@@ -130,6 +150,7 @@ def by_value():
                 "examples": [EXAMPLE],
             },
             "security": {"required_scopes": ["case:write"]},
+            "transactional": {"compensation_tool": "reopen_case"},
         }
     )
 

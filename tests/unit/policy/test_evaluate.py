@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from counterseal.approvals.patterns import Pattern, Terms
 from counterseal.policy import CompiledPolicy, Policy, Verdict
 from counterseal.policy.evaluate import MAX_CALLERS, MAX_VALUES
 
@@ -61,6 +62,56 @@ def test_demand_that_asks_the_most_people_is_named(decide):
         call={"n": 1},
     )
     assert (decision.rule, decision.approvers) == ("r2", 3)
+
+
+def test_every_rule_that_demands_approval_adds_its_terms(decide):
+    decision = decide(
+        ALLOW,
+        {
+            "then": "require_approval",
+            "approvers": 3,
+            "approval": {"roles": ["lead"], "expires_seconds": 900},
+        },
+        {
+            "then": "require_approval",
+            "when": "call.n == 1",
+            "approval": {
+                "pattern": "compliance_gate",
+                "accountable_owner": "dpo",
+                "jurisdiction": "EU",
+                "roles": ["dpo", "counsel"],
+            },
+        },
+        {"then": "require_approval", "when": "call.n == 2", "approval": {"roles": ["never"]}},
+        call={"n": 1},
+    )
+    terms = decision.terms
+    assert (decision.rule, decision.approvers) == ("r1", 3)
+    assert (terms.rule, terms.reason, terms.approvers) == ("r1", "Because of r1.", 3)
+    assert terms.pattern is Pattern.COMPLIANCE_GATE
+    assert terms.roles == {frozenset({"lead"}), frozenset({"dpo", "counsel"})}
+    assert (terms.expires_after, terms.justification_required) == (900, True)
+    assert (terms.jurisdictions, terms.accountable_owners) == ({"EU"}, {"dpo"})
+    assert hash(decision)
+
+
+def test_a_demand_without_terms_leaves_them_open(decide):
+    terms = decide(("require_approval", "true")).terms
+    assert terms == Terms(approvers=1, rule="r0", reason="Because of r0.")
+    assert decide(ALLOW).terms is None
+    assert decide(("deny", "true")).terms is None
+
+
+def test_dual_control_takes_two_whatever_the_contract_asks(policy, facts, facts_of):
+    rules = policy(
+        {
+            "then": "require_approval",
+            "approvers": "contract",
+            "approval": {"pattern": "dual_control"},
+        }
+    )
+    decision = rules.compile_for(facts_of(approvers=1)).decide(facts())
+    assert (decision.approvers, decision.terms.approvers) == (2, 2)
 
 
 def test_approvers_of_the_contract_are_at_least_one(policy, facts, facts_of):

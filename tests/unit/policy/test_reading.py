@@ -7,6 +7,7 @@ import pytest
 from counterseal.errors import CountersealError
 from counterseal.policy import Policy, PolicyError, shown
 
+ASKS = {"then": "require_approval"}
 RULE = "  - {id: one, when: call.n > 1, then: deny, reason: Too many.}\n"
 
 
@@ -107,6 +108,22 @@ def test_id_of_a_default_rule_is_taken():
         ({"then": "require_approval", "approvers": True}, "approvers is a number from 1"),
         ({"then": "require_approval", "approvers": "two"}, "approvers is a number from 1"),
         ({"then": "require_approval", "approvers": 1.5}, "approvers is a number from 1"),
+        ({"approval": {"roles": ["lead"]}}, "nobody approves what the rule says to deny"),
+        ({**ASKS, "approval": "dual_control"}, "approval is a mapping of fields, not a text"),
+        ({**ASKS, "approval": {"quorum": 2}}, "quorum is not a field of approval"),
+        ({**ASKS, "approval": {"pattern": "majority"}}, "pattern: input should be 'user_consent'"),
+        ({**ASKS, "approval": {"roles": "lead"}}, "roles: input should be a valid tuple"),
+        ({**ASKS, "approval": {"roles": ["lead", ""]}}, "a role without a name"),
+        ({**ASKS, "approval": {"expires_seconds": 5}}, "stays open from 30 seconds to 30 days"),
+        ({**ASKS, "approval": {"pattern": "compliance_gate"}}, "names who is accountable"),
+        (
+            {**ASKS, "approvers": 1, "approval": {"pattern": "dual_control"}},
+            "approvers is 1, but dual control takes two people",
+        ),
+        (
+            {**ASKS, "approvers": 2, "approval": {"pattern": "user_consent"}},
+            "approvers is 2, but only the user",
+        ),
     ],
 )
 def test_rule_that_makes_no_sense_is_refused(change, message):
@@ -179,12 +196,43 @@ def test_version_is_the_hash_of_the_rules_and_not_of_the_file(write):
         {"reason": "Other."},
         {"tools": ["x"]},
         {"effects": ["draft"]},
+        {**ASKS, "approvers": 2},
+        {**ASKS, "approval": {"roles": ["lead"]}},
+        {**ASKS, "approval": {"pattern": "review_queue"}},
     ],
 )
 def test_every_part_of_a_rule_changes_the_version(change):
     rule = {"id": "one", "when": "call.n > 1", "then": "deny", "reason": "So."}
     before = Policy.from_data({"rules": [rule]})
     assert Policy.from_data({"rules": [{**rule, **change}]}).version != before.version
+
+
+def test_a_rule_without_terms_has_the_version_that_it_always_had():
+    rule = {"id": "one", "then": "require_approval", "reason": "So."}
+    bare = Policy.from_data({"rules": [rule]})
+    empty = Policy.from_data({"rules": [{**rule, "approval": {}}]})
+    assert bare.version == empty.version
+    assert "approval" not in bare.rules[-1].record()
+    how = {"pattern": "dual_control", "roles": ["lead"]}
+    told = Policy.from_data({"rules": [{**rule, "approval": how}]}).rules[-1]
+    assert told.record()["approval"] == how
+    assert told.approvers == 2
+
+
+def test_terms_that_are_wrong_are_reported_where_they_stand(write):
+    file = write(
+        """\
+rules:
+  - id: one
+    then: require_approval
+    reason: So.
+    approval:
+      expires_seconds: 5
+      roles: [""]
+"""
+    )
+    found = problems(lambda: Policy.load(file))
+    assert [problem.source.line for problem in found] == [7, 6]
 
 
 def test_layers_are_part_of_the_version(write):

@@ -74,6 +74,12 @@ async def create_notice_draft(
     return Draft(draft_id=draft_id, length=len(text))
 
 
+def find_sent(draft_id: str, recipient: str) -> Sent | None:
+    """Ask the outbox what became of a notice, after a call and whenever its answer did not come."""
+    found = (recipient, DRAFTS.get(draft_id)) in OUTBOX
+    return Sent(draft_id=draft_id, status="sent") if found else None
+
+
 @tool(
     effect=Effect.EXTERNAL_NOTIFICATION,
     version="1.0.0",
@@ -82,6 +88,7 @@ async def create_notice_draft(
     egress_policy="allowlisted_domains",
     consequence="Notice {draft_id} is e-mailed to {recipient}.",
     business_key=["draft_id", "recipient"],
+    read_back=find_sent,
     invariants=[
         # As text, a check is a CEL expression; a YAML contract can hold the same.
         Invariant(

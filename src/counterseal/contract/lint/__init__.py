@@ -10,14 +10,24 @@ from collections.abc import Mapping
 from typing import Any
 
 from counterseal.canonical import thaw
-from counterseal.contract.lint import danger, egress, http, identity, inputs, links, posture
+from counterseal.contract.lint import (
+    aftermath,
+    approval,
+    danger,
+    egress,
+    http,
+    identity,
+    inputs,
+    links,
+    posture,
+)
 from counterseal.contract.lint.base import RULES, Rule
 from counterseal.contract.model import Contract
 from counterseal.errors import ContractError, Problem, Severity
 
 __all__ = ["RULES", "Rule", "examine", "lint"]
 
-_FAMILIES = (identity, inputs, posture, links, egress, http, danger)
+_FAMILIES = (identity, inputs, posture, approval, links, aftermath, egress, http, danger)
 """Importing them fills RULES."""
 
 

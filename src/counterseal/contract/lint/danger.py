@@ -11,11 +11,11 @@ from typing import Any
 
 from counterseal.contract.lint.base import Breach, breach, rule
 from counterseal.contract.lint.code import Sounds, argument_sounds, tool_sounds
-from counterseal.contract.lint.inputs import INPUT, fields, listed, properties_of, without_refs
+from counterseal.contract.lint.inputs import INPUT, fields
 from counterseal.contract.lint.patterns import is_bounded
 from counterseal.contract.lint.words import words_of
 from counterseal.contract.model import Contract, Isolation
-from counterseal.contract.schemas import types_of
+from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
 
 _URL = {"url", "uri", "href", "endpoint", "webhook"}
 _PATH = {"path", "filepath", "filename", "directory", "dir"}

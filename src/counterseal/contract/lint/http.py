@@ -15,9 +15,8 @@ from counterseal.contract.binding import HttpBinding, Placeholder, template
 from counterseal.contract.ip import kind, literal
 from counterseal.contract.lint.base import Breach, breach, rule
 from counterseal.contract.lint.egress import covers, entries, written
-from counterseal.contract.lint.inputs import listed, properties_of, without_refs
 from counterseal.contract.model import Contract, EgressPolicy, Isolation
-from counterseal.contract.schemas import types_of
+from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?|")

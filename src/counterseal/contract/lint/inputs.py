@@ -14,9 +14,12 @@ from counterseal.contract.schemas import (
     DIALECT,
     check_schema,
     compile_schema,
+    listed,
+    properties_of,
     resolve_local,
     subschemas,
     types_of,
+    without_refs,
 )
 
 INPUT = ("affordance", "input_schema")
@@ -33,32 +36,11 @@ def both(contract: Contract) -> Iterator[tuple[tuple[str, str], Mapping[str, Any
     yield OUTPUT, contract.affordance.output_schema
 
 
-def properties_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema's own properties; none where they are not even a mapping."""
-    properties = schema.get("properties")
-    return properties if isinstance(properties, Mapping) else {}
-
-
-def listed(schema: Mapping[str, Any], word: str) -> tuple[Any, ...]:
-    """What stands under a keyword that takes a list; nothing where it is no list."""
-    value = schema.get(word)
-    return tuple(value) if isinstance(value, list | tuple) else ()
-
-
 def fields(schema: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str, Any]]:
     """Every named property anywhere in a schema: its path, its name, its own schema."""
     for path, inner in subschemas(schema):
         for name, value in properties_of(inner).items():
             yield (*path, "properties", name), name, value
-
-
-def without_refs(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
-    """A property's own schema, laid over what it refers to."""
-    if not isinstance(schema, Mapping):
-        return {}
-    reference = schema.get("$ref")
-    target = resolve_local(root, reference) if isinstance(reference, str) else None
-    return {**target, **schema} if isinstance(target, Mapping) else schema
 
 
 @rule("schema-invalid", "schemas are valid JSON Schema 2020-12 and compile")

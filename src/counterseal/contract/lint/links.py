@@ -7,9 +7,14 @@ from string import Formatter
 from typing import Any
 
 from counterseal.contract.effects import RISKS
+from counterseal.contract.filling import (
+    FillingError,
+    consequence_problems,
+    consequence_references,
+)
 from counterseal.contract.lint.base import Breach, breach, rule
-from counterseal.contract.lint.inputs import properties_of, without_refs
 from counterseal.contract.model import Contract
+from counterseal.contract.schemas import Presence, presence, properties_of, without_refs
 
 
 def _arguments(contract: Contract) -> dict[str, Any]:
@@ -27,23 +32,48 @@ def template_fields(template: str) -> list[str]:
 
 @rule("template-field-unknown", "templates use fields that exist")
 def template_field_unknown(contract: Contract) -> Iterator[Breach]:
-    arguments = set(_arguments(contract))
-    state = {read.key for read in contract.state_reads}
-    for place, template in (("consequence", contract.consequence), ("resource", contract.resource)):
-        known = arguments | state if place == "consequence" else arguments
-        if template is None:
-            continue
-        try:
-            unknown = [name for name in template_fields(template) if name not in known]
-        except ValueError as error:
-            yield breach(f"/{place}", f"can't be read: {error}", "Write fields as {name}.")
-            continue
-        for name in unknown:
+    yield from _consequence_unknown(contract)
+    if contract.resource is None:
+        return
+    known = _arguments(contract)
+    try:
+        names = template_fields(contract.resource)
+    except ValueError as error:
+        yield breach("/resource", f"can't be read: {error}", "Write fields as {name}.")
+        return
+    yield from (_unknown(contract, "/resource", name) for name in names if name not in known)
+
+
+def _consequence_unknown(contract: Contract) -> Iterator[Breach]:
+    place, schema = "/consequence", contract.affordance.input_schema
+    try:
+        found = list(consequence_references(contract))
+    except FillingError as error:
+        yield breach(place, str(error), "Write {argument} or {state.field}.")
+        return
+    for reference in found:
+        if reference.source == "argument":
+            if presence(schema, reference.path) in (Presence.NEVER, Presence.UNDECLARED):
+                yield _unknown(contract, place, ".".join(reference.path))
+        elif contract.probe is None:
             yield breach(
-                f"/{place}",
-                f"{{{name}}} is not an argument of {contract.name}",
-                f"Use one of: {', '.join(sorted(known)) or 'none are declared'}.",
+                place,
+                f"{reference} is state before the call, but there is no probe to read it",
+                "Declare a probe, or do without it.",
             )
+    # A probe that is named is looked into when both tools are registered.
+    asked = getattr(contract.probe, "contract", None)
+    if isinstance(asked, Contract):
+        for problem in consequence_problems(contract, asked):
+            yield breach(problem.pointer, problem.message, problem.fix)
+
+
+def _unknown(contract: Contract, place: str, name: str) -> Breach:
+    return breach(
+        place,
+        f"{{{name}}} is not an argument of {contract.name}",
+        f"Use one of: {', '.join(sorted(_arguments(contract))) or 'none are declared'}.",
+    )
 
 
 @rule("consequence-missing", "approvers are told the consequence in a sentence", warning=True)

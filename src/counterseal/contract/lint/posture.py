@@ -87,13 +87,15 @@ def approvers_unasked(contract: Contract) -> Iterator[Breach]:
 
 @rule("verification-off", "high-risk calls are checked afterwards", warning=True)
 def verification_off(contract: Contract) -> Iterator[Breach]:
-    wanted = RISKS[contract.risk].verification
-    if wanted and not contract.transactional.post_action_verification_required:
-        yield breach(
-            "/transactional/post_action_verification_required",
-            f"is off, but a {contract.risk} should be checked after it ran",
-            "Leave it on and declare a probe.",
-        )
+    if contract.transactional.post_action_verification_required:
+        return
+    place = "/transactional/post_action_verification_required"
+    if RISKS[contract.risk].verification:
+        fault = f"is off, but a {contract.risk} should be checked after it ran"
+        yield breach(place, fault, "Leave it on and declare a probe.")
+    for name in ("expected", "verify_after"):
+        if getattr(contract, name):
+            yield breach(place, f"is off, but {name} says how to check", "Leave it on.")
 
 
 @rule("meta-exposed", "kind is not one that agents must never see")

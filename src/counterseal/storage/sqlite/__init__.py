@@ -1,7 +1,8 @@
 """The embedded store: one SQLite file, for one machine and any number of its processes.
 
-`admission`, `runs` and `holds` are the store's transactions, `database` carries them out, `writer`
-gathers those that wait into one commit, and `store` is the whole of it.
+`admission`, `leases`, `runs`, `holds`, `work` and `record` are the store's transactions. `database`
+carries them out, `chain` links what they record, `writer` gathers those that wait into one commit,
+`watch` wakes who waits for somebody else's, and `store` is the whole of it.
 """
 
 from __future__ import annotations

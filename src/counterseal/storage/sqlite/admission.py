@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from counterseal.ledger import Entry
+from counterseal.ledger import Entry, Status
 from counterseal.storage.base import Admission, Admit, HeldStatus, Refused, Settle
 from counterseal.storage.rules import reservable
 from counterseal.storage.sqlite.queries import queries
 from counterseal.storage.sqlite.rows import Row, entry_of, entry_values, read, written
 from counterseal.storage.sqlite.runs import advance
 from counterseal.storage.sqlite.transaction import Transaction
+from counterseal.storage.sqlite.work import put_down
 
 __all__ = ["admit", "find_entry", "settle"]
 
@@ -29,25 +30,29 @@ _PIN: Final = _Q["pin"]
 _RESERVE: Final = _Q["reserve"]
 _SETTLE: Final = _Q["settle"]
 _MEND: Final = _Q["mend"]
+_GIVE_BACK: Final = _Q["give_back"]
 _ADMITTED: Final = Admission()
+_OUTDATED: Final = Admission(Refused.EPOCH)
 
 
 def find_entry(db: Transaction, tenant: str, key: str) -> Entry | None:
     """What was done under a key."""
     row = db.one(_FIND_ENTRY, (tenant, key))
-    return None if row is None else entry_of(tenant, key, row)
+    return None if row is None else entry_of(tenant, key, row, db.now())
 
 
 def admit(db: Transaction, request: Admit) -> Admission:
     """Everything is looked at before anything is written, so what is refused leaves no trace."""
     tenant, entry = request.tenant, request.entry
-    run = db.one(_RESTS_ON, (tenant, request.run_id))
+    rests_on = db.one(_RESTS_ON, (tenant, request.run_id)) or (None, None, None)
+    if request.epoch != (rests_on[0] or 0):
+        return _OUTDATED
     before = None if entry is None else find_entry(db, tenant, entry.key)
-    obstacle = _obstacle(db, request, run, before) or _spend(db, request)
+    obstacle = _obstacle(db, request, rests_on, before) or _spend(db, request)
     if obstacle is not None:
         return obstacle
-    if run is not None:
-        _pin(db, request, run[0])
+    if rests_on[1] is not None:
+        _pin(db, request, rests_on[1])
     if request.approval_id is not None:
         db.run(_DECIDE, (HeldStatus.SPENT.value, tenant, request.approval_id))
     db.record(request.events)
@@ -56,18 +61,20 @@ def admit(db: Transaction, request: Admit) -> Admission:
     if before is not None:
         entry = replace(entry, fence=before.fence + 1, attempts=before.attempts + 1)
     first, rest = entry_values(entry)
-    db.run(_RESERVE, (tenant, entry.key, *first, entry.fence, *rest))
+    held = (entry.worker, db.now() + request.lease, request.resume)
+    db.run(_RESERVE, (tenant, entry.key, *first, entry.fence, *rest, *held))
     return Admission(entry=entry)
 
 
 def _obstacle(
-    db: Transaction, request: Admit, run: Row | None, before: Entry | None
+    db: Transaction, request: Admit, rests_on: Row, before: Entry | None
 ) -> Admission | None:
     """The first thing that has changed since the decision, and forbids it now."""
-    if run is not None:
-        if read(run[0]).get(request.tool, request.version) != request.version:
+    _, pins, changes = rests_on
+    if pins is not None:
+        if read(pins).get(request.tool, request.version) != request.version:
             return Admission(Refused.PIN)
-        if request.reads and _moved(db, request, run[1]):
+        if request.reads and _moved(db, request, changes):
             return Admission(Refused.STATE)
     if before is not None and not reservable(before, request.takes_over):
         return Admission(Refused.DUPLICATE, before)
@@ -135,13 +142,27 @@ def _number(row: Row | None) -> float:
 def settle(db: Transaction, request: Settle) -> bool:
     """False, and nothing is written, when somebody else holds or has settled the entry by now."""
     entry, tenant = request.entry, request.tenant
-    if entry is not None:
-        first, rest = entry_values(entry)
-        if db.run(_SETTLE, (*first, *rest, tenant, entry.key, entry.fence)).rowcount == 0:
-            return False
+    if entry is not None and not _write_outcome(db, request, entry):
+        return False
     if request.seen or request.state or request.mended:
         advance(db, request)
     if request.mended is not None:
         db.run(_MEND, (tenant, request.run_id, request.mended))
+    if request.gives_back is not None:
+        db.run(_GIVE_BACK, (tenant, request.gives_back))
+    if request.due:
+        put_down(db, request.due)
     db.record(request.events)
     return True
+
+
+def _write_outcome(db: Transaction, request: Settle, entry: Entry) -> bool:
+    again = until = None
+    if entry.status is Status.PENDING:
+        if request.again_after is not None:
+            again = db.now() + request.again_after
+    elif request.keep_for is not None:
+        until = db.now() + request.keep_for
+    first, rest = entry_values(entry)
+    where = (request.tenant, entry.key, entry.fence)
+    return db.run(_SETTLE, (*first, *rest, again, until, *where)).rowcount > 0

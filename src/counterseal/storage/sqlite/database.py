@@ -14,7 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
+from counterseal.audit import Head
 from counterseal.errors import StoreError
+from counterseal.storage.sqlite.chain import Chain
 from counterseal.storage.sqlite.faults import LockedError, explained, is_own
 from counterseal.storage.sqlite.migrations import migrate, refuse_foreign
 from counterseal.storage.sqlite.transaction import Job, Transaction
@@ -37,8 +39,9 @@ _SETTINGS: Final = (
 class Database:
     """StoreError when the file can't be used, and why not; LockedError while somebody else does."""
 
-    def __init__(self, path: Path, *, patience: float) -> None:
+    def __init__(self, path: Path, *, patience: float, clock: Callable[[], float]) -> None:
         self.path = path
+        self._chain = Chain(clock)
         self._connection = _opened(path, patience)
         self._cursor = self._connection.cursor()
         self._keeper: sqlite3.Connection | None = None
@@ -47,6 +50,7 @@ class Database:
         """How SQLite is set to commit: waiting for the disk, or not."""
         self.changes = 0
         """How many rows were changed since the last checkpoint."""
+        self._commits = 0
         self.unsynced = False
         """Whether something was committed that a loss of power could still undo."""
 
@@ -56,7 +60,7 @@ class Database:
         cursor = self._cursor
         try:
             cursor.execute("BEGIN")
-            found = work(Transaction(cursor))
+            found = work(Transaction(cursor, self._chain, {}))
             cursor.execute("COMMIT")
         except sqlite3.Error as error:
             self._abandon()
@@ -75,30 +79,37 @@ class Database:
         self.refuse_closed()
         cursor, connection = self._cursor, self._connection
         before = connection.total_changes
+        heads: dict[str, Head] = {}
+        decided = False
         try:
             if durable is not self._synced:
                 cursor.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
                 self._synced = durable
             cursor.execute("BEGIN IMMEDIATE")
-            if not self._all(jobs):
+            if not self._all(jobs, heads):
                 cursor.execute("ROLLBACK")
                 cursor.execute("BEGIN IMMEDIATE")
-                self._each(jobs)
+                heads.clear()
+                self._each(jobs, heads)
+            decided = True
             cursor.execute("COMMIT")
-        except sqlite3.Error as error:
+            self._chain.advance(heads)
+        except BaseException as error:
             self._abandon()
-            raise explained(error, self.path) from error
-        except BaseException:
-            self._abandon()
+            if decided:  # what could not be committed may turn out to be, after a crash
+                self._chain.begin()
+            if isinstance(error, sqlite3.Error):
+                raise explained(error, self.path) from error
             raise
+        self._commits += 1
         changes = connection.total_changes - before
         if changes:
             self.unsynced = not durable
             self.changes += changes
 
-    def _all(self, jobs: Sequence[Job]) -> bool:
+    def _all(self, jobs: Sequence[Job], heads: dict[str, Head]) -> bool:
         """Whether all could be done. Where one has an error of its own, they must be done apart."""
-        transaction = Transaction(self._cursor)
+        transaction = Transaction(self._cursor, self._chain, heads)
         try:
             for job in jobs:
                 job.answer = job.work(transaction)
@@ -109,15 +120,17 @@ class Database:
             return False
         return True
 
-    def _each(self, jobs: Sequence[Job]) -> None:
+    def _each(self, jobs: Sequence[Job], heads: dict[str, Head]) -> None:
         """The same with a savepoint for each, so that one that fails leaves the others."""
         cursor = self._cursor
         for job in jobs:
             cursor.execute("SAVEPOINT job")
-            transaction = Transaction(cursor)
+            told = dict(heads)
+            transaction = Transaction(cursor, self._chain, told)
             try:
                 job.answer = job.work(transaction)
                 transaction.tell()
+                heads.update(told)
             except Exception as error:
                 if not is_own(error):
                     raise
@@ -126,6 +139,15 @@ class Database:
                 if isinstance(error, sqlite3.Error):
                     job.error = explained(error, self.path)
             cursor.execute("RELEASE job")
+
+    def version(self) -> tuple[int, int]:
+        """Another one when anything was committed, by whomever."""
+        self.refuse_closed()
+        try:
+            theirs = self._connection.execute("PRAGMA data_version").fetchone()[0]
+        except sqlite3.Error as error:
+            raise explained(error, self.path) from error
+        return theirs, self._commits
 
     def _abandon(self) -> None:
         if self._connection.in_transaction:

@@ -9,16 +9,21 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-from counterseal.audit import Caller, Event, EventType
 from counterseal.ledger import Entry, Phase, Status
-from counterseal.storage.base import Budgets, Held, HeldStatus, RunRecord
+from counterseal.storage.base import (
+    Budgets,
+    Due,
+    DueKind,
+    Held,
+    HeldStatus,
+    RunRecord,
+)
 
 __all__ = [
     "Row",
+    "due_of",
     "entry_of",
     "entry_values",
-    "event_of",
-    "event_row",
     "held_of",
     "held_row",
     "read",
@@ -139,9 +144,11 @@ def _names(text: str) -> frozenset[str]:
 # --- the ledger -----------------------------------------------------------------------------------
 
 
-def entry_of(tenant: str, key: str, row: Row) -> Entry:
-    """From `find_entry`."""
-    request_hash, status, phase, call_id, tool, version, fence, attempts, since, observation = row
+def entry_of(tenant: str, key: str, row: Row, now: float) -> Entry:
+    """From `find_entry`, as it is at a moment."""
+    request_hash, status, phase, call_id, tool, version, fence, attempts, since = row[:9]
+    observation, run_id, worker, looks, until = row[9:]
+    over = status == "PENDING" and phase != "escalated" and until is not None and until <= now
     return Entry(
         tenant=tenant,
         key=key,
@@ -155,6 +162,10 @@ def entry_of(tenant: str, key: str, row: Row) -> Entry:
         attempts=attempts,
         unknown_since=since,
         observation=None if observation is None else from_json(observation),
+        run_id=run_id,
+        worker=worker,
+        lapsed=over,
+        looks=looks,
     )
 
 
@@ -170,7 +181,7 @@ def entry_values(entry: Entry) -> tuple[Row, Row]:
         entry.version,
     )
     kept = None if observation is None else written(observation)
-    return before, (entry.attempts, entry.unknown_since, kept)
+    return before, (entry.attempts, entry.unknown_since, kept, entry.run_id, entry.looks)
 
 
 # --- held proposals -------------------------------------------------------------------------------
@@ -233,22 +244,10 @@ def held_of(tenant: str, row: Row) -> Held:
     )
 
 
-# --- events ---------------------------------------------------------------------------------------
+# --- due work -------------------------------------------------------------------------------------
 
 
-def event_row(event: Event, number: int) -> Row:
-    """As `record` takes it."""
-    kind, caller, occurred_at, decision, policy_version, external_ref, body = event
-    tenant, *who = caller
-    kept = written(body) if body else None
-    told = (occurred_at, decision, policy_version, external_ref, kept)
-    return (tenant, number, str(kind), *who, *told)
-
-
-def event_of(row: Row) -> tuple[str, Event]:
-    """From `events`: with the id that it goes by."""
-    number, kind = row[:2]
-    occurred_at, decision, policy_version, external_ref, body = row[10:]
-    told = (occurred_at, decision, policy_version, external_ref)
-    event = Event(EventType(kind), Caller(*row[2:10]), *told)
-    return f"evt_{number:014x}", event if body is None else event._replace(body=read(body))
+def due_of(row: Row) -> Due:
+    """From `due`, `find_due` or `failed_due`."""
+    tenant, kind, key, call_id, run_id, tool, version, body, *rest = row
+    return Due(tenant, DueKind(kind), key, call_id, run_id, tool, version, read(body), *rest)

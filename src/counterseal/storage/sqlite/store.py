@@ -7,30 +7,42 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import getrandbits, uniform
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from counterseal.audit import Event
+from counterseal.audit import Event, Head
+from counterseal.audit.checkpoint import Checkpoint
 from counterseal.errors import StoreError
+from counterseal.ledger import Entry
 from counterseal.storage.base import (
     Admission,
     Admit,
+    Claim,
+    Concern,
+    Due,
+    DueKind,
+    Erasure,
+    Finish,
     Held,
     HeldStatus,
+    Kept,
     Memory,
+    Orphan,
+    Recorded,
     RunRecord,
+    Search,
     Settle,
 )
-from counterseal.storage.sqlite import admission, holds, runs
+from counterseal.storage.sqlite import admission, holds, leases, record, runs, work
 from counterseal.storage.sqlite.database import Database
 from counterseal.storage.sqlite.faults import LockedError
 from counterseal.storage.sqlite.queries import queries
-from counterseal.storage.sqlite.rows import event_of
 from counterseal.storage.sqlite.transaction import Transaction
+from counterseal.storage.sqlite.watch import Watch
 from counterseal.storage.sqlite.writer import Writer
 
 __all__ = ["SqliteStore"]
@@ -48,10 +60,21 @@ _JUST_NOW: Final = 1.0
 class SqliteStore:
     """Speaks the `Store` protocol. The file is opened, and migrated, when this is made."""
 
-    def __init__(self, path: Path, *, patience: float = _PATIENCE) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        patience: float = _PATIENCE,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._patience = patience
-        self._database = Database(path, patience=patience)
+        self._clock = clock
+        self._database = Database(path, patience=patience, clock=clock)
         self._writer = Writer(self._database, patience=patience)
+        self._watch = Watch(self._database)
+
+    async def ready(self) -> None:
+        """It is: see above."""
 
     # --- runs -------------------------------------------------------------------------------------
 
@@ -97,7 +120,19 @@ class SqliteStore:
         self._writer.ride(lambda db: db.record((event,)))
 
     async def settle(self, request: Settle) -> bool:
-        return await self._writer.write(lambda db: admission.settle(db, request))
+        settled = await self._writer.write(lambda db: admission.settle(db, request))
+        if request.entry is not None:
+            self._watch.wake(request.tenant, request.entry.key)
+        return settled
+
+    async def renew(self, entries: Sequence[Entry], lease: float) -> Sequence[bool]:
+        return await self._writer.write(lambda db: leases.renew(db, entries, lease), durable=False)
+
+    async def wait(self, tenant: str, key: str, seconds: float) -> bool:
+        def leased_for() -> Awaitable[float]:
+            return self._read(lambda db: leases.leased_for(db, tenant, key))
+
+        return await self._watch.until_free(tenant, key, seconds, leased_for)
 
     async def hold(self, held: Held, events: Sequence[Event]) -> Held:
         return await self._writer.write(lambda db: holds.hold(db, held, events))
@@ -128,34 +163,102 @@ class SqliteStore:
             )
         )
 
-    async def keep(self, tenant: str, call_id: str, raw: bytes) -> str:
-        # Nobody can follow the pointer before what it stands in is committed, and this with it.
-        moment = f"{int(time.time() * 1000):011x}{getrandbits(52):013x}"
-        pointer = f"vault:{call_id}/{moment}"
-        self._writer.ride(lambda db: db.run(_KEEP, (tenant, pointer, raw)))
-        return pointer
+    # --- what is to be done later -----------------------------------------------------------------
+
+    async def claim_orphans(self, claim: Claim) -> Sequence[Orphan]:
+        if not await self._read(lambda db: leases.any_orphans(db, claim)):
+            return []
+        claimed = await self._writer.write(lambda db: leases.claim_orphans(db, claim))
+        for entry, _ in claimed:
+            self._watch.wake(entry.tenant, entry.key)
+        return claimed
+
+    async def claim_due(self, claim: Claim) -> Sequence[Due]:
+        if not await self._read(lambda db: work.something_due(db, claim)):
+            return []
+        return await self._writer.write(lambda db: work.claim_due(db, claim))
+
+    async def schedule(self, after: float, due: Due, events: Sequence[Event]) -> bool:
+        return await self._writer.write(lambda db: work.schedule(db, after, due, events))
+
+    async def finish(self, request: Finish) -> bool:
+        return await self._writer.write(lambda db: work.finish(db, request))
+
+    async def look_up(self, tenant: str, key: str) -> Kept | None:
+        return await self._read(lambda db: leases.look_up(db, tenant, key))
+
+    async def concerns(self, tenant: str | None = None, limit: int = 100) -> Sequence[Concern]:
+        return await self._read(lambda db: _concerns(db, tenant, limit))
+
+    async def find_due(self, tenant: str, kind: DueKind, key: str) -> Due | None:
+        return await self._read(lambda db: work.find_due(db, tenant, kind, key))
+
+    # --- the registry's stored changes ------------------------------------------------------------
+
+    async def changes(self, after: int) -> Sequence[tuple[int, Mapping[str, Any]]]:
+        return await self._read(lambda db: record.changes(db, after))
+
+    async def change(self, number: int, what: Mapping[str, Any], events: Sequence[Event]) -> bool:
+        return await self._writer.write(lambda db: record.change(db, number, what, events))
 
     # --- the record -------------------------------------------------------------------------------
+
+    async def keep(self, tenant: str, call_id: str, raw: bytes) -> str:
+        # Nobody can follow the pointer before what it stands in is committed, and this with it.
+        now = self._clock()
+        pointer = f"vault:{call_id}/{int(now * 1000):011x}{getrandbits(52):013x}"
+        self._writer.ride(lambda db: db.run(_KEEP, (tenant, pointer, raw, now)))
+        return pointer
+
+    async def fetch(self, tenant: str, pointer: str) -> bytes | None:
+        return await self._read_all(lambda db: record.fetch(db, tenant, pointer))
 
     async def events(
         self, tenant: str, *, call_id: str | None = None, run_id: str | None = None
     ) -> Sequence[tuple[str, Event]]:
-        with suppress(StoreError):  # what could not be written is not on record
+        return await self.search(tenant, Search(call_id, run_id))
+
+    async def search(self, tenant: str, search: Search) -> Sequence[tuple[str, Event]]:
+        return await self._read_all(lambda db: record.search(db, tenant, search))
+
+    async def tenants(self) -> Sequence[str]:
+        return await self._read_all(record.tenants)
+
+    async def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[Recorded]:
+        return await self._read_all(lambda db: record.recorded(db, tenant, after, limit))
+
+    async def heads(self, tenant: str, since: int) -> Mapping[str, Head]:
+        return await self._read_all(lambda db: record.heads(db, tenant, since))
+
+    async def checkpoints(self, tenant: str) -> Sequence[Checkpoint]:
+        return await self._read(lambda db: record.checkpoints(db, tenant))
+
+    async def seal(self, checkpoint: Checkpoint) -> bool:
+        return await self._writer.write(lambda db: record.seal(db, checkpoint))
+
+    async def expire(self, request: Erasure) -> Mapping[str, int]:
+        with suppress(StoreError):  # as below
             await self._writer.flush()
-        found = await self._read(lambda db: _events(db, tenant, call_id, run_id))
-        if call_id is None or run_id is None:
-            return found
-        return [one for one in found if one[1].caller.run_id == run_id]
+        return await self._writer.write(lambda db: record.expire(db, request))
 
     async def close(self) -> None:
-        await self._writer.close()
+        try:
+            await self._writer.close()
+        finally:
+            self._watch.wake_all()
 
-    async def _read(self, work: Callable[[Transaction], _T]) -> _T:
+    async def _read_all(self, look: Callable[[Transaction], _T]) -> _T:
+        """One read of what was recorded, with all that still waits to be written."""
+        with suppress(StoreError):  # what could not be written is not on record
+            await self._writer.flush()
+        return await self._read(look)
+
+    async def _read(self, look: Callable[[Transaction], _T]) -> _T:
         """One read. It waits only while somebody opens the file, or repairs it after a crash."""
         until = time.monotonic() + self._patience
         while True:
             try:
-                return self._database.read(work)
+                return self._database.read(look)
             except LockedError:
                 if time.monotonic() > until:
                     raise
@@ -173,13 +276,7 @@ def _recall(db: Transaction, tenant: str, run_id: str, key: str | None) -> Memor
     return Memory(entry, held, *spent)
 
 
-def _events(
-    db: Transaction, tenant: str, call_id: str | None, run_id: str | None
-) -> list[tuple[str, Event]]:
-    if call_id is not None:
-        rows = db.run(_Q["events_of_call"], (tenant, call_id))
-    elif run_id is not None:
-        rows = db.run(_Q["events_of_run"], (tenant, run_id))
-    else:
-        rows = db.run(_Q["events"], (tenant,))
-    return [event_of(row) for row in rows]
+def _concerns(db: Transaction, tenant: str | None, limit: int) -> Sequence[Concern]:
+    found = leases.escalated(db, tenant, limit) + work.failed(db, tenant, limit)
+    found.sort(key=lambda one: (one.since, one.tenant, one.kind, one.key))
+    return found[:limit]

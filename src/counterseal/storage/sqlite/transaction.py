@@ -4,33 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from counterseal.audit import Event
+from counterseal.audit import Columns, Event, Head, columns_of
+from counterseal.storage.sqlite.chain import Chain
 from counterseal.storage.sqlite.queries import queries
-from counterseal.storage.sqlite.rows import Row, event_row
+from counterseal.storage.sqlite.rows import Row
 
 __all__ = ["Awaited", "Job", "Transaction"]
 
 _RECORD: Final = queries()["record"]
-_LAST_EVENT: Final = queries()["last_event"]
 
 
 class Transaction:
     """What a job works with: statements, and events to be put on record with it."""
 
-    __slots__ = ("_next", "_numbers", "_told", "many", "run")
+    __slots__ = ("_chain", "_heads", "_next", "_told", "many", "now", "run")
 
-    def __init__(self, cursor: sqlite3.Cursor) -> None:
+    def __init__(self, cursor: sqlite3.Cursor, chain: Chain, heads: dict[str, Head]) -> None:
         # One cursor for all, because making one costs as much as a small query. So what a query
         # finds is read to its end, or left, before the next one is asked.
         self.run = cursor.execute
         self.many = cursor.executemany
+        self.now = chain.clock
         self._next = cursor.fetchone
-        self._numbers: dict[str, int] = {}
-        self._told: list[Row] = []
+        self._chain = chain
+        self._heads = heads
+        self._told: list[Columns] = []
 
     def one(self, query: str, values: Row) -> Row | None:
         """The first row that a query finds."""
@@ -39,23 +40,13 @@ class Transaction:
         return row
 
     def record(self, events: Sequence[Event]) -> None:
-        """Put events on record, after all that their tenant has."""
-        for event in events:
-            tenant = event.caller.tenant
-            number = self._numbers.get(tenant) or self._last_number(tenant)
-            self._numbers[tenant] = number + 1
-            self._told.append(event_row(event, number + 1))
-
-    def _last_number(self, tenant: str) -> int:
-        """The time in microseconds, or the last event's number if that is later."""
-        row = self.one(_LAST_EVENT, (tenant,))
-        last = row[0] if row else None
-        return max(int(time.time() * 1e6), last or 0)
+        """Put events on record, after all that this store has."""
+        self._told += [columns_of(event) for event in events]
 
     def tell(self) -> None:
         """Write the events of all jobs, in their order."""
         if self._told:
-            self.many(_RECORD, self._told)
+            self.many(_RECORD, self._chain.linked(self._told, self._heads))
 
 
 class Job:

@@ -55,6 +55,11 @@ CREATE TABLE counters (
   PRIMARY KEY (tenant, run_id, name)
 ) WITHOUT ROWID;
 
+-- What a tenant spends on a day is counted under a name that ends in a slash and the day's number.
+CREATE INDEX counters_by_day
+ON counters (CAST(substr(name, length(rtrim(name, '0123456789')) + 1) AS INTEGER))
+WHERE run_id = '' AND substr(rtrim(name, '0123456789'), -1) = '/';
+
 CREATE TABLE rates (
   tenant TEXT NOT NULL,
   name TEXT NOT NULL,
@@ -84,7 +89,45 @@ CREATE TABLE ledger (
   attempts INTEGER NOT NULL,
   unknown_since REAL,
   observation TEXT,                  -- JSON
+  run_id TEXT NOT NULL,
+  worker TEXT,                       -- who is at work on it; NULL: nobody
+  looks INTEGER NOT NULL,
+  lease_until REAL,                  -- when somebody should look after it; NULL: never
+  expires_at REAL,                   -- when its answer is forgotten; NULL: never, or not yet
+  resume BLOB,                       -- what somebody else needs to go on from here
   PRIMARY KEY (tenant, key)
+);
+
+-- These are few among many, and looked for whoever's they are.
+CREATE INDEX ledger_by_lease ON ledger (lease_until)
+WHERE status = 'PENDING' AND phase IS NOT 'escalated' AND lease_until IS NOT NULL;
+CREATE INDEX ledger_escalated ON ledger (unknown_since, tenant, key)
+WHERE status = 'PENDING' AND phase = 'escalated';
+CREATE INDEX ledger_by_expiry ON ledger (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE due (
+  tenant TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  key TEXT NOT NULL,
+  call_id TEXT NOT NULL,
+  run_id TEXT NOT NULL,
+  tool TEXT NOT NULL,
+  version TEXT NOT NULL,
+  body TEXT NOT NULL,                -- JSON
+  fence INTEGER NOT NULL,
+  tries INTEGER NOT NULL,
+  failed TEXT,                       -- why nobody will try again
+  since REAL NOT NULL,
+  due_at REAL NOT NULL,              -- while somebody is at it: when their lease is over
+  PRIMARY KEY (tenant, kind, key)
+);
+
+CREATE INDEX due_by_time ON due (due_at) WHERE failed IS NULL;
+CREATE INDEX due_failed ON due (since, tenant, kind, key) WHERE failed IS NOT NULL;
+
+CREATE TABLE changes (
+  number INTEGER PRIMARY KEY,        -- from 1 on, without gaps
+  what TEXT NOT NULL                 -- JSON
 );
 
 CREATE TABLE held (
@@ -116,29 +159,54 @@ CREATE INDEX held_by_key ON held (tenant, key);
 
 CREATE TABLE events (
   tenant TEXT NOT NULL,
-  number INTEGER NOT NULL,           -- when it was recorded, in microseconds; never twice, never back
-  type TEXT NOT NULL,
-  run_id TEXT NOT NULL,
-  call_id TEXT NOT NULL,
-  tool TEXT NOT NULL,
-  version TEXT NOT NULL,
-  agent TEXT NOT NULL,
+  number INTEGER NOT NULL,           -- when it was recorded, in microseconds; in a segment never twice
+  segment TEXT NOT NULL,             -- who recorded it
+  seq INTEGER NOT NULL,
+  salt BLOB,                         -- NULL: the event was erased, and so is all below but the link
+  digest BLOB NOT NULL,
+  hash BLOB NOT NULL,
+  type TEXT,
+  run_id TEXT,
+  call_id TEXT,
+  tool TEXT,
+  version TEXT,
+  agent TEXT,
   user TEXT,
-  trace_id TEXT NOT NULL,
-  occurred_at REAL NOT NULL,
-  decision TEXT NOT NULL,
+  trace_id TEXT,
+  occurred_at,                       -- as it came: another spelling of a number is another digest
+  decision TEXT,
   policy_version TEXT,
   external_ref TEXT,
   body TEXT,                         -- JSON; NULL: nothing beside the columns
-  PRIMARY KEY (tenant, number)
+  PRIMARY KEY (tenant, number, segment)
 ) WITHOUT ROWID;
 
-CREATE INDEX events_by_call ON events (tenant, call_id);
-CREATE INDEX events_by_run ON events (tenant, run_id);
+CREATE INDEX events_by_call ON events (tenant, call_id) WHERE call_id IS NOT NULL;
+CREATE INDEX events_by_run ON events (tenant, run_id) WHERE run_id IS NOT NULL;
+
+CREATE TABLE erasures (
+  tenant TEXT NOT NULL PRIMARY KEY,
+  until INTEGER NOT NULL             -- no event before this number is left to be erased
+) WITHOUT ROWID;
+
+CREATE TABLE checkpoints (
+  tenant TEXT NOT NULL,
+  number INTEGER NOT NULL,
+  sealed_at REAL NOT NULL,
+  heads TEXT NOT NULL,               -- JSON: segment to number, place and hash
+  previous BLOB NOT NULL,
+  hash BLOB NOT NULL,
+  key_id TEXT NOT NULL,
+  signature BLOB NOT NULL,
+  PRIMARY KEY (tenant, number)
+) WITHOUT ROWID;
 
 CREATE TABLE vault (
   tenant TEXT NOT NULL,
   pointer TEXT NOT NULL,
   raw BLOB NOT NULL,
+  kept_at REAL NOT NULL,
   PRIMARY KEY (tenant, pointer)
 );
+
+CREATE INDEX vault_by_age ON vault (kept_at);

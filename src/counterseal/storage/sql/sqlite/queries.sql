@@ -68,30 +68,119 @@ INSERT INTO rates (tenant, name, arrival) VALUES (?, ?, ?)
 ON CONFLICT (tenant, name) DO UPDATE SET arrival = excluded.arrival;
 
 -- name: rests_on
--- What an admission rests on: the run's pins, and how often its state was changed.
-SELECT pins, changes FROM runs WHERE tenant = ? AND run_id = ?;
+-- What an admission rests on: the last change to the registry; the run's pins, and how often its
+-- state was changed. There is always one row.
+SELECT (SELECT max(number) FROM changes), pins, changes
+FROM (SELECT 1) LEFT JOIN runs ON tenant = ? AND run_id = ?;
 
 -- name: find_entry
 SELECT request_hash, status, phase, call_id, tool, version, fence, attempts, unknown_since,
-  observation
+  observation, run_id, worker, looks, lease_until
 FROM ledger WHERE tenant = ? AND key = ?;
+
+-- name: find_resume
+SELECT resume FROM ledger WHERE tenant = ? AND key = ?;
 
 -- name: reserve
 INSERT INTO ledger (tenant, key, request_hash, status, phase, call_id, tool, version, fence,
-  attempts, unknown_since, observation)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+  attempts, unknown_since, observation, run_id, looks, worker, lease_until, resume)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tenant, key) DO UPDATE
 SET request_hash = excluded.request_hash, status = excluded.status, phase = excluded.phase,
   call_id = excluded.call_id, tool = excluded.tool, version = excluded.version,
   fence = excluded.fence, attempts = excluded.attempts, unknown_since = excluded.unknown_since,
-  observation = excluded.observation;
+  observation = excluded.observation, run_id = excluded.run_id, looks = excluded.looks,
+  worker = excluded.worker, lease_until = excluded.lease_until, resume = excluded.resume,
+  expires_at = NULL;
 
 -- name: settle
 -- Changes nothing when somebody else holds the entry by now, or has settled it.
 UPDATE ledger
 SET request_hash = ?, status = ?, phase = ?, call_id = ?, tool = ?, version = ?, attempts = ?,
-  unknown_since = ?, observation = ?
+  unknown_since = ?, observation = ?, run_id = ?, looks = ?, worker = NULL, lease_until = ?,
+  expires_at = ?
 WHERE tenant = ? AND key = ? AND fence = ? AND status = 'PENDING';
+
+-- name: compensate
+UPDATE ledger SET status = 'COMPENSATED', observation = ?
+WHERE tenant = ? AND key = ? AND status = 'COMPLETED';
+
+-- name: renew
+UPDATE ledger SET lease_until = ?
+WHERE tenant = ? AND key = ? AND fence = ? AND status = 'PENDING' AND worker IS NOT NULL;
+
+-- name: leased
+-- Until when somebody is at work on an entry.
+SELECT lease_until FROM ledger
+WHERE tenant = ? AND key = ? AND status = 'PENDING' AND worker IS NOT NULL;
+
+-- name: orphans
+SELECT tenant, key, resume,
+  request_hash, status, phase, call_id, tool, version, fence, attempts, unknown_since, observation,
+  run_id, worker, looks, lease_until
+FROM ledger WHERE status = 'PENDING' AND phase IS NOT 'escalated' AND lease_until <= ?
+ORDER BY lease_until, tenant, key;
+
+-- name: claim_orphan
+UPDATE ledger
+SET fence = ?, worker = ?, phase = 'unknown', unknown_since = ?, looks = ?, lease_until = ?
+WHERE tenant = ? AND key = ?;
+
+-- name: escalated
+-- Of one tenant, or of all.
+SELECT tenant, key,
+  request_hash, status, phase, call_id, tool, version, fence, attempts, unknown_since, observation,
+  run_id, worker, looks, lease_until
+FROM ledger WHERE status = 'PENDING' AND phase = 'escalated' AND (? IS NULL OR tenant = ?)
+ORDER BY unknown_since, tenant, key LIMIT ?;
+
+-- name: expire_keys
+UPDATE ledger
+SET status = CASE status WHEN 'FAILED_RETRYABLE' THEN status ELSE 'EXPIRED' END,
+  observation = NULL, resume = NULL, expires_at = NULL
+WHERE rowid IN (
+  SELECT rowid FROM ledger WHERE expires_at <= ? ORDER BY expires_at, tenant, key LIMIT ?
+);
+
+-- name: schedule
+INSERT INTO due (tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, since,
+  due_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?)
+ON CONFLICT (tenant, kind, key) DO NOTHING;
+
+-- name: find_due
+SELECT tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, failed, since
+FROM due WHERE tenant = ? AND kind = ? AND key = ?;
+
+-- name: due
+SELECT tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, failed, since
+FROM due WHERE failed IS NULL AND due_at <= ? ORDER BY due_at, tenant, kind, key;
+
+-- name: claim_due
+UPDATE due SET fence = ?, tries = ?, due_at = ? WHERE tenant = ? AND kind = ? AND key = ?;
+
+-- name: park_due
+UPDATE due SET failed = ?, since = ? WHERE tenant = ? AND kind = ? AND key = ? AND fence = ?;
+
+-- name: put_off_due
+UPDATE due SET failed = NULL, due_at = ? WHERE tenant = ? AND kind = ? AND key = ? AND fence = ?;
+
+-- name: end_due
+DELETE FROM due WHERE tenant = ? AND kind = ? AND key = ? AND fence = ?;
+
+-- name: failed_due
+-- Of one tenant, or of all.
+SELECT tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, failed, since
+FROM due WHERE failed IS NOT NULL AND (? IS NULL OR tenant = ?)
+ORDER BY since, tenant, kind, key LIMIT ?;
+
+-- name: changes
+SELECT number, what FROM changes WHERE number > ? ORDER BY number;
+
+-- name: change
+-- Changes nothing when the number is not the next one.
+INSERT INTO changes (number, what)
+SELECT ?, ? WHERE ? = (SELECT coalesce(max(number), 0) + 1 FROM changes);
 
 -- name: find_held
 SELECT approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id, tool,
@@ -113,6 +202,9 @@ INSERT INTO held (tenant, approval_id, key, status, approval_hash, contract_hash
   version_seen, created_at, trace_id)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
+-- name: give_back
+UPDATE held SET status = 'approved' WHERE tenant = ? AND approval_id = ? AND status = 'spent';
+
 -- name: decide
 UPDATE held SET status = ? WHERE tenant = ? AND approval_id = ?;
 
@@ -126,28 +218,136 @@ SELECT times FROM refusals WHERE tenant = ? AND run_id = ? AND tool = ? AND fing
 -- name: mend
 DELETE FROM refusals WHERE tenant = ? AND run_id = ? AND tool = ?;
 
--- name: last_event
-SELECT max(number) FROM events WHERE tenant = ?;
-
 -- name: record
-INSERT INTO events (tenant, number, type, run_id, call_id, tool, version, agent, user, trace_id,
-  occurred_at, decision, policy_version, external_ref, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO events (number, segment, seq, salt, digest, hash,
+  type, tenant, run_id, call_id, tool, version, agent, user, trace_id, occurred_at, decision,
+  policy_version, external_ref, body)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- Events between two places, neither of them included, narrowed down by run, tool and type; erased
+-- ones are left out. Oldest first, then newest first.
 
 -- name: events
-SELECT number, type, tenant, run_id, call_id, tool, version, agent, user, trace_id, occurred_at,
-  decision, policy_version, external_ref, body
-FROM events WHERE tenant = ? ORDER BY number;
-
--- name: events_of_run
-SELECT number, type, tenant, run_id, call_id, tool, version, agent, user, trace_id, occurred_at,
-  decision, policy_version, external_ref, body
-FROM events WHERE tenant = ? AND run_id = ? ORDER BY number;
+SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
+  occurred_at, decision, policy_version, external_ref, body
+FROM events
+WHERE tenant = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+  AND type IS NOT NULL AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
+  AND (? IS NULL OR instr(?, ' ' || type || ' '))
+ORDER BY number, segment LIMIT ?;
 
 -- name: events_of_call
-SELECT number, type, tenant, run_id, call_id, tool, version, agent, user, trace_id, occurred_at,
-  decision, policy_version, external_ref, body
-FROM events WHERE tenant = ? AND call_id = ? ORDER BY number;
+SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
+  occurred_at, decision, policy_version, external_ref, body
+FROM events INDEXED BY events_by_call
+WHERE tenant = ? AND call_id = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+  AND type IS NOT NULL AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
+  AND (? IS NULL OR instr(?, ' ' || type || ' '))
+ORDER BY number, segment LIMIT ?;
+
+-- name: events_of_run
+SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
+  occurred_at, decision, policy_version, external_ref, body
+FROM events INDEXED BY events_by_run
+WHERE tenant = ? AND run_id = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+  AND type IS NOT NULL AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
+  AND (? IS NULL OR instr(?, ' ' || type || ' '))
+ORDER BY number, segment LIMIT ?;
+
+-- name: newest
+SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
+  occurred_at, decision, policy_version, external_ref, body
+FROM events
+WHERE tenant = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+  AND type IS NOT NULL AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
+  AND (? IS NULL OR instr(?, ' ' || type || ' '))
+ORDER BY number DESC, segment DESC LIMIT ?;
+
+-- name: newest_of_call
+SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
+  occurred_at, decision, policy_version, external_ref, body
+FROM events INDEXED BY events_by_call
+WHERE tenant = ? AND call_id = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+  AND type IS NOT NULL AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
+  AND (? IS NULL OR instr(?, ' ' || type || ' '))
+ORDER BY number DESC, segment DESC LIMIT ?;
+
+-- name: newest_of_run
+SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
+  occurred_at, decision, policy_version, external_ref, body
+FROM events INDEXED BY events_by_run
+WHERE tenant = ? AND run_id = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+  AND type IS NOT NULL AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
+  AND (? IS NULL OR instr(?, ' ' || type || ' '))
+ORDER BY number DESC, segment DESC LIMIT ?;
+
+-- name: tenants
+-- Everybody who has events: one step for each, however many they have.
+WITH RECURSIVE each (tenant) AS (
+  SELECT min(tenant) FROM events
+  UNION ALL
+  SELECT (SELECT min(tenant) FROM events WHERE events.tenant > each.tenant) FROM each
+  WHERE each.tenant IS NOT NULL
+)
+SELECT tenant FROM each WHERE tenant IS NOT NULL;
+
+-- name: recorded
+SELECT number, segment, seq, salt, digest, hash,
+  type, tenant, run_id, call_id, tool, version, agent, user, trace_id, occurred_at, decision,
+  policy_version, external_ref, body
+FROM events WHERE tenant = ? AND (number, segment) > (?, ?) ORDER BY number, segment LIMIT ?;
+
+-- name: heads
+-- The last link of each segment: beside a maximum, SQLite shows the row that it is in.
+SELECT segment, max(number), seq, hash FROM events WHERE tenant = ? AND number >= ?
+GROUP BY segment;
+
+-- name: erased_until
+SELECT until FROM erasures WHERE tenant = ?;
+
+-- name: erasable
+-- What tells of an erasure is never erased.
+SELECT tenant, number, segment FROM events
+WHERE tenant = ? AND number >= ? AND number < ? AND salt IS NOT NULL AND type <> 'audit.erased'
+ORDER BY number, segment LIMIT ?;
+
+-- name: erase
+UPDATE events
+SET salt = NULL, type = NULL, run_id = NULL, call_id = NULL, tool = NULL, version = NULL,
+  agent = NULL, user = NULL, trace_id = NULL, occurred_at = NULL, decision = NULL,
+  policy_version = NULL, external_ref = NULL, body = NULL
+WHERE tenant = ? AND number = ? AND segment = ?;
+
+-- name: erased
+INSERT INTO erasures (tenant, until) VALUES (?, ?)
+ON CONFLICT (tenant) DO UPDATE SET until = excluded.until;
+
+-- name: checkpoints
+SELECT number, sealed_at, heads, previous, hash, key_id, signature
+FROM checkpoints WHERE tenant = ? ORDER BY number;
+
+-- name: seal
+INSERT INTO checkpoints (tenant, number, sealed_at, heads, previous, hash, key_id, signature)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (tenant, number) DO NOTHING;
 
 -- name: keep
-INSERT INTO vault (tenant, pointer, raw) VALUES (?, ?, ?);
+INSERT INTO vault (tenant, pointer, raw, kept_at) VALUES (?, ?, ?, ?);
+
+-- name: fetch
+SELECT raw FROM vault WHERE tenant = ? AND pointer = ?;
+
+-- name: empty_vault
+DELETE FROM vault WHERE rowid IN (
+  SELECT rowid FROM vault WHERE kept_at <= ? ORDER BY kept_at LIMIT ?
+);
+
+-- name: forget_days
+-- What tenants spent on days before a day.
+DELETE FROM counters WHERE (tenant, run_id, name) IN (
+  SELECT tenant, run_id, name FROM counters
+  WHERE run_id = '' AND substr(rtrim(name, '0123456789'), -1) = '/' AND substr(name, -1) <> '/'
+    AND CAST(substr(name, length(rtrim(name, '0123456789')) + 1) AS INTEGER) BETWEEN 0 AND ?
+  ORDER BY CAST(substr(name, length(rtrim(name, '0123456789')) + 1) AS INTEGER), tenant, name
+  LIMIT ?
+);

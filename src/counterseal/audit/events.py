@@ -1,7 +1,4 @@
-"""The event catalogue: what is put on record, and in which words. Pure.
-
-An event is one audit record. How events are chained and kept is `storage`'s business.
-"""
+"""The event catalogue: what is put on record, and in which words. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class EventType(StrEnum):
-    """Nine events of a call's life, one for each way on, and one for each gate that can end it."""
+    """A call's life and what follows it, one for each way on, one for each gate that can end it."""
 
     REQUESTED = "tool.requested"
     DENIED = "tool.denied"
@@ -28,6 +25,12 @@ class EventType(StrEnum):
     FAILED = "tool.failed"
     RECONCILED = "tool.reconciled"
     COMPENSATED = "tool.compensated"
+    VERIFIED = "tool.verified"
+    UNVERIFIED = "tool.unverified"
+    COMPENSATION_REQUIRED = "compensation.required"
+    COMPENSATION_FAILED = "compensation.failed"
+    REGISTRY_CHANGED = "registry.changed"
+    ERASED = "audit.erased"
 
     RETRIED = "path.retry"
     REPAIR_ASKED = "path.repair"

@@ -1,0 +1,19 @@
+"""What is put on record, and how it is chained so that nobody can quietly change it. Pure."""
+
+from __future__ import annotations
+
+from counterseal.audit.chain import GENESIS, Columns, Head, Link, columns_of, event_of, extend
+from counterseal.audit.events import Caller, Event, EventType
+
+__all__ = [
+    "GENESIS",
+    "Caller",
+    "Columns",
+    "Event",
+    "EventType",
+    "Head",
+    "Link",
+    "columns_of",
+    "event_of",
+    "extend",
+]

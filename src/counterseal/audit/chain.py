@@ -1,0 +1,103 @@
+"""The chain: every event carries the hash of all before it in its segment.
+
+A segment is what one writer recorded for one tenant, in its order. A link's hash covers its place
+and a salted digest of what the event says, not the text itself: text and salt can be erased when
+their time is over, and the chain still holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from counterseal.audit.events import Caller, Event, EventType
+
+__all__ = ["GENESIS", "Columns", "Head", "Link", "columns_of", "digest_of", "event_of", "extend"]
+
+SALT_BYTES: Final = 16
+Columns = tuple[Any, ...]
+"""What an event says, as a store keeps it; see `columns_of`."""
+
+
+class Head(NamedTuple):
+    """Where a segment ends: the last link's time in microseconds, its place, its hash."""
+
+    number: int
+    seq: int
+    hash: bytes
+
+
+GENESIS: Final = Head(0, 0, b"\0" * 32)
+"""The end of a segment that has no link yet."""
+
+
+class Link(NamedTuple):
+    """What chains one event to those before it."""
+
+    number: int
+    """When it was recorded, in microseconds; within a segment never twice, and never back."""
+    segment: str
+    seq: int
+    """Its place in the segment, from 1 on."""
+    salt: bytes | None
+    """None once the event was erased."""
+    digest: bytes
+    hash: bytes
+
+    @property
+    def event_id(self) -> str:
+        return f"evt_{self.number:014x}{self.segment}"
+
+    @property
+    def head(self) -> Head:
+        return Head(self.number, self.seq, self.hash)
+
+
+def extend(
+    tenant: str, segment: str, head: Head, columns: Columns, micros: int, salt: bytes
+) -> Link:
+    """The next link of a segment. `micros` is the time now; a clock that went back is overruled."""
+    number, seq = max(micros, head.number + 1), head.seq + 1
+    digest = digest_of(columns, salt)
+    return Link(
+        number, segment, seq, salt, digest, link_hash(tenant, segment, head, number, digest)
+    )
+
+
+def digest_of(columns: Columns, salt: bytes) -> bytes:
+    """Of everything that an event says. The salt keeps short values from being guessed."""
+    return hashlib.sha256(salt + to_json(columns)).digest()
+
+
+def link_hash(tenant: str, segment: str, before: Head, number: int, digest: bytes) -> bytes:
+    """Covers the link before, the place, and the digest."""
+    place = f"{tenant}\0{segment}\0{before.seq + 1}\0{number}".encode()
+    return hashlib.sha256(before.hash + digest + place).digest()
+
+
+def columns_of(event: Event) -> Columns:
+    """An event as a store keeps it: type, the caller's eight, then what happened; the body as text.
+
+    (type, tenant, run_id, call_id, tool, version, agent, user, trace_id, occurred_at, decision,
+    policy_version, external_ref, body)
+    """
+    kind, caller, occurred_at, decision, policy_version, external_ref, body = event
+    text = to_json(body, fallback=_plain).decode() if body else None
+    return (str(kind), *caller, occurred_at, decision, policy_version, external_ref, text)
+
+
+def event_of(columns: Columns) -> Event:
+    """The event that `columns_of` was given."""
+    occurred_at, decision, policy_version, external_ref, body = columns[9:]
+    told = (occurred_at, decision, policy_version, external_ref)
+    event = Event(EventType(columns[0]), Caller(*columns[1:9]), *told)
+    return event if body is None else event._replace(body=from_json(body))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is not a JSON type")

@@ -1,0 +1,60 @@
+"""Events as lines of text for other programs: JSON Lines, or CSV for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+from counterseal.audit.events import Caller, Event
+
+__all__ = ["COLUMNS", "csv_head", "csv_line", "json_line"]
+
+COLUMNS: Final = (
+    "event_id",
+    "type",
+    *Caller._fields,
+    "occurred_at",
+    "decision",
+    "policy_version",
+    "external_ref",
+    "body",
+)
+"""The fields of an event's record, in its order; in CSV the body is a cell of JSON."""
+
+_FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
+"""What a spreadsheet would take for the beginning of a formula."""
+
+
+def json_line(event_id: str, event: Event) -> str:
+    """The event's record on one line, in ASCII, so that nothing in it can break the line."""
+    return f"{_json(event.record(event_id))}\n"
+
+
+def csv_head() -> str:
+    """The first line: what the cells are called."""
+    return _line(COLUMNS)
+
+
+def csv_line(event_id: str, event: Event) -> str:
+    """The same as cells. One that a spreadsheet would calculate gets an apostrophe in front."""
+    record = event.record(event_id)
+    record["body"] = _json(record["body"]) if record["body"] else ""
+    return _line(_harmless(record[name]) for name in COLUMNS)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), default=dict)
+
+
+def _harmless(value: Any) -> str:
+    text = "" if value is None else str(value)
+    return f"'{text}" if text.startswith(_FORMULAS) else text
+
+
+def _line(cells: Iterable[str]) -> str:
+    out = io.StringIO()
+    csv.writer(out).writerow(cells)
+    return out.getvalue()

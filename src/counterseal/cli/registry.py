@@ -1,0 +1,308 @@
+"""`counterseal registry`: what operators change for every worker, and what was changed.
+
+Works on the project's store, and not on the workers: they notice with their next call. A project
+whose tools can't all be read can still be stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from counterseal.cli.changes import drift, in_force, scope, told, which
+from counterseal.cli.output import Progress, fail, note, print_json, print_styled, safe
+from counterseal.cli.trying import project_settings
+
+if TYPE_CHECKING:
+    from counterseal.config import Settings
+    from counterseal.operating import Operator
+    from counterseal.registry import Change, Kill, Registry, RegistryRecord
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Stop, restore and look at tools, on every worker.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+T = TypeVar("T")
+
+Tool = Annotated[str, typer.Argument(metavar="TOOL", help="A tool's name.")]
+Version = Annotated[
+    str | None, typer.Option("--version", metavar="V", help="Which version.  [default: all]")
+]
+Reason = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Why; asked for if not given.")
+]
+By = Annotated[
+    str | None, typer.Option("--by", metavar="NAME", help="Who.  [default: your user name]")
+]
+Store = Annotated[
+    str | None,
+    typer.Option("--store", metavar="URL", help="The store.  [default: as in counterseal.toml]"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_tools(store: Store = None, as_json: AsJson = False) -> None:
+    """List tools, what stops them, and where operators have left what code declares."""
+    settings = project_settings()
+    registry = _tools(settings)
+    _operate(_address(settings, store), registry, "-", _nothing)
+    if as_json:
+        print_json(registry.export())
+        return
+    from counterseal.cli.layout import table
+
+    rows = [
+        (row["tool"], row["version"], row["status"], "\n".join(map(drift, row["drift"])))
+        for row in registry.export()["records"]
+    ]
+    print_styled(table(rows, titles=("Tool", "Version", "Status", "Changed by operators")))
+    for one in registry.kills:
+        print(in_force(one))
+
+
+@app.command("kill")
+def kill(
+    tool: Annotated[
+        str | None, typer.Argument(metavar="[TOOL]", help="A tool's name.", show_default=False)
+    ] = None,
+    effect: Annotated[
+        str | None, typer.Option("--effect", metavar="E", help="Every tool of an effect.")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every tool.")] = False,
+    reason: Reason = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Don't ask whether it is meant.")] = False,
+    by: By = None,
+    store: Store = None,
+    as_json: AsJson = False,
+) -> None:
+    """Stop a tool, every tool of an effect, or everything.
+
+    Shows what would be stopped, and asks. From then on no worker begins such a call; one that is
+    under way goes on. A kill outlasts restarts until it is undone with `restore`.
+    """
+    if [tool is not None, effect is not None, everything].count(True) != 1:
+        fail("Say what to stop: a TOOL, --effect E, or --all.")
+    settings = project_settings()
+    url, who = _address(settings, store), _name(by)
+    registry = _tools(settings)
+    stops = _operate(url, registry, who, lambda one: one.preview_kill(tool=tool, effect=effect))
+    _print_preview(stops)
+    why = _why(reason)
+    if not yes:
+        typer.confirm("Stop it?", abort=True, err=True)
+    done = _operate(url, registry, who, lambda one: one.kill(tool=tool, effect=effect, reason=why))
+    if as_json:
+        print_json(
+            {
+                "kill": done.export(),
+                "stops": [{"tool": one.name, "version": one.version} for one in stops],
+            }
+        )
+    else:
+        print(f"{done.id} stops {safe(scope(done))}.")
+        note(f"Undo it with `counterseal registry restore {done.id}`.")
+
+
+@app.command("restore")
+def restore(
+    kill_id: Annotated[
+        str | None,
+        typer.Argument(metavar="[KILL]", help="A kill's id, if several are in force."),
+    ] = None,
+    reason: Reason = None,
+    by: By = None,
+    store: Store = None,
+    as_json: AsJson = False,
+) -> None:
+    """Undo a kill, in one step."""
+    from counterseal.registry import Registry
+
+    url, who, registry = _address(project_settings(), store), _name(by), Registry()
+    _operate(url, registry, who, _nothing)
+    if kill_id is None:
+        kill_id = _only(registry.kills)
+    why = _why(reason)
+    change = _operate(url, registry, who, lambda one: one.restore(kill_id, reason=why))
+    _print_change(change, f"{kill_id} is undone.", as_json=as_json)
+    _note_kills(registry.kills)
+
+
+@app.command("enable")
+def enable(
+    tool: Tool,
+    version: Version = None,
+    reason: Reason = None,
+    by: By = None,
+    store: Store = None,
+    as_json: AsJson = False,
+) -> None:
+    """Let a tool be used again."""
+    settings, who, why = project_settings(), _name(by), _why(reason)
+    url, registry = _address(settings, store), _tools(settings)
+    change = _operate(url, registry, who, lambda one: one.enable(tool, version, reason=why))
+    _print_change(change, f"{which(tool, version)} is enabled.", as_json=as_json)
+
+
+@app.command("disable")
+def disable(
+    tool: Tool,
+    version: Version = None,
+    reason: Reason = None,
+    by: By = None,
+    store: Store = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a tool, or one version of it, out of use.
+
+    Without --version, versions that come later are disabled too. Where others than the disabled
+    versions are left, new runs get those; to stop runs altogether, use `kill`.
+    """
+    settings, who, why = project_settings(), _name(by), _why(reason)
+    url, registry = _address(settings, store), _tools(settings)
+    change = _operate(url, registry, who, lambda one: one.disable(tool, version, reason=why))
+    _print_change(change, f"{which(tool, version)} is disabled.", as_json=as_json)
+
+
+@app.command("log")
+def log(store: Store = None, as_json: AsJson = False) -> None:
+    """List what operators changed, oldest first."""
+    from counterseal.registry import Registry
+
+    registry = Registry()
+    _operate(_address(project_settings(), store), registry, "-", _nothing)
+    if as_json:
+        print_json({"changes": [change.export() for change in registry.changes]})
+        return
+    if not registry.changes:
+        note("Nothing was changed yet.")
+        return
+    from counterseal.cli.layout import table
+
+    rows = [
+        (str(one.number), f"{one.at:%Y-%m-%d %H:%M}", one.by, told(one), one.reason)
+        for one in registry.changes
+    ]
+    print_styled(table(rows, titles=("No.", "When (UTC)", "Who", "What", "Why")))
+
+
+# What it works on --------------------------------------------------------------------------------
+
+
+def _address(settings: Settings, given: str | None) -> str:
+    url = given or settings.store_url()
+    if url is None or url.startswith("memory:"):
+        fail(
+            "There is no store that workers share.",
+            f'Write [store] url = "sqlite:///calls.db" into {settings.file.name}, '
+            "or give --store URL.",
+        )
+    return url
+
+
+def _tools(settings: Settings) -> Registry:
+    """A registry with the project's tools; those that can't be read are left out."""
+    from counterseal.config import ConfigError, discover
+    from counterseal.errors import ContractError
+    from counterseal.registry import Registry
+
+    progress, registry = Progress(), Registry()
+    try:
+        found = discover(settings.tool_paths(settings.file), progress=progress)
+    except ConfigError as error:
+        fail(str(error))
+    finally:
+        progress.done()
+    declared = [one for item in found if (one := item.tool or item.contract) is not None]
+    grants = [table.grant() for table in settings.grants]
+    try:
+        registry.register(*declared, grants=grants)
+    except ContractError:
+        note("Not all tools can be read; `counterseal lint` says why. Going on with the others.")
+        for one in declared:
+            with suppress(ContractError):
+                registry.register(one)
+    return registry
+
+
+def _operate(url: str, registry: Registry, by: str, act: Callable[[Operator], Awaitable[T]]) -> T:
+    """Do something with the store, having caught up with it; the command ends where it can't."""
+    import asyncio
+
+    from counterseal.errors import CountersealError, StoreError
+    from counterseal.operating import Operator, catch_up
+    from counterseal.storage import open_store
+
+    async def operate() -> T:
+        store = open_store(url)
+        try:
+            await store.ready()
+            await catch_up(store, registry)
+            return await act(Operator(store, registry, by=by))
+        finally:
+            await store.close()
+
+    try:
+        return asyncio.run(operate())
+    except StoreError as error:
+        fail(str(error), code=1)
+    except CountersealError as error:
+        fail(str(error))
+
+
+async def _nothing(_: Operator) -> None:
+    """Catching up was all."""
+
+
+def _name(by: str | None) -> str:
+    import getpass
+
+    try:
+        return by or getpass.getuser()
+    except (OSError, KeyError, ImportError):  # no user database, or nobody's process
+        fail("It can't be told who you are.", "Say it with --by NAME.")
+
+
+def _why(reason: str | None) -> str:
+    asked: str = reason or typer.prompt("Why? The next person will read it", err=True)
+    return asked
+
+
+def _only(kills: Sequence[Kill]) -> str:
+    if not kills:
+        fail("No kill is in force.", code=1)
+    if len(kills) > 1:
+        _note_kills(kills)
+        fail("Several kills are in force.", "Name the one to undo.")
+    return kills[0].id
+
+
+# Showing -----------------------------------------------------------------------------------------
+
+
+def _print_preview(stops: Sequence[RegistryRecord]) -> None:
+    if not stops:
+        note("Everything that it covers is stopped already.")
+        return
+    note("It stops:")
+    for record in stops:
+        note(f"  {record.name} {record.version}")
+
+
+def _note_kills(kills: Sequence[Kill]) -> None:
+    for one in kills:
+        note(in_force(one))
+
+
+def _print_change(change: Change, text: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(change.export())
+    else:
+        print(safe(text))

@@ -1,0 +1,292 @@
+"""Keys: a folder of files outside the store. They sign what must not be forged, and seal the vault.
+
+`audit-….pem` and `approval-….pem` hold Ed25519 keys, `vault-….key` 32 random bytes in base64. Of a
+purpose's keys the newest (the last by name) signs or seals; all of them verify or open, so rotation
+is adding a file. A PEM that holds only the public half verifies and never signs.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from counterseal.errors import CountersealError
+from counterseal.vault import KEY_BYTES, PLAIN, Vault, vault_key_id
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+        Ed25519PrivateKey,
+        Ed25519PublicKey,
+    )
+
+__all__ = ["Key", "KeyRing", "KeysError", "Purpose", "Signer", "new_key"]
+
+_NAME: Final = re.compile(r"(audit|approval)-[\w.-]+\.pem|(vault)-[\w.-]+\.key")
+_NUMBERS: Final = re.compile(r"(\d+)")
+_POSIX: Final = os.name == "posix"
+
+
+class KeysError(CountersealError):
+    """A key, or the folder of keys, can't be used. Says which file, and what to do."""
+
+
+class Purpose(StrEnum):
+    AUDIT = "audit"
+    """Signs the checkpoints of the record."""
+    APPROVAL = "approval"
+    """Signs what people have approved."""
+    VAULT = "vault"
+    """Seals what is kept of calls."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """One key file. Its halves are never shown."""
+
+    purpose: Purpose
+    key_id: str
+    file: Path
+    created: datetime
+    private: Ed25519PrivateKey | None = field(default=None, repr=False)
+    public: Ed25519PublicKey | None = field(default=None, repr=False)
+    secret: bytes | None = field(default=None, repr=False)
+    """A vault key's bytes."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it can sign or seal, not only verify."""
+        return self.private is not None or self.secret is not None
+
+    def public_pem(self) -> str:
+        """The half that may be given away."""
+        if self.public is None:
+            raise KeysError(f"{self.file}: a vault key has no public half")
+        from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415 - loaded
+
+        pem: bytes = self.public.public_bytes(
+            form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo
+        )
+        return pem.decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """Signs with one key."""
+
+    key_id: str
+    sign: Callable[[bytes], bytes] = field(repr=False)
+
+
+class KeyRing:
+    """All keys of a folder. An empty one signs nothing, and seals nothing."""
+
+    def __init__(self, keys: Iterable[Key] = ()) -> None:
+        self.keys: Sequence[Key] = tuple(sorted(keys, key=_age))
+        self._by_id = {(key.purpose, key.key_id): key for key in self.keys}
+        secrets = [key.secret for key in self.keys if key.secret is not None]
+        self._vault = Vault(*secrets) if secrets else PLAIN
+
+    @classmethod
+    def load(cls, path: str | Path) -> KeyRing:
+        """The keys in a folder. KeysError for one that can't be used, or is open to others."""
+        folder = Path(path)
+        if not folder.is_dir():
+            raise KeysError(
+                f"{folder}: there is no such folder; `counterseal keys new audit` makes one"
+            )
+        return cls(_read(file) for file in sorted(folder.iterdir()) if _is_key(file))
+
+    def newest(self, purpose: str) -> Key | None:
+        """The key that signs or seals; None when there is none that could."""
+        whole = [key for key in self.keys if key.purpose == purpose and key.is_whole]
+        return whole[-1] if whole else None
+
+    def signer(self, purpose: str) -> Signer | None:
+        """Signs with the newest key of a purpose; None when there is none."""
+        key = self.newest(purpose)
+        if key is None or key.private is None:
+            return None
+        return Signer(key.key_id, key.private.sign)
+
+    def verify(self, purpose: str, key_id: str, message: bytes, signature: bytes) -> bool | None:
+        """Whether the key made this signature; None when no such key is here."""
+        key = self._by_id.get((Purpose(purpose), key_id))
+        if key is None or key.public is None:
+            return None
+        from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - loaded
+
+        try:
+            key.public.verify(signature, message)
+        except InvalidSignature:
+            return False
+        return True
+
+    def vault(self) -> Vault:
+        """Seals with the newest vault key, opens with any; without one it keeps things plainly."""
+        return self._vault
+
+
+def _age(key: Key) -> tuple[str, list[tuple[int, str]], str]:
+    """By purpose, then by name, where 10 comes after 9."""
+    parts = _NUMBERS.split(key.file.stem)
+    return key.purpose, [(int(part) if part.isdigit() else -1, part) for part in parts], key.key_id
+
+
+# Reading -----------------------------------------------------------------------------------------
+
+
+def _is_key(file: Path) -> bool:
+    if file.suffix not in (".pem", ".key") or not file.is_file():
+        return False
+    if _NAME.fullmatch(file.name) is None:
+        raise KeysError(
+            f"{file}: no key is called so; rename it to audit-….pem, approval-….pem or vault-….key,"
+            " or put it elsewhere"
+        )
+    return True
+
+
+def _read(file: Path) -> Key:
+    purpose = Purpose(file.name.partition("-")[0])
+    try:
+        raw, about = file.read_bytes(), file.stat()
+    except OSError as error:
+        raise KeysError(f"{file}: can't be read: {error.strerror}") from None
+    created = datetime.fromtimestamp(about.st_mtime, UTC)
+    if purpose is Purpose.VAULT:
+        _refuse_open(file, about.st_mode)
+        secret = _secret(file, raw)
+        return Key(
+            purpose=purpose, key_id=vault_key_id(secret), file=file, created=created, secret=secret
+        )
+    private, public = _pair(file, raw)
+    if private is not None:
+        _refuse_open(file, about.st_mode)
+    return Key(
+        purpose=purpose,
+        key_id=_fingerprint(public),
+        file=file,
+        created=created,
+        private=private,
+        public=public,
+    )
+
+
+def _refuse_open(file: Path, mode: int) -> None:
+    if _POSIX and mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise KeysError(f"{file}: others than its owner may read it; run `chmod 600 {file}`")
+
+
+def _secret(file: Path, raw: bytes) -> bytes:
+    try:
+        secret = base64.b64decode(raw.strip(), validate=True)
+    except binascii.Error:
+        secret = b""
+    if len(secret) != KEY_BYTES:
+        raise KeysError(
+            f"{file}: a vault key is {KEY_BYTES} random bytes in base64;"
+            " `counterseal keys new vault` makes one"
+        )
+    return secret
+
+
+def _pair(file: Path, raw: bytes) -> tuple[Ed25519PrivateKey | None, Ed25519PublicKey]:
+    """Both halves, or only the public one where the file holds no more."""
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - only with a key
+    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415 - as above
+    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - as above
+
+    key: Any
+    try:
+        if b"PRIVATE KEY" in raw:
+            key = form.load_pem_private_key(raw, password=None)
+        else:
+            key = form.load_pem_public_key(raw)
+    except TypeError:
+        raise KeysError(
+            f"{file}: is locked with a password; keep the key without one, readable only by its"
+            " owner"
+        ) from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise KeysError(
+            f"{file}: is no key in PEM form; `counterseal keys new` makes one"
+        ) from None
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        return key, key.public_key()
+    if isinstance(key, ed25519.Ed25519PublicKey):
+        return None, key
+    raise KeysError(
+        f"{file}: is another kind of key than Ed25519; `counterseal keys new` makes one"
+    )
+
+
+def _fingerprint(public: Ed25519PublicKey) -> str:
+    return sha256(public.public_bytes_raw()).hexdigest()[:16]
+
+
+# Making ------------------------------------------------------------------------------------------
+
+
+def new_key(folder: Path, purpose: Purpose, today: datetime) -> Key:
+    """Make the newest key of a purpose. The folder is made too, and kept out of git."""
+    text = _secret_text() if purpose is Purpose.VAULT else _private_pem()
+    suffix = "key" if purpose is Purpose.VAULT else "pem"
+    try:
+        if not folder.exists():
+            folder.mkdir(parents=True, mode=0o700)
+            (folder / ".gitignore").write_text("*\n", encoding="utf-8")
+        for number in range(1, 1000):
+            again = "" if number == 1 else f"-{number}"
+            file = folder / f"{purpose}-{today:%Y-%m-%d}{again}.{suffix}"
+            if _write_new(file, text):
+                return _newest_or_gone(file, KeyRing.load(folder), purpose)
+    except OSError as error:
+        raise KeysError(f"{error.filename or folder}: {error.strerror}") from None
+    raise KeysError(f"{folder}: enough {purpose} keys were made today; look what makes them")
+
+
+def _newest_or_gone(file: Path, ring: KeyRing, purpose: Purpose) -> Key:
+    """What sorts behind an older key would never be used: better no file than that."""
+    newest = ring.newest(purpose)
+    if newest is not None and newest.file == file:
+        return newest
+    file.unlink()
+    last = newest.file.name if newest else ""
+    raise KeysError(f"{file}: would come before {last}, which would go on signing; rename that one")
+
+
+def _write_new(file: Path, text: bytes) -> bool:
+    """Readable by its owner from the first moment on. False when there is such a file."""
+    try:
+        handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    except FileExistsError:
+        return False
+    with os.fdopen(handle, "wb") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    return True
+
+
+def _secret_text() -> bytes:
+    return base64.b64encode(os.urandom(KEY_BYTES)) + b"\n"
+
+
+def _private_pem() -> bytes:
+    from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415 - on demand
+    from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - as above
+
+    made: bytes = ed25519.Ed25519PrivateKey.generate().private_bytes(
+        form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
+    )
+    return made

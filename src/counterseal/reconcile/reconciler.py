@@ -1,0 +1,151 @@
+"""One pass over all that is due, or one after another on a schedule.
+
+Any number of processes may do this at once: the store gives each piece of work to one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from counterseal.auditing import seal_store
+from counterseal.errors import StoreError
+from counterseal.reconcile.compensating import compensate
+from counterseal.reconcile.orphans import settle_orphan
+from counterseal.reconcile.verifying import verify
+from counterseal.storage.base import Claim, Due, DueKind, Erasure, Orphan
+
+if TYPE_CHECKING:
+    from counterseal.runtime import Runtime
+
+__all__ = ["Reconciler", "Retention", "Tally"]
+
+T = TypeVar("T", Orphan, Due)
+Tally = Counter[str]
+"""How often each thing was done: `found`, `retried`, `escalated`, `verified`, `expired`, …"""
+_DAY: Final = 86_400.0
+_PASSES: Final = 1000
+"""How many batches one pass takes at most, so that it comes to an end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How many days what is on record is kept; None: for ever. Keys follow their contracts."""
+
+    vault_days: float | None = None
+    events_days: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            days = getattr(self, name)
+            if days is not None and not days > 0:
+                raise ValueError(f"{name}: takes a number of days above 0, not {days!r}")
+
+    def erasure(self, limit: int) -> Erasure:
+        return Erasure(limit, _seconds(self.vault_days), _seconds(self.events_days))
+
+
+def _seconds(days: float | None) -> float | None:
+    return None if days is None else days * _DAY
+
+
+class Reconciler:
+    """Looks after what calls have left behind, for one runtime."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        *,
+        retention: Retention | None = None,
+        batch: int = 32,
+        seal_every: float = 300.0,
+    ) -> None:
+        self.runtime = runtime
+        self.retention = retention or Retention()
+        self._batch = batch
+        self._seal_every = seal_every
+        self._sealed_at = float("-inf")
+
+    async def once(self, *, tell: Callable[[Tally], None] | None = None) -> Tally:
+        """Do all that is due now. `tell` is called after every batch with the sum so far."""
+        done: Tally = Counter()
+        await self.runtime.catch_up()
+        tools = {record.name for record in self.runtime.registry.records}
+        mine = self._claim(tools, 0.0)
+        store = self.runtime.store
+        await self._all(done, tell, lambda: store.claim_orphans(mine), self._orphan)
+        strangers = self._claim(None, 600.0)
+        await self._all(done, tell, lambda: store.claim_orphans(strangers), self._orphan)
+        await self._all(done, tell, lambda: store.claim_due(mine), self._due)
+        await self._forget(done, tell)
+        await self._seal(done)
+        return done
+
+    async def forever(self, every: float = 5.0) -> None:
+        """Pass after pass, until cancelled. A pass that fails is tried again."""
+        while True:
+            try:
+                await self.once()
+            except StoreError as error:
+                self.runtime.report("", "reconcile", error)
+            await asyncio.sleep(every)
+
+    def _claim(self, tools: set[str] | None, lapsed_for: float) -> Claim:
+        lease = self.runtime.leases.seconds
+        return Claim(self.runtime.worker, lease, self._batch, tools, lapsed_for)
+
+    async def _all(
+        self,
+        done: Tally,
+        tell: Callable[[Tally], None] | None,
+        claim: Callable[[], Awaitable[Sequence[T]]],
+        work: Callable[[T, float], Awaitable[str]],
+    ) -> None:
+        for _ in range(_PASSES):
+            asked = monotonic()
+            claimed = await claim()
+            done.update(await asyncio.gather(*(work(one, asked) for one in claimed)))
+            if tell is not None and claimed:
+                tell(done)
+            if len(claimed) < self._batch:
+                return
+
+    async def _orphan(self, orphan: Orphan, since: float) -> str:
+        return await self._surely(orphan.entry.call_id, settle_orphan(self.runtime, orphan, since))
+
+    async def _due(self, work: Due, _since: float) -> str:
+        handler = verify if work.kind is DueKind.VERIFY else compensate
+        return await self._surely(work.call_id, handler(self.runtime, work))
+
+    async def _surely(self, call_id: str, work: Awaitable[str]) -> str:
+        """What fails here is found again when its lease is over; it must not stop the others."""
+        try:
+            return await work
+        except Exception as error:  # noqa: BLE001 - the next look counts, and the last one escalates
+            self.runtime.report(call_id, "reconcile", error)
+            return "failed"
+
+    async def _forget(self, done: Tally, tell: Callable[[Tally], None] | None) -> None:
+        request = self.retention.erasure(max(self._batch, 500))
+        for _ in range(_PASSES):
+            gone = await self.runtime.store.expire(request)
+            done.update({f"expired {what}": count for what, count in gone.items() if count})
+            if tell is not None and any(gone.values()):
+                tell(done)
+            if all(count < request.limit for count in gone.values()):
+                return
+
+    async def _seal(self, done: Tally) -> None:
+        """Seal what was recorded since, where there is a key for it."""
+        runtime = self.runtime
+        signer = runtime.keys.signer("audit") if runtime.keys else None
+        if signer is None or monotonic() - self._sealed_at < self._seal_every:
+            return
+        self._sealed_at = monotonic()
+        for tenant in await runtime.store.tenants():
+            if await seal_store(runtime.store, tenant, signer, runtime.clock()):
+                done["sealed"] += 1

@@ -1,0 +1,105 @@
+"""Verification: is the world as a call has left it? Asked after the call, as its contract says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from counterseal.audit import Event, EventType
+from counterseal.codes import Code
+from counterseal.contract.filling import differences
+from counterseal.contract.model import Contract
+from counterseal.errors import CountersealError
+from counterseal.execution.hooks import ProbeError
+from counterseal.ledger import Status
+from counterseal.passage.following import open_text
+from counterseal.passage.resume import unpack
+from counterseal.passage.resuming import Resumed, contract_for, pause_after
+from counterseal.reconcile.orphans import run_of
+from counterseal.storage.base import Due, Finish, Kept
+
+if TYPE_CHECKING:
+    from counterseal.runtime import Runtime
+
+__all__ = ["verify"]
+
+_MISMATCHES: Final = 3
+"""How often a world that is not as expected is looked at again: some are slow to show it."""
+_TRIES: Final = 10
+"""How often somebody tries to look at all."""
+
+
+async def verify(runtime: Runtime, work: Due) -> str:
+    """Look, and put on record what was seen. One word for what came of it."""
+    kept = await runtime.store.look_up(work.tenant, work.key)
+    if kept is None or kept.entry.status is not Status.COMPLETED or kept.resume is None:
+        await runtime.store.finish(Finish(work))  # reversed or forgotten: nothing left to look at
+        return "dropped"
+    try:
+        call = await _call_of(runtime, work, kept)
+        wrong = await _differences(runtime, call, work, kept)
+    except CountersealError as error:
+        trace = error.trace if isinstance(error, ProbeError) else str(error)
+        runtime.report(work.call_id, "verification", trace)
+        if work.tries < _TRIES:
+            return await _again(runtime, work)
+        return await _failed(runtime, work, None, "its state could not be read")
+    if not wrong:
+        event = _event(call, EventType.VERIFIED, {"tries": work.tries})
+        await runtime.store.finish(Finish(work, events=(event,)))
+        return "verified"
+    if work.tries < _MISMATCHES:
+        return await _again(runtime, work)
+    return await _failed(runtime, work, call, f"not as expected: {', '.join(wrong)}"[:500], wrong)
+
+
+async def _call_of(runtime: Runtime, work: Due, kept: Kept) -> Resumed:
+    resume = unpack(kept.resume or b"", work.tenant, work.key, runtime.vault)
+    record = contract_for(runtime, kept.entry, resume)
+    if record is None:
+        raise CountersealError(f"{work.tool} {work.version} is not here as it was called")
+    return Resumed(runtime, kept.entry, resume, await run_of(runtime, kept.entry), record)
+
+
+async def _differences(runtime: Runtime, call: Resumed, work: Due, kept: Kept) -> list[str]:
+    """Where the world is not as expected, as JSON Pointers; values stay out of the record."""
+    contract = _contract(call)
+    if contract.probe is None:
+        return [] if await call.read_back(contract) is not None else ["the call itself"]
+    found = await call.look(contract)
+    if found is None:
+        return ["the target itself"]
+    sealed = work.body.get("expected")
+    expected = open_text(runtime.vault, kept.entry, sealed) if isinstance(sealed, str) else None
+    if expected is None:
+        return []
+    return [pointer for pointer, _, _ in differences(expected, found.state)]
+
+
+async def _again(runtime: Runtime, work: Due) -> str:
+    pause = pause_after(work.tries, runtime.leases.seconds)
+    await runtime.store.finish(Finish(work, again_after=pause))
+    return "resting"
+
+
+async def _failed(
+    runtime: Runtime, work: Due, call: Resumed | None, reason: str, wrong: list[str] | None = None
+) -> str:
+    events: tuple[Event, ...] = ()
+    if call is not None:
+        reversible = _contract(call).transactional.compensation_tool is not None
+        code = Code.COMPENSATION_REQUIRED if reversible else Code.STALE_STATE
+        body = {"code": code.value, "wrong": wrong or []}
+        events = (_event(call, EventType.UNVERIFIED, body),)
+    await runtime.store.finish(Finish(work, failed=reason, events=events))
+    return "unverified"
+
+
+def _contract(call: Resumed) -> Contract:
+    record = call.ctx.record
+    if record is None:
+        raise CountersealError("the contract is gone")
+    return record.contract
+
+
+def _event(call: Resumed, kind: EventType, body: dict[str, Any]) -> Event:
+    return call.event(kind, kind.value.partition(".")[2], body)

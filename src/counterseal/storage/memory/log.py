@@ -1,0 +1,138 @@
+"""Events in the order in which they came. They are chained when somebody asks for them."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from secrets import token_hex
+
+from counterseal.audit import GENESIS, Columns, Event, EventType, Head, Link, columns_of, extend
+from counterseal.storage.base import Recorded, Search
+from counterseal.storage.rules import erased, micros, place_of
+
+__all__ = ["Log"]
+
+
+class _Row:
+    """An event with its link; without what it says once it was erased."""
+
+    __slots__ = ("columns", "event", "link")
+
+    def __init__(self, link: Link, columns: Columns, event: Event) -> None:
+        self.link = link
+        self.columns: Columns | None = columns
+        self.event: Event | None = event
+
+    @property
+    def place(self) -> tuple[int, str]:
+        return self.link.number, self.link.segment
+
+
+class Log:
+    """One segment for each tenant: there is one writer."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._segment = token_hex(6)
+        self._new: list[Event] = []
+        """What is not chained yet: nobody who calls a tool waits for hashes."""
+        self._when: list[float] = []
+        """When each of those came."""
+        self._rows: defaultdict[str, list[_Row]] = defaultdict(list)
+        self._erased: dict[str, int] = {}
+        """How many of a tenant's rows need not be looked at again."""
+
+    def note(self, event: Event) -> None:
+        """Put an event on record."""
+        self._new.append(event)
+        self._when.append(self._clock())
+
+    def tell(self, events: Sequence[Event]) -> None:
+        """Put events on record."""
+        self._new.extend(events)
+        self._when.extend([self._clock()] * len(events))
+
+    def _chain(self) -> Mapping[str, Sequence[_Row]]:
+        """Every tenant's rows, with all that was told."""
+        done = 0
+        try:
+            for moment, event in zip(self._when, self._new, strict=True):
+                self._link(micros(moment), event)
+                done += 1
+        finally:
+            del self._when[:done], self._new[:done]
+        return self._rows
+
+    def _link(self, now: int, event: Event) -> None:
+        columns, tenant = columns_of(event), event.caller.tenant
+        rows = self._rows[tenant]
+        head = rows[-1].link.head if rows else GENESIS
+        link = extend(tenant, self._segment, head, columns, now, os.urandom(16))
+        rows.append(_Row(link, columns, event))
+
+    def _of(self, tenant: str) -> Sequence[_Row]:
+        return self._chain().get(tenant, ())
+
+    def tenants(self) -> Sequence[str]:
+        return sorted(self._chain())
+
+    def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[Recorded]:
+        behind = (row for row in self._of(tenant) if row.place > after)
+        return [Recorded(row.link, row.columns) for row in islice(behind, limit)]
+
+    def heads(self, tenant: str, since: int) -> Mapping[str, Head]:
+        rows = self._of(tenant)
+        return {row.link.segment: row.link.head for row in rows if row.link.number >= since}
+
+    def search(self, tenant: str, search: Search) -> Sequence[tuple[str, Event]]:
+        found = _matching(self._of(tenant), search)
+        return list(islice(found, search.limit))
+
+    def erase(self, until: int, limit: int) -> int:
+        """Forget what was said before a number, by tenant; what tells of that is never erased."""
+        left = limit
+        for tenant, rows in sorted(self._chain().items()):
+            first = last = self._erased.get(tenant, 0)
+            gone: list[_Row] = []
+            while last < len(rows) and rows[last].link.number < until and len(gone) < left:
+                row = rows[last]
+                if row.event is not None and row.event.type is not EventType.ERASED:
+                    gone.append(row)
+                last += 1
+            if last > first:
+                self._erased[tenant] = last
+            if gone:
+                left -= len(gone)
+                for row in gone:
+                    row.link, row.columns, row.event = row.link._replace(salt=None), None, None
+                place = gone[-1].link.number
+                self.tell([erased(tenant, self._clock(), len(gone), place)])
+        return limit - left
+
+
+def _matching(rows: Sequence[_Row], search: Search) -> Iterator[tuple[str, Event]]:
+    after = None if search.after is None else place_of(search.after)
+    since = None if search.since is None else micros(search.since)
+    until = None if search.until is None else micros(search.until)
+    for row in reversed(rows) if search.newest_first else rows:
+        event, place = row.event, row.place
+        if event is None or (since is not None and place[0] < since):
+            continue
+        if until is not None and place[0] >= until:
+            continue
+        if after is not None and not (place < after if search.newest_first else place > after):
+            continue
+        if _matches(event, search):
+            yield row.link.event_id, event
+
+
+def _matches(event: Event, search: Search) -> bool:
+    caller = event.caller
+    return (
+        search.call_id in (None, caller.call_id)
+        and search.run_id in (None, caller.run_id)
+        and search.tool in (None, caller.tool)
+        and (search.types is None or event.type in search.types)
+    )

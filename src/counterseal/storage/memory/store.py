@@ -1,0 +1,300 @@
+"""The store itself: runs, counters, held proposals and the vault, and what happens together."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final
+
+from counterseal.audit import Event, Head
+from counterseal.audit.checkpoint import Checkpoint
+from counterseal.ledger import Entry
+from counterseal.storage.base import (
+    Admission,
+    Admit,
+    Claim,
+    Concern,
+    Due,
+    DueKind,
+    Erasure,
+    Finish,
+    Held,
+    HeldStatus,
+    Kept,
+    Memory,
+    Orphan,
+    Recorded,
+    Refused,
+    RunRecord,
+    Search,
+    Settle,
+)
+from counterseal.storage.memory.counters import Counters
+from counterseal.storage.memory.ledger import Ledger
+from counterseal.storage.memory.log import Log
+from counterseal.storage.memory.runs import Runs
+from counterseal.storage.memory.work import Work
+from counterseal.storage.rules import counts, micros, reservable, same_question
+
+__all__ = ["MemoryStore"]
+
+_ADMITTED: Final = Admission()
+_DAY: Final = 86_400
+
+
+class MemoryStore:
+    """Speaks the `Store` protocol. Everything is keyed by tenant first."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._ledger = Ledger(clock)
+        self._entries = self._ledger.entries
+        self._work = Work(clock)
+        self._log = Log(clock)
+        self._lives = Runs()
+        self._runs = self._lives.runs
+        self._counters = Counters()
+        self._held: dict[tuple[str, str], Held] = {}
+        self._held_by_key: dict[tuple[str, str], str] = {}
+        self._vault: dict[tuple[str, str], bytes] = {}
+        self._kept: dict[tuple[str, str], float] = {}
+        """When each was put into the vault, oldest first."""
+        self._pointers = 0
+        self._changes: list[Mapping[str, Any]] = []
+        self._checkpoints: defaultdict[str, dict[int, Checkpoint]] = defaultdict(dict)
+
+    async def ready(self) -> None:
+        """It is."""
+
+    # --- runs -------------------------------------------------------------------------------------
+
+    async def open_run(self, run: RunRecord) -> RunRecord:
+        return self._lives.open(run)
+
+    async def find_run(self, tenant: str, run_id: str) -> RunRecord | None:
+        return self._runs.get((tenant, run_id))
+
+    async def find_implicit_run(
+        self, tenant: str, agent: str, user: str | None, now: float
+    ) -> RunRecord | None:
+        return self._lives.find_implicit(tenant, agent, user, now)
+
+    async def implicit_run(self, run: RunRecord, agent: str, user: str | None) -> RunRecord:
+        return self._lives.use_implicit(run, agent, user)
+
+    async def new_turn(self, tenant: str, run_id: str, keep: Collection[str]) -> RunRecord | None:
+        return self._lives.new_turn((tenant, run_id), keep)
+
+    # --- the way of a call ------------------------------------------------------------------------
+
+    async def recall(self, tenant: str, run_id: str, key: str | None) -> Memory:
+        entry = held = None
+        if key is not None:
+            entry = self._ledger.find((tenant, key))
+            held = self._held.get((tenant, self._held_by_key.get((tenant, key), "")))
+        return Memory(entry, held, *self._counters.of(tenant, run_id))
+
+    async def admit(self, request: Admit) -> Admission:
+        return self._obstacle(request) or self._counters.spend(request) or self._take_in(request)
+
+    def _obstacle(self, request: Admit) -> Admission | None:
+        """The first thing that has changed since the decision, and forbids it now."""
+        if request.epoch != len(self._changes):
+            return Admission(Refused.EPOCH)
+        refused = self._lives.obstacle(request)
+        if refused is not None:
+            return Admission(refused)
+        tenant = request.tenant
+        if request.entry is not None:
+            there = self._ledger.find((tenant, request.entry.key))
+            if there is not None and not reservable(there, request.takes_over):
+                return Admission(Refused.DUPLICATE, there)
+        if request.approval_id is not None:
+            held = self._held.get((tenant, request.approval_id))
+            if held is None or held.status is not HeldStatus.APPROVED:
+                return Admission(Refused.APPROVAL)
+        return None
+
+    def _take_in(self, request: Admit) -> Admission:
+        tenant = request.tenant
+        self._lives.pin(request)
+        self._log.tell(request.events)
+        if request.approval_id is not None:
+            self._change_held(tenant, request.approval_id, HeldStatus.SPENT)
+        if request.entry is None:
+            return _ADMITTED
+        entry = self._ledger.reserve(request.entry, request.lease, request.resume)
+        return Admission(entry=entry)
+
+    def note(self, event: Event) -> None:
+        self._log.note(event)
+
+    async def settle(self, request: Settle) -> bool:
+        if request.entry is not None and not self._ledger.settle(request, request.entry):
+            return False
+        self._lives.advance(request)
+        if request.gives_back is not None:
+            held = self._held.get((request.tenant, request.gives_back))
+            if held is not None and held.status is HeldStatus.SPENT:
+                self._change_held(request.tenant, request.gives_back, HeldStatus.APPROVED)
+        if request.due:
+            self._work.put_down(request.due)
+        self._log.tell(request.events)
+        return True
+
+    async def renew(self, entries: Sequence[Entry], lease: float) -> Sequence[bool]:
+        return [self._ledger.renew(entry, lease) for entry in entries]
+
+    async def wait(self, tenant: str, key: str, seconds: float) -> bool:
+        return await self._ledger.wait((tenant, key), seconds)
+
+    async def hold(self, held: Held, events: Sequence[Event]) -> Held:
+        known = self._held_by_key.get((held.tenant, held.key))
+        before = self._held.get((held.tenant, known)) if known else None
+        if before is not None and same_question(before, held) and counts(before):
+            return before
+        self._held[held.tenant, held.approval_id] = held
+        self._held_by_key[held.tenant, held.key] = held.approval_id
+        self._log.tell(events)
+        return held
+
+    async def decide(
+        self, tenant: str, approval_id: str, status: HeldStatus, events: Sequence[Event]
+    ) -> Held | None:
+        held = self._held.get((tenant, approval_id))
+        voids = status is HeldStatus.VOID
+        if held is None or held.status is not (
+            HeldStatus.APPROVED if voids else HeldStatus.WAITING
+        ):
+            return None
+        self._log.tell(events)
+        return self._change_held(tenant, approval_id, status)
+
+    def _change_held(self, tenant: str, approval_id: str, status: HeldStatus) -> Held:
+        changed = replace(self._held[tenant, approval_id], status=status)
+        self._held[tenant, approval_id] = changed
+        return changed
+
+    async def refuse(
+        self,
+        tenant: str,
+        run_id: str,
+        tool: str,
+        fingerprints: Sequence[str],
+        events: Sequence[Event],
+    ) -> Sequence[int]:
+        self._log.tell(events)
+        return self._lives.refuse((tenant, run_id), tool, fingerprints)
+
+    # --- what is to be done later -----------------------------------------------------------------
+
+    async def claim_orphans(self, claim: Claim) -> Sequence[Orphan]:
+        return self._ledger.claim(claim)
+
+    async def claim_due(self, claim: Claim) -> Sequence[Due]:
+        return self._work.claim(claim)
+
+    async def schedule(self, after: float, work: Due, events: Sequence[Event]) -> bool:
+        new = self._work.put_down([(after, work)])
+        if new:
+            self._log.tell(events)
+        return new
+
+    async def finish(self, request: Finish) -> bool:
+        if not self._work.finish(request):
+            return False
+        if request.compensated is not None:
+            work = request.work
+            self._ledger.compensate((work.tenant, work.key), request.compensated)
+        self._work.put_down(request.due)
+        self._log.tell(request.events)
+        return True
+
+    async def look_up(self, tenant: str, key: str) -> Kept | None:
+        return self._ledger.look_up((tenant, key))
+
+    async def concerns(self, tenant: str | None = None, limit: int = 100) -> Sequence[Concern]:
+        found = self._ledger.concerns(tenant) + self._work.concerns(tenant)
+        found.sort(key=lambda one: (one.since, one.tenant, one.kind, one.key))
+        return found[:limit]
+
+    async def find_due(self, tenant: str, kind: DueKind, key: str) -> Due | None:
+        return self._work.find(tenant, kind, key)
+
+    # --- the registry's stored changes ------------------------------------------------------------
+
+    async def changes(self, after: int) -> Sequence[tuple[int, Mapping[str, Any]]]:
+        return [one for one in enumerate(self._changes, 1) if one[0] > after]
+
+    async def change(self, number: int, what: Mapping[str, Any], events: Sequence[Event]) -> bool:
+        if number != len(self._changes) + 1:
+            return False
+        self._changes.append(what)
+        self._log.tell(events)
+        return True
+
+    # --- the record -------------------------------------------------------------------------------
+
+    async def keep(self, tenant: str, call_id: str, raw: bytes) -> str:
+        # Numbered, because a caller may name two calls alike, and evidence is never overwritten.
+        pointer = f"vault:{call_id}/{self._pointers}"
+        self._pointers += 1
+        self._vault[tenant, pointer] = raw
+        self._kept[tenant, pointer] = self._clock()
+        return pointer
+
+    async def fetch(self, tenant: str, pointer: str) -> bytes | None:
+        return self._vault.get((tenant, pointer))
+
+    async def events(
+        self, tenant: str, *, call_id: str | None = None, run_id: str | None = None
+    ) -> Sequence[tuple[str, Event]]:
+        return self._log.search(tenant, Search(call_id, run_id))
+
+    async def search(self, tenant: str, search: Search) -> Sequence[tuple[str, Event]]:
+        return self._log.search(tenant, search)
+
+    async def tenants(self) -> Sequence[str]:
+        return self._log.tenants()
+
+    async def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[Recorded]:
+        return self._log.recorded(tenant, after, limit)
+
+    async def heads(self, tenant: str, since: int) -> Mapping[str, Head]:
+        return self._log.heads(tenant, since)
+
+    async def checkpoints(self, tenant: str) -> Sequence[Checkpoint]:
+        return [one for _, one in sorted(self._checkpoints[tenant].items())]
+
+    async def seal(self, checkpoint: Checkpoint) -> bool:
+        sealed = self._checkpoints[checkpoint.tenant]
+        return sealed.setdefault(checkpoint.number, checkpoint) is checkpoint
+
+    # --- forgetting -------------------------------------------------------------------------------
+
+    async def expire(self, request: Erasure) -> Mapping[str, int]:
+        now, limit, events = self._clock(), request.limit, 0
+        if request.events_after is not None:
+            events = self._log.erase(micros(now - request.events_after), limit)
+        return {
+            "keys": self._ledger.expire(limit),
+            "vault": self._empty_vault(now, request),
+            "events": events,
+            "counters": self._counters.forget_days(int(now // _DAY) - 2, limit),
+        }
+
+    def _empty_vault(self, now: float, request: Erasure) -> int:
+        if request.vault_after is None:
+            return 0
+        oldest = now - request.vault_after
+        over = (pointer for pointer, kept in self._kept.items() if kept <= oldest)
+        gone = list(islice(over, request.limit))
+        for pointer in gone:
+            del self._vault[pointer], self._kept[pointer]
+        return len(gone)
+
+    async def close(self) -> None:
+        """Nothing to give back."""

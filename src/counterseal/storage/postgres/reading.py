@@ -1,0 +1,167 @@
+"""Reads. Those of calls, which come in crowds, are answered many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from counterseal.ledger import Entry
+from counterseal.storage.base import (
+    IDLE_SECONDS,
+    Concern,
+    Due,
+    DueKind,
+    Held,
+    Kept,
+    Memory,
+    RunRecord,
+)
+from counterseal.storage.postgres.faults import explained, is_lost, is_mistake
+from counterseal.storage.postgres.job import Job
+from counterseal.storage.postgres.looking import columns
+from counterseal.storage.postgres.queries import queries
+from counterseal.storage.postgres.rows import Row, due_of, held_of, line_of, run_of, shown
+from counterseal.storage.postgres.session import Session
+from counterseal.storage.rules import concern, parked
+
+__all__ = [
+    "Reading",
+    "Recalling",
+    "answer",
+    "concerns",
+    "find_due",
+    "find_implicit",
+    "find_run",
+    "look_up",
+]
+
+_Q: Final = queries()
+_RECALL: Final = _Q["recall"]
+_LOOK_UP: Final = _Q["look_up"]
+_FIND_RUN: Final = _Q["find_run"]
+_FIND_IMPLICIT: Final = _Q["find_implicit"]
+_FIND_DUE: Final = _Q["find_due"]
+_ESCALATED: Final = _Q["escalated"]
+_FAILED_DUE: Final = _Q["failed_due"]
+
+
+class Reading(Job):
+    """Anything that is asked."""
+
+    __slots__ = ("ask",)
+    vain = True
+
+    def __init__(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
+        super().__init__()
+        self.ask = ask
+
+
+class Recalling(Job):
+    """What bears on a call."""
+
+    __slots__ = ("key", "run_id", "tenant")
+    vain = True
+
+    def __init__(self, tenant: str, run_id: str, key: str | None) -> None:
+        super().__init__()
+        self.tenant = tenant
+        self.run_id = run_id
+        self.key = key
+
+
+async def answer(session: Session, jobs: Sequence[Job]) -> None:
+    """Each has its answer afterwards, or its error."""
+    calls = [job for job in jobs if isinstance(job, Recalling)]
+    if calls:
+        await _ask(session, calls, lambda connection: _recall(connection, calls))
+    for job in jobs:
+        if isinstance(job, Reading):
+            await _ask(session, [job], partial(_read, job))
+
+
+async def _read(job: Reading, connection: Any) -> None:
+    job.answer = await job.ask(connection)
+
+
+async def _ask(
+    session: Session, jobs: Sequence[Job], ask: Callable[[Any], Awaitable[None]]
+) -> None:
+    """On a new connection if the old one turns out to be lost."""
+    error: Exception | None = None
+    for _ in range(2):
+        try:
+            await ask(await session.connection())
+        except Exception as failed:  # noqa: BLE001 - every one is told to whoever waits
+            error = failed
+            if not is_lost(error):
+                break
+            session.lose()
+        else:
+            return
+    for job in jobs:
+        if error is not None:
+            job.error = error if is_mistake(error) else explained(error, session.where)
+
+
+async def _recall(connection: Any, calls: Sequence[Recalling]) -> None:
+    keys = {(one.tenant, one.key) for one in calls if one.key is not None}
+    lives = {(one.tenant, run_id) for one in calls for run_id in (one.run_id, "")}
+    tenants = {one.tenant for one in calls}
+    asked = (*columns(keys, 2), *columns(lives, 2), list(tenants))
+    found = await connection.fetchrow(_RECALL, *asked)
+    entries = {(row[0], row[1]): shown(line_of(row), found[4]) for row in found[0] or ()}
+    held = {(row[0], row[2]): held_of(row)[0] for row in found[1] or ()}
+    spent: dict[tuple[str, str], dict[str, float]] = {}
+    for tenant, run_id, name, amount in found[2] or ():
+        spent.setdefault((tenant, run_id), {})[name] = amount
+    rates: dict[str, dict[str, float]] = {}
+    for tenant, name, arrival in found[3] or ():
+        rates.setdefault(tenant, {})[name] = arrival
+    for one in calls:
+        tenant = one.tenant
+        entry: Entry | None = None
+        last: Held | None = None
+        if one.key is not None:
+            entry, last = entries.get((tenant, one.key)), held.get((tenant, one.key))
+        counters = spent.get((tenant, one.run_id), {}), spent.get((tenant, ""), {})
+        one.answer = Memory(entry, last, *counters, rates.get(tenant, {}))
+
+
+async def find_run(connection: Any, tenant: str, run_id: str) -> RunRecord | None:
+    """The run with its state."""
+    row = await connection.fetchrow(_FIND_RUN, tenant, run_id)
+    return None if row is None else run_of(tenant, run_id, tuple(row[:11]), row[11])
+
+
+async def find_implicit(
+    connection: Any, tenant: str, agent: str, user: str | None, now: float
+) -> tuple[RunRecord, float] | None:
+    """The run that somebody is in who names none, and when they used it; None if it is over."""
+    row = await connection.fetchrow(_FIND_IMPLICIT, tenant, agent, user or "")
+    if row is None or now - row[1] > IDLE_SECONDS:
+        return None
+    run = await find_run(connection, tenant, row[0])
+    return None if run is None else (run, row[1])
+
+
+async def look_up(connection: Any, tenant: str, key: str) -> Kept | None:
+    """An entry, with what is needed to go on from it."""
+    row = await connection.fetchrow(_LOOK_UP, tenant, key)
+    return None if row is None else Kept(shown(line_of(row), row[19]), row[18])
+
+
+async def find_due(connection: Any, tenant: str, kind: DueKind, key: str) -> Due | None:
+    """A piece of due work."""
+    row: Row | None = await connection.fetchrow(_FIND_DUE, tenant, str(kind), key)
+    return None if row is None else due_of(row)
+
+
+async def concerns(connection: Any, tenant: str | None, limit: int) -> Sequence[Concern]:
+    """Escalated entries, and due work that failed, oldest first."""
+    unknown = await connection.fetch(_ESCALATED, tenant, limit)
+    failed = await connection.fetch(_FAILED_DUE, tenant, limit)
+    found = [concern(line_of(row).entry) for row in unknown]
+    found += [parked(due_of(row)) for row in failed]
+    found.sort(key=lambda one: (one.since, one.tenant, one.kind, one.key))
+    return found[:limit]

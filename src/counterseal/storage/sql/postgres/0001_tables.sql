@@ -1,0 +1,213 @@
+-- What a store remembers. Every key begins with the tenant, so that a tenant can be moved elsewhere;
+-- indexes that workers look for work in begin with its time, because they work for all tenants.
+--
+-- Moments are DOUBLE PRECISION seconds since the epoch, as they came: a rounded one would not compare
+-- equal to what the runtime holds. JSON is TEXT, so that it comes back as it was written. What is looked
+-- for is compared byte by byte ("C"): fast, and the same after an upgrade of the system's locales.
+
+CREATE TABLE migrations (
+  number INTEGER PRIMARY KEY,
+  name TEXT NOT NULL,
+  checksum TEXT NOT NULL,
+  applied_at TIMESTAMPTZ NOT NULL DEFAULT now()
+);
+
+CREATE TABLE runs (
+  tenant TEXT COLLATE "C" NOT NULL,
+  run_id TEXT COLLATE "C" NOT NULL,
+  started_at DOUBLE PRECISION NOT NULL,
+  objective TEXT,
+  allowed_tools TEXT,                -- JSON; NULL: every tool
+  budgets TEXT NOT NULL,             -- JSON
+  deadline DOUBLE PRECISION,
+  config TEXT NOT NULL,              -- JSON
+  turn BIGINT NOT NULL,
+  changes BIGINT NOT NULL,           -- how often the state was changed, whatever the key
+  pins TEXT NOT NULL,                -- JSON: tool to version
+  seen TEXT NOT NULL,                -- JSON: resource to version
+  refused TEXT NOT NULL,             -- JSON: tools whose refusals are being counted
+  PRIMARY KEY (tenant, run_id)
+);
+
+CREATE TABLE run_state (
+  tenant TEXT COLLATE "C" NOT NULL,
+  run_id TEXT COLLATE "C" NOT NULL,
+  key TEXT COLLATE "C" NOT NULL,
+  value TEXT,                        -- JSON; NULL: forgotten, but its version goes on
+  version BIGINT NOT NULL,
+  untrusted BOOLEAN NOT NULL,
+  PRIMARY KEY (tenant, run_id, key)
+);
+
+CREATE TABLE implicit_runs (
+  tenant TEXT COLLATE "C" NOT NULL,
+  agent TEXT COLLATE "C" NOT NULL,
+  user_id TEXT COLLATE "C" NOT NULL, -- '' stands for nobody
+  run_id TEXT NOT NULL,
+  used_at DOUBLE PRECISION NOT NULL,
+  PRIMARY KEY (tenant, agent, user_id)
+);
+
+CREATE TABLE counters (
+  tenant TEXT COLLATE "C" NOT NULL,
+  run_id TEXT COLLATE "C" NOT NULL,  -- '' stands for the tenant itself
+  name TEXT COLLATE "C" NOT NULL,
+  spent DOUBLE PRECISION NOT NULL,
+  day BIGINT,                        -- the day that a tenant's counter is for; NULL: for ever
+  PRIMARY KEY (tenant, run_id, name)
+) WITH (fillfactor = 50);            -- changed with every call: room beside each row keeps that cheap
+
+CREATE INDEX counters_of_days ON counters (day) WHERE day IS NOT NULL;
+
+CREATE TABLE rates (
+  tenant TEXT COLLATE "C" NOT NULL,
+  name TEXT COLLATE "C" NOT NULL,
+  arrival DOUBLE PRECISION NOT NULL, -- when the next call would arrive, were they spread evenly
+  PRIMARY KEY (tenant, name)
+) WITH (fillfactor = 50);
+
+CREATE TABLE refusals (
+  tenant TEXT COLLATE "C" NOT NULL,
+  run_id TEXT COLLATE "C" NOT NULL,
+  tool TEXT COLLATE "C" NOT NULL,    -- '' stands for the run itself
+  fingerprint TEXT COLLATE "C" NOT NULL,
+  times BIGINT NOT NULL,
+  PRIMARY KEY (tenant, run_id, tool, fingerprint)
+);
+
+CREATE TABLE ledger (
+  tenant TEXT COLLATE "C" NOT NULL,
+  key TEXT COLLATE "C" NOT NULL,
+  request_hash BYTEA NOT NULL,
+  status TEXT NOT NULL,
+  phase TEXT,
+  call_id TEXT NOT NULL,
+  run_id TEXT NOT NULL,
+  tool TEXT NOT NULL,
+  version TEXT NOT NULL,
+  fence BIGINT NOT NULL,
+  attempts BIGINT NOT NULL,
+  unknown_since DOUBLE PRECISION,
+  observation TEXT,                  -- JSON
+  worker TEXT,                       -- who is at work on it
+  looks BIGINT NOT NULL,
+  lease_until DOUBLE PRECISION,      -- when somebody should look after it, by the server's clock
+  expires_at DOUBLE PRECISION,       -- when its answer is no longer kept, by the same clock
+  awaited BOOLEAN NOT NULL,          -- whether somebody, anywhere, waits for it to be let go
+  resume BYTEA,                      -- what somebody else needs to go on from it
+  PRIMARY KEY (tenant, key)
+);
+
+CREATE INDEX ledger_adrift ON ledger (lease_until, tenant, key)
+  WHERE status = 'PENDING' AND phase IS DISTINCT FROM 'escalated' AND lease_until IS NOT NULL;
+CREATE INDEX ledger_escalated ON ledger (tenant, unknown_since)
+  WHERE status = 'PENDING' AND phase = 'escalated';
+CREATE INDEX ledger_over ON ledger (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE TABLE due (
+  tenant TEXT COLLATE "C" NOT NULL,
+  kind TEXT COLLATE "C" NOT NULL,
+  key TEXT COLLATE "C" NOT NULL,
+  call_id TEXT NOT NULL,
+  run_id TEXT NOT NULL,
+  tool TEXT NOT NULL,
+  version TEXT NOT NULL,
+  body TEXT NOT NULL,                -- JSON
+  fence BIGINT NOT NULL,
+  tries BIGINT NOT NULL,
+  failed TEXT,
+  since DOUBLE PRECISION NOT NULL,
+  due_at DOUBLE PRECISION,           -- NULL: failed, and on the operator's list
+  PRIMARY KEY (tenant, kind, key)
+);
+
+CREATE INDEX due_next ON due (due_at, tenant, kind, key) WHERE due_at IS NOT NULL;
+CREATE INDEX due_failed ON due (tenant, since) WHERE failed IS NOT NULL;
+
+CREATE TABLE held (
+  tenant TEXT COLLATE "C" NOT NULL,
+  approval_id TEXT COLLATE "C" NOT NULL,
+  key TEXT COLLATE "C" NOT NULL,
+  status TEXT NOT NULL,
+  approval_hash TEXT NOT NULL,
+  contract_hash TEXT NOT NULL,
+  approvers BIGINT NOT NULL,
+  call_id TEXT NOT NULL,
+  run_id TEXT NOT NULL,
+  tool TEXT NOT NULL,
+  version TEXT NOT NULL,
+  arguments TEXT NOT NULL,           -- JSON
+  agent TEXT NOT NULL,
+  user_id TEXT,
+  scopes TEXT NOT NULL,              -- JSON
+  reason TEXT NOT NULL,
+  rule TEXT,
+  before TEXT,                       -- JSON
+  version_seen TEXT,                 -- JSON: a text, or a number
+  created_at DOUBLE PRECISION NOT NULL,
+  trace_id TEXT NOT NULL,
+  latest BOOLEAN NOT NULL,           -- whether it is the last one under its key
+  PRIMARY KEY (tenant, approval_id)
+);
+
+CREATE UNIQUE INDEX held_by_key ON held (tenant, key) WHERE latest;
+
+CREATE TABLE registry_changes (
+  number BIGINT PRIMARY KEY,
+  what TEXT NOT NULL                 -- JSON
+);
+
+CREATE TABLE events (
+  tenant TEXT COLLATE "C" NOT NULL,
+  number BIGINT NOT NULL,            -- when it was recorded, in microseconds
+  segment TEXT COLLATE "C" NOT NULL, -- whose record it is: one connection's of one worker
+  seq BIGINT NOT NULL,               -- its place in the segment
+  salt BYTEA,                        -- NULL, as all that follows the hash: erased
+  digest BYTEA NOT NULL,
+  hash BYTEA NOT NULL,
+  type TEXT,
+  run_id TEXT COLLATE "C",
+  call_id TEXT COLLATE "C",
+  tool TEXT,
+  version TEXT,
+  agent TEXT,
+  user_id TEXT,
+  trace_id TEXT,
+  occurred_at DOUBLE PRECISION,
+  decision TEXT,
+  policy_version TEXT,
+  external_ref TEXT,
+  body TEXT,                         -- JSON; NULL: nothing beside the columns
+  PRIMARY KEY (tenant, number, segment)
+);
+
+CREATE INDEX events_by_call ON events (tenant, call_id, number) WHERE call_id IS NOT NULL;
+CREATE INDEX events_by_run ON events (tenant, run_id, number) WHERE run_id IS NOT NULL;
+
+CREATE TABLE erasures (
+  tenant TEXT COLLATE "C" PRIMARY KEY,
+  number BIGINT NOT NULL,            -- up to which event all are erased that ever will be
+  segment TEXT NOT NULL
+);
+
+CREATE TABLE checkpoints (
+  tenant TEXT COLLATE "C" NOT NULL,
+  number BIGINT NOT NULL,
+  sealed_at DOUBLE PRECISION NOT NULL,
+  heads TEXT NOT NULL,               -- JSON: segment to number, place, and hash in hexadecimal
+  previous BYTEA NOT NULL,
+  hash BYTEA NOT NULL,
+  key_id TEXT NOT NULL,
+  signature BYTEA NOT NULL,
+  PRIMARY KEY (tenant, number)
+);
+
+CREATE TABLE vault (
+  tenant TEXT COLLATE "C" NOT NULL,
+  pointer TEXT COLLATE "C" NOT NULL,
+  raw BYTEA NOT NULL,
+  kept_at DOUBLE PRECISION NOT NULL, -- by the server's clock
+  PRIMARY KEY (tenant, pointer)
+);
+
+CREATE INDEX vault_by_age ON vault (kept_at);

@@ -1,0 +1,482 @@
+-- Every statement that the Postgres store runs, by name.
+--
+-- What is asked for many at once comes as arrays, one for each column, in the order of the columns.
+-- What a transaction will change is locked first, in sorted order, and looked at; then it is written.
+-- A row that was not there is inserted with ON CONFLICT DO NOTHING: whoever comes second sees that one
+-- is missing, and looks again.
+
+-- --- what a transaction rests on -----------------------------------------------------------------
+
+-- name: look
+-- Locks, and shows: entries, runs, held proposals, counters, rates; then the registry's last change,
+-- and the time.
+WITH
+  entries AS (
+    SELECT l.tenant, l.key, l.request_hash, l.status, l.phase, l.call_id, l.run_id, l.tool, l.version,
+      l.fence, l.attempts, l.unknown_since, l.observation, l.worker, l.looks, l.lease_until,
+      l.expires_at, l.awaited
+    FROM unnest($1::text[], $2::text[]) AS w (tenant, key)
+    JOIN ledger AS l ON l.tenant = w.tenant AND l.key = w.key
+    ORDER BY l.tenant, l.key FOR UPDATE OF l
+  ),
+  lives AS (
+    SELECT r.tenant, r.run_id, r.turn, r.changes, r.pins, r.seen, r.refused
+    FROM unnest($3::text[], $4::text[]) AS w (tenant, run_id)
+    JOIN runs AS r ON r.tenant = w.tenant AND r.run_id = w.run_id
+    ORDER BY r.tenant, r.run_id FOR UPDATE OF r
+  ),
+  approvals AS (
+    SELECT h.tenant, h.approval_id, h.key, h.status, h.approval_hash, h.contract_hash, h.approvers,
+      h.call_id, h.run_id, h.tool, h.version, h.arguments, h.agent, h.user_id, h.scopes, h.reason,
+      h.rule, h.before, h.version_seen, h.created_at, h.trace_id, h.latest
+    FROM unnest($5::text[], $6::text[]) AS w (tenant, approval_id)
+    JOIN held AS h ON h.tenant = w.tenant AND h.approval_id = w.approval_id
+    ORDER BY h.tenant, h.approval_id FOR UPDATE OF h
+  ),
+  spent AS (
+    SELECT c.tenant, c.run_id, c.name, c.spent
+    FROM unnest($7::text[], $8::text[], $9::text[]) AS w (tenant, run_id, name)
+    JOIN counters AS c ON c.tenant = w.tenant AND c.run_id = w.run_id AND c.name = w.name
+    ORDER BY c.tenant, c.run_id, c.name FOR UPDATE OF c
+  ),
+  arrivals AS (
+    SELECT r.tenant, r.name, r.arrival
+    FROM unnest($10::text[], $11::text[]) AS w (tenant, name)
+    JOIN rates AS r ON r.tenant = w.tenant AND r.name = w.name
+    ORDER BY r.tenant, r.name FOR UPDATE OF r
+  )
+SELECT
+  (SELECT array_agg(ROW(e.*)) FROM entries AS e),
+  (SELECT array_agg(ROW(l.*)) FROM lives AS l),
+  (SELECT array_agg(ROW(a.*)) FROM approvals AS a),
+  (SELECT array_agg(ROW(s.*)) FROM spent AS s),
+  (SELECT array_agg(ROW(a.*)) FROM arrivals AS a),
+  (SELECT coalesce(max(number), 0) FROM registry_changes),
+  extract(epoch FROM clock_timestamp())::float8;
+
+-- name: look_implicit
+-- The runs of those who name none, and when they used them last.
+SELECT i.tenant, i.agent, i.user_id, i.run_id, i.used_at
+FROM unnest($1::text[], $2::text[], $3::text[]) AS w (tenant, agent, user_id)
+JOIN implicit_runs AS i ON i.tenant = w.tenant AND i.agent = w.agent AND i.user_id = w.user_id
+ORDER BY i.tenant, i.agent, i.user_id FOR UPDATE OF i;
+
+-- name: look_held_keys
+-- The ids of the last proposals that were held under keys. `look` locks them, and looks again.
+SELECT h.tenant, h.approval_id
+FROM unnest($1::text[], $2::text[]) AS w (tenant, key)
+JOIN held AS h ON h.tenant = w.tenant AND h.key = w.key AND h.latest;
+
+-- name: look_due
+SELECT d.tenant, d.kind, d.key, d.call_id, d.run_id, d.tool, d.version, d.body, d.fence, d.tries,
+  d.failed, d.since, d.due_at
+FROM unnest($1::text[], $2::text[], $3::text[]) AS w (tenant, kind, key)
+JOIN due AS d ON d.tenant = w.tenant AND d.kind = w.kind AND d.key = w.key
+ORDER BY d.tenant, d.kind, d.key FOR UPDATE OF d;
+
+-- name: look_refusals
+SELECT r.tenant, r.run_id, r.tool, r.fingerprint, r.times
+FROM unnest($1::text[], $2::text[], $3::text[]) AS w (tenant, run_id, tool)
+JOIN refusals AS r ON r.tenant = w.tenant AND r.run_id = w.run_id AND r.tool = w.tool
+ORDER BY r.tenant, r.run_id, r.tool, r.fingerprint FOR UPDATE OF r;
+
+-- name: look_state
+-- Guarded by the lock on the run, and therefore looked at after that was had. NULL: all keys.
+SELECT s.tenant, s.run_id, s.key, s.value, s.version, s.untrusted
+FROM unnest($1::text[], $2::text[], $3::text[]) AS w (tenant, run_id, key)
+JOIN run_state AS s ON s.tenant = w.tenant AND s.run_id = w.run_id
+WHERE w.key IS NULL OR s.key = w.key;
+
+-- --- what a transaction writes -------------------------------------------------------------------
+
+-- name: write
+-- What calls change: entries that were there, new ones, counters, rates; and events. How many entries
+-- were new. What is needed to go on stays as it is, but where an entry was reserved anew.
+WITH
+  changed AS (
+    UPDATE ledger AS l
+    SET request_hash = w.request_hash, status = w.status, phase = w.phase, call_id = w.call_id,
+      run_id = w.run_id, tool = w.tool, version = w.version, fence = w.fence, attempts = w.attempts,
+      unknown_since = w.unknown_since, observation = w.observation, worker = w.worker,
+      looks = w.looks, lease_until = w.lease_until, expires_at = w.expires_at, awaited = w.awaited,
+      resume = CASE WHEN w.anew THEN w.resume ELSE l.resume END
+    FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[], $6::text[], $7::text[],
+      $8::text[], $9::text[], $10::bigint[], $11::bigint[], $12::float8[], $13::text[], $14::text[],
+      $15::bigint[], $16::float8[], $17::float8[], $18::boolean[], $19::bytea[], $20::boolean[])
+      AS w (tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence, attempts,
+        unknown_since, observation, worker, looks, lease_until, expires_at, awaited, resume, anew)
+    WHERE l.tenant = w.tenant AND l.key = w.key
+  ),
+  new AS (
+    INSERT INTO ledger (tenant, key, request_hash, status, phase, call_id, run_id, tool, version,
+      fence, attempts, unknown_since, observation, worker, looks, lease_until, expires_at, awaited,
+      resume)
+    SELECT * FROM unnest($21::text[], $22::text[], $23::bytea[], $24::text[], $25::text[],
+      $26::text[], $27::text[], $28::text[], $29::text[], $30::bigint[], $31::bigint[],
+      $32::float8[], $33::text[], $34::text[], $35::bigint[], $36::float8[], $37::float8[],
+      $38::boolean[], $39::bytea[])
+    ON CONFLICT DO NOTHING RETURNING 1
+  ),
+  spent AS (
+    UPDATE counters AS c SET spent = w.spent
+    FROM unnest($40::text[], $41::text[], $42::text[], $43::float8[])
+      AS w (tenant, run_id, name, spent)
+    WHERE c.tenant = w.tenant AND c.run_id = w.run_id AND c.name = w.name
+  ),
+  arrived AS (
+    UPDATE rates AS r SET arrival = w.arrival
+    FROM unnest($44::text[], $45::text[], $46::float8[]) AS w (tenant, name, arrival)
+    WHERE r.tenant = w.tenant AND r.name = w.name
+  ),
+  recorded AS (
+    INSERT INTO events (type, tenant, run_id, call_id, tool, version, agent, user_id, trace_id,
+      occurred_at, decision, policy_version, external_ref, body, number, segment, seq, salt, digest,
+      hash)
+    SELECT * FROM unnest($47::text[], $48::text[], $49::text[], $50::text[], $51::text[],
+      $52::text[], $53::text[], $54::text[], $55::text[], $56::float8[], $57::text[], $58::text[],
+      $59::text[], $60::text[], $61::bigint[], $62::text[], $63::bigint[], $64::bytea[],
+      $65::bytea[], $66::bytea[])
+  )
+SELECT count(*) FROM new;
+
+-- name: insert_runs
+INSERT INTO runs (tenant, run_id, started_at, objective, allowed_tools, budgets, deadline, config,
+  turn, changes, pins, seen, refused)
+SELECT * FROM unnest($1::text[], $2::text[], $3::float8[], $4::text[], $5::text[], $6::text[],
+  $7::float8[], $8::text[], $9::bigint[], $10::bigint[], $11::text[], $12::text[], $13::text[])
+ON CONFLICT DO NOTHING;
+
+-- name: update_runs
+UPDATE runs AS r
+SET turn = w.turn, changes = w.changes, pins = w.pins, seen = w.seen, refused = w.refused
+FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::text[], $7::text[])
+  AS w (tenant, run_id, turn, changes, pins, seen, refused)
+WHERE r.tenant = w.tenant AND r.run_id = w.run_id;
+
+-- name: leave
+INSERT INTO run_state (tenant, run_id, key, value, version, untrusted)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::boolean[])
+ON CONFLICT (tenant, run_id, key) DO UPDATE
+SET value = excluded.value, version = excluded.version, untrusted = excluded.untrusted;
+
+-- name: insert_implicit
+INSERT INTO implicit_runs (tenant, agent, user_id, run_id, used_at)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::float8[])
+ON CONFLICT DO NOTHING;
+
+-- name: update_implicit
+UPDATE implicit_runs AS i SET run_id = w.run_id, used_at = w.used_at
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::float8[])
+  AS w (tenant, agent, user_id, run_id, used_at)
+WHERE i.tenant = w.tenant AND i.agent = w.agent AND i.user_id = w.user_id;
+
+-- name: insert_counters
+INSERT INTO counters (tenant, run_id, name, spent, day)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::float8[], $5::bigint[])
+ON CONFLICT DO NOTHING;
+
+-- name: insert_rates
+INSERT INTO rates (tenant, name, arrival)
+SELECT * FROM unnest($1::text[], $2::text[], $3::float8[])
+ON CONFLICT DO NOTHING;
+
+-- name: insert_refusals
+INSERT INTO refusals (tenant, run_id, tool, fingerprint, times)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[])
+ON CONFLICT DO NOTHING;
+
+-- name: update_refusals
+UPDATE refusals AS r SET times = w.times
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[])
+  AS w (tenant, run_id, tool, fingerprint, times)
+WHERE r.tenant = w.tenant AND r.run_id = w.run_id AND r.tool = w.tool
+  AND r.fingerprint = w.fingerprint;
+
+-- name: delete_refusals
+DELETE FROM refusals AS r
+USING unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS w (tenant, run_id, tool, fingerprint)
+WHERE r.tenant = w.tenant AND r.run_id = w.run_id AND r.tool = w.tool
+  AND r.fingerprint = w.fingerprint;
+
+-- name: update_held
+UPDATE held AS h SET status = w.status, latest = w.latest
+FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[])
+  AS w (tenant, approval_id, status, latest)
+WHERE h.tenant = w.tenant AND h.approval_id = w.approval_id;
+
+-- name: insert_held
+INSERT INTO held (tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id,
+  run_id, tool, version, arguments, agent, user_id, scopes, reason, rule, before, version_seen,
+  created_at, trace_id, latest)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
+  $7::bigint[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[],
+  $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::float8[],
+  $21::text[], $22::boolean[])
+ON CONFLICT DO NOTHING;
+
+-- name: insert_due
+INSERT INTO due (tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, failed, since,
+  due_at)
+SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
+  $7::text[], $8::text[], $9::bigint[], $10::bigint[], $11::text[], $12::float8[], $13::float8[])
+ON CONFLICT DO NOTHING;
+
+-- name: update_due
+UPDATE due AS d
+SET call_id = w.call_id, run_id = w.run_id, tool = w.tool, version = w.version, body = w.body,
+  fence = w.fence, tries = w.tries, failed = w.failed, since = w.since, due_at = w.due_at
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[],
+  $8::text[], $9::bigint[], $10::bigint[], $11::text[], $12::float8[], $13::float8[])
+  AS w (tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, failed, since, due_at)
+WHERE d.tenant = w.tenant AND d.kind = w.kind AND d.key = w.key;
+
+-- name: delete_due
+DELETE FROM due AS d USING unnest($1::text[], $2::text[], $3::text[]) AS w (tenant, kind, key)
+WHERE d.tenant = w.tenant AND d.kind = w.kind AND d.key = w.key;
+
+-- name: keep
+INSERT INTO vault (tenant, pointer, raw, kept_at)
+SELECT w.*, extract(epoch FROM clock_timestamp())::float8
+FROM unnest($1::text[], $2::text[], $3::bytea[]) AS w (tenant, pointer, raw);
+
+-- name: notify
+SELECT pg_notify('counterseal', w) FROM unnest($1::text[]) AS w;
+
+-- --- what is asked -------------------------------------------------------------------------------
+
+-- name: recall
+-- For many calls at once: entries and held proposals under keys, counters, rates, and the time.
+SELECT
+  (
+    SELECT array_agg(ROW(l.tenant, l.key, l.request_hash, l.status, l.phase, l.call_id, l.run_id,
+      l.tool, l.version, l.fence, l.attempts, l.unknown_since, l.observation, l.worker, l.looks,
+      l.lease_until, l.expires_at, l.awaited))
+    FROM unnest($1::text[], $2::text[]) AS w (tenant, key)
+    JOIN ledger AS l ON l.tenant = w.tenant AND l.key = w.key
+  ),
+  (
+    SELECT array_agg(ROW(h.tenant, h.approval_id, h.key, h.status, h.approval_hash, h.contract_hash,
+      h.approvers, h.call_id, h.run_id, h.tool, h.version, h.arguments, h.agent, h.user_id, h.scopes,
+      h.reason, h.rule, h.before, h.version_seen, h.created_at, h.trace_id, h.latest))
+    FROM unnest($1::text[], $2::text[]) AS w (tenant, key)
+    JOIN held AS h ON h.tenant = w.tenant AND h.key = w.key AND h.latest
+  ),
+  (
+    SELECT array_agg(ROW(c.tenant, c.run_id, c.name, c.spent))
+    FROM unnest($3::text[], $4::text[]) AS w (tenant, run_id)
+    JOIN counters AS c ON c.tenant = w.tenant AND c.run_id = w.run_id
+  ),
+  (
+    SELECT array_agg(ROW(r.tenant, r.name, r.arrival))
+    FROM unnest($5::text[]) AS w (tenant) JOIN rates AS r ON r.tenant = w.tenant
+  ),
+  extract(epoch FROM clock_timestamp())::float8;
+
+-- name: look_up
+SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence, attempts,
+  unknown_since, observation, worker, looks, lease_until, expires_at, awaited, resume,
+  extract(epoch FROM clock_timestamp())::float8
+FROM ledger WHERE tenant = $1 AND key = $2;
+
+-- name: find_run
+SELECT r.started_at, r.objective, r.allowed_tools, r.budgets, r.deadline, r.config, r.turn, r.changes,
+  r.pins, r.seen, r.refused,
+  ARRAY(
+    SELECT ROW(s.key, s.value, s.version, s.untrusted)
+    FROM run_state AS s WHERE s.tenant = r.tenant AND s.run_id = r.run_id
+  )
+FROM runs AS r WHERE r.tenant = $1 AND r.run_id = $2;
+
+-- name: find_implicit
+SELECT run_id, used_at FROM implicit_runs WHERE tenant = $1 AND agent = $2 AND user_id = $3;
+
+-- name: find_due
+SELECT tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, failed, since, due_at
+FROM due WHERE tenant = $1 AND kind = $2 AND key = $3;
+
+-- name: escalated
+SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence, attempts,
+  unknown_since, observation, worker, looks, lease_until, expires_at, awaited
+FROM ledger
+WHERE status = 'PENDING' AND phase = 'escalated' AND ($1::text IS NULL OR tenant = $1)
+ORDER BY coalesce(unknown_since, 0), tenant, key LIMIT $2;
+
+-- name: failed_due
+SELECT tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, failed, since, due_at
+FROM due WHERE failed IS NOT NULL AND ($1::text IS NULL OR tenant = $1)
+ORDER BY since, tenant, kind, key LIMIT $2;
+
+-- name: fetch
+SELECT raw FROM vault WHERE tenant = $1 AND pointer = $2;
+
+-- --- work ----------------------------------------------------------------------------------------
+
+-- name: claim_orphans
+-- What somebody else is claiming at this moment is passed over.
+WITH found AS (
+  SELECT tenant, key, lease_until, awaited FROM ledger
+  WHERE status = 'PENDING' AND phase IS DISTINCT FROM 'escalated'
+    AND lease_until <= extract(epoch FROM statement_timestamp())::float8 - $1::float8
+    AND ($2::text[] IS NULL OR tool = ANY($2))
+  ORDER BY lease_until, tenant, key LIMIT $3 FOR UPDATE SKIP LOCKED
+)
+UPDATE ledger AS l
+SET fence = l.fence + 1, worker = $4::text, phase = 'unknown', looks = l.looks + 1, awaited = false,
+  unknown_since = coalesce(l.unknown_since, found.lease_until),
+  lease_until = extract(epoch FROM clock_timestamp())::float8 + $5::float8
+FROM found WHERE l.tenant = found.tenant AND l.key = found.key
+RETURNING l.tenant, l.key, l.request_hash, l.status, l.phase, l.call_id, l.run_id, l.tool, l.version,
+  l.fence, l.attempts, l.unknown_since, l.observation, l.worker, l.looks, l.lease_until,
+  l.expires_at, found.awaited, l.resume, found.lease_until;
+
+-- name: claim_due
+WITH found AS (
+  SELECT tenant, kind, key, due_at FROM due
+  WHERE due_at <= extract(epoch FROM statement_timestamp())::float8 - $1::float8
+    AND ($2::text[] IS NULL OR tool = ANY($2))
+  ORDER BY due_at, tenant, kind, key LIMIT $3 FOR UPDATE SKIP LOCKED
+)
+UPDATE due AS d
+SET fence = d.fence + 1, tries = d.tries + 1,
+  due_at = extract(epoch FROM clock_timestamp())::float8 + $4::float8
+FROM found WHERE d.tenant = found.tenant AND d.kind = found.kind AND d.key = found.key
+RETURNING d.tenant, d.kind, d.key, d.call_id, d.run_id, d.tool, d.version, d.body, d.fence, d.tries,
+  d.failed, d.since, d.due_at, found.due_at;
+
+-- --- the registry --------------------------------------------------------------------------------
+
+-- name: changes
+SELECT number, what FROM registry_changes WHERE number > $1 ORDER BY number;
+
+-- name: change
+-- Only as the next one.
+INSERT INTO registry_changes (number, what)
+SELECT $1::bigint, $2::text
+WHERE $1 = 1 + (SELECT coalesce(max(number), 0) FROM registry_changes)
+RETURNING number;
+
+-- --- the record ----------------------------------------------------------------------------------
+
+-- name: search
+-- Oldest first. What is NULL does not narrow.
+SELECT type, tenant, run_id, call_id, tool, version, agent, user_id, trace_id, occurred_at, decision,
+  policy_version, external_ref, body, number, segment
+FROM events
+WHERE tenant = $1 AND salt IS NOT NULL
+  AND ($2::text IS NULL OR call_id = $2) AND ($3::text IS NULL OR run_id = $3)
+  AND ($4::text IS NULL OR tool = $4) AND ($5::text[] IS NULL OR type = ANY($5))
+  AND number >= $6::bigint AND number < $7::bigint
+  AND ($8::bigint IS NULL OR (number, segment) > ($8, $9::text))
+ORDER BY number, segment LIMIT $10;
+
+-- name: search_back
+-- The same, newest first.
+SELECT type, tenant, run_id, call_id, tool, version, agent, user_id, trace_id, occurred_at, decision,
+  policy_version, external_ref, body, number, segment
+FROM events
+WHERE tenant = $1 AND salt IS NOT NULL
+  AND ($2::text IS NULL OR call_id = $2) AND ($3::text IS NULL OR run_id = $3)
+  AND ($4::text IS NULL OR tool = $4) AND ($5::text[] IS NULL OR type = ANY($5))
+  AND number >= $6::bigint AND number < $7::bigint
+  AND ($8::bigint IS NULL OR (number, segment) < ($8, $9::text))
+ORDER BY number DESC, segment DESC LIMIT $10;
+
+-- name: recorded
+SELECT type, tenant, run_id, call_id, tool, version, agent, user_id, trace_id, occurred_at, decision,
+  policy_version, external_ref, body, number, segment, seq, salt, digest, hash
+FROM events WHERE tenant = $1 AND (number, segment) > ($2::bigint, $3::text)
+ORDER BY number, segment LIMIT $4;
+
+-- name: is_recorded
+SELECT 1 FROM events WHERE tenant = $1 AND number = $2 AND segment = $3;
+
+-- name: heads
+SELECT DISTINCT ON (segment) segment, number, seq, hash
+FROM events WHERE tenant = $1 AND number >= $2 ORDER BY segment, number DESC;
+
+-- name: tenants
+-- From one to the next, without looking at all that each has.
+WITH RECURSIVE known AS (
+  (SELECT tenant FROM events ORDER BY tenant LIMIT 1)
+  UNION ALL
+  SELECT (SELECT e.tenant FROM events AS e WHERE e.tenant > known.tenant ORDER BY e.tenant LIMIT 1)
+  FROM known WHERE known.tenant IS NOT NULL
+)
+SELECT tenant FROM known WHERE tenant IS NOT NULL;
+
+-- name: checkpoints
+SELECT number, sealed_at, heads, previous, hash, key_id, signature
+FROM checkpoints WHERE tenant = $1 ORDER BY number;
+
+-- name: seal
+INSERT INTO checkpoints (tenant, number, sealed_at, heads, previous, hash, key_id, signature)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT DO NOTHING RETURNING number;
+
+-- --- forgetting ----------------------------------------------------------------------------------
+
+-- name: expire_keys
+-- A key that is free stays free; any other stays taken. What was answered goes.
+WITH over AS (
+  SELECT tenant, key FROM ledger
+  WHERE expires_at <= extract(epoch FROM statement_timestamp())::float8
+  ORDER BY expires_at, tenant, key LIMIT $1 FOR UPDATE SKIP LOCKED
+)
+UPDATE ledger AS l
+SET status = CASE WHEN l.status = 'FAILED_RETRYABLE' THEN l.status ELSE 'EXPIRED' END,
+  observation = NULL, resume = NULL, expires_at = NULL
+FROM over WHERE l.tenant = over.tenant AND l.key = over.key
+RETURNING 1;
+
+-- name: expire_vault
+WITH over AS (
+  SELECT tenant, pointer FROM vault
+  WHERE kept_at <= extract(epoch FROM statement_timestamp())::float8 - $1::float8
+  ORDER BY kept_at LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM vault AS v USING over WHERE v.tenant = over.tenant AND v.pointer = over.pointer
+RETURNING 1;
+
+-- name: expire_counters
+WITH over AS (
+  SELECT tenant, run_id, name FROM counters
+  WHERE day < floor(extract(epoch FROM statement_timestamp()) / 86400)::bigint - 2
+  ORDER BY day LIMIT $1 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM counters AS c USING over
+WHERE c.tenant = over.tenant AND c.run_id = over.run_id AND c.name = over.name
+RETURNING 1;
+
+-- name: erasable
+-- Whose log holds something from before a number that was not looked at yet, and where to go on.
+WITH RECURSIVE known AS (
+  (SELECT tenant FROM events ORDER BY tenant LIMIT 1)
+  UNION ALL
+  SELECT (SELECT e.tenant FROM events AS e WHERE e.tenant > known.tenant ORDER BY e.tenant LIMIT 1)
+  FROM known WHERE known.tenant IS NOT NULL
+)
+SELECT known.tenant, coalesce(done.number, 0), coalesce(done.segment, '')
+FROM known LEFT JOIN erasures AS done ON done.tenant = known.tenant
+WHERE EXISTS (
+  SELECT 1 FROM events AS e
+  WHERE e.tenant = known.tenant AND e.number < $1::bigint
+    AND (e.number, e.segment) > (coalesce(done.number, 0), coalesce(done.segment, ''))
+)
+ORDER BY known.tenant;
+
+-- name: old_events
+SELECT number, segment, type FROM events
+WHERE tenant = $1 AND number < $2::bigint AND (number, segment) > ($3::bigint, $4::text)
+ORDER BY number, segment LIMIT $5;
+
+-- name: erase
+UPDATE events AS e
+SET salt = NULL, type = NULL, run_id = NULL, call_id = NULL, tool = NULL, version = NULL,
+  agent = NULL, user_id = NULL, trace_id = NULL, occurred_at = NULL, decision = NULL,
+  policy_version = NULL, external_ref = NULL, body = NULL
+FROM unnest($2::bigint[], $3::text[]) AS w (number, segment)
+WHERE e.tenant = $1 AND e.number = w.number AND e.segment = w.segment;
+
+-- name: erased
+INSERT INTO erasures (tenant, number, segment) VALUES ($1, $2, $3)
+ON CONFLICT (tenant) DO UPDATE SET number = excluded.number, segment = excluded.segment;

@@ -1,0 +1,96 @@
+"""Many rounds, side by side: lanes for each store, and one whose database is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.postgres_server import fresh_database, private_server, shared
+
+from .harness import Effects, Nursery
+from .lanes import Lane
+from .planning import draw
+from .rounds import Outcome, play
+
+__all__ = ["STORES", "Job", "jobs_of", "run"]
+
+STORES: Final = ("sqlite", "postgres")
+_LANES: Final = 3
+"""How many rounds go on at once, on each store."""
+
+
+class Job(NamedTuple):
+    """A round to be played."""
+
+    number: int
+    seed: int
+    point: str
+    store: str
+
+    @property
+    def queue(self) -> str:
+        """Rounds that kill a database server have one for themselves."""
+        kills = self.point == "database" and self.store == "postgres"
+        return "outage" if kills else self.store
+
+
+def jobs_of(seed: int, rounds: int, points: Sequence[str], stores: Sequence[str]) -> Iterable[Job]:
+    """So many rounds, one point after another, one store after another."""
+    for number in range(rounds):
+        point = points[number % len(points)]
+        store = stores[number // len(points) % len(stores)]
+        yield Job(number, seed + number, point, store)
+
+
+async def run(jobs: Iterable[Job], ended: Callable[[Job, Outcome], None]) -> None:
+    """Play them all. What fails in the harness itself is raised."""
+    queues: dict[str, list[Job]] = {}
+    for job in jobs:
+        queues.setdefault(job.queue, []).append(job)
+    with tempfile.TemporaryDirectory(prefix="counterseal-chaos-") as name:
+        async with AsyncExitStack() as stack:
+            folder = Path(name)
+            nursery = await stack.enter_async_context(Nursery.open(folder))
+            effects = await stack.enter_async_context(Effects.open(folder))
+            async with asyncio.TaskGroup() as lanes:
+                for queue, waiting in queues.items():
+                    waiting.reverse()
+                    for _ in range(1 if queue == "outage" else min(_LANES, len(waiting))):
+                        opened = _lane(queue, nursery, effects, folder)
+                        lanes.create_task(_work(opened, waiting, ended))
+
+
+async def _work(opened, waiting: list[Job], ended: Callable[[Job, Outcome], None]) -> None:
+    async with opened as lane:
+        while waiting:
+            job = waiting.pop()
+            ended(job, await play(lane, draw(job.seed, job.point, job.store)))
+
+
+_numbers = count()
+
+
+@asynccontextmanager
+async def _lane(
+    queue: str, nursery: Nursery, effects: Effects, folder: Path
+) -> AsyncIterator[Lane]:
+    async with AsyncExitStack() as stack:
+        if queue == "sqlite":
+            lane = Lane(nursery, effects, lambda: f"sqlite:///{folder}/{next(_numbers)}.db")
+        elif queue == "postgres":
+            base = await asyncio.to_thread(shared)
+            lane = Lane(nursery, effects, lambda: fresh_database(base))
+        else:
+            server = await asyncio.to_thread(stack.enter_context, private_server())
+            lane = Lane(
+                nursery, effects, lambda: fresh_database(server.url), server.kill, server.start
+            )
+        try:
+            yield lane
+        finally:
+            await lane.close()

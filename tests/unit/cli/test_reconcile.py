@@ -1,0 +1,171 @@
+"""`counterseal reconcile`, on a real SQLite file whose worker is gone."""
+
+import asyncio
+import json
+
+import pytest
+
+TOOLS = '''
+from typing import Annotated
+from pathlib import Path
+from pydantic import Field
+from counterseal import Context, tool
+
+BOOKS = Path(__file__).parent / "books.txt"
+
+
+def in_the_books(ctx: Context):
+    lines = BOOKS.read_text().split() if BOOKS.exists() else []
+    return {"key": ctx.key} if ctx.key in lines else None
+
+
+def write_down(key):
+    with BOOKS.open("a") as books:
+        books.write(key + "\\n")
+
+
+@tool(effect="draft", version="1.0.0", owner="tests", on_unknown="read_back", read_back=in_the_books)
+async def charge(ctx: Context) -> dict[str, str]:
+    """Charge."""
+    write_down(ctx.key)
+    return {"key": ctx.key}
+
+
+@tool(effect="draft", version="1.0.0", owner="tests", compensation_tool="undo_send")
+async def send(ctx: Context) -> dict[str, str]:
+    """Send."""
+    write_down(ctx.key)
+    return {"sent": "yes"}
+
+
+@tool(effect="draft", version="1.0.0", owner="tests")
+async def undo_send(sent: Annotated[str, Field(max_length=9, description="What.")]) -> dict[str, bool]:
+    """Take it back."""
+    write_down("undone")
+    return {"done": True}
+'''
+SETTINGS = """\
+[tools]
+paths = ["tools.py"]
+[store]
+url = "sqlite:///store.db"
+lease_seconds = 0.01
+[[grants]]
+agent = "clerk"
+tool = "charge"
+[[grants]]
+agent = "clerk"
+tool = "send"
+[[grants]]
+agent = "clerk"
+tool = "undo_send"
+"""
+
+
+@pytest.fixture
+def project(write, folder):
+    write("tools.py", TOOLS)
+    write("counterseal.toml", SETTINGS)
+    return folder
+
+
+def submit(folder, name, *, dies=False):
+    """Make a call as a worker does; one that dies never settles it."""
+    from counterseal import Principal, Proposal
+    from counterseal.config import load_settings, open_runtime
+    from counterseal.errors import StoreError
+
+    async def gone(_request):
+        raise StoreError("this process is gone")
+
+    async def call():
+        async with open_runtime(load_settings(folder / "counterseal.toml")) as runtime:
+            if dies:
+                runtime.store.settle = gone
+            proposal = Proposal(tool=name, arguments={}, run_id="run_1", key="k")
+            seen = await runtime.submit(proposal, Principal(tenant="acme", agent="clerk"))
+            await asyncio.sleep(0.02)  # the lease is over then
+            return seen
+
+    return asyncio.run(call())
+
+
+def test_nothing_is_due_in_an_empty_store(project, run):
+    result = run("reconcile")
+    assert (result.exit_code, result.stdout) == (0, "Nothing was due.\n")
+    assert json.loads(run("reconcile", "--json").stdout) == {}
+    assert run("reconcile", "list").stdout == "Nothing waits for a person.\n"
+
+
+def test_what_a_dead_worker_left_is_found_at_the_destination(project, run):
+    assert not submit(project, "charge", dies=True).ok
+    assert run("reconcile").stdout == "1 found at the destination\n"
+    assert submit(project, "charge").idempotency_hit
+    assert (project / "books.txt").read_text() == "call:charge:k\n"
+
+
+def test_a_person_settles_what_nobody_can_find_out(project, run):
+    submit(project, "send", dies=True)
+    assert json.loads(run("reconcile", "--json").stdout) == {"escalated": 1}
+    shown = run("reconcile", "list")
+    assert "unknown: send 1.0.0" in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    (listed,) = json.loads(run("reconcile", "list", "--json").stdout)
+    assert (listed["kind"], listed["tenant"], listed["key"]) == ("unknown", "acme", "call:send:k")
+    settled = run(
+        "reconcile",
+        "settle",
+        "call:send:k",
+        "--happened",
+        "--reason",
+        "Seen.",
+        "--data",
+        '{"sent": "yes"}',
+    )
+    assert (settled.exit_code, settled.stdout) == (0, "It is on record as done.\n")
+    assert submit(project, "send").data == {"sent": "yes"}
+    again = run("reconcile", "settle", "call:send:k", "--did-not-happen", "--reason", "No.")
+    assert (again.exit_code, "no such key on the list" in again.stderr) == (1, True)
+
+
+def test_a_call_is_reversed_when_somebody_asks_for_it(project, run):
+    assert submit(project, "send").ok
+    asked = run("reconcile", "undo", "call:send:k", "--tenant", "acme", "--reason", "By mistake.")
+    assert asked.exit_code == 0
+    assert run("reconcile").stdout == "1 reversed\n"
+    assert (project / "books.txt").read_text().split() == ["call:send:k", "undone"]
+    twice = run("reconcile", "undo", "call:send:k", "--tenant", "acme", "--reason", "Again.")
+    assert (twice.exit_code, "COMPENSATED" in twice.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("again", "verify", "nope", "--reason", "x"), "no such key on the list"),
+        (("again", "dance", "nope", "--reason", "x", "--tenant", "acme"), "neither verify nor"),
+        (
+            ("dismiss", "verify", "nope", "--reason", "x", "--tenant", "acme"),
+            "no verify that failed",
+        ),
+        (("undo", "nope", "--reason", "x"), "--tenant"),
+        (("undo", "nope", "--reason", "x", "--tenant", "acme"), "nothing is on record"),
+        (
+            ("settle", "k", "--happened", "--reason", " ", "--tenant", "acme"),
+            "nothing is on record",
+        ),
+        (("settle", "k", "--happened", "--reason", "x", "--data", "[1]"), "takes a JSON object"),
+        (("settle", "k", "--happened", "--reason", "x", "--data", "{"), "is not JSON"),
+    ],
+)
+def test_what_makes_no_sense_is_said(project, run, arguments, said):
+    result = run("reconcile", *arguments)
+    assert result.exit_code in (1, 2)
+    assert said in result.stderr
+
+
+def test_without_a_store_there_is_nothing_to_look_after(write, run):
+    write("tools.py", TOOLS)
+    write("counterseal.toml", '[tools]\npaths = ["tools.py"]\n')
+    result = run("reconcile")
+    assert result.exit_code == 2
+    assert "[store] url" in result.stderr

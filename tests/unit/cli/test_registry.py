@@ -1,0 +1,239 @@
+"""`counterseal registry`: stop tools on every worker, undo it, and see what was changed."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from counterseal.cli.app import app
+
+DRAFT = """\
+identity: {name: draft_reply, version: 1.0.0, owner: shop}
+effect: draft
+usage: Call it to answer a customer.
+affordance:
+  model_description: Draft a reply.
+  input_schema: {type: object, additionalProperties: false}
+  output_schema: {type: object, additionalProperties: false}
+"""
+SETTINGS = """\
+[store]
+url = "sqlite:///calls.db"
+
+[[grants]]
+agent = "shop-agent"
+tool = "find_order"
+"""
+
+
+@pytest.fixture
+def registry(run, write, good):
+    write("counterseal.toml", SETTINGS)
+    write("tools/find_order.yaml", good)
+    write("tools/find_order_2.yaml", good.replace("1.0.0", "2.0.0"))
+    write("tools/draft_reply.yaml", DRAFT)
+
+    def registry(*arguments):
+        return run("registry", *arguments)
+
+    return registry
+
+
+@pytest.fixture
+def kill(registry):
+    def kill(*arguments):
+        return registry("kill", *arguments, "--reason", "leak", "--by", "u_1", "--yes")
+
+    return kill
+
+
+def statuses(registry):
+    rows = json.loads(registry("list", "--json").stdout)["records"]
+    return {(row["tool"], row["version"]): row["status"] for row in rows}
+
+
+def changes(registry):
+    return json.loads(registry("log", "--json").stdout)["changes"]
+
+
+# Stopping ----------------------------------------------------------------------------------------
+
+
+def test_kill_shows_what_it_stops_and_how_to_undo_it(registry, kill):
+    result = kill("find_order")
+    assert result.exit_code == 0
+    assert result.stdout == "kill_1 stops find_order.\n"
+    assert "It stops:\n  find_order 2.0.0\n  find_order 1.0.0\n" in result.stderr
+    assert "`counterseal registry restore kill_1`" in result.stderr
+    assert statuses(registry) == {
+        ("draft_reply", "1.0.0"): "active",
+        ("find_order", "2.0.0"): "killed",
+        ("find_order", "1.0.0"): "killed",
+    }
+
+
+@pytest.mark.parametrize(
+    ("aim", "told", "stopped"),
+    [
+        (["--effect", "draft"], "every draft tool", {"draft_reply"}),
+        (["--all"], "everything", {"draft_reply", "find_order"}),
+    ],
+)
+def test_kill_of_many_tools(registry, kill, aim, told, stopped):
+    assert kill(*aim).stdout == f"kill_1 stops {told}.\n"
+    assert {tool for (tool, _), status in statuses(registry).items() if status == "killed"} == (
+        stopped
+    )
+
+
+@pytest.mark.parametrize(("said", "code", "made"), [("y\n", 0, 1), ("n\n", 1, 0), ("", 1, 0)])
+def test_kill_asks_first(registry, said, code, made):
+    arguments = ["registry", "kill", "find_order", "--reason", "leak"]
+    result = CliRunner().invoke(app, arguments, input=said)
+    assert result.exit_code == code
+    assert "Stop it? [y/N]" in result.stderr
+    assert len(changes(registry)) == made
+
+
+def test_kill_asks_why_when_nobody_said(registry):
+    arguments = ["registry", "kill", "--all", "--yes"]
+    assert CliRunner().invoke(app, arguments, input="leak\n").exit_code == 0
+    (change,) = changes(registry)
+    assert change["reason"] == "leak"
+    assert change["by"], "somebody ran this test"
+
+
+def test_second_kill_says_that_everything_is_stopped_already(kill):
+    kill("--all")
+    result = kill("find_order")
+    assert result.exit_code == 0
+    assert "Everything that it covers is stopped already." in result.stderr
+
+
+def test_kill_as_json_names_the_kill_and_what_it_stops(kill):
+    data = json.loads(kill("find_order", "--json").stdout)
+    assert (data["kill"]["id"], data["kill"]["tool"]) == ("kill_1", "find_order")
+    assert (data["kill"]["reason"], data["kill"]["by"]) == ("leak", "u_1")
+    assert data["stops"] == [
+        {"tool": "find_order", "version": "2.0.0"},
+        {"tool": "find_order", "version": "1.0.0"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Say what to stop"),
+        (["find_order", "--all"], "Say what to stop"),
+        (["find_ordre"], "is find_order meant?"),
+        (["--effect", "drafts"], "effect: 'drafts' is none of"),
+        (["--all", "--store", "memory:"], "There is no store that workers share."),
+        (["--all", "--store", "nothing:x"], "no store is called 'nothing'"),
+    ],
+)
+def test_kill_that_makes_no_sense_exits_2_and_stops_nothing(registry, kill, arguments, message):
+    result = kill(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+    assert changes(registry) == []
+
+
+def test_project_with_a_broken_tool_can_still_be_stopped(registry, kill, write):
+    write("tools/broken.yaml", DRAFT.replace("draft_reply", "bad name"))
+    result = kill("find_order")
+    assert (result.exit_code, result.stdout) == (0, "kill_1 stops find_order.\n")
+    assert "`counterseal lint` says why" in result.stderr
+
+
+# Undoing -----------------------------------------------------------------------------------------
+
+
+def test_the_only_kill_is_undone_without_its_id(registry, kill):
+    kill("find_order")
+    result = registry("restore", "--reason", "mended")
+    assert (result.exit_code, result.stdout) == (0, "kill_1 is undone.\n")
+    assert set(statuses(registry).values()) == {"active"}
+
+
+def test_one_of_several_kills_is_undone_by_its_id(registry, kill):
+    kill("find_order")
+    kill("--all")
+    result = registry("restore", "--reason", "mended")
+    assert result.exit_code == 2
+    assert "kill_1 stops find_order (u_1: leak)\nkill_2 stops everything" in result.stderr
+    result = registry("restore", "kill_2", "--reason", "mended")
+    assert result.exit_code == 0
+    assert "kill_1 stops find_order" in result.stderr, "what is still in force is said"
+    assert statuses(registry)["draft_reply", "1.0.0"] == "active"
+    assert statuses(registry)["find_order", "1.0.0"] == "killed"
+
+
+def test_kill_that_is_not_in_force_can_not_be_undone(registry, kill):
+    assert registry("restore", "--reason", "mended").exit_code == 1
+    kill("--all")
+    result = registry("restore", "kill_9", "--reason", "mended")
+    assert result.exit_code == 2
+    assert "kill_9 is not in force; kill_1 is" in result.stderr
+
+
+# Disabling ---------------------------------------------------------------------------------------
+
+
+def test_one_version_is_disabled_and_enabled_again(registry):
+    result = registry("disable", "find_order", "--version", "2.0.0", "--reason", "wrong totals")
+    assert (result.exit_code, result.stdout) == (0, "find_order 2.0.0 is disabled.\n")
+    assert statuses(registry)["find_order", "2.0.0"] == "disabled"
+    assert statuses(registry)["find_order", "1.0.0"] == "active"
+    result = registry("enable", "find_order", "--reason", "mended", "--json")
+    assert json.loads(result.stdout)["op"] == "enable"
+    assert statuses(registry)["find_order", "2.0.0"] == "active"
+
+
+def test_tool_or_version_that_is_not_there_can_not_be_disabled(registry):
+    assert registry("disable", "find_ordre", "--reason", "x").exit_code == 2
+    result = registry("disable", "find_order", "--version", "3", "--reason", "x")
+    assert result.exit_code == 2
+    assert "there is no version '3' of find_order; there is 2.0.0, 1.0.0" in result.stderr
+
+
+# Looking -----------------------------------------------------------------------------------------
+
+
+def test_list_shows_where_operators_have_left_what_code_declares(registry, kill):
+    registry("disable", "draft_reply", "--reason", "wrong totals", "--by", "u_2")
+    kill("find_order")
+    result = registry("list")
+    assert result.exit_code == 0
+    (line,) = (line for line in result.stdout.splitlines() if "draft_reply" in line)
+    assert "disabled" in line
+    shown = " ".join(result.stdout.split())
+    assert "enabled: false, not true (u_2: wrong totals)" in shown
+    assert result.stdout.endswith("\nkill_2 stops find_order (u_1: leak)\n")
+    assert max(map(len, result.stdout.splitlines())) <= 80
+
+
+def test_log_lists_who_changed_what_and_why(registry, kill):
+    assert "Nothing was changed yet." in registry("log").stderr
+    kill("--effect", "draft")
+    registry("restore", "--reason", "mended", "--by", "u_2")
+    result = registry("log")
+    first, second = result.stdout.splitlines()[1:]
+    assert first.split()[0] == "1"
+    assert "u_1  kill every draft tool (kill_1)  leak" in first
+    assert "u_2  restore kill_1" in second
+    assert [(one["number"], one["op"]) for one in changes(registry)] == [
+        (1, "kill"),
+        (2, "restore"),
+    ]
+
+
+def test_without_a_store_in_the_settings_the_command_says_where_to_write_it(registry, write):
+    write("counterseal.toml", "")
+    result = registry("log")
+    assert result.exit_code == 2
+    assert "[store] url" in result.stderr
+
+
+def test_help_fits_into_80_columns(registry):
+    for command in ((), ("list",), ("kill",), ("restore",), ("enable",), ("disable",), ("log",)):
+        assert max(map(len, registry(*command, "--help").stdout.splitlines())) <= 80
