@@ -20,6 +20,10 @@ exception: it is a decision, and comes back as an observation.
     ├── RunError           (runs) a run can't be opened, or is not there
     ├── ConfigError        (config) counterseal.toml can't be used
     ├── ProbeError         (execution.hooks) the world could not be asked
+    ├── FillingError       (contract.filling) a template names what is not there
+    ├── KeysError          (keys) a key, or the folder of keys, can't be used
+    ├── VaultError         (vault) a kept value can't be opened
+    ├── TokenError         (approvals.token) an approval's token is refused; `.why` says for what
     └── UnknownNameError   (contract.formats.names) a provider's name stands for no tool
 """
 

@@ -119,6 +119,8 @@ class Proposal:
     """The version of the resource that the proposal was made against."""
     configurable: Mapping[str, Any] | None = field(default=None, repr=False)
     """Call-time values for the contract's config params."""
+    origins: Mapping[str, str] | None = None
+    """Where arguments came from, for approvers: JSON Pointer to user, trusted or untrusted."""
     proposed: Mapping[str, Any] | None = field(default=None, repr=False)
     """The arguments as first proposed, where a plan corrected them: what the key is bound to."""
 

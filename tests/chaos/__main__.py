@@ -40,6 +40,7 @@ def main() -> int:
         )
         asked = {"seed": seed, "rounds": options.rounds, "store": options.store}
         state = {**asked, "point": options.point, "done": [], "summary": {}}
+        _write(STATE, state)
     summary = Summary(state["summary"])
     stores = STORES if state["store"] == "both" else (state["store"],)
     points = POINTS if state["point"] is None else (state["point"],)

@@ -171,11 +171,11 @@ def _reversals(plan: Plan, told: Sequence[Told], record: Record, lines: Rows) ->
 def _events(told: Sequence[Told], record: Record, lines: Rows) -> Iterator[str]:
     """What was performed was on record before; what is done is on record as done."""
     for one in told:
-        entry = _entry(record, one.key)
-        mine = [row for row in record["events"] if entry and row["tool"] == one.operation.tool]
-        kinds = Counter(row["type"] for row in mine)
-        if performed(lines, one.operation.tool, one.op) and not kinds["tool.started"]:
-            yield f"{one.key} was performed, and no tool.started is on record"
+        entry, tool = _entry(record, one.key), one.operation.tool
+        kinds = Counter(row["type"] for row in record["events"] if row["tool"] == tool)
+        times = sum(line.get("what") == tool for line in lines)
+        if kinds["tool.started"] < times:
+            yield f"{tool} was performed {times} times, and began {kinds['tool.started']} times"
         ends = kinds["tool.succeeded"] + kinds["tool.reconciled"]
         if entry and entry["status"] == "COMPLETED" and not ends:
             yield f"{one.key} is COMPLETED, and nothing on record says so"

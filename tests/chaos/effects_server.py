@@ -140,7 +140,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         asked = urlsplit(self.path)
         if asked.path == "/drained":
-            return self._answer(200, {"left": self.server.left(self.request, 20.0)})
+            return self._answer(200, {"left": self.server.left(self.request, 120.0)})
         given = {name: values[0] for name, values in parse_qs(asked.query).items()}
         effect = self.server.world.find(given["what"], given["key"])
         return self._answer(404, {}) if effect is None else self._answer(200, effect)
@@ -204,7 +204,8 @@ class Server(ThreadingHTTPServer):
             return [one for one, number in self._open.items() if number < mine and self._sent(one)]
 
         with self._changed:
-            self._changed.wait_for(lambda: not left(), seconds)
+            if self._changed.wait_for(lambda: not left(), seconds):
+                return []
             return [str(one) for one in left()]
 
     def _sent(self, request: Any) -> bool:

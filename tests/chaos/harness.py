@@ -20,7 +20,7 @@ from typing import Any, Final
 __all__ = ["PATIENCE", "Effects", "Gone", "Nursery", "Worker"]
 
 HERE: Final = Path(__file__).parent
-PATIENCE: Final = 60.0
+PATIENCE: Final = 180.0
 """How many seconds anything may take before the harness itself gives up."""
 
 
@@ -191,6 +191,11 @@ class Effects:
             f"http://127.0.0.1:{self.port}{path}", body, timeout=PATIENCE
         ) as answer:
             return json.load(answer)
+
+    def log(self) -> list[str]:
+        """What workers complained of last."""
+        path = self._path.with_name("workers.log")
+        return path.read_text().splitlines()[-300:] if path.is_file() else []
 
     def lines(self, tenant: str) -> list[dict[str, Any]]:
         """What the file says of a round, all of it read from the file."""

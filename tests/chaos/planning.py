@@ -71,6 +71,10 @@ class Plan:
     def tenant(self) -> str:
         return f"{self.store}_{self.point}_{self.seed}"
 
+    @property
+    def run_id(self) -> str:
+        return f"run_{self.seed}"
+
     def record(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -133,6 +137,9 @@ _TAKING_OVER: Final = (
     "tool.after",
     "settle.before",
     "settle.after",
+    "due.after",
+    "finish.before",
+    "finish.after",
 )
 _PLAIN: Final = ("charge_keyed", "charge_http", "charge_read_back", "send_escalate")
 _NOTICES: Final = ("notify_read_back", "notify_escalate")
@@ -154,7 +161,7 @@ def draw(seed: int, point: str, store: str) -> Plan:
     if point == "database":
         strike, outage, lasts = _outage(chance, store)
     if strike is not None and strike.by == "clock":
-        strike = Strike(by="clock", after=chance.uniform(0, 0.04))
+        strike = _any_moment(chance)
     elif strike is not None and _may_wait(strike, point) and len(operations) > 1:
         strike = Strike(site=strike.site, after=strike.after, nth=chance.randint(1, 2))
     return Plan(
@@ -188,9 +195,17 @@ def _aimed(chance: random.Random, point: str, strike: Strike | None) -> str:
     return chance.choice(tools)
 
 
+def _any_moment(chance: random.Random) -> Strike:
+    """While the destination answers at once, takes its time, or hangs up."""
+    how: dict[str, Any] = chance.choice(({}, {}, {"delay": 0.6}, {"hang_up": True}))
+    most = 0.8 if how else 0.04
+    return Strike(by="clock", after=chance.uniform(0, most), plan=tuple(how.items()))
+
+
 def _outage(chance: random.Random, store: str) -> tuple[Strike | None, str, float]:
     if store == "postgres":
-        return None, "restart", chance.uniform(0, 0.3)
+        dies = chance.choice((None, None, "admit.after", "tool.after", "settle.before"))
+        return dies and _site(dies), "restart", chance.uniform(0, 0.3)
     if chance.random() < 0.4:
         return None, "locked", chance.uniform(0, 0.4)
     after = chance.choice((0.0, chance.uniform(0, 0.0005), chance.uniform(0, 0.004)))

@@ -1,32 +1,26 @@
-"""One round: operations under way, somebody struck down, others who clean up, and then the checks.
-
-Clients behave as real ones do: who gets no answer asks again, elsewhere, under the same key.
-"""
+"""One round: operations under way, somebody struck down, others who clean up; then the checks."""
 
 from __future__ import annotations
 
 import asyncio
-import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .checking import Told, performed, settled, undo_key, violations
+from .checking import Told, settled, violations
 from .harness import Gone, Worker
 from .lanes import Lane
+from .people import People
 from .planning import Plan, Strike
 from .tools import UNDO
 
 __all__ = ["Outcome", "play"]
 
-PATIENCE: Final = 45.0
+PATIENCE: Final = 120.0
 """How many seconds a round may take to come to rest."""
-_WAIT: Final = 2.0
-"""How long a client waits for another one under the same key."""
 
 
 @dataclass(slots=True)
@@ -65,13 +59,11 @@ class _Round:
         self.lane = lane
         self.plan = plan
         self.outcome = outcome
-        self.chance = random.Random(f"play {plan.seed}")
-        self.run_id = f"run_{plan.seed}"
         self.told = [
             Told(operation, f"{plan.tenant}.{number}")
             for number, operation in enumerate(plan.operations)
         ]
-        self._observed: asyncio.Task[dict[str, Any]] | None = None
+        self.people = People(lane, plan, self.told)
         self._tasks: list[asyncio.Future[Any]] = []
 
     async def play(self) -> None:
@@ -82,7 +74,7 @@ class _Round:
         self._tasks += [asyncio.create_task(self._watch(one)) for one in (victim, *helpers)]
         if not plan.compensates:
             await self._arm(victim, plan.strike, self.told[0].operation.tool)
-        done = asyncio.gather(*self._clients(victim))
+        done = asyncio.gather(*self.people.clients(victim))
         self._tasks.append(done)
         await self._disturb(victim)
         if plan.late:
@@ -97,7 +89,8 @@ class _Round:
         record = await self._come_to_rest()
         await self._check(record, final=False)
         while record["concerns"]:
-            await self._ask_the_operator(record)
+            await self.people.resolve(record["concerns"])
+            await asyncio.gather(*self.people.again(await lane.pick(0)))
             record = await self._come_to_rest()
         await self._check(record, final=True)
         await self._stand_down()
@@ -112,70 +105,19 @@ class _Round:
 
     async def _prepare(self, worker: Worker) -> None:
         tenant = self.plan.tenant
-        await worker.ask("begin", tenant=tenant, run_id=self.run_id, external=100)
+        await worker.ask("begin", tenant=tenant, run_id=self.plan.run_id, external=100)
         for one in self.told:
             if one.operation.approved:
-                seen = await self._submit(worker, one)
-                await self._approve(worker, one, seen)
-
-    async def _approve(self, worker: Worker, one: Told, seen: dict[str, Any]) -> None:
-        one.asked += 1
-        await worker.ask("approve", tenant=self.plan.tenant, approval=seen["approval"])
+                seen = await self.people.submit(worker, one)
+                await self.people.approve(worker, one, seen)
 
     async def _arm(self, worker: Worker, strike: Strike | None, tool: str = "") -> None:
         if strike is None:
             return
         if strike.by == "site":
             await worker.ask("arm", **strike.arms)
-        elif strike.by == "server":
+        if strike.plan:
             await self.lane.effects.plan(tool, self.told[0].op, **dict(strike.plan))
-
-    # --- clients ----------------------------------------------------------------------------------
-
-    def _clients(self, victim: Worker) -> list[Awaitable[None]]:
-        """The first client of every operation goes to the one that will be struck down."""
-        clients: list[Awaitable[None]] = []
-        for one in self.told:
-            clients.append(self._client(one, victim, 0.0))
-            for number in range(1, one.operation.clients):
-                later = self.chance.choice((0.0, self.chance.uniform(0, 0.03)))
-                clients.append(self._client(one, self.lane.workers[number], later))
-        return clients
-
-    async def _client(self, one: Told, worker: Worker, later: float) -> None:
-        """Ask until there is an answer, or until it is a person's turn."""
-        if later:
-            await asyncio.sleep(later)
-        while True:
-            try:
-                seen = await self._submit(worker, one)
-                if seen["ok"] or (seen["data"] or {}).get("compensated"):
-                    one.ok += 1
-                    return
-                one.ended.append(f"{seen['code']} {seen['then']} {' '.join(seen['said'])}")
-                if seen["code"] == "CONFIRMATION_MISSING" and seen["approval"]:
-                    await self._approve(worker, one, seen)
-                    continue
-                if seen["then"] == "escalate" and await self._is_listed(one):
-                    return
-                await asyncio.sleep(min(seen["retry_after"] or 0.1, 0.3))
-            except Gone:
-                one.ended.append("killed")
-                worker = await self.lane.pick(self.chance.randrange(3))
-
-    async def _submit(self, worker: Worker, one: Told) -> dict[str, Any]:
-        return await worker.ask(
-            "submit",
-            tenant=self.plan.tenant,
-            run_id=self.run_id,
-            tool=one.operation.tool,
-            op=one.op,
-            wait=_WAIT,
-        )
-
-    async def _is_listed(self, one: Told) -> bool:
-        record = await self._observe()  # which may be out of reach for a moment
-        return ["unknown", one.key] in record.get("concerns", ())
 
     # --- what happens to them ---------------------------------------------------------------------
 
@@ -186,6 +128,8 @@ class _Round:
         self.outcome.struck.append(worker.struck.result() if by_itself else self._from_outside())
         await worker.died.wait()
         another = await self.lane.replace()
+        if not self.plan.compensates:
+            await asyncio.sleep(self.plan.late)
         with suppress(Gone):
             await another.ask("reconcile", every=self.plan.every)
 
@@ -248,50 +192,13 @@ class _Round:
                 return record
             await asyncio.sleep(0.03)
 
-    async def _observe(self) -> dict[str, Any]:
-        """One look at a time, for whoever wants to know."""
-        if self._observed is None or self._observed.done():
-            self._observed = asyncio.create_task(self.lane.observe(self.plan.tenant))
-            self._tasks.append(self._observed)
-        return await asyncio.shield(self._observed)
-
     async def _check(self, record: dict[str, Any], *, final: bool) -> None:
         await self.lane.effects.drained()
         lines = self.lane.effects.lines(self.plan.tenant)
         found = violations(self.plan, self.told, record, lines, final=final)
-        self.outcome.violations += found
+        self.outcome.violations += [one for one in found if one not in self.outcome.violations]
         if found:
             await self.keep_evidence(record)
-
-    async def _ask_the_operator(self, record: dict[str, Any]) -> None:
-        """A person looks at the destination, says what they found, and clients ask once more."""
-        lines = self.lane.effects.lines(self.plan.tenant)
-        whose = {one.key: (one.operation.tool, one.op) for one in self.told}
-        whose |= {
-            undo_key(tool, op): (UNDO[tool], op) for tool, op in whose.values() if tool in UNDO
-        }
-        for kind, key in record["concerns"]:
-            if kind == "unknown":
-                happened = performed(lines, *whose[key]) > 0
-                await self._surely("resolve", key=key, happened=happened)
-            else:
-                await self._surely("again", kind=kind, key=key)
-        worker = await self.lane.pick(0)
-        await asyncio.gather(*(self._client(one, worker, 0.0) for one in self.told))
-
-    async def _surely(self, do: str, **given: Any) -> None:
-        """What a person does, who asks again when they get no answer."""
-        killed = False
-        while True:
-            worker = await self.lane.pick(self.chance.randrange(3))
-            try:
-                said = await worker.ask(do, tenant=self.plan.tenant, **given)
-            except Gone:
-                killed = True  # it may be on record all the same
-                continue
-            if "error" in said and not killed:
-                raise RuntimeError(f"{do} {given} failed: {said['error']}")
-            return
 
     async def keep_evidence(self, record: dict[str, Any] | None = None) -> None:
         """Everything that somebody needs who looks into a violation."""
@@ -306,6 +213,7 @@ class _Round:
             "effects": self.lane.effects.lines(self.plan.tenant),
             "clients": [[one.key, one.ok, one.asked, one.ended] for one in self.told],
             "record": record,
+            "log": self.lane.effects.log(),
         }
 
     async def _stand_down(self) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -14,14 +15,14 @@ from tests.postgres_server import fresh_database, private_server, shared
 
 from .harness import Effects, Nursery
 from .lanes import Lane
-from .planning import draw
+from .planning import Plan, draw
 from .rounds import Outcome, play
 
 __all__ = ["STORES", "Job", "jobs_of", "run"]
 
 STORES: Final = ("sqlite", "postgres")
-_LANES: Final = 3
-"""How many rounds go on at once, on each store."""
+_LANES: Final = min(max(os.cpu_count() or 2, 2), 8)
+"""How many rounds go on at once, on each store: they wait for leases most of the time."""
 
 
 class Job(NamedTuple):
@@ -47,7 +48,11 @@ def jobs_of(seed: int, rounds: int, points: Sequence[str], stores: Sequence[str]
         yield Job(number, seed + number, point, store)
 
 
-async def run(jobs: Iterable[Job], ended: Callable[[Job, Outcome], None]) -> None:
+Ended = Callable[[Job, Outcome], None]
+Changing = Callable[[Plan], Plan]
+
+
+async def run(jobs: Iterable[Job], ended: Ended, changing: Changing = lambda plan: plan) -> None:
     """Play them all. What fails in the harness itself is raised."""
     queues: dict[str, list[Job]] = {}
     for job in jobs:
@@ -62,14 +67,16 @@ async def run(jobs: Iterable[Job], ended: Callable[[Job, Outcome], None]) -> Non
                     waiting.reverse()
                     for _ in range(1 if queue == "outage" else min(_LANES, len(waiting))):
                         opened = _lane(queue, nursery, effects, folder)
-                        lanes.create_task(_work(opened, waiting, ended))
+                        lanes.create_task(_work(opened, waiting, ended, changing))
 
 
-async def _work(opened, waiting: list[Job], ended: Callable[[Job, Outcome], None]) -> None:
+async def _work(
+    opened: AbstractAsyncContextManager[Lane], waiting: list[Job], ended: Ended, changing: Changing
+) -> None:
     async with opened as lane:
         while waiting:
             job = waiting.pop()
-            ended(job, await play(lane, draw(job.seed, job.point, job.store)))
+            ended(job, await play(lane, changing(draw(job.seed, job.point, job.store))))
 
 
 _numbers = count()

@@ -15,7 +15,10 @@ __all__ = ["AGENT", "KEYED", "PATIENCE_MS", "UNDO", "all_tools", "grants_for", "
 
 AGENT: Final = "agent"
 KEYED: Final = frozenset({"charge_keyed", "charge_http", "cancel_keyed"})
-"""Tools whose destination performs once for each key. The others' performs whatever it gets."""
+"""Tools whose destination performs once for each key. The others' performs whatever it gets.
+
+One contract lies about that, `charge_careless`: with it the test shows that it would notice.
+"""
 UNDO: Final = {"book_keyed": "cancel_keyed", "book_plain": "cancel_plain"}
 PATIENCE_MS: Final = 800
 """How long an attempt may take, and so how long "not there" proves nothing."""
@@ -97,6 +100,7 @@ def all_tools(port: int, hit: Callable[[str], None]) -> list[Tool[..., Any] | Pl
     return [
         declared("charge_keyed", on_unknown="retry_same_key"),
         declared("charge_read_back", on_unknown="read_back"),
+        declared("charge_careless", on_unknown="retry_same_key"),
         declared("send_escalate", on_unknown="escalate"),
         declared("notify_read_back", on_unknown="read_back", **notice),
         declared("notify_escalate", on_unknown="escalate", **notice),

@@ -200,6 +200,19 @@ def make():
     return Make()
 
 
+@pytest.fixture
+def reserve(store, make):
+    """Reserves a key; with a lease of no seconds its worker is gone at once."""
+
+    async def reserve(key="k", lease=FOREVER, resume=None, **more):
+        request = make.admit(entry=make.entry(key, **more), lease=lease, resume=resume)
+        admission = await store.admit(request)
+        assert admission.refused is None
+        return admission.entry
+
+    return reserve
+
+
 @pytest.fixture(scope="session")
 def snapshot():
     """Everything that a store shows of a tenant and its runs; a counter at zero is none."""

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from counterseal.audit import EventType
+from counterseal.ledger import Status
 from counterseal.storage.base import HeldStatus
 
 DECIDED = [HeldStatus.APPROVED, HeldStatus.REJECTED, HeldStatus.EXPIRED]
@@ -74,3 +75,28 @@ async def test_nothing_is_decided_that_was_never_asked(store, make):
     event = make.event(EventType.APPROVAL_GRANTED)
     assert await store.decide("acme", "appr_9", HeldStatus.APPROVED, [event]) is None
     assert await store.events("acme") == []
+
+
+async def test_an_approval_that_was_spent_on_nothing_counts_again(store, make):
+    await store.hold(make.held(), [])
+    await store.decide("acme", "appr_1", HeldStatus.APPROVED, [])
+    entry = (await store.admit(make.admit(entry=make.entry(), approval_id="appr_1"))).entry
+    failed = make.done(entry, status=Status.FAILED_RETRYABLE, observation=None)
+    assert await store.settle(make.settle(entry=failed, gives_back="appr_1"))
+    assert (await store.recall("acme", "run_1", "k")).held.status is HeldStatus.APPROVED
+    again = make.admit(entry=make.entry(), approval_id="appr_1")
+    assert (await store.admit(again)).refused is None
+    assert (await store.recall("acme", "run_1", "k")).held.status is HeldStatus.SPENT
+
+
+@pytest.mark.parametrize("status", set(HeldStatus) - {HeldStatus.SPENT})
+async def test_only_a_spent_approval_is_given_back(store, make, status):
+    await store.hold(make.held(), [])
+    if status is HeldStatus.VOID:
+        await store.decide("acme", "appr_1", HeldStatus.APPROVED, [])
+    if status is not HeldStatus.WAITING:
+        await store.decide("acme", "appr_1", status, [])
+    assert await store.settle(make.settle(gives_back="appr_1"))
+    assert await store.settle(make.settle(gives_back="appr_none"))
+    assert await store.settle(make.settle("other", gives_back="appr_1"))
+    assert (await store.recall("acme", "run_1", "k")).held.status is status

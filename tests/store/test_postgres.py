@@ -14,6 +14,7 @@ from counterseal.storage import open_store
 from counterseal.storage.postgres import PostgresStore
 from counterseal.storage.postgres.address import Address
 from counterseal.storage.postgres.faults import MEANINGS, explained, is_again, is_lost
+from counterseal.storage.postgres.listener import Listener
 from tests.postgres_server import STUCK, borrowed_database, execute, seen
 
 WORKER = Path(__file__).with_name("postgres_worker.py")
@@ -106,6 +107,18 @@ async def test_what_is_wrong_with_an_address_is_told(url, change, told):
     with pytest.raises(StoreError, match=told):
         await store.ready()
     await store.close()
+
+
+async def test_who_gives_up_while_a_connection_is_made_leaves_none_behind(url):
+    for number in range(40):
+        listener = Listener(Address.of(url))
+        listening = asyncio.create_task(listener.listen())
+        await asyncio.sleep(number / 1000)
+        listening.cancel()
+        await asyncio.wait([listening])
+        await listener.close()
+    ours = "application_name = 'counterseal' AND datname = current_database()"
+    await seen(url, f"SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE {ours})")
 
 
 # --- errors ---------------------------------------------------------------------------------------

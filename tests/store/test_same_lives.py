@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
@@ -11,6 +10,7 @@ from counterseal.audit import EventType
 from counterseal.ledger import Phase, Status
 from counterseal.storage.base import Claim, DueKind, Erasure, Finish, Settle
 from tests.store.same import (
+    DURABLE,
     FOREVER,
     SLOTS,
     Same,
@@ -19,6 +19,7 @@ from tests.store.same import (
     numbers,
     objects,
     one_of,
+    run_machine,
     seconds,
     step,
     tools,
@@ -70,7 +71,8 @@ class SameLives(Same):
     def reserve(self, slot, lease, tool, wrong, resume):
         there = self.entry_now(*slot)
         request = self.request(slot[0], "run_1", key=slot[1], tool=tool)
-        takes_over = None if there is None else there.fence + wrong
+        pending = there is not None and there.status is Status.PENDING
+        takes_over = there.fence + wrong if pending else None
         self.ask("admit", request._replace(lease=lease, resume=resume, takes_over=takes_over))
 
     @step(
@@ -151,15 +153,19 @@ class SameLives(Same):
     def show_the_same(self):
         if not hasattr(self, "claimed"):
             return
-        for who in (None, "acme", "other"):
-            self.ask("concerns", who, 1)
-            self.ask("concerns", who)
+        self.ask("concerns")
         for tenant, key in SLOTS:
             self.ask("look_up", tenant, key)
-            self.ask("wait", tenant, key, 0)
-            for kind in DueKind:
-                self.ask("find_due", tenant, kind, key)
+
+    @step(slot=slots, limit=st.sampled_from([1, 100]))
+    def look_closely(self, slot, limit):
+        self.ask("concerns", slot[0], limit)
+        self.ask("wait", *slot, 0)
+        for kind in DueKind:
+            self.ask("find_due", slot[0], kind, slot[1])
 
 
-TestSameLives = pytest.mark.slow(SameLives.TestCase)
-TestSameLives.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+@pytest.mark.slow
+@pytest.mark.parametrize("back_end", DURABLE)
+def test_every_entry_lives_as_in_memory(back_end):
+    run_machine(SameLives, back_end)

@@ -86,7 +86,8 @@ def columns_of(event: Event) -> Columns:
     """
     kind, caller, occurred_at, decision, policy_version, external_ref, body = event
     text = to_json(body, fallback=_plain).decode() if body else None
-    return (str(kind), *caller, occurred_at, decision, policy_version, external_ref, text)
+    moment = float(occurred_at)  # a store gives back no other
+    return (str(kind), *caller, moment, decision, policy_version, external_ref, text)
 
 
 def event_of(columns: Columns) -> Event:

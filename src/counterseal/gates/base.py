@@ -13,10 +13,12 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn
 
+from counterseal.approvals.patterns import Terms
 from counterseal.codes import Code
 from counterseal.contract.invariants import Call, Correction
 from counterseal.execution.executor import Executor
 from counterseal.gates.compiled import Compiled
+from counterseal.keys import KeyRing
 from counterseal.observation.models import FieldError
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Grant, Refusal, Registry, RegistryRecord
@@ -63,6 +65,8 @@ class GateContext:
     registry: Registry
     executor: Executor
     """For the gate that asks the world."""
+    keys: KeyRing | None = None
+    """For the gate that checks approvals' signatures."""
     tenant: Mapping[str, Any] = _NOTHING
     """What the operator says of the tenant; for policy."""
     limits: Budgets | None = None
@@ -139,6 +143,8 @@ class Decision(NamedTuple):
     retry_after: float | None = None
     approvers: int | None = None
     """How many must say yes, where the verdict asks for approval."""
+    terms: Terms | None = None
+    """How they are asked, as far as whoever demands it says."""
     approval_id: str | None = None
     voids: bool = False
     """Whether the approval that was found no longer stands for anything."""

@@ -33,8 +33,14 @@ def _told(decided: PolicyDecision) -> Decision:
     if decided.verdict is Verdict.ALLOW:
         return allow(NAME, reason=decided.reason, rule=rule, policy_version=version)
     if decided.verdict is Verdict.REQUIRE_APPROVAL:
-        asked = decided.approvers
-        return hold(NAME, decided.reason, rule=rule, policy_version=version, approvers=asked)
+        return hold(
+            NAME,
+            decided.reason,
+            rule=rule,
+            policy_version=version,
+            approvers=decided.approvers,
+            terms=decided.terms,
+        )
     code = Code.POLICY_VIOLATION
     return deny(NAME, code, decided.reason, rule=rule, policy_version=version)
 

@@ -53,6 +53,7 @@ class Asking:
                 "now": now,
                 "registry": runtime.registry,
                 "executor": runtime.executor,
+                "keys": runtime.keys,
             }
         )
         if principal.tenant in runtime.tenants:

@@ -326,7 +326,7 @@ class Settling(Executing):
         if self.entry is None:
             return None
         attempts = self.entry.attempts + self.attempt - 1
-        entry = dataclasses.replace(self.entry, attempts=attempts)
+        entry = dataclasses.replace(self.entry, attempts=attempts, worker=None)
         if self.unknown and self.ctx.record is not None:
             asks = self.gives_up or self.ctx.record.contract.on_unknown is OnUnknown.ESCALATE
             phase = Phase.ESCALATED if asks else Phase.UNKNOWN

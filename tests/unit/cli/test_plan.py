@@ -1,5 +1,6 @@
 """`counterseal plan`: what becomes of each step, what the verdict is, and that nothing happens."""
 
+import asyncio
 import json
 import re
 import subprocess
@@ -180,11 +181,14 @@ def test_nothing_is_executed_and_nothing_recorded(plan, folder, monkeypatch):
 
     monkeypatch.setattr(Runtime, "open", classmethod(spy))
     assert plan([NEWS, NEWS, SEND, {"tool": "gone"}]).exit_code == 1
-    store = vars(opened[0].store)
-    for name in ("_events", "_entries", "_held", "_run_counters", "_tenant_counters", "_rates"):
-        assert not store[name], name
-    assert not store["_refusals"]
-    assert not store["_vault"]
+    store = opened[0].store
+
+    async def kept():
+        memory = await store.recall("acme", "run_1", None)
+        counted = [counters for counters in memory[2:] if counters]
+        return await store.tenants(), await store.events("acme"), counted
+
+    assert asyncio.run(kept()) == ([], [], [])
     assert not Path(folder, "searched").exists()
     assert not Path(folder, "sent").exists()
 

@@ -209,7 +209,6 @@ class MemoryStore:
         if request.compensated is not None:
             work = request.work
             self._ledger.compensate((work.tenant, work.key), request.compensated)
-        self._work.put_down(request.due)
         self._log.tell(request.events)
         return True
 

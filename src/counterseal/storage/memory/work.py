@@ -22,7 +22,10 @@ class Work:
 
     def put_down(self, due: Iterable[tuple[float, Due]]) -> bool:
         """Work to be done later, but for what is there. Whether anything is new."""
-        now, new = self._clock(), False
+        return self._put_down(due, self._clock())
+
+    def _put_down(self, due: Iterable[tuple[float, Due]], now: float) -> bool:
+        new = False
         for after, work in due:
             where = _key(work)
             if where not in self._due:
@@ -54,7 +57,7 @@ class Work:
         return claimed
 
     def finish(self, request: Finish) -> bool:
-        """What comes of it; False for who has an old fence."""
+        """What comes of it, and what follows; False for who has an old fence."""
         where = _key(request.work)
         there = self._due.get(where)
         if there is None or there.fence != request.work.fence:
@@ -67,6 +70,7 @@ class Work:
             self._due_at[where] = now + request.again_after
         else:
             del self._due[where], self._due_at[where]
+        self._put_down(request.due, now)
         return True
 
     def concerns(self, tenant: str | None) -> list[Concern]:

@@ -8,8 +8,7 @@ from typing import Any
 
 from counterseal.errors import StoreError
 from counterseal.storage.postgres.address import Address
-from counterseal.storage.postgres.faults import explained
-from counterseal.storage.postgres.session import FAULTS, connect
+from counterseal.storage.postgres.session import connect, trying
 from counterseal.storage.postgres.writing import signal_of
 from counterseal.storage.waiting import Waiting
 
@@ -33,7 +32,7 @@ class Listener:
 
     def _begin_anew(self) -> None:
         self._waiting = Waiting()
-        self._lock = asyncio.Lock()
+        self._connecting: asyncio.Task[None] | None = None
 
     async def listen(self) -> None:
         """Hear of what is let go from now on. StoreError when the server can't be reached."""
@@ -44,19 +43,22 @@ class Listener:
             self._drop()
             self._begin_anew()
             self._loop = loop
-        async with self._lock:
-            if self._connection is None or self._connection.is_closed():
-                self._connection = await self._connected()
+        if self._connection is None or self._connection.is_closed():
+            if self._connecting is None:
+                self._connecting = loop.create_task(self._connect())
+                self._connecting.add_done_callback(_hush)
+            # Who gives up meanwhile leaves it to the others.
+            await asyncio.shield(self._connecting)
 
-    async def _connected(self) -> Any:
-        connection = await connect(self._address)
+    async def _connect(self) -> None:
         try:
-            await connection.add_listener(_CHANNEL, self._heard)
-        except FAULTS as error:
-            connection.terminate()
-            raise explained(error, self._address.where) from error
-        connection.add_termination_listener(self._lost)
-        return connection
+            connection = await connect(self._address)
+            async with trying(connection, self._address):
+                await connection.add_listener(_CHANNEL, self._heard)
+            connection.add_termination_listener(self._lost)
+            self._connection = connection
+        finally:
+            self._connecting = None
 
     def _heard(self, _connection: Any, _process: int, _channel: str, signal: str) -> None:
         self._waiting.wake("", signal)
@@ -82,9 +84,17 @@ class Listener:
 
     async def close(self) -> None:
         self._closed = True
+        if self._connecting is not None and self._loop is asyncio.get_running_loop():
+            await asyncio.wait([self._connecting])
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.remove_termination_listener(self._lost)
             with suppress(Exception):
                 await connection.close(timeout=5)
         self._waiting.wake_all()
+
+
+def _hush(connecting: asyncio.Task[None]) -> None:
+    """Whoever waits for it is told; where nobody does any more, nobody needs to be."""
+    if not connecting.cancelled():
+        connecting.exception()

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 import asyncpg
 
-from counterseal.errors import StoreError
 from counterseal.storage.postgres.address import Address
 from counterseal.storage.postgres.faults import explained
 from counterseal.storage.postgres.migrations import migrate
 from counterseal.storage.postgres.segment import Segment
 
-__all__ = ["FAULTS", "Schema", "Session", "connect"]
+__all__ = ["FAULTS", "Schema", "Session", "connect", "trying"]
 
 _PATIENCE: Final = 10.0
 """How many seconds a connection may take to be made."""
 _SLOWEST: Final = 60.0
 """How many seconds a statement may take, with all that it waits for."""
+# asyncpg asks the server about types that it meets: about all at once, before planning is bound.
+_TYPES: Final = "SELECT $1::bigint[], $2::bytea[], $3::float8[], $4::boolean[], ARRAY[ROW(1)]"
 # Everything is looked up by an index, a few rows at a time, with the same statements all the time.
 # Who stops in the middle of a transaction must not keep others from going on.
 _SETTINGS: Final = """
@@ -43,7 +44,6 @@ FAULTS: Final = (
 
 async def connect(address: Address) -> Any:
     """A connection. StoreError, without the password, when there is none to be had."""
-    connection = None
     try:
         connection = await asyncpg.connect(
             address.url,
@@ -53,19 +53,31 @@ async def connect(address: Address) -> Any:
             max_cached_statement_lifetime=0,
             server_settings={"application_name": "counterseal"},
         )
-        await connection.execute(_SETTINGS)
+        async with trying(connection, address):
+            await connection.prepare(_TYPES)
+            await connection.execute(_SETTINGS)
     except (*FAULTS, ValueError) as error:
-        if connection is not None:
-            connection.terminate()
         raise explained(error, address.where) from None  # the cause could tell the URL
     return connection
+
+
+@asynccontextmanager
+async def trying(connection: Any, address: Address) -> AsyncIterator[None]:
+    """A connection is of no use when what is done here fails, or nobody waits for it any more."""
+    try:
+        yield
+    except BaseException as error:
+        connection.terminate()
+        if isinstance(error, FAULTS):
+            raise explained(error, address.where) from error
+        raise
 
 
 class Schema:
     """Brings the database up to date once, whoever connects first."""
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
+    def __init__(self, where: str) -> None:
+        self._where = where
         self._lock = asyncio.Lock()
         self._done = False
 
@@ -73,11 +85,9 @@ class Schema:
         if self._done:
             return
         async with self._lock:
-            try:
-                await migrate(connection, self._address.where)
-            except FAULTS as error:
-                raise explained(error, self._address.where) from error
-            self._done = True
+            if not self._done:
+                await migrate(connection, self._where)
+                self._done = True
 
 
 class Session:
@@ -97,11 +107,8 @@ class Session:
         if self._connection is None or self._connection.is_closed():
             self.lose()
             connection = await connect(self._address)
-            try:
+            async with trying(connection, self._address):
                 await self._schema.ensure(connection)
-            except StoreError:
-                connection.terminate()
-                raise
             self._connection = connection
         return self._connection
 

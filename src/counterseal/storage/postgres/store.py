@@ -67,7 +67,7 @@ class PostgresStore:
 
     def __init__(self, address: Address, *, writers: int = 3, readers: int = 2) -> None:
         self._where = address.where
-        schema = Schema(address)
+        schema = Schema(address.where)
         self._listener = Listener(address)
         heard = self._listener.heard
         sessions = [Session(address, schema, heard) for _ in range(writers + readers)]

@@ -20,18 +20,24 @@ _RECORD: Final = queries()["record"]
 class Transaction:
     """What a job works with: statements, and events to be put on record with it."""
 
-    __slots__ = ("_chain", "_heads", "_next", "_told", "many", "now", "run")
+    __slots__ = ("_chain", "_heads", "_next", "_now", "_told", "many", "run")
 
     def __init__(self, cursor: sqlite3.Cursor, chain: Chain, heads: dict[str, Head]) -> None:
         # One cursor for all, because making one costs as much as a small query. So what a query
         # finds is read to its end, or left, before the next one is asked.
         self.run = cursor.execute
         self.many = cursor.executemany
-        self.now = chain.clock
         self._next = cursor.fetchone
         self._chain = chain
         self._heads = heads
         self._told: list[Columns] = []
+        self._now: float | None = None
+
+    def now(self) -> float:
+        """When it happens: all of it at one moment."""
+        if self._now is None:
+            self._now = self._chain.clock()
+        return self._now
 
     def one(self, query: str, values: Row) -> Row | None:
         """The first row that a query finds."""

@@ -1,0 +1,80 @@
+"""Waiting until nobody holds an entry: an outcome wakes, and so does the end of a lease."""
+
+import asyncio
+
+from counterseal.ledger import Phase
+
+FOREVER = 1e6
+
+
+async def until_it_waits(task):
+    """Let a task come to where it waits."""
+    for _ in range(5):
+        await asyncio.sleep(0.01)
+    assert not task.done()
+
+
+async def test_nobody_waits_for_what_nobody_holds(store, make, reserve):
+    async def free(key):
+        return await store.wait("acme", key, 0)
+
+    assert await free("nowhere")
+    await reserve("over", lease=0)
+    assert await free("over")
+    entry = await reserve("done")
+    assert await store.wait("other", "done", 0), "another tenant's"
+    assert not await free("done")
+    await store.settle(make.settle(entry=make.done(entry)))
+    assert await free("done")
+    for phase in (Phase.UNKNOWN, Phase.ESCALATED):
+        entry = await reserve(phase)
+        assert not await free(phase)
+        await store.settle(make.settle(entry=make.unknown(entry, phase=phase)))
+        assert await free(phase)
+
+
+async def test_who_waits_is_told_when_the_time_is_over(store, reserve):
+    await reserve()
+    assert await store.wait("acme", "k", 0.02) is False
+
+
+async def test_who_waits_is_woken_by_the_outcome(store, make, reserve):
+    entries = [await reserve(key) for key in "ab"]
+    waiting = [asyncio.create_task(store.wait("acme", key, FOREVER)) for key in "aab"]
+    await until_it_waits(waiting[0])
+    await store.settle(make.settle(entry=make.done(entries[0])))
+    assert await asyncio.wait_for(asyncio.gather(*waiting[:2]), 60) == [True, True]
+    assert not waiting[2].done(), "it waits for another key"
+    await store.settle(make.settle(entry=make.unknown(entries[1])))
+    assert await asyncio.wait_for(waiting[2], 60) is True
+
+
+async def test_who_waits_is_woken_when_the_lease_is_over(store, reserve):
+    await reserve(lease=0.05)
+    assert await asyncio.wait_for(store.wait("acme", "k", FOREVER), 60) is True
+
+
+async def test_a_renewed_lease_is_waited_for(store, make, reserve):
+    entry = await reserve(lease=0)
+    assert await store.wait("acme", "k", 0)
+    await store.renew([entry], FOREVER)
+    assert not await store.wait("acme", "k", 0.02)
+
+
+async def test_who_waits_for_an_orphan_is_woken_by_whoever_claimed_it(store, make, reserve):
+    await reserve(lease=0)
+    (orphan,) = await store.claim_orphans(make.claim())
+    waiting = asyncio.create_task(store.wait("acme", "k", FOREVER))
+    await until_it_waits(waiting)
+    await store.settle(make.settle(entry=make.done(orphan.entry)))
+    assert await asyncio.wait_for(waiting, 60) is True
+
+
+async def test_who_stops_waiting_leaves_the_others_waiting(store, make, reserve):
+    entry = await reserve()
+    gone, stays = (asyncio.create_task(store.wait("acme", "k", FOREVER)) for _ in range(2))
+    await until_it_waits(stays)
+    gone.cancel()
+    await asyncio.wait([gone])
+    await store.settle(make.settle(entry=make.done(entry)))
+    assert await asyncio.wait_for(stays, 60) is True
