@@ -102,8 +102,16 @@ class _Postgres:
 
     def end(self, how: signal.Signals) -> None:
         if self._process is not None and self._process.poll() is None:
+            children = _children(self._process.pid) if how is signal.SIGKILL else ()
             self._process.send_signal(how)
             self._process.wait(PATIENCE)
+            for child in children:  # they would go on serving for a moment
+                with suppress(ProcessLookupError):
+                    os.kill(child, how)
+            for _ in range(500):
+                if not any(Path(f"/proc/{child}").exists() for child in children):
+                    break
+                time.sleep(0.01)
         self._process = None
 
     def _run(self, program: str, *words: str) -> subprocess.Popen[bytes]:
@@ -121,6 +129,17 @@ def _end_with_parent() -> Callable[[], None]:
     """Linux ends it when its holder is killed; elsewhere a killed holder leaves it running."""
     prctl = getattr(ctypes.CDLL(None), "prctl", None)  # found here: nobody may not look it up
     return lambda: prctl(1, signal.SIGQUIT) if prctl else None
+
+
+def _children(process: int) -> list[int]:
+    """The processes that one has started; only Linux tells."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = stat.read_text().rpartition(")")[2].split()[1]
+            if int(parent) == process:
+                found.append(int(stat.parent.name))
+    return found
 
 
 def _free_port() -> int:

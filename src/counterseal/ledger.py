@@ -15,7 +15,16 @@ from counterseal.canonical import canonical
 from counterseal.contract.model import Contract
 from counterseal.proposal import Principal, Proposal
 
-__all__ = ["Answer", "Entry", "Phase", "Status", "derive_key", "duplicate", "request_hash"]
+__all__ = [
+    "Answer",
+    "Entry",
+    "Phase",
+    "Status",
+    "derive_key",
+    "destination_key",
+    "duplicate",
+    "request_hash",
+]
 
 
 class Status(StrEnum):
@@ -110,6 +119,14 @@ def derive_key(
         request_hash(arguments).hex(),
     ]
     return f"run:{_digest(derived)}"
+
+
+def destination_key(tenant: str, key: str) -> str:
+    """The key as a destination gets it: of this tenant, opaque, and fit for any header.
+
+    Tenants may share an account somewhere, and use the same keys.
+    """
+    return f"cs_{_digest([tenant, key])[:40]}"
 
 
 def _digest(parts: list[Any]) -> str:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from counterseal import Context, Grant, Proposal, tool
 from counterseal.codes import Code
+from counterseal.ledger import destination_key
 from counterseal.reconcile import Reconciler
 from counterseal.runtime import Runtime
 from counterseal.storage.sqlite import SqliteStore
@@ -50,6 +51,11 @@ async def runtime(path):
     runtime.register(write, look, grants=grants)
     async with runtime:
         yield runtime
+
+
+def sent(key):
+    """A caller's key as the destination gets it."""
+    return destination_key("acme", f"call:write:{key}")
 
 
 def ask(key="k", note="x" * 20_000):
@@ -101,10 +107,10 @@ async def test_nothing_runs_while_it_can_not_be_put_on_record(runtime, path, fai
         assert (seen.code, seen.ok) == (Code.DEPENDENCY_UNAVAILABLE, False)
         assert seen.response.retryable
         assert "store.db" not in seen.for_model()
-        assert "call:write:k" not in done
+        assert sent("k") not in done
     again = await runtime.submit(ask(), someone())
     assert (again.ok, again.idempotency_hit) == (True, False)
-    assert done == ["call:write:first", "call:write:k"]
+    assert done == [sent("first"), sent("k")]
 
 
 @FAILURES
@@ -142,4 +148,4 @@ async def test_what_ran_and_could_not_be_settled_is_found_again(runtime, path, f
         tally = await Reconciler(runtime).once()
     assert tally == {"retried": 1}
     assert (await runtime.submit(ask(), someone())).idempotency_hit
-    assert done == ["call:write:k"]
+    assert done == [sent("k")]

@@ -1,5 +1,6 @@
 """Keys, and what a second request under one gets."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from counterseal import Proposal
-from counterseal.ledger import Answer, Entry, Phase, Status, derive_key, duplicate, request_hash
+from counterseal.ledger import (
+    Answer,
+    Entry,
+    Phase,
+    Status,
+    derive_key,
+    destination_key,
+    duplicate,
+    request_hash,
+)
 from counterseal.testing import fake_tool, someone
 
 KEYED = {
@@ -200,3 +210,15 @@ def test_what_the_destination_refused_is_not_tried_again_unchanged():
 @pytest.mark.parametrize("phase", Phase)
 def test_a_pending_entry_is_never_run_again_in_any_phase(phase):
     assert duplicate(replace(ENTRY, phase=phase), b"r") is Answer.IN_PROGRESS
+
+
+def test_tenants_that_share_a_destination_share_no_key_there():
+    ours, theirs = (destination_key(tenant, "call:charge:order-17") for tenant in ("acme", "other"))
+    assert ours != theirs
+    assert ours == destination_key("acme", "call:charge:order-17")
+    assert re.fullmatch(r"cs_[0-9a-f]{40}", ours)
+
+
+@pytest.mark.parametrize("key", ["ключ", "a\nb", "x" * 10_000])
+def test_a_destination_gets_a_key_that_fits_any_header(key):
+    assert re.fullmatch(r"[\x21-\x7e]{1,64}", destination_key("acme", key))

@@ -8,6 +8,7 @@ from counterseal.canonical import thaw
 from counterseal.contract.model import Contract
 from counterseal.contract.surroundings import Context
 from counterseal.gates.base import GateContext
+from counterseal.ledger import destination_key
 
 __all__ = ["context_for"]
 
@@ -26,7 +27,7 @@ def context_for(
         principal=ctx.principal,
         run_id=ctx.run.run_id,
         call_id=ctx.call_id,
-        key=key,
+        key=None if key is None else destination_key(ctx.principal.tenant, key),
         attempt=attempt,
         deadline=datetime.fromtimestamp(until, UTC),
         expected_version=ctx.version_seen,

@@ -68,8 +68,9 @@ class Listener:
         if self._waiting:
             self._waiting.wake("", signal_of(tenant, key))
 
-    def _lost(self, _connection: Any) -> None:
-        self._connection = None
+    def _lost(self, connection: Any) -> None:
+        if connection is self._connection:
+            self._connection = None
         self._waiting.wake_all()
 
     async def change(self, tenant: str, key: str, seconds: float) -> None:
