@@ -1,0 +1,198 @@
+"""The calls that the ledger's benchmark makes, and which rows each of them leaves behind.
+
+A call is made once through the runtime. What it asks of the store is kept as a sample, and every
+other call is a copy with a key and an id of its own: so the store alone is asked the same thing
+again and again, and a loop by hand can write the very rows that the store writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+from random import Random
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field
+
+from counterseal import Grant, Principal, Proposal, tool
+from counterseal.audit import Event
+from counterseal.runtime import Runtime
+from counterseal.storage.base import Admission, Admit, Budgets, RunRecord, Settle, Store
+from counterseal.storage.memory import MemoryStore
+
+AGENT, NAME = "case-assistant", "save_note"
+PLENTY = 10**9
+
+
+@tool(
+    effect="draft",
+    version="1.0.0",
+    owner="bench",
+    runtime={"rate_limits": {"window_sec": 1, "max_requests": 1_000_000}},
+)
+async def save_note(
+    case_id: Annotated[str, Field(max_length=40, description="The case.")],
+    text: Annotated[str, Field(max_length=200, description="What to note.")],
+) -> dict[str, str]:
+    """Save a note beside a case."""
+    return {"note_id": "note_1", "case_id": case_id}
+
+
+class Slot(NamedTuple):
+    """Who makes a call: one caller at a time."""
+
+    tenant: str
+    run_id: str
+
+    @property
+    def principal(self) -> Principal:
+        return Principal(tenant=self.tenant, user="u_1", agent=AGENT)
+
+
+def slots(number: int, *, tenants: bool = False) -> list[Slot]:
+    """Callers with a run each: of one tenant, or of a tenant each."""
+    return [Slot(f"tenant_{n if tenants else 0}", f"run_{n}") for n in range(number)]
+
+
+class Call(NamedTuple):
+    """What a store is asked before and after a tool runs."""
+
+    admit: Admit
+    settle: Settle
+
+    async def on(self, store: Store) -> None:
+        admitted = await store.admit(self.admit)
+        if admitted.refused is not None or not await store.settle(self.settle):
+            sys.exit(f"a call was refused: {admitted}")
+
+
+class _Tap(MemoryStore):
+    """Remembers what it was asked."""
+
+    async def admit(self, request: Admit) -> Admission:
+        self.admitted = request
+        return await super().admit(request)
+
+    async def settle(self, request: Settle) -> bool:
+        self.settled = request
+        return await super().settle(request)
+
+
+_numbers = count(1)
+_random = Random(20)  # noqa: S311 - keys that are spread out, and no secret
+
+
+async def sample() -> Call:
+    """What one call through the runtime asks of its store."""
+    store = _Tap()
+    async with runtime_on(store) as runtime:
+        slot = Slot("tenant_0", "run_0")
+        await ready(store, [slot])
+        await submit(runtime, slot)
+    return Call(store.admitted, store.settled)
+
+
+def copies(of: Call, where: Sequence[Slot], number: int) -> list[Call]:
+    """So many other calls, of each of these callers in turn."""
+    return [_copy(of, where[n % len(where)]) for n in range(number)]
+
+
+def _copy(of: Call, slot: Slot) -> Call:
+    admit, settle = of
+    key, call_id, now = new_key(), new_call_id(), time.time()
+    own: dict[str, Any] = {**slot._asdict(), "call_id": call_id}
+
+    def events(them: Sequence[Event]) -> list[Event]:
+        return [one._replace(caller=one.caller._replace(**own)) for one in them]
+
+    reserved = replace(admit.entry, key=key, **own) if admit.entry else None
+    outcome = replace(settle.entry, key=key, **own) if settle.entry else None
+    here = {**slot._asdict(), "now": now}
+    return Call(
+        admit._replace(entry=reserved, events=events(admit.events), **here),
+        settle._replace(entry=outcome, events=events(settle.events), **here),
+    )
+
+
+def new_key() -> str:
+    """Spread out, as the digests are that keys are derived from."""
+    return f"run:{_random.getrandbits(256):064x}"
+
+
+def new_call_id() -> str:
+    """In the order of time, as the runtime's."""
+    return f"call_{next(_numbers):011x}{_random.getrandbits(52):013x}"
+
+
+# --- through the runtime --------------------------------------------------------------------------
+
+
+def runtime_on(store: Store) -> Runtime:
+    made = Runtime(store)
+    made.register(
+        save_note, grants=[Grant(agent=AGENT, tool=NAME, max_calls_per_run=PLENTY)]
+    )
+    return made
+
+
+async def submit(runtime: Runtime, slot: Slot) -> None:
+    """One call, with arguments that no other call has."""
+    arguments = {"case_id": f"case_{next(_numbers):09d}", "text": "The payment was late."}
+    proposal = Proposal(tool=NAME, arguments=arguments, run_id=slot.run_id)
+    seen = await runtime.submit(proposal, slot.principal)
+    if not seen.ok:
+        sys.exit(f"a call was refused: {seen.for_model()}")
+
+
+async def ready(store: Store, where: Sequence[Slot], of: Call | None = None) -> None:
+    """Open the callers' runs; with a sample, each makes its first call, which pins and counts."""
+    await store.ready()
+    now, plenty = time.time(), Budgets(writes=PLENTY)
+    opened = [RunRecord(**one._asdict(), started_at=now, budgets=plenty) for one in where]
+    await asyncio.gather(*(store.open_run(run) for run in opened))
+    if of is not None:
+        await asyncio.gather(*(_copy(of, one).on(store) for one in where))
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+KEYS = {
+    "ledger": ("tenant", "key"),
+    "events": ("tenant", "number", "segment"),
+    "counters": ("tenant", "run_id", "name"),
+    "rates": ("tenant", "name"),
+    "runs": ("tenant", "run_id"),
+    "vault": ("tenant", "pointer"),
+    "due": ("tenant", "kind", "key"),
+}
+"""Every table that a call can touch, and what identifies a row of it."""
+
+Found = Mapping[str, Sequence[Mapping[str, Any]]]
+"""All rows of these tables, column by column."""
+
+
+class Write(NamedTuple):
+    """A row that was written: a new one, or other values in one that was there."""
+
+    table: str
+    where: Mapping[str, Any]
+    """What identifies the row; empty for a new one."""
+    values: Mapping[str, Any]
+
+
+def written(before: Found, after: Found) -> list[Write]:
+    """What must be done to get from one to the other."""
+    writes = []
+    for table, names in KEYS.items():
+        old = {tuple(row[name] for name in names): row for row in before[table]}
+        for row in after[table]:
+            was = old.get(tuple(row[name] for name in names))
+            if was is None:
+                writes.append(Write(table, {}, row))
+            elif changed := {name: value for name, value in row.items() if value != was[name]}:
+                writes.append(Write(table, {name: row[name] for name in names}, changed))
+    return writes

@@ -1,0 +1,294 @@
+"""The SQLite store beside loops that write the same rows by hand."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from benchmarks._ledger_calls import (
+    KEYS,
+    Call,
+    Found,
+    Slot,
+    Write,
+    copies,
+    new_call_id,
+    new_key,
+    ready,
+    runtime_on,
+    slots,
+    submit,
+    written,
+)
+from benchmarks._ledger_turns import Block, Reading, crowd, faster, in_turns, slower
+from counterseal.storage import Store, open_store
+
+ALONE_TARGET, CROWD_TARGET = 1.5, 0.5
+SETTINGS = ("synchronous = FULL", "cache_size = -16384", "temp_store = MEMORY")
+"""As the store has them. The log is copied into the file when SQLite does so by itself."""
+
+Rows = Sequence[tuple[str, list[tuple[Any, ...]]]]
+"""Statements, each with all that it is run with."""
+
+
+async def opened(path: Path, where: Sequence[Slot], of: Call) -> Store:
+    store = open_store(f"sqlite:///{path}")
+    await ready(store, where, of)
+    return store
+
+
+def found(path: Path) -> Found:
+    with sqlite3.connect(path) as db:
+        db.row_factory = sqlite3.Row
+        return {name: [dict(row) for row in db.execute(f"SELECT * FROM {name}")] for name in KEYS}  # noqa: S608 - names from above
+
+
+async def one_call(folder: Path, of: Call) -> tuple[list[Write], list[Write]]:
+    """Which rows a call writes before and after its tool runs."""
+    path, where = folder / "one.db", slots(1)
+    store = await opened(path, where, of)
+    (call,) = copies(of, where, 1)
+    before = found(path)
+    await store.admit(call.admit)
+    between = found(path)
+    await store.settle(call.settle)
+    after = found(path)
+    await store.close()
+    return written(before, between), written(between, after)
+
+
+class ByHand:
+    """A loop over the same rows: two commits for a call, or two for many calls."""
+
+    def __init__(self, path: Path, where: Sequence[Slot], writes: Sequence[list[Write]]) -> None:
+        self._slots = where
+        self._writes = writes
+        self._numbers = count(1)
+        self._db = sqlite3.connect(path, isolation_level=None, cached_statements=256)
+        for setting in SETTINGS:
+            self._db.execute(f"PRAGMA {setting}")
+
+    def calls(self, number: int) -> Iterator[list[Rows]]:
+        """The rows of so many calls, each before and after."""
+        for n in range(number):
+            own = {**self._slots[n % len(self._slots)]._asdict()}
+            own.update(key=new_key(), call_id=new_call_id(), segment="by hand")
+            yield [self._rows(writes, own) for writes in self._writes]
+
+    def _rows(self, writes: list[Write], own: dict[str, Any]) -> Rows:
+        rows: dict[str, list[tuple[Any, ...]]] = {}
+        for write in writes:
+            # Others each time: SQLite does not write what is there already.
+            number = next(self._numbers)
+            mine = {**own, "number": number, "spent": float(number), "arrival": float(number)}
+            values = [mine.get(name, value) for name, value in write.values.items()]
+            place = [mine.get(name, value) for name, value in write.where.items()]
+            rows.setdefault(_statement(write), []).append((*values, *place))
+        return list(rows.items())
+
+    def commit(self, rows: Rows) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        for statement, values in rows:
+            if len(values) == 1:
+                self._db.execute(statement, values[0])
+            else:
+                self._db.executemany(statement, values)
+        self._db.execute("COMMIT")
+
+    def close(self) -> None:
+        self._db.close()
+
+
+def _statement(write: Write) -> str:
+    names = list(write.values)
+    if not write.where:
+        marks = ", ".join("?" * len(names))
+        return f"INSERT INTO {write.table} ({', '.join(names)}) VALUES ({marks})"  # noqa: S608 - names from the schema
+    change = ", ".join(f"{name} = ?" for name in names)
+    place = " AND ".join(f"{name} = ?" for name in write.where)
+    return f"UPDATE {write.table} SET {change} WHERE {place}"  # noqa: S608 - as above
+
+
+def least(writes: list[Write]) -> list[Write]:
+    """No more than the ledger's row."""
+    return [write for write in writes if write.table == "ledger"]
+
+
+def gathered(calls: Sequence[Rows]) -> Rows:
+    """Many calls' rows as one: a row that several change is written once."""
+    rows: dict[str, dict[Any, tuple[Any, ...]]] = {}
+    for call in calls:
+        for statement, values in call:
+            marks = statement.partition("WHERE")[2].count("?")
+            for value in values:
+                kept = rows.setdefault(statement, {})
+                kept[value[-marks:] if marks else len(kept)] = value
+    return [(statement, list(values.values())) for statement, values in rows.items()]
+
+
+# --- blocks ---------------------------------------------------------------------------------------
+
+
+def on_store(store: Store, of: Call, where: Sequence[Slot], number: int) -> Block:
+    """Calls that the store alone is asked for, by as many callers as there are slots."""
+
+    async def block() -> float:
+        calls = copies(of, where, number)
+        return await crowd([calls[n :: len(where)] for n in range(len(where))], _on(store))
+
+    return block
+
+
+def _on(store: Store) -> Any:
+    async def do(call: Call) -> None:
+        await call.on(store)
+
+    return do
+
+
+def through_runtime(store: Store, where: Sequence[Slot], number: int) -> Block:
+    """The same, through every gate."""
+    runtime = runtime_on(store)
+
+    async def do(slot: Slot) -> None:
+        await submit(runtime, slot)
+
+    async def block() -> float:
+        return await crowd([[slot] * (number // len(where)) for slot in where], do)
+
+    return block
+
+
+def by_hand(hand: ByHand, number: int) -> Block:
+    """One call after the other."""
+
+    async def block() -> float:
+        calls = list(hand.calls(number))
+        began = time.perf_counter()
+        for call in calls:
+            for rows in call:
+                hand.commit(rows)
+        return (time.perf_counter() - began) / number
+
+    return block
+
+
+def by_hand_at_once(hand: ByHand, number: int, crowded: int) -> Block:
+    """So many calls with every commit."""
+
+    async def block() -> float:
+        calls = list(hand.calls(number))
+        some = [calls[n : n + crowded] for n in range(0, number, crowded)]
+        # The way that rows take from callers into a batch is not part of it.
+        commits = [gathered([call[n] for call in group]) for group in some for n in (0, 1)]
+        began = time.perf_counter()
+        for rows in commits:
+            hand.commit(rows)
+        return (time.perf_counter() - began) / number
+
+    return block
+
+
+def bare_disk(path: Path, number: int) -> Block:
+    """Two small writes that wait for the disk, in a file that has its size already."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    os.pwrite(file, bytes(1 << 20), 0)
+    os.fsync(file)
+    sync = getattr(os, "fdatasync", os.fsync)
+
+    async def block() -> float:
+        began = time.perf_counter()
+        for n in range(2 * number):
+            os.pwrite(file, os.urandom(4096), n % 256 * 4096)
+            sync(file)
+        return (time.perf_counter() - began) / number
+
+    return block
+
+
+# --- readings -------------------------------------------------------------------------------------
+
+
+async def read(folder: Path, of: Call, sizes: Mapping[str, int]) -> list[Reading]:
+    writes = await one_call(folder, of)
+    return [
+        *await _alone(folder, of, writes, sizes["rounds"]),
+        *await _crowded(folder, of, writes, sizes["in_flight"], sizes["few_rounds"]),
+    ]
+
+
+async def _sides(
+    folder: Path, of: Call, where: Sequence[Slot], writes: Sequence[list[Write]]
+) -> tuple[list[Store], list[ByHand]]:
+    """Two stores and two loops, each with a file of its own that begins alike."""
+    stores, hands = [], []
+    for name in ("runtime", "store"):
+        stores.append(await opened(folder / f"{name}_{len(where)}.db", where, of))
+    for name in ("same", "least"):
+        path = folder / f"{name}_{len(where)}.db"
+        await (await opened(path, where, of)).close()
+        which = writes if name == "same" else [least(one) for one in writes]
+        hands.append(ByHand(path, where, which))
+    return stores, hands
+
+
+async def _alone(
+    folder: Path, of: Call, writes: Sequence[list[Write]], rounds: int
+) -> list[Reading]:
+    where, number = slots(1), 100
+    stores, hands = await _sides(folder, of, where, writes)
+    took = await in_turns(
+        "SQLite, one caller",
+        {
+            "runtime": through_runtime(stores[0], where, number),
+            "store": on_store(stores[1], of, where, number),
+            "same": by_hand(hands[0], number),
+            "least": by_hand(hands[1], number),
+            "disk": bare_disk(folder / "bare", number),
+        },
+        rounds,
+    )
+    await _close(stores, hands)
+    called, same = "SQLite, one caller", took["same"]
+    return [
+        slower(f"{called}: call / same rows by hand", took["runtime"], same, ALONE_TARGET),
+        slower(f"{called}: store / same rows by hand", took["store"], same, ALONE_TARGET),
+        slower(f"{called}: call / ledger's row by hand", took["runtime"], took["least"]),
+        slower(f"{called}: store / ledger's row by hand", took["store"], took["least"]),
+        slower(f"{called}: call / two bare syncs", took["runtime"], took["disk"]),
+        slower(f"{called}: same rows by hand / two bare syncs", same, took["disk"]),
+    ]
+
+
+async def _crowded(
+    folder: Path, of: Call, writes: Sequence[list[Write]], in_flight: int, rounds: int
+) -> list[Reading]:
+    where, number = slots(in_flight), 4 * in_flight
+    stores, hands = await _sides(folder, of, where, writes)
+    took = await in_turns(
+        f"SQLite, {in_flight} in flight",
+        {
+            "runtime": through_runtime(stores[0], where, number),
+            "store": on_store(stores[1], of, where, number),
+            "same": by_hand_at_once(hands[0], number, in_flight),
+        },
+        rounds,
+    )
+    await _close(stores, hands)
+    called = f"SQLite, {in_flight} in flight"
+    return [
+        faster(f"{called}: calls / gathered by hand", took["runtime"], took["same"], CROWD_TARGET),
+        faster(f"{called}: store / gathered by hand", took["store"], took["same"], CROWD_TARGET),
+    ]
+
+
+async def _close(stores: Sequence[Store], hands: Sequence[ByHand]) -> None:
+    for store in stores:
+        await store.close()
+    for hand in hands:
+        hand.close()
