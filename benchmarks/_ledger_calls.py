@@ -39,7 +39,7 @@ async def save_note(
     text: Annotated[str, Field(max_length=200, description="What to note.")],
 ) -> dict[str, str]:
     """Save a note beside a case."""
-    return {"note_id": "note_1", "case_id": case_id}
+    return {"note_id": "note_1", "case_id": case_id, "length": str(len(text))}
 
 
 class Slot(NamedTuple):
@@ -133,9 +133,7 @@ def new_call_id() -> str:
 
 def runtime_on(store: Store) -> Runtime:
     made = Runtime(store)
-    made.register(
-        save_note, grants=[Grant(agent=AGENT, tool=NAME, max_calls_per_run=PLENTY)]
-    )
+    made.register(save_note, grants=[Grant(agent=AGENT, tool=NAME, max_calls_per_run=PLENTY)])
     return made
 
 

@@ -226,9 +226,9 @@ async def _sides(
     folder: Path, of: Call, where: Sequence[Slot], writes: Sequence[list[Write]]
 ) -> tuple[list[Store], list[ByHand]]:
     """Two stores and two loops, each with a file of its own that begins alike."""
-    stores, hands = [], []
-    for name in ("runtime", "store"):
-        stores.append(await opened(folder / f"{name}_{len(where)}.db", where, of))
+    names = ("runtime", "store")
+    stores = [await opened(folder / f"{name}_{len(where)}.db", where, of) for name in names]
+    hands = []
     for name in ("same", "least"):
         path = folder / f"{name}_{len(where)}.db"
         await (await opened(path, where, of)).close()

@@ -14,6 +14,8 @@ from counterseal.reconcile import Reconciler
 from counterseal.runtime import Runtime
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.testing import someone
+from tests.postgres_server import fresh_database, private_server
+from tests.postgres_server import seen as seen_by
 
 done = []
 Note = Annotated[str, Field(max_length=50_000, description="Anything.")]
@@ -149,3 +151,48 @@ async def test_what_ran_and_could_not_be_settled_is_found_again(runtime, path, f
     assert tally == {"retried": 1}
     assert (await runtime.submit(ask(), someone())).idempotency_hit
     assert done == [sent("k")]
+
+
+# --- Postgres -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server():
+    with private_server() as server:
+        yield server
+
+
+@pytest.mark.slow
+async def test_nothing_runs_while_the_database_is_away(server):
+    done.clear()
+    runtime = Runtime.open(fresh_database(server.url), lease=5.0, pause=no_pause)
+    runtime.register(write, grants=[Grant(agent="agent", tool="write", max_calls_per_run=50)])
+    async with runtime:
+        assert (await runtime.submit(ask("first", "x"), someone())).ok
+        server.kill()
+        seen = await runtime.submit(ask(note="x"), someone())
+        assert (seen.code, seen.ok) == (Code.DEPENDENCY_UNAVAILABLE, False)
+        assert seen.response.retryable
+        assert sent("k") not in done
+        server.start()
+        again = await runtime.submit(ask(note="x"), someone())
+        assert (again.ok, again.idempotency_hit) == (True, False)
+        assert done == [sent("first"), sent("k")]
+
+
+@pytest.mark.slow
+async def test_who_loses_every_connection_goes_on_with_new_ones(server):
+    done.clear()
+    url = fresh_database(server.url)
+    runtime = Runtime.open(url, lease=5.0, pause=no_pause)
+    runtime.register(write, grants=[Grant(agent="agent", tool="write", max_calls_per_run=50)])
+    async with runtime:
+        assert (await runtime.submit(ask("first", "x"), someone())).ok
+        others = (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        await seen_by(url, others)
+        answers = [await runtime.submit(ask(note="x"), someone()) for _ in range(3)]
+        assert answers[-1].ok
+        assert done.count(sent("k")) == 1

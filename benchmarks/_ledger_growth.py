@@ -1,0 +1,143 @@
+"""Does a call cost more when there have been a million? The same store, nearly empty and full.
+
+What is there already was settled long ago: entries with their answers, and the events of each, as
+one call leaves them, under keys that are spread out and numbers in the order of time.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from benchmarks._ledger_calls import Call, Slot, copies, ready, slots
+from benchmarks._ledger_postgres import found as found_in_postgres
+from benchmarks._ledger_sqlite import found as found_in_sqlite
+from benchmarks._ledger_sqlite import on_store, opened
+from benchmarks._ledger_turns import Reading, in_turns, slower
+from counterseal.storage import open_store
+
+TARGET = 1.3
+FEW = 1_000
+CHUNK = 50_000
+"""How many rows are loaded at once."""
+
+
+class Past:
+    """Statements that write the rows of calls from long ago, counted by `g`."""
+
+    def __init__(self, rows: Mapping[str, Sequence[Mapping[str, Any]]], call: Call) -> None:
+        key = call.settle.entry.key if call.settle.entry else ""
+        self.entry = next(row for row in rows["ledger"] if row["key"] == key)
+        mine = self.entry["call_id"]
+        self.events = [row for row in rows["events"] if row["call_id"] == mine]
+
+    def statements(self, spread: str, call_id: str, numbers: str, mark: str) -> list[Any]:
+        """(statement, values) of one table after the other. `spread`: an expression for keys."""
+        own = {"key": spread, "call_id": call_id, "segment": "'past'", "run_id": "'run_past'"}
+        made = []
+        for number, row in enumerate([self.entry, *self.events]):
+            table = "events" if number else "ledger"
+            mine = {**own, "number": f"g * 4 + {number}"}
+            given = [value for name, value in row.items() if name not in mine]
+            marks = iter(range(1, len(given) + 1))
+            what = ", ".join(mine.get(name) or mark.format(next(marks)) for name in row)
+            made.append(
+                (f"INSERT INTO {table} ({', '.join(row)}) SELECT {what} FROM ({numbers})", given)  # noqa: S608 - names from the schema
+            )
+        return made
+
+
+# --- SQLite ---------------------------------------------------------------------------------------
+
+
+async def _fill_sqlite(path: Path, of: Call, where: Sequence[Slot], size: int) -> None:
+    store = await opened(path, where, of)
+    (call,) = copies(of, where, 1)
+    await call.on(store)
+    await store.close()
+    past = Past(found_in_sqlite(path), call)
+    numbers = (
+        "WITH RECURSIVE each (g) AS (SELECT ? UNION ALL SELECT g + 1 FROM each WHERE g < ?)"
+        " SELECT g FROM each"
+    )
+    spread = "'run:' || lower(hex(randomblob(32)))"
+    statements = past.statements(spread, "printf('call_%024x', g)", numbers, "?")
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA synchronous = OFF")
+        db.execute("PRAGMA cache_size = -262144")
+        for begin in range(0, size, CHUNK):
+            db.execute("BEGIN")
+            for statement, given in statements:
+                db.execute(statement, (*given, begin + 1, min(begin + CHUNK, size)))
+            db.execute("COMMIT")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+async def sqlite(folder: Path, of: Call, sizes: Mapping[str, int]) -> list[Reading]:
+    paths = {size: folder / f"grown_{size}.db" for size in (FEW, sizes["many"])}
+    where = slots(sizes["in_flight"])
+    for size, path in paths.items():
+        await _fill_sqlite(path, of, where, size)
+    urls = {size: f"sqlite:///{path}" for size, path in paths.items()}
+    crowd = sizes["in_flight"]
+    readings = await _compared("SQLite", urls, of, {1: 100, crowd: 4 * crowd}, sizes["rounds"])
+    for path in paths.values():
+        path.unlink()
+    return readings
+
+
+# --- Postgres -------------------------------------------------------------------------------------
+
+
+async def _fill_postgres(url: str, of: Call, where: Sequence[Slot], size: int) -> None:
+    store = open_store(url)
+    await ready(store, where, of)
+    (call,) = copies(of, where, 1)
+    await call.on(store)
+    await store.close()
+    past = Past(await found_in_postgres(url), call)
+    statements = past.statements(
+        "'run:' || md5(g::text) || md5((-g)::text)",
+        "'call_' || lpad(to_hex(g), 24, '0')",
+        f"SELECT * FROM generate_series(1::bigint, {int(size)}) AS s (g)",  # noqa: S608 - a number
+        "${}",
+    )
+    connection = await asyncpg.connect(url)
+    try:
+        for statement, given in statements:
+            await connection.execute(f"{statement} AS numbers", *given, timeout=1800)
+        await connection.execute("VACUUM ANALYZE", timeout=1800)
+        await connection.execute("CHECKPOINT", timeout=1800)
+    finally:
+        await connection.close()
+
+
+async def postgres(databases: Sequence[str], of: Call, sizes: Mapping[str, int]) -> list[Reading]:
+    urls = dict(zip((FEW, sizes["many"]), databases, strict=True))
+    for size, url in urls.items():
+        await _fill_postgres(url, of, slots(32), size)
+    calls = {1: sizes["postgres_calls"] // 16, 32: sizes["postgres_calls"] // 32 * 32}
+    return await _compared("Postgres", urls, of, calls, sizes["rounds"])
+
+
+async def _compared(
+    called: str, urls: Mapping[int, str], of: Call, calls: Mapping[int, int], rounds: int
+) -> list[Reading]:
+    few, many = urls
+    stores = {size: open_store(url) for size, url in urls.items()}
+    readings = []
+    for in_flight, number in calls.items():
+        where = slots(in_flight)
+        blocks = {str(size): on_store(store, of, where, number) for size, store in stores.items()}
+        took = await in_turns(f"{called}, {many:,} rows", blocks, rounds)
+        who = "one caller" if in_flight == 1 else f"{in_flight} in flight"
+        name = f"{called}, {who}: {many:,} rows / {few:,}"
+        readings.append(slower(name, took[str(many)], took[str(few)], TARGET))
+    for store in stores.values():
+        await store.close()
+    return readings
