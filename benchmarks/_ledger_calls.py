@@ -48,10 +48,6 @@ class Slot(NamedTuple):
     tenant: str
     run_id: str
 
-    @property
-    def principal(self) -> Principal:
-        return Principal(tenant=self.tenant, user="u_1", agent=AGENT)
-
 
 def slots(number: int, *, tenants: bool = False) -> list[Slot]:
     """Callers with a run each: of one tenant, or of a tenant each."""
@@ -92,7 +88,7 @@ async def sample() -> Call:
     async with runtime_on(store) as runtime:
         slot = Slot("tenant_0", "run_0")
         await ready(store, [slot])
-        await submit(runtime, slot)
+        await submit(runtime, *proposed(slot))
     return Call(store.admitted, store.settled)
 
 
@@ -137,11 +133,15 @@ def runtime_on(store: Store) -> Runtime:
     return made
 
 
-async def submit(runtime: Runtime, slot: Slot) -> None:
-    """One call, with arguments that no other call has."""
-    arguments = {"case_id": f"case_{next(_numbers):09d}", "text": "The payment was late."}
-    proposal = Proposal(tool=NAME, arguments=arguments, run_id=slot.run_id)
-    seen = await runtime.submit(proposal, slot.principal)
+def proposed(slot: Slot) -> tuple[Proposal, Principal]:
+    """A call with arguments that no other call has, and who makes it."""
+    arguments = f'{{"case_id": "case_{next(_numbers):09d}", "text": "The payment was late."}}'
+    who = Principal(tenant=slot.tenant, user="u_1", agent=AGENT)
+    return Proposal(tool=NAME, arguments=arguments, run_id=slot.run_id), who
+
+
+async def submit(runtime: Runtime, proposal: Proposal, principal: Principal) -> None:
+    seen = await runtime.submit(proposal, principal)
     if not seen.ok:
         sys.exit(f"a call was refused: {seen.for_model()}")
 

@@ -19,6 +19,7 @@ from benchmarks._ledger_calls import (
     copies,
     new_call_id,
     new_key,
+    proposed,
     ready,
     runtime_on,
     slots,
@@ -26,6 +27,7 @@ from benchmarks._ledger_calls import (
     written,
 )
 from benchmarks._ledger_turns import Block, Reading, crowd, faster, in_turns, slower
+from counterseal import Principal, Proposal
 from counterseal.storage import Store, open_store
 
 ALONE_TARGET, CROWD_TARGET = 1.5, 0.5
@@ -139,27 +141,24 @@ def on_store(store: Store, of: Call, where: Sequence[Slot], number: int) -> Bloc
 
     async def block() -> float:
         calls = copies(of, where, number)
-        return await crowd([calls[n :: len(where)] for n in range(len(where))], _on(store))
+        return await crowd([calls[n :: len(where)] for n in range(len(where))], do)
 
-    return block
-
-
-def _on(store: Store) -> Any:
     async def do(call: Call) -> None:
         await call.on(store)
 
-    return do
+    return block
 
 
 def through_runtime(store: Store, where: Sequence[Slot], number: int) -> Block:
     """The same, through every gate."""
     runtime = runtime_on(store)
 
-    async def do(slot: Slot) -> None:
-        await submit(runtime, slot)
+    async def do(asked: tuple[Proposal, Principal]) -> None:
+        await submit(runtime, *asked)
 
     async def block() -> float:
-        return await crowd([[slot] * (number // len(where)) for slot in where], do)
+        each = [[proposed(slot) for _ in range(number // len(where))] for slot in where]
+        return await crowd(each, do)
 
     return block
 
