@@ -38,6 +38,8 @@ def _text(name: str, value: object) -> None:
         raise ValueError(f"{name}: is empty")
     if value.encode(errors="replace").decode() != value:
         raise ValueError(f"{name}: a lone surrogate is not text")
+    if "\0" in value:
+        raise ValueError(f"{name}: a NUL is not text")  # nor can every store keep one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False)

@@ -141,6 +141,8 @@ def _objective(text: Any) -> str:
         )
     if text.encode(errors="replace").decode() != text:
         raise RunError("objective: a lone surrogate is not text")
+    if "\0" in text:
+        raise RunError("objective: a NUL is not text")
     return text
 
 

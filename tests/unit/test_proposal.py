@@ -118,3 +118,15 @@ def test_a_mapped_name_is_mapped_back():
 @pytest.mark.parametrize("junk", [None, 3, "get_case", {}, {"function": None}, {"name": 3}])
 def test_what_is_no_call_names_no_tool(junk):
     assert Proposal.from_call(junk).tool == ""
+
+
+@pytest.mark.parametrize("name", ["tenant", "agent", "user"])
+def test_a_name_holds_nothing_that_a_store_could_not_keep(name):
+    given = {"tenant": "acme", "agent": "agent", "user": "u_1", name: "a\0b"}
+    with pytest.raises(ValueError, match=f"{name}: a NUL is not text"):
+        Principal(**given)
+
+
+def test_all_tenants_together_are_no_tenant():
+    with pytest.raises(ValueError, match="tenant: \\* stands for all of them"):
+        Principal(tenant="*", agent="agent")

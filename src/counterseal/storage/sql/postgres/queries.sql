@@ -323,7 +323,7 @@ WITH found AS (
 UPDATE ledger AS l
 SET fence = l.fence + 1, worker = $4::text, phase = 'unknown', looks = l.looks + 1, awaited = false,
   unknown_since = coalesce(l.unknown_since, found.lease_until),
-  lease_until = extract(epoch FROM clock_timestamp())::float8 + $5::float8
+  lease_until = extract(epoch FROM statement_timestamp())::float8 + $5::float8
 FROM found WHERE l.tenant = found.tenant AND l.key = found.key
 RETURNING l.tenant, l.key, l.request_hash, l.status, l.phase, l.call_id, l.run_id, l.tool, l.version,
   l.fence, l.attempts, l.unknown_since, l.observation, l.worker, l.looks, l.lease_until,
@@ -338,7 +338,7 @@ WITH found AS (
 )
 UPDATE due AS d
 SET fence = d.fence + 1, tries = d.tries + 1,
-  due_at = extract(epoch FROM clock_timestamp())::float8 + $4::float8
+  due_at = extract(epoch FROM statement_timestamp())::float8 + $4::float8
 FROM found WHERE d.tenant = found.tenant AND d.kind = found.kind AND d.key = found.key
 RETURNING d.tenant, d.kind, d.key, d.call_id, d.run_id, d.tool, d.version, d.body, d.fence, d.tries,
   d.failed, d.since, d.due_at, found.due_at;
