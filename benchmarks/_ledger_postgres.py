@@ -239,7 +239,7 @@ async def _compared(
     where: Sequence[Slot],
     number: int,
     rounds: int,
-) -> list[float]:
+) -> list[list[float]]:
     mine, theirs = databases
     in_flight, tenants = len(where), where[-1].tenant != "tenant_0" or len(where) == 1
     for url in databases:

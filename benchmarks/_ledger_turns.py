@@ -29,8 +29,12 @@ class Reading(NamedTuple):
     """The same of what it is compared with."""
 
 
-async def in_turns(what: str, blocks: Mapping[str, Block], rounds: int) -> dict[str, float]:
-    """The median of each one's seconds per call."""
+Times = Sequence[float]
+"""Seconds per call, round after round."""
+
+
+async def in_turns(what: str, blocks: Mapping[str, Block], rounds: int) -> dict[str, list[float]]:
+    """How long each took in every round."""
     for block in blocks.values():
         await block()  # the first time is another: files grow, statements are prepared
     times: dict[str, list[float]] = {name: [] for name in blocks}
@@ -42,19 +46,28 @@ async def in_turns(what: str, blocks: Mapping[str, Block], rounds: int) -> dict[
             times[name].append(await blocks[name]())
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
-    return {name: statistics.median(values) for name, values in times.items()}
+    return times
 
 
-def slower(name: str, mine: float, other: float, target: float | None = None) -> Reading:
+def slower(name: str, mine: Times, other: Times, target: float | None = None) -> Reading:
     """How many times as long a call takes."""
     goal = "" if target is None else f"≤ {target}"
-    return Reading(name, mine / other, goal, mine * 1e6, other * 1e6)
+    return Reading(name, _ratio(mine, other), goal, _typical(mine), _typical(other))
 
 
-def faster(name: str, mine: float, other: float, target: float | None = None) -> Reading:
+def faster(name: str, mine: Times, other: Times, target: float | None = None) -> Reading:
     """How many times as many calls are made in a second."""
     goal = "" if target is None else f"≥ {target}"
-    return Reading(name, other / mine, goal, mine * 1e6, other * 1e6)
+    return Reading(name, _ratio(other, mine), goal, _typical(mine), _typical(other))
+
+
+def _ratio(one: Times, other: Times) -> float:
+    """Of what was measured side by side: a busy moment is in both."""
+    return statistics.median(a / b for a, b in zip(one, other, strict=True))
+
+
+def _typical(times: Times) -> float:
+    return statistics.median(times) * 1e6
 
 
 async def crowd(each: Sequence[Sequence[_T]], do: Callable[[_T], Awaitable[object]]) -> float:

@@ -28,8 +28,8 @@ from benchmarks._ledger_calls import sample
 from benchmarks._ledger_turns import Reading, load
 from tests.postgres_server import fresh_database, shared
 
-FULL = {"rounds": 15, "few_rounds": 5, "in_flight": 512, "postgres_calls": 8192, "many": 1_000_000}
-QUICK = {"rounds": 7, "few_rounds": 3, "in_flight": 512, "postgres_calls": 2048, "many": 100_000}
+FULL = {"rounds": 15, "few_rounds": 5, "in_flight": 512, "postgres_calls": 3072, "many": 1_000_000}
+QUICK = {"rounds": 7, "few_rounds": 3, "in_flight": 512, "postgres_calls": 1024, "many": 100_000}
 PARTS = ("sqlite", "postgres", "growth")
 
 

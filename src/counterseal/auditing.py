@@ -92,6 +92,9 @@ async def seal_store(store: Store, tenant: str, signer: Signer, now: float) -> C
         checkpoints = await store.checkpoints(tenant)
         sealed = sealed_heads(checkpoints)
         latest = max((head.number for head in sealed.values()), default=0)
+        if checkpoints:
+            # An event numbered by a clock that ran ahead must not hide those that came after it.
+            latest = min(latest, int(checkpoints[-1].sealed_at * 1e6))
         # A slow writer may commit what it had numbered before the last checkpoint.
         heads = await _heads(store, tenant, max(0, latest - LATE_MICROS))
         grown = {

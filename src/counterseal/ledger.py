@@ -13,7 +13,7 @@ from typing import Any
 
 from counterseal.canonical import canonical
 from counterseal.contract.model import Contract
-from counterseal.proposal import Principal, Proposal
+from counterseal.proposal import Principal, Proposal, System
 
 __all__ = [
     "Answer",
@@ -103,6 +103,8 @@ def derive_key(
     The first two hold neither version nor payload: a retry after a rollout, or with a reworded
     note, is the same operation. The derived one makes the same arguments in one run one operation.
     """
+    if isinstance(principal, System):
+        return f"undo:{contract.name}:{proposal.key}"  # a name that no caller can take
     if proposal.key is not None:
         return f"call:{contract.name}:{proposal.key}"
     if contract.business_key:

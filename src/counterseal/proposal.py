@@ -28,6 +28,7 @@ def text_set(name: str, value: Iterable[str]) -> frozenset[str]:
             raise TypeError(f"{name}: takes strings, got {type(item).__name__}")
         if not item.strip():
             raise ValueError(f"{name}: an empty string names nothing")
+        _keepable(name, item)
     return items
 
 
@@ -36,10 +37,15 @@ def _text(name: str, value: object) -> None:
         raise TypeError(f"{name}: takes a string, got {type(value).__name__}")
     if not value.strip():
         raise ValueError(f"{name}: is empty")
+    _keepable(name, value)
+
+
+def _keepable(name: str, value: str) -> None:
+    """ValueError when not every store could keep a text."""
     if value.encode(errors="replace").decode() != value:
         raise ValueError(f"{name}: a lone surrogate is not text")
     if "\0" in value:
-        raise ValueError(f"{name}: a NUL is not text")  # nor can every store keep one
+        raise ValueError(f"{name}: a NUL is not text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False)

@@ -111,6 +111,7 @@ class Runtime:
         self.leases = Leases(store, lease, self.begin)
         self._compiled: dict[tuple[str, str], Compiled] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
+        self.closed = False
         self._telemetry = Telemetry()
 
     @classmethod
@@ -138,6 +139,7 @@ class Runtime:
                 await asyncio.wait(self._tasks)
             await self.executor.aclose()
         finally:
+            self.closed = True
             self.leases.close()
             await self.store.close()
 
@@ -257,6 +259,13 @@ class Runtime:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def begin_if_open(self, work: Coroutine[Any, Any, Any]) -> None:
+        """The same for something that comes late, and may come too late."""
+        if self.closed:
+            work.close()
+        else:
+            self.begin(work)
 
     async def surely(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for something that must not be broken off. A cancellation comes through after it."""

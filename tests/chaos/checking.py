@@ -42,7 +42,7 @@ def key_of(tool: str, op: str) -> str:
 def undo_key(tool: str, op: str) -> str:
     """Under which the reversal of an operation is on record."""
     original = hashlib.sha256(key_of(tool, op).encode()).hexdigest()
-    return f"call:{UNDO[tool]}:undo/{original}"
+    return f"undo:{UNDO[tool]}:{original}"
 
 
 def performed(lines: Rows, tool: str, op: str) -> int:

@@ -1,6 +1,6 @@
 """A process of a crowd: makes one call sixteen times at once, and says what each came to.
 
-    python -m tests.journeys.crowd_worker URL FILE WAIT
+python -m tests.journeys.crowd_worker URL FILE WAIT
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """What becomes of calls whose worker is gone, of after-checks, and of reversals."""
 
 import asyncio
+import threading
 from contextlib import AsyncExitStack
 from typing import Annotated
 
@@ -9,9 +10,11 @@ from pydantic import Field
 
 from counterseal import Context, Grant, Proposal, tool
 from counterseal.codes import Code
-from counterseal.errors import CountersealError, StoreError
+from counterseal.errors import CountersealError, StoreError, ToolFailedError
 from counterseal.ledger import Phase, Status
+from counterseal.observation import Redactor
 from counterseal.reconcile import OperatorList, Reconciler
+from counterseal.reconcile.compensating import undo_key
 from counterseal.runtime import Runtime
 from counterseal.storage.base import DueKind, HeldStatus
 from counterseal.storage.memory import MemoryStore
@@ -471,3 +474,160 @@ async def test_an_approval_comes_back_when_nothing_was_done(worker, store, bank,
     assert (await runtime.submit(ask(), someone())).ok
     assert list(bank.charges.values()) == [7]
     assert (await store.recall("acme", "run_1", KEY)).held.status is HeldStatus.SPENT
+
+
+# --- what an audit found --------------------------------------------------------------------------
+
+
+async def test_nobody_does_beside_a_thread_what_it_may_still_do(store, clock):
+    begun, go_on, effects = threading.Event(), threading.Event(), []
+
+    @tool(
+        effect="draft",
+        version="1.0.0",
+        owner="tests",
+        on_unknown="read_back",
+        read_back=lambda: effects[-1] if effects else None,
+        runtime={"timeout_ms": 50},
+    )
+    def slow(ctx: Context) -> dict[str, str | None]:
+        """Take too long, and act in the end."""
+        begun.set()
+        go_on.wait(30)
+        effects.append({"key": ctx.key})
+        return effects[-1]
+
+    def opened():
+        runtime = Runtime(Worker(store), lease=30.0, pause=no_pause, clock=clock)
+        runtime.register(slow, grants=[Grant(agent="agent", tool="slow")])
+        return runtime
+
+    one, other = opened(), opened()
+    proposal = Proposal(tool="slow", arguments={}, run_id="run_1", key="k")
+    late = await one.submit(proposal, someone())
+    assert (late.ok, begun.is_set()) == (False, True)
+    clock.advance(20)
+    assert await Reconciler(other).once() == {}
+    again = await other.submit(proposal, someone())
+    assert again.code is Code.IDEMPOTENCY_CONFLICT
+    go_on.set()
+    for _ in range(3000):
+        entry = (await store.recall("acme", "run_1", "call:slow:k")).entry
+        if entry.phase is Phase.UNKNOWN:
+            break
+        await asyncio.sleep(0.01)
+    clock.advance(3600)
+    assert await Reconciler(other).once() == {"found": 1}
+    assert len(effects) == 1
+
+
+async def test_a_reversal_gets_what_the_call_returned_and_not_what_the_agent_saw(worker, store):
+    reversed_for = []
+
+    @tool(**WRITES, compensation_tool="uninvite")
+    async def invite() -> dict[str, str]:
+        """Invite somebody."""
+        return {"address": "somebody@example.org"}
+
+    @tool(**WRITES)
+    async def uninvite(address: Which) -> dict[str, bool]:
+        """Take it back."""
+        reversed_for.append(address)
+        return {"done": True}
+
+    runtime = worker(invite, uninvite)
+    runtime.redactor = Redactor(pii=("email",))
+    seen = await runtime.submit(
+        Proposal(tool="invite", arguments={}, run_id="run_1", key="i"), someone()
+    )
+    assert "somebody" not in str(seen.data)
+    people = OperatorList(runtime, by="u_ops")
+    await people.compensate("acme", "call:invite:i", reason="By mistake.")
+    assert (await Reconciler(runtime).once())["compensated"] == 1
+    assert reversed_for == ["somebody@example.org"]
+
+
+async def test_an_agent_can_not_take_the_key_of_a_reversal(worker, store, bank):
+    runtime = worker(refund_tool(bank), compensation_tool="refund")
+    await runtime.submit(ask(), someone())
+    await OperatorList(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
+    work = await store.find_due("acme", DueKind.COMPENSATE, KEY)
+    taken = Proposal(
+        tool="refund", arguments={"charge_id": "ch_9"}, run_id="run_1", key=undo_key(work)
+    )
+    assert (await runtime.submit(taken, someone())).ok
+    assert (await Reconciler(runtime).once())["compensated"] == 1
+    assert bank.refunds == ["ch_9", "ch_1"]
+
+
+async def test_a_worker_of_another_version_leaves_a_reversal_to_others(worker, store, bank, clock):
+    runtime = worker(refund_tool(bank), compensation_tool="refund")
+    await runtime.submit(ask(), someone())
+    await OperatorList(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
+    newer = worker(refund_tool(bank), compensation_tool="refund", version="2.0.0")
+    assert await Reconciler(newer).once() == {"resting": 1}
+    clock.advance(61)
+    assert await Reconciler(runtime).once() == {"compensated": 1}
+
+
+async def test_work_for_a_tool_that_nobody_holds_goes_on_the_operators_list(
+    worker, store, bank, clock
+):
+    runtime = worker(refund_tool(bank), compensation_tool="refund")
+    await runtime.submit(ask(), someone())
+    await OperatorList(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
+    stranger = Runtime(Worker(store), lease=30.0, pause=no_pause, clock=clock)
+    assert await Reconciler(stranger).once() == {}
+    clock.advance(700)
+    assert await Reconciler(stranger).once() == {"abandoned": 1}
+    (concern,) = await store.concerns()
+    assert concern.reason == "no worker holds charge 1.0.0"
+
+
+async def test_a_reversal_that_failed_for_good_can_be_begun_anew(worker, store, bank, clock):
+    tries = []
+
+    @tool(**WRITES)
+    async def refund(charge_id: Which) -> dict[str, bool]:
+        """Give back what was charged."""
+        tries.append(charge_id)
+        if len(tries) == 1:
+            raise ToolFailedError("refund")
+        return {"done": True}
+
+    runtime = worker(refund, compensation_tool="refund")
+    await runtime.submit(ask(), someone())
+    people = OperatorList(runtime, by="u_ops")
+    await people.compensate("acme", KEY, reason="By mistake.")
+    for _ in range(12):
+        if "compensation_failed" in await Reconciler(runtime).once():
+            break
+        clock.advance(61)
+    with pytest.raises(CountersealError, match="failed before"):
+        await people.compensate("acme", KEY, reason="By mistake.")
+    await people.again("acme", DueKind.COMPENSATE, KEY, reason="They have mended it.")
+    assert await Reconciler(runtime).once() == {"compensated": 1}
+    assert tries == ["ch_1", "ch_1"]
+
+
+async def test_a_reconciler_runs_in_the_background_and_survives_what_goes_wrong(
+    worker, store, bank
+):
+    runtime = worker(probe=bank.account, **LOOKED_AT)
+    wrong, claim = [], store.claim_due
+
+    async def fails_once(request):
+        if not wrong:
+            wrong.append(request)
+            raise RuntimeError("whatever it is")
+        return await claim(request)
+
+    runtime.store.claim_due = fails_once
+    async with Reconciler(runtime).running(every=0.01):
+        await runtime.submit(ask(), someone())
+        for _ in range(3000):
+            if "tool.verified" in await types_of(store):
+                break
+            await asyncio.sleep(0.01)
+    assert wrong
+    assert "tool.verified" in await types_of(store)

@@ -36,7 +36,7 @@ def moment(option: str, text: str, now: float) -> float:
     """A time in ISO form (UTC unless it says otherwise), or how long ago it was."""
     ago = _AGO.fullmatch(text.strip())
     if ago:
-        return now - float(ago[1]) * _SECONDS[ago[2]]
+        return max(0.0, now - float(ago[1]) * _SECONDS[ago[2]])
     try:
         given = datetime.fromisoformat(text.strip())
     except ValueError:

@@ -50,6 +50,7 @@ _TOLD = {
     "waiting": "wait for an approval",
     "dropped": "needed nothing any more",
     "failed": "failed; they are tried again",
+    "abandoned": "of tools that nobody holds; put on the operator's list",
     "sealed": "tenants sealed with a checkpoint",
     "expired keys": "stored answers forgotten",
     "expired vault": "raw outputs forgotten",
@@ -80,14 +81,20 @@ def reconcile(
     runtime = _runtime(settings, store)
 
     async def work() -> None:
+        from counterseal.errors import StoreError
         from counterseal.reconcile import Reconciler, Retention
 
         async with runtime:
             retention = Retention(**dict(settings.retention))
             reconciler = Reconciler(runtime, retention=retention)
             while True:
-                done = await reconciler.once(tell=_progress())
-                _tell(done, as_json=as_json, quiet=watch)
+                try:
+                    done = await reconciler.once(tell=_progress())
+                    _tell(done, as_json=as_json, quiet=watch)
+                except StoreError as error:
+                    if not watch:
+                        raise
+                    note(f"{one_line(str(error))} The next pass tries again.")
                 if not watch:
                     return
                 await _sleep(every)
@@ -234,7 +241,10 @@ def _run(work: Callable[[], Awaitable[T]]) -> T:
 def _user_name() -> str:
     import getpass
 
-    return getpass.getuser()
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        fail("This system knows no name for you.", "Say who you are, with --by NAME.")
 
 
 async def _tenant_of(people: OperatorList, tenant: str | None, key: str) -> str:
@@ -261,12 +271,16 @@ def _kind(text: str) -> Any:
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_no_number)
     except ValueError as error:
         fail(f"--data is not JSON: {error}.")
     if not isinstance(value, dict):
         fail("--data takes a JSON object.")
     return value
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is not a number")
 
 
 def _progress() -> Callable[[Tally], None] | None:

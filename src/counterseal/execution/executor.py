@@ -104,8 +104,12 @@ class Executor:
         self._behind[name] = running
         running.add_done_callback(lambda _: self._behind.pop(name, None))
 
+    def behind(self, tenant: str, key: str) -> asyncio.Future[Any] | None:
+        """An execution under this key, of this process, that is not over yet."""
+        return self._behind.get((tenant, key))
+
     def still_runs(self, tenant: str, key: str) -> bool:
-        """Whether an execution under this key, of this process, is not over yet."""
+        """Whether there is one."""
         return (tenant, key) in self._behind
 
     def ready(self, what: Hashable, make: Callable[[], Runner]) -> Runner:

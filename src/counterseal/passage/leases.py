@@ -58,7 +58,9 @@ class Leases:
 
     def let_go(self, entry: Entry) -> None:
         """It is settled, or will never be by us."""
-        self._held.pop((entry.tenant, entry.key), None)
+        held, _ = self._held.get((entry.tenant, entry.key), (None, 0.0))
+        if held is not None and held.fence == entry.fence:  # not somebody else's, of this process
+            del self._held[entry.tenant, entry.key]
 
     def close(self) -> None:
         if self._timer is not None:

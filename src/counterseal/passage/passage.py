@@ -159,7 +159,10 @@ class Passage(Settling):
     async def _reserve(self, request: Admit, record: RegistryRecord) -> Admission:
         """Admit what changes something. A caller who goes away meanwhile leaves no reservation."""
         runtime, hashed = self.runtime, record.contract.hash
-        resume = pack(self.ctx, hashed, self.trace_id, self.key or "", runtime.vault)
+        try:
+            resume = pack(self.ctx, hashed, self.trace_id, self.key or "", runtime.vault)
+        except (TypeError, ValueError) as error:
+            raise StoreError("what is needed to go on from here can't be kept") from error
         request = request._replace(lease=runtime.leases.seconds, resume=resume)
         admitting = runtime.begin(runtime.store.admit(request))
         try:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Coroutine, Mapping, Sequence
 from time import perf_counter_ns
 from types import MappingProxyType
 from typing import Any
+
+from pydantic_core import to_json
 
 from counterseal.audit import Event, EventType
 from counterseal.canonical import at
@@ -64,6 +67,8 @@ class Settling(Executing):
     entry: Entry | None = None
     """The reservation that is settled, for a call that goes into the ledger."""
     observed: Observed | None = None
+    _goes_on = False
+    """Whether something that was left behind still runs under the entry."""
 
     def _slept(self) -> bool:
         return self.entry is not None and self.runtime.leases.slept(self.entry)
@@ -178,7 +183,7 @@ class Settling(Executing):
             self.runtime.report(self.ctx.call_id, "store", error)
             return self._not_on_record()
         finally:
-            if entry is not None:
+            if entry is not None and not self._goes_on:
                 self.runtime.leases.let_go(entry)
 
     async def _write_down(self, observation: Observation) -> Observation:
@@ -186,7 +191,7 @@ class Settling(Executing):
         plain, ok = observation, observation.ok
         if not ok:
             observation = await self._bounded(observation)
-        raw = self.observed.raw if self.observed else None
+        raw = self._raw()
         if raw is not None:
             observation = observation._replace(raw=await self._kept(raw))
         event = self._ending(observation) if ok else await self._failure(observation)
@@ -209,12 +214,39 @@ class Settling(Executing):
             mended,
             observation.trust is Trust.UNTRUSTED,
         )
-        if not await self._settle_stubbornly(self._followed_up(request)):
+        request = self._followed_up(request)
+        running = self._left_behind(request)
+        if running is not None:
+            self._settle_later(request._replace(events=()), running)
+            store.note(event)
+        elif not await self._settle_stubbornly(request):
             # Somebody else has settled it by now; what happened here goes on record all the same.
             store.note(event._replace(body={**event.body, "settled": False}))
         if not ok:
             self.note_path(observation)
         return observation
+
+    def _left_behind(self, request: Settle) -> asyncio.Future[Any] | None:
+        """What still runs under this entry's key, where nobody knows what it will have done."""
+        entry = request.entry
+        if entry is None or entry.status is not Status.PENDING:
+            return None
+        return self.runtime.executor.behind(entry.tenant, entry.key)
+
+    def _settle_later(self, request: Settle, running: asyncio.Future[Any]) -> None:
+        """Hold the entry for as long as it runs: nobody may do beside it what it may still do."""
+        self._goes_on = True
+        running.add_done_callback(lambda _: self.runtime.begin_if_open(self._over(request)))
+
+    async def _over(self, request: Settle) -> None:
+        """What was left behind has come to its end; what it did is still not known."""
+        try:
+            await self.runtime.store.settle(request)
+        except StoreError as error:
+            self.runtime.report(self.ctx.call_id, "store", error)
+        finally:
+            if request.entry is not None:
+                self.runtime.leases.let_go(request.entry)
 
     async def _bounded(self, observation: Observation) -> Observation:
         """As `bounded`; but a store that can't count must not keep a call from its end."""
@@ -272,6 +304,17 @@ class Settling(Executing):
         action, then = _THEN[record.contract.on_unknown]
         said = f"What came of it could not be written down. {then}"
         return self.answer(deny("ledger", code, said, next_action=action, rule="outcome-unknown"))
+
+    def _raw(self) -> bytes | None:
+        """The output as it came, where it is worth keeping.
+
+        That is where the agent is shown less of it, or where it may be needed to reverse the call.
+        """
+        seen, record = self.observed, self.ctx.record
+        if seen is None or seen.raw is not None or not seen.redactions or record is None:
+            return None if seen is None else seen.raw
+        reversible = record.contract.transactional.compensation_tool is not None
+        return to_json(seen.output) if reversible else None
 
     async def _kept(self, raw: bytes) -> str | None:
         """Where it lies in the vault. A vault that fails must not keep a call from its end."""

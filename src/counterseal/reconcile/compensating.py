@@ -28,11 +28,17 @@ from counterseal.storage.base import Due, DueKind, Finish, Kept
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
 
-__all__ = ["AGENT", "compensate", "request_compensation"]
+__all__ = ["AGENT", "compensate", "request_compensation", "undo_key"]
 
 AGENT: Final = "counterseal.compensation"
 """The agent that a reversal is put on record for."""
 _TRIES: Final = 10
+
+
+class _NotHereError(CountersealError):
+    """The contract of the call is not held by this process."""
+
+
 _WHILE_ASKED: Final = 60.0
 """How often to look whether a person has approved a reversal that no approval covers."""
 
@@ -59,21 +65,32 @@ async def request_compensation(
     told = {**body, "code": Code.COMPENSATION_REQUIRED.value, "tool": undo}
     kind = EventType.COMPENSATION_REQUIRED
     event = Event(kind, caller, runtime.clock(), "compensate", body=told)
-    if not await runtime.store.schedule(0.0, work, [event]):
-        return await runtime.store.find_due(tenant, DueKind.COMPENSATE, key) or work
-    return work
+    if await runtime.store.schedule(0.0, work, [event]):
+        return work
+    there = await runtime.store.find_due(tenant, DueKind.COMPENSATE, key)
+    if there is not None and there.failed is not None:
+        raise CountersealError("its reversal has failed before; have it tried again, or dismiss it")
+    return there or work
 
 
 async def compensate(runtime: Runtime, work: Due) -> str:
     """Reverse a call. One word for what came of it."""
     kept = await runtime.store.look_up(work.tenant, work.key)
-    if kept is None or kept.entry.status is not Status.COMPLETED:
-        await runtime.store.finish(Finish(work))  # done before, or nothing to be done
+    if kept is None or kept.entry.status is Status.COMPENSATED:
+        await runtime.store.finish(Finish(work))  # done before
         return "dropped"
+    if kept.entry.status is not Status.COMPLETED:
+        return await _failed(runtime, work, f"the call is {kept.entry.status.value} by now")
     try:
         resume = unpack(kept.resume or b"", work.tenant, work.key, runtime.vault)
         undo = _undo_for(runtime, kept.entry, resume)
         arguments = await _arguments(runtime, kept, resume, undo)
+    except _NotHereError:
+        # Another worker may hold it, as while a new version is being rolled out.
+        if work.tries < _TRIES:
+            await runtime.store.finish(Finish(work, again_after=_WHILE_ASKED))
+            return "resting"
+        return await _failed(runtime, work, f"no worker holds {work.tool} {work.version}")
     except CountersealError as error:
         runtime.report(work.call_id, "compensation", error)
         return await _failed(runtime, work, f"it can't be reversed: {error}")
@@ -82,7 +99,7 @@ async def compensate(runtime: Runtime, work: Due) -> str:
             tool=undo.name,
             arguments=arguments,
             run_id=_run_id(work),
-            key=_key(work),
+            key=undo_key(work),
             version=undo.version,
         ),
         System(
@@ -100,7 +117,7 @@ async def compensate(runtime: Runtime, work: Due) -> str:
 def _undo_for(runtime: Runtime, entry: Entry, resume: Resume) -> RegistryRecord:
     record = contract_for(runtime, entry, resume)
     if record is None:
-        raise CountersealError(f"{entry.tool} {entry.version} is not here as it was called")
+        raise _NotHereError(f"{entry.tool} {entry.version} is not here as it was called")
     undo = record.contract.transactional.compensation_tool
     if undo is None:
         raise CountersealError("its contract names no compensation tool")
@@ -127,12 +144,15 @@ async def _output(runtime: Runtime, entry: Entry) -> Any:
         return seen.data
     sealed = await runtime.store.fetch(entry.tenant, seen.raw)
     if sealed is None:
-        return seen.data
+        raise CountersealError("what it returned is no longer kept")
     return from_json(runtime.vault.open(entry.tenant, entry.call_id, sealed))
 
 
-def _key(work: Due) -> str:
-    return f"undo/{hashlib.sha256(work.key.encode()).hexdigest()}"
+def undo_key(work: Due) -> str:
+    """What the reversal's own key is made of. An operator may begin anew what failed for good."""
+    generation = work.body.get("generation", 0)
+    named = f"{work.key}\0{generation}" if generation else work.key
+    return hashlib.sha256(named.encode()).hexdigest()
 
 
 def _run_id(work: Due) -> str:

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from counterseal.audit import Caller, Event, EventType
 from counterseal.codes import RESPONSES, Code
 from counterseal.contract.effects import Trust
-from counterseal.errors import CountersealError
+from counterseal.errors import CountersealError, RegistryError
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.observation import Observation
 from counterseal.passage.resume import unpack
-from counterseal.reconcile.compensating import request_compensation
+from counterseal.reconcile.compensating import request_compensation, undo_key
 from counterseal.storage.base import Concern, Due, DueKind, Finish, Kept, Settle
+from counterseal.vault import VaultError
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
@@ -62,7 +63,19 @@ class OperatorList:
 
     async def again(self, tenant: str, kind: DueKind, key: str, *, reason: str) -> None:
         """Have work that failed tried once more."""
-        await self._finish(tenant, kind, key, "again", reason, again_after=0.0)
+        more: dict[str, Any] = {"again_after": 0.0}
+        work = await self._runtime.store.find_due(tenant, kind, key)
+        if work is not None and kind is DueKind.COMPENSATE and await self._failed_for_good(work):
+            # Under the same key the reversal would only be told once more that it failed.
+            anew = {**work.body, "generation": work.body.get("generation", 0) + 1}
+            more = {"due": ((0.0, work._replace(body=anew, fence=0, tries=0, failed=None)),)}
+        await self._finish(tenant, kind, key, "again", reason, **more)
+
+    async def _failed_for_good(self, work: Due) -> bool:
+        contract = self._runtime.registry.get(work.tool, work.version).contract
+        undo = contract.transactional.compensation_tool
+        kept = await self._runtime.store.look_up(work.tenant, f"undo:{undo}:{undo_key(work)}")
+        return kept is not None and kept.entry.status is Status.FAILED_FINAL
 
     async def dismiss(self, tenant: str, kind: DueKind, key: str, *, reason: str) -> None:
         """Take work that failed off the list: somebody has seen to it."""
@@ -82,16 +95,29 @@ class OperatorList:
         runtime, entry = self._runtime, kept.entry
         now, event = runtime.clock(), self._event(kept, decision, reason)
         request = Settle(entry.tenant, entry.run_id, now, settled, {}, (), (event,))
+        request = request._replace(keep_for=self._keep_for(entry))
         if settled.status is Status.FAILED_RETRYABLE:
             request = request._replace(gives_back=self._approval(kept))
         if not await runtime.store.settle(request):
             raise CountersealError("somebody else has settled this call meanwhile")
 
+    def _keep_for(self, entry: Entry) -> float | None:
+        try:
+            contract = self._runtime.registry.get(entry.tool, entry.version).contract
+        except RegistryError:
+            return None
+        return contract.idempotency.ttl_seconds
+
     def _approval(self, kept: Kept) -> str | None:
         entry = kept.entry
         if kept.resume is None:
             return None
-        return unpack(kept.resume, entry.tenant, entry.key, self._runtime.vault).approval_id
+        try:
+            return unpack(kept.resume, entry.tenant, entry.key, self._runtime.vault).approval_id
+        except VaultError as error:
+            # What was done is the person's to say, whether or not an approval can be given back.
+            self._runtime.report(entry.call_id, "vault", error)
+            return None
 
     def _confirmed(self, entry: Entry, data: Mapping[str, Any] | None) -> Observation:
         response = RESPONSES[Code.SUCCESS]
@@ -103,7 +129,7 @@ class OperatorList:
             response,
             response.next_action,
             self._runtime.clock(),
-            data=dict(data or {}),
+            data=self._runtime.redactor.redact(dict(data or {}))[0],
             warnings=("A person has confirmed that this call took effect.",),
             trust=Trust.UNTRUSTED,
             attempt=entry.attempts,

@@ -97,7 +97,7 @@ async def _read_back(runtime: Runtime, call: Resumed, entry: Entry) -> str:
 async def _not_ours(runtime: Runtime, entry: Entry, resume: Resume) -> str:
     """Somebody else may hold its contract; not for ever, though."""
     since = runtime.clock() if entry.unknown_since is None else entry.unknown_since
-    if runtime.clock() - since < _STRANGER:
+    if entry.looks < 2 or runtime.clock() - since < _STRANGER:
         return await _rest(runtime, entry, 60.0)
     reason = f"no worker holds {entry.tool} {entry.version} as it was called"
     return await _ask_a_person(runtime, entry, reason, resume)

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from counterseal.auditing import seal_store
-from counterseal.errors import StoreError
 from counterseal.reconcile.compensating import compensate
 from counterseal.reconcile.orphans import settle_orphan
 from counterseal.reconcile.verifying import verify
-from counterseal.storage.base import Claim, Due, DueKind, Erasure, Orphan
+from counterseal.storage.base import Claim, Due, DueKind, Erasure, Finish, Orphan
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
@@ -81,6 +81,7 @@ class Reconciler:
         strangers = self._claim(None, 600.0)
         await self._all(done, tell, lambda: store.claim_orphans(strangers), self._orphan)
         await self._all(done, tell, lambda: store.claim_due(mine), self._due)
+        await self._all(done, tell, lambda: store.claim_due(strangers), self._due)
         await self._forget(done, tell)
         await self._seal(done)
         return done
@@ -90,9 +91,19 @@ class Reconciler:
         while True:
             try:
                 await self.once()
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next pass must come
                 self.runtime.report("", "reconcile", error)
             await asyncio.sleep(every)
+
+    @asynccontextmanager
+    async def running(self, every: float = 5.0) -> AsyncIterator[Self]:
+        """The same in the background, for as long as the block lasts."""
+        task = asyncio.ensure_future(self.forever(every))
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
 
     def _claim(self, tools: set[str] | None, lapsed_for: float) -> Claim:
         lease = self.runtime.leases.seconds
@@ -118,6 +129,10 @@ class Reconciler:
         return await self._surely(orphan.entry.call_id, settle_orphan(self.runtime, orphan, since))
 
     async def _due(self, work: Due, _since: float) -> str:
+        if not self.runtime.registry.versions(work.tool):
+            failed = f"no worker holds {work.tool} {work.version}"
+            await self.runtime.store.finish(Finish(work, failed=failed))
+            return "abandoned"
         handler = verify if work.kind is DueKind.VERIFY else compensate
         return await self._surely(work.call_id, handler(self.runtime, work))
 
@@ -147,5 +162,8 @@ class Reconciler:
             return
         self._sealed_at = monotonic()
         for tenant in await runtime.store.tenants():
-            if await seal_store(runtime.store, tenant, signer, runtime.clock()):
-                done["sealed"] += 1
+            try:
+                if await seal_store(runtime.store, tenant, signer, runtime.clock()):
+                    done["sealed"] += 1
+            except Exception as error:  # noqa: BLE001 - one tenant's damage is not the others'
+                runtime.report("", f"sealing {tenant}", error)

@@ -31,9 +31,11 @@ _TRIES: Final = 10
 async def verify(runtime: Runtime, work: Due) -> str:
     """Look, and put on record what was seen. One word for what came of it."""
     kept = await runtime.store.look_up(work.tenant, work.key)
-    if kept is None or kept.entry.status is not Status.COMPLETED or kept.resume is None:
-        await runtime.store.finish(Finish(work))  # reversed or forgotten: nothing left to look at
+    if kept is None or kept.entry.status is Status.COMPENSATED:
+        await runtime.store.finish(Finish(work))  # reversed: nothing left to look at
         return "dropped"
+    if kept.entry.status is not Status.COMPLETED or kept.resume is None:
+        return await _failed(runtime, work, None, "what is needed to look is no longer kept")
     try:
         call = await _call_of(runtime, work, kept)
         wrong = await _differences(runtime, call, work, kept)

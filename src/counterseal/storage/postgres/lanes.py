@@ -228,6 +228,13 @@ class Lanes:
         aside, self._aside = self._aside, []
         try:
             await self.do(Again(aside))
+        except UnfitError as error:
+            if len(aside) == 1:
+                _log.error("a record could not be kept: %s", error)
+                return
+            for job in aside:  # one that can't be kept must not keep the others back
+                self._aside = [job]
+                await self._take_up_again()
         except StoreError:
             self._aside = aside + self._aside
             self._pause = min(2 * self._pause, _LATEST)
