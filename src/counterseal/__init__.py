@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from counterseal.approvals.votes import Voter
+    from counterseal.approving import ApprovalError
     from counterseal.codes import Code, Path
     from counterseal.contract.declare import Tool, tool
     from counterseal.contract.effects import Effect, RiskClass, Trust
@@ -27,12 +29,21 @@ if TYPE_CHECKING:
         StateEffect,
         StateRead,
     )
-    from counterseal.errors import ContractError, CountersealError, GrantError, Problem
+    from counterseal.errors import (
+        ContractError,
+        CountersealError,
+        GrantError,
+        Problem,
+        StoreError,
+    )
+    from counterseal.execution.webhook import Webhook
     from counterseal.execution.work import Progress
+    from counterseal.keys import KeyRing
     from counterseal.observation import Observation
     from counterseal.planning import Plan, PlanRule
     from counterseal.policy import Policy
     from counterseal.proposal import Principal, Proposal
+    from counterseal.reconcile import OperatorList, Reconciler
     from counterseal.registry import Grant, Registry
     from counterseal.repair import RepairLoop
     from counterseal.runs import Run, RunError
@@ -40,6 +51,8 @@ if TYPE_CHECKING:
     from counterseal.storage.base import Budgets
 
 _HOMES = {
+    "counterseal.approvals.votes": ("Voter",),
+    "counterseal.approving": ("ApprovalError",),
     "counterseal.codes": ("Code", "Path"),
     "counterseal.contract.declare": ("Tool", "tool"),
     "counterseal.contract.effects": ("Effect", "RiskClass", "Trust"),
@@ -56,13 +69,22 @@ _HOMES = {
         "StateEffect",
         "StateRead",
     ),
-    "counterseal.errors": ("ContractError", "CountersealError", "GrantError", "Problem"),
+    "counterseal.errors": (
+        "ContractError",
+        "CountersealError",
+        "GrantError",
+        "Problem",
+        "StoreError",
+    ),
     "counterseal.contract.partial": ("Partial",),
+    "counterseal.execution.webhook": ("Webhook",),
     "counterseal.execution.work": ("Progress",),
+    "counterseal.keys": ("KeyRing",),
     "counterseal.observation": ("Observation",),
     "counterseal.planning": ("Plan", "PlanRule"),
     "counterseal.policy": ("Policy",),
     "counterseal.proposal": ("Principal", "Proposal"),
+    "counterseal.reconcile": ("OperatorList", "Reconciler"),
     "counterseal.registry": ("Grant", "Registry"),
     "counterseal.repair": ("RepairLoop",),
     "counterseal.runs": ("Run", "RunError"),
@@ -75,6 +97,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DROP_STEP",
+    "ApprovalError",
     "Budgets",
     "Call",
     "Code",
@@ -88,7 +111,9 @@ __all__ = [
     "Grant",
     "GrantError",
     "Invariant",
+    "KeyRing",
     "Observation",
+    "OperatorList",
     "Partial",
     "Path",
     "Plan",
@@ -98,6 +123,7 @@ __all__ = [
     "Problem",
     "Progress",
     "Proposal",
+    "Reconciler",
     "Registry",
     "RepairLoop",
     "RiskClass",
@@ -108,9 +134,12 @@ __all__ = [
     "State",
     "StateEffect",
     "StateRead",
+    "StoreError",
     "Tenant",
     "Tool",
     "Trust",
+    "Voter",
+    "Webhook",
     "__version__",
     "lint",
     "load_contracts",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         Ed25519PublicKey,
     )
 
-__all__ = ["Key", "KeyRing", "KeysError", "Purpose", "Signer", "new_key"]
+__all__ = ["Key", "KeyRing", "KeysError", "Purpose", "Signer", "fingerprint_key", "new_key"]
 
 _NAME: Final = re.compile(r"(audit|approval)-[\w.-]+\.pem|(vault)-[\w.-]+\.key")
 _NUMBERS: Final = re.compile(r"(\d+)")
@@ -134,6 +134,12 @@ class KeyRing:
     def vault(self) -> Vault:
         """Seals with the newest vault key, opens with any; without one it keeps things plainly."""
         return self._vault
+
+
+def fingerprint_key(ring: KeyRing | None) -> bytes | None:
+    """What fingerprints are made with: from the oldest vault key, so that they stay the same."""
+    secret = next((key.secret for key in ring.keys if key.secret), None) if ring else None
+    return None if secret is None else sha256(b"counterseal fingerprints\0" + secret).digest()
 
 
 def _age(key: Key) -> tuple[str, list[tuple[int, str]], str]:

@@ -97,11 +97,13 @@ def derive_key(
     principal: Principal,
     run_id: str,
     arguments: Mapping[str, Any],
+    hashed: bytes | None = None,
 ) -> str:
     """The caller's key, else the contract's business key, else one derived from the whole call.
 
     The first two hold neither version nor payload: a retry after a rollout, or with a reworded
     note, is the same operation. The derived one makes the same arguments in one run one operation.
+    `hashed` is their request hash, where it is known.
     """
     if isinstance(principal, System):
         return f"undo:{contract.name}:{proposal.key}"  # a name that no caller can take
@@ -118,7 +120,7 @@ def derive_key(
         contract.name,
         contract.version,
         proposal.operation_id,
-        request_hash(arguments).hex(),
+        (hashed or request_hash(arguments)).hex(),
     ]
     return f"run:{_digest(derived)}"
 

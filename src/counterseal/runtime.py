@@ -10,7 +10,15 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
@@ -18,9 +26,10 @@ from os import getpid
 from pathlib import Path
 from random import getrandbits
 from socket import gethostname
-from types import TracebackType
+from types import TracebackType, coroutine
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from counterseal.approving import Approvals, work_for
 from counterseal.codes import Code
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
@@ -28,12 +37,13 @@ from counterseal.contract.protocol import PlainTool
 from counterseal.errors import ContractError, IsolationError, Problem, StoreError
 from counterseal.execution.executor import Executor
 from counterseal.execution.secrets import Secrets
+from counterseal.execution.webhook import Webhook
 from counterseal.execution.work import Tell
 from counterseal.gates.base import Decision, deny
 from counterseal.gates.compile import compile_record
 from counterseal.gates.compiled import Compiled
 from counterseal.gates.parse import is_id
-from counterseal.keys import KeyRing
+from counterseal.keys import KeyRing, fingerprint_key
 from counterseal.observation import Observation, Redactor
 from counterseal.operating import Operator, catch_up
 from counterseal.passage import Passage, Preview, judge_plan
@@ -46,7 +56,7 @@ from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Grant, Registry, RegistryRecord
 from counterseal.runs import Run, RunError, opened, settings_of
 from counterseal.storage import open_store
-from counterseal.storage.base import Budgets, RunRecord, Store
+from counterseal.storage.base import Budgets, Due, DueKind, Held, RunRecord, Store
 from counterseal.telemetry import Telemetry, trace_in
 from counterseal.vault import PLAIN
 
@@ -90,11 +100,13 @@ class Runtime:
         files: str | Path | None = None,
         network: Network | None = None,
         keys: KeyRing | None = None,
+        webhook: Webhook | None = None,
         lease: float = 30.0,
         clock: Callable[[], float] = time.time,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.store = store
+        self._inline = bool(getattr(store, "inline", False))
         self.clock = clock
         self.pause = pause
         """How to wait between attempts."""
@@ -109,10 +121,12 @@ class Runtime:
         self.worker = f"{gethostname()[:40]}:{getpid()}:{getrandbits(32):08x}"
         """Under which name it holds what it is at work on."""
         self.leases = Leases(store, lease, self.begin)
+        self.approvals = Approvals(self)
+        self.webhook = webhook
         self._compiled: dict[tuple[str, str], Compiled] = {}
         self._tasks: set[asyncio.Future[Any]] = set()
         self.closed = False
-        self._telemetry = Telemetry()
+        self._telemetry = Telemetry(fingerprint_key(keys))
 
     @classmethod
     def open(cls, url: str, **options: Any) -> Self:
@@ -142,6 +156,14 @@ class Runtime:
             self.closed = True
             self.leases.close()
             await self.store.close()
+
+    def fingerprint(self, tenant: str, value: str) -> str:
+        """Something to recognise a key by that does not tell it: the same wherever the keys are."""
+        return self._telemetry.fingerprint(tenant, value)
+
+    def notices(self, held: Held) -> Sequence[tuple[float, Due]]:
+        """Who is to be told of a request for approval, as due work."""
+        return () if self.webhook is None else ((0.0, work_for(DueKind.NOTIFY, held)),)
 
     def operator(self, by: str) -> Operator:
         """Somebody who changes the registry for all workers, on record by this name."""
@@ -267,9 +289,24 @@ class Runtime:
         else:
             self.begin(work)
 
+    def at_once(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T] | tuple[T]:
+        """Begin something, and have it at once where the store makes nobody wait.
+
+        A task of its own, and a trip through the event loop, would cost more than what it does.
+        """
+        if not self._inline:
+            return self.begin(work)
+        try:
+            waited = work.send(None)
+        except StopIteration as done:
+            return (done.value,)
+        return self.begin(_rest(work, waited))
+
     async def surely(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for something that must not be broken off. A cancellation comes through after it."""
-        task = self.begin(work)
+        task = self.at_once(work)
+        if isinstance(task, tuple):
+            return task[0]
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -367,6 +404,26 @@ class Runtime:
             _log.error("%s failed in call %s\n%s", where, call_id, error, extra=extra)
         else:
             _log.error("%s failed in call %s", where, call_id, exc_info=error)
+
+
+async def _rest(work: Coroutine[Any, Any, T], waited: Any) -> T:
+    """What is left of something that was begun, and waits for this."""
+    return await _going_on(work, waited)
+
+
+@coroutine
+def _going_on(work: Coroutine[Any, Any, T], waited: Any) -> Generator[Any, Any, T]:
+    while True:
+        try:
+            try:
+                got = yield waited
+            except BaseException as error:  # noqa: BLE001 - it is the work's to deal with
+                waited = work.throw(error)
+            else:
+                waited = work.send(got)
+        except StopIteration as done:
+            value: T = done.value
+            return value
 
 
 def _implicit_run(principal: Principal, began: float) -> str:

@@ -1,4 +1,4 @@
-"""For your own tests: a clock that you move, tools that count, fail, hang or answer garbage.
+"""For your own tests: a clock that you move, people who say yes, tools that fail or hang.
 
 Everything runs through the real runtime and the real gates; only the world outside is made up.
 """
@@ -11,6 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
+from counterseal.approvals.packet import Packet
+from counterseal.approvals.votes import Choice, Voter
+from counterseal.approving import Approver
 from counterseal.contract.declare import Declared, Tool, lay_over
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract
@@ -28,6 +31,7 @@ __all__ = [
     "FakeClock",
     "FakeTool",
     "MemoryStore",
+    "approver",
     "context",
     "fake_tool",
     "runtime_for",
@@ -105,6 +109,21 @@ def fake_tool(
 def someone(agent: str = "agent", tenant: str = "acme", **more: Any) -> Principal:
     """A principal with little to say for itself."""
     return Principal(tenant=tenant, agent=agent, user=more.pop("user", "u_1"), **more)
+
+
+def approver(
+    user: str = "boss",
+    roles: Iterable[str] = (),
+    decision: Choice | str = Choice.APPROVE,
+    comment: str = "",
+) -> Approver:
+    """Somebody for `runtime.approvals.answer`: says the same to every request."""
+    choice, held = Choice(decision), frozenset(roles)
+
+    def answer(packet: Packet) -> tuple[Voter, Choice, str]:
+        return Voter(user=user, tenant=packet.tenant, roles=held), choice, comment
+
+    return answer
 
 
 def context(

@@ -64,10 +64,15 @@ class Vault:
         sealed: bytes = _cipher(key, nonce).encrypt(nonce[12:], raw, _place(head, tenant, name))
         return head + sealed
 
-    def open(self, tenant: str, name: str, sealed: bytes) -> bytes:
-        """The value that was sealed under this name. VaultError when that can't be."""
+    def open(self, tenant: str, name: str, sealed: bytes, *, sealed_only: bool = False) -> bytes:
+        """The value that was sealed under this name. VaultError when that can't be.
+
+        `sealed_only`: what lies there without a seal could be anybody's, and is not opened.
+        """
         kind = sealed[:1]
         if kind == _PLAIN:
+            if sealed_only:
+                raise VaultError(f"{_shown(tenant, name)} is not sealed, although there is a key")
             return sealed[1:]
         if kind != _SEALED or len(sealed) < _HEAD_BYTES + _TAG_BYTES:
             raise VaultError(f"{_shown(tenant, name)} is not something that a vault has sealed")

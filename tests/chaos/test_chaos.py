@@ -29,6 +29,7 @@ async def violations_of(rounds, points, stores):
     ]
 
 
+@pytest.mark.slow
 async def test_wherever_a_worker_is_killed_nothing_is_lost_and_nothing_is_done_twice():
     assert await violations_of(len(POINTS), POINTS, ["sqlite"]) == []
 

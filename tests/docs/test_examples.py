@@ -8,9 +8,16 @@ from .runner import read_blocks, run_page
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("README.md"), *sorted(ROOT.glob("docs/**/*.md"))]
+SLOW = ("approvals.md", "audit.md", "http-tools.md", "policy.md", "README.md")
+"""Pages whose examples are commands, each a program that has to start."""
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def marked(page):
+    name = page.relative_to(ROOT).as_posix()
+    return pytest.param(page, id=name, marks=[pytest.mark.slow] if page.name in SLOW else [])
+
+
+@pytest.mark.parametrize("page", [marked(page) for page in PAGES])
 def test_examples_on_page_work(page, tmp_path):
     run_page(page, tmp_path)
 

@@ -17,20 +17,22 @@ async def main(url, file, wait):
     @tool(effect="draft", version="1.0.0", owner="tests")
     async def charge(ctx: Context) -> dict[str, str]:
         """Charge, which shows in a file."""
-        with Path(file).open("a") as books:
+        with Path(file).open("a") as books:  # noqa: ASYNC230 - one line, at once
             books.write(f"{ctx.key}\n")
         await asyncio.sleep(0.2)
         return {"charge": "ch_1"}
 
     async with Runtime.open(url) as runtime:
         runtime.register(charge, grants=[Grant(agent="agent", tool="charge")])
-        print("ready", flush=True)
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
         await asyncio.to_thread(sys.stdin.readline)
         proposal = Proposal(tool="charge", arguments={}, run_id="run_1", key="k")
         who = Principal(tenant="acme", agent="agent")
         calls = (runtime.submit(proposal, who, wait=wait) for _ in range(EACH))
         seen = await asyncio.gather(*calls)
-    print(json.dumps([[one.code.value, one.idempotency_hit, one.data] for one in seen]))
+    told = [[one.code.value, one.idempotency_hit, one.data] for one in seen]
+    sys.stdout.write(json.dumps(told))
 
 
 if __name__ == "__main__":

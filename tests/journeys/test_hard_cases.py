@@ -394,9 +394,8 @@ async def test_a_probe_may_need_a_credential_and_does_not_show_it():
     saved = fake_tool("save", effect="external_notification", probe="look", consequence="So.")
     runtime = runtime_for(look, saved, secrets={"pw": "correct horse"})
     seen = await runtime.submit(ask("save"), someone())
-    (held,) = runtime.store._held.values()
-    assert seen.approval_id == held.approval_id
-    assert held.before == {"version": "v1", "debug": "[secret.pw]"}
+    packet = await runtime.approvals.get("acme", seen.approval_id)
+    assert packet.before == {"version": "v1", "debug": "[secret.pw]"}
 
 
 async def test_an_approval_is_for_whoever_asked():
@@ -421,9 +420,9 @@ async def test_what_is_approved_while_it_is_asked_for_is_looked_at_again(monkeyp
     first = await runtime.submit(ask("send"), someone())
     real = runtime.store.hold
 
-    async def approved_meanwhile(held, events):
+    async def approved_meanwhile(*asked):
         await runtime.store.decide("acme", first.approval_id, HeldStatus.APPROVED, [])
-        return await real(held, events)
+        return await real(*asked)
 
     monkeypatch.setattr(runtime.store, "hold", approved_meanwhile)
     seen = await runtime.submit(ask("send"), someone())

@@ -457,6 +457,7 @@ async def test_a_reversal_that_no_approval_covers_waits_for_one(worker, store, b
 async def test_an_approval_comes_back_when_nothing_was_done(worker, store, bank, clock):
     declared = {
         "effect": "external_notification",
+        "approval": {"expires_seconds": 86_400},
         "on_unknown": "read_back",
         "read_back": bank.find,
     }

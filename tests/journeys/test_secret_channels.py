@@ -70,7 +70,7 @@ class Everything:
                 [event.record(name) for name, event in await runtime.store.events("acme")],
                 ensure_ascii=False,
             ),
-            "vault": repr([raw.decode() for raw in runtime.store._vault.values()]),
+            "vault": repr([raw.decode() for raw in runtime.store._vault._raw.values()]),
             "state": json.dumps(
                 [dict(run.state) for run in runtime.store._runs.values()], ensure_ascii=False
             ),

@@ -451,7 +451,7 @@ async def test_the_whole_trace_goes_to_the_vault_and_no_word_of_it_to_the_model(
     assert "a bug" not in str(seen.envelope()) + seen.for_model()
     (failed,) = [event for event in await events_of(runtime) if event.type == "tool.failed"]
     assert failed.body["error"] == "builtins.ValueError"
-    kept = runtime.store._vault["acme", failed.body["trace"]].decode()
+    kept = (await runtime.store.fetch("acme", failed.body["trace"])).decode()
     assert "users_v2" in kept
     assert "a bug" in kept
     assert "in deep" in kept

@@ -12,11 +12,13 @@ from counterseal.ledger import Entry, Phase, Status
 from counterseal.storage import open_store
 from counterseal.storage.base import (
     Admit,
+    Ballot,
     Charge,
     Claim,
     Due,
     DueKind,
     Held,
+    HeldStatus,
     Rate,
     RunRecord,
     Settle,
@@ -61,7 +63,12 @@ BACK_ENDS = {"memory": memory, "sqlite": sqlite, "postgres": postgres}
 """Name to a function that opens a fresh, empty store and gives it back at the end."""
 
 
-@pytest.fixture(scope="session", params=BACK_ENDS)
+def _marked(name):
+    """Postgres is a server that has to start, so it is left out while somebody works."""
+    return pytest.param(name, marks=[pytest.mark.slow] if name == "postgres" else [])
+
+
+@pytest.fixture(scope="session", params=[_marked(name) for name in BACK_ENDS])
 def new_store(request):
     """Opens a store of this back-end; for tests that need many of them."""
     return BACK_ENDS[request.param]
@@ -180,19 +187,26 @@ class Make:
             "tool": "save",
             "version": "1.0.0",
             "contract_hash": "sha256:c",
-            "arguments": {"case_id": "case_1"},
             "agent": "agent",
             "user": "u_1",
-            "scopes": frozenset({"case:write"}),
             "reason": "A person must say yes.",
             "rule": "default.external",
             "approvers": 1,
-            "before": {"version": 3},
+            "risk": "external_side_effect",
+            "demand": {"pattern": "operator_review", "roles": [["ops"]], "reason": "So."},
             "version_seen": 3,
             "created_at": NOW,
+            "expires_at": NOW + 600,
             "trace_id": "0" * 32,
+            "sealed": b"\0call",
         }
         return Held(**{**values, **more})
+
+    def ballot(self, *voters, approval_id="appr_1", tenant="acme", **more):
+        """The last of these has voted after the others."""
+        votes = [{"voter": voter, "yes": True, "roles": ["ops"]} for voter in voters]
+        values = {"seen": len(votes) - 1, "votes": votes, "status": HeldStatus.WAITING}
+        return Ballot(tenant, approval_id, **{**values, **more})
 
 
 @pytest.fixture(scope="session")

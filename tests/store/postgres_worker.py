@@ -12,7 +12,18 @@ from dataclasses import replace
 from counterseal.audit import Caller, Event, EventType
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.storage import open_store
-from counterseal.storage.base import Admit, Charge, Claim, Rate, RunRecord, Settle
+from counterseal.storage.base import (
+    Admit,
+    Ballot,
+    Charge,
+    Claim,
+    Due,
+    DueKind,
+    HeldStatus,
+    Rate,
+    RunRecord,
+    Settle,
+)
 
 NOW = 1_767_225_600.0
 
@@ -93,6 +104,29 @@ async def hammer(store, many):
     tell(won)
 
 
+async def approve(store, voter, many):
+    """Say yes to every request that takes two, as the first; as the second where another was."""
+    won = []
+    for number in range(int(many)):
+        name = f"appr_{number}"
+        first = await store.vote(ballot(name, voter, ()))
+        if first is None:
+            before = (await store.find_held("acme", name)).votes
+            assert await store.vote(ballot(name, voter, before)) is not None
+        won.append(first is not None)
+        await store.wait_held("acme", name, 60)  # so that they come to the next one together
+    tell(won)
+
+
+def ballot(name, voter, before):
+    status = HeldStatus.APPROVED if before else HeldStatus.WAITING
+    due = Due("acme", DueKind.EXECUTE, name, "call_1", "run_1", "save", "1.0.0", {"by": voter})
+    votes = [*before, {"voter": voter}]
+    return Ballot(
+        "acme", name, len(before), votes, status, voter, [(0, due)], [request().events[0]]
+    )
+
+
 async def claim(store):
     """Claim orphans and due work until none is left."""
     won = {"orphans": [], "due": []}
@@ -123,7 +157,13 @@ def two_loops(url):
 
 
 async def main(url, what, *arguments):
-    doing = {"start": start, "one_key": one_key, "hammer": hammer, "claim": claim}[what]
+    doing = {
+        "start": start,
+        "one_key": one_key,
+        "hammer": hammer,
+        "approve": approve,
+        "claim": claim,
+    }[what]
     store = open_store(url)
     if what != "start":
         await store.ready()

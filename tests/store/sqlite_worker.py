@@ -13,7 +13,18 @@ from pathlib import Path
 
 from counterseal.audit import Caller, Event, EventType
 from counterseal.ledger import Entry, Phase, Status
-from counterseal.storage.base import Admit, Charge, Claim, Rate, RunRecord, Settle
+from counterseal.storage.base import (
+    Admit,
+    Ballot,
+    Charge,
+    Claim,
+    Due,
+    DueKind,
+    HeldStatus,
+    Rate,
+    RunRecord,
+    Settle,
+)
 from counterseal.storage.sqlite import SqliteStore, admission
 
 NOW = 1_767_225_600.0
@@ -84,6 +95,29 @@ async def hammer(store, many):
     tell(won)
 
 
+async def approve(store, voter, many):
+    """Say yes to every request that takes two, as the first; as the second where another was."""
+    won = []
+    for number in range(int(many)):
+        name = f"appr_{number}"
+        first = await store.vote(ballot(name, voter, ()))
+        if first is None:
+            before = (await store.find_held("acme", name)).votes
+            assert await store.vote(ballot(name, voter, before)) is not None
+        won.append(first is not None)
+        await store.wait_held("acme", name, 60)  # so that they come to the next one together
+    tell(won)
+
+
+def ballot(name, voter, before):
+    status = HeldStatus.APPROVED if before else HeldStatus.WAITING
+    due = Due("acme", DueKind.EXECUTE, name, "call_1", "run_1", "save", "1.0.0", {"by": voter})
+    votes = [*before, {"voter": voter}]
+    return Ballot(
+        "acme", name, len(before), votes, status, voter, [(0, due)], [request().events[0]]
+    )
+
+
 def unit(limit):
     return Charge("tenant.units", "units", 1, limit, of_run=False)
 
@@ -139,13 +173,14 @@ async def start(store):
 async def main(path, what, *arguments):
     doing = {
         "hammer": hammer,
+        "approve": approve,
         "orphans": orphans,
         "work": work,
         "endless": endless,
         "die": die,
         "start": start,
     }[what]
-    if what in ("hammer", "orphans", "start"):
+    if what in ("approve", "hammer", "orphans", "start"):
         tell("ready")
         sys.stdin.readline()  # so that all begin at once
     store = SqliteStore(Path(path), patience=60)

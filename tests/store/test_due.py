@@ -90,6 +90,18 @@ async def test_a_claim_can_be_narrowed_to_tools_and_to_what_has_waited_long(clai
     assert [work.key for work in await claim(lapsed_for=-1)] == ["a"]
 
 
+async def test_work_that_nobody_serves_is_in_nobodys_way(store, make, claim, scheduled):
+    for number in range(40):
+        await scheduled(f"a{number}", tool="send")
+    for key in ("b", "c"):
+        await scheduled(key, tool="save")
+    narrow = {"tools": {"save", "sen", "end"}}
+    assert [work.key for work in await claim(limit=1, **narrow)] == ["b"]
+    assert [work.key for work in await claim(**narrow)] == ["c"]
+    assert await claim(**narrow) == []
+    assert len(await claim(limit=100, tools=["send", "save"])) == 40
+
+
 async def test_no_two_workers_get_the_same_work(store, make, scheduled):
     for number in range(12):
         await scheduled(f"k{number}")

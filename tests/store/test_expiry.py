@@ -14,7 +14,7 @@ from tests.store.chains import check_chain, log_of
 
 FOREVER = 1e6
 EVERYTHING = Erasure(vault_after=-FOREVER, events_after=-FOREVER)
-NOTHING = {"keys": 0, "vault": 0, "events": 0, "counters": 0}
+NOTHING = {"keys": 0, "vault": 0, "requests": 0, "events": 0, "counters": 0}
 OVER = (Status.COMPLETED, Status.FAILED_FINAL, Status.COMPENSATED, Status.FAILED_RETRYABLE)
 
 
@@ -206,3 +206,14 @@ async def test_what_a_tenant_spent_on_past_days_is_forgotten(store, make):
     memory = await store.recall("acme", "run_1", None)
     assert set(memory.tenant_counters) == {days["c"], *others}
     assert set(memory.run_counters) == set(names), "a run keeps its own"
+
+
+@pytest.mark.parametrize("kind", [DueKind.VERIFY, DueKind.COMPENSATE])
+async def test_what_is_still_to_be_verified_or_reversed_keeps_its_entry(store, make, settled, kind):
+    done = await settled()
+    await store.schedule(0.0, make.due(kind=kind), ())
+    assert await store.expire(Erasure()) == NOTHING
+    assert (await store.look_up("acme", "k")).entry == done
+    (work,) = await store.claim_due(make.claim())
+    await store.finish(Finish(work))
+    assert await store.expire(Erasure()) == {**NOTHING, "keys": 1}

@@ -1,4 +1,4 @@
-"""Held proposals: kept for a person, decided once."""
+"""Requests for approval: asked once, found, listed, decided once, spent in time."""
 
 import asyncio
 
@@ -6,16 +6,20 @@ import pytest
 
 from counterseal.audit import EventType
 from counterseal.ledger import Status
-from counterseal.storage.base import HeldStatus
+from counterseal.storage.base import DueKind, HeldStatus, Refused
 
 DECIDED = [HeldStatus.APPROVED, HeldStatus.REJECTED, HeldStatus.EXPIRED]
 
 
 async def test_a_held_proposal_is_found_under_its_key_with_all_that_was_kept(store, make):
-    held = make.held()
+    everything = {"votes": ({"voter": "ü"},), "token": "t", "rule": None, "user": None}
+    held = make.held(sealed=bytes(range(256)), expires_at=make.now + 0.1, **everything)
     event = make.event(EventType.APPROVAL_REQUIRED)
     assert await store.hold(held, [event]) == held
     assert (await store.recall("acme", "run_1", "k")).held == held
+    assert await store.find_held("acme", "appr_1") == held
+    assert await store.find_held("other", "appr_1") is None
+    assert await store.find_held("acme", "appr_2") is None
     assert [event.type for _, event in await store.events("acme")] == [EventType.APPROVAL_REQUIRED]
 
 
@@ -24,10 +28,12 @@ async def test_the_same_question_is_asked_once(store, make, snapshot):
     before = await snapshot(store)
     event = make.event(EventType.APPROVAL_REQUIRED)
     again = [
-        await store.hold(make.held(f"appr_{n}", call_id=f"call_{n}"), [event]) for n in range(2, 5)
+        await store.hold(make.held(f"appr_{n}", call_id=f"call_{n}"), [event], [(0, make.due())])
+        for n in range(2, 5)
     ]
-    assert again == [first] * 3
+    assert [*again, await store.hold(first, [event], [(0, make.due())])] == [first] * 4
     assert await snapshot(store) == before
+    assert await store.find_due("acme", DueKind.VERIFY, "k") is None, "nothing follows twice"
 
 
 async def test_other_arguments_are_another_question(store, make):
@@ -37,7 +43,30 @@ async def test_other_arguments_are_another_question(store, make):
     assert (await store.recall("acme", "run_1", "k")).held == other
 
 
-@pytest.mark.parametrize("other", [{"agent": "other"}, {"user": None}, {"approvers": 2}])
+async def test_why_somebody_is_asked_is_no_part_of_the_question(store, make):
+    first = await store.hold(make.held("appr_1", demand={"roles": [["a"]], "reason": "x"}), [])
+    again = make.held("appr_2", demand={"roles": [["a"]], "reason": "y", "rule": "z"})
+    assert await store.hold(again, []) == first
+
+
+async def test_work_that_follows_is_put_down_with_a_new_request(store, make):
+    notice = make.due("appr_1", DueKind.NOTIFY, body={"channel": 0})
+    await store.hold(make.held(), [], [(0, notice), (0, make.due("other"))])
+    (work, other) = await store.claim_due(make.claim())
+    assert (work.kind, work.key, work.body) == (DueKind.NOTIFY, "appr_1", {"channel": 0})
+    assert other.key == "other"
+
+
+OTHERS = [
+    {"agent": "other"},
+    {"user": None},
+    {"approvers": 2},
+    {"contract_hash": "sha256:d"},
+    {"demand": {"pattern": "dual_control"}},
+]
+
+
+@pytest.mark.parametrize("other", OTHERS)
 async def test_what_somebody_else_asks_is_another_question(store, make, other):
     await store.hold(make.held("appr_1"), [])
     assert (await store.hold(make.held("appr_2", **other), [])).approval_id == "appr_2"
@@ -100,3 +129,67 @@ async def test_only_a_spent_approval_is_given_back(store, make, status):
     assert await store.settle(make.settle(gives_back="appr_none"))
     assert await store.settle(make.settle("other", gives_back="appr_1"))
     assert (await store.recall("acme", "run_1", "k")).held.status is status
+
+
+async def test_a_spent_approval_that_is_given_back_counts_only_in_time(store, make):
+    await store.hold(make.held(), [])
+    await store.decide("acme", "appr_1", HeldStatus.APPROVED, [])
+    await store.admit(make.admit(approval_id="appr_1"))
+    await store.settle(make.settle(gives_back="appr_1"))
+    late = make.admit(approval_id="appr_1", now=make.now + 600)
+    assert (await store.admit(late)).refused is Refused.APPROVAL
+
+
+async def test_an_approval_is_spent_before_it_ends_or_never(store, make, snapshot):
+    await store.hold(make.held(expires_at=make.now + 10), [])
+    await store.decide("acme", "appr_1", HeldStatus.APPROVED, [])
+    before = await snapshot(store)
+    for late in (10.0, 11.0):
+        admission = await store.admit(make.admit(approval_id="appr_1", now=make.now + late))
+        assert admission.refused is Refused.APPROVAL
+    assert await snapshot(store) == before
+    assert (await store.admit(make.admit(approval_id="appr_1", now=make.now + 9.9))).refused is None
+
+
+# --- lists ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def listed(store):
+    """The ids that a list names."""
+
+    async def listed(tenant=None, status=HeldStatus.WAITING, limit=100):
+        return [one.approval_id for one in await store.list_held(tenant, status, limit)]
+
+    return listed
+
+
+async def test_requests_are_listed_by_when_they_end_and_then_by_id(store, make, listed):
+    ends = {"d": 5, "a": 9, "c": 7, "b": 7, "e": 1}
+    for name, end in ends.items():
+        tenant = "other" if name == "e" else "acme"
+        held = make.held(name, tenant=tenant, key=name, expires_at=make.now + end)
+        await store.hold(held, [])
+    assert await listed("acme") == ["d", "b", "c", "a"]
+    assert await listed("acme", limit=2) == ["d", "b"]
+    assert await listed() == ["e", "d", "b", "c", "a"]
+    assert await listed(limit=1) == ["e"]
+    assert await listed("other") == ["e"]
+    assert await listed("nobody") == []
+    assert (await store.list_held("acme", HeldStatus.WAITING, 9))[0] == await store.find_held(
+        "acme", "d"
+    )
+
+
+@pytest.mark.parametrize("tenant", ["acme", None])
+async def test_requests_are_listed_by_what_became_of_them(store, make, listed, tenant):
+    for status in HeldStatus:
+        await store.hold(make.held(status.value, key=status.value), [])
+        if status in (HeldStatus.SPENT, HeldStatus.VOID):
+            await store.decide("acme", status.value, HeldStatus.APPROVED, [])
+        if status is HeldStatus.SPENT:
+            await store.admit(make.admit(approval_id=status.value))
+        elif status is not HeldStatus.WAITING:
+            await store.decide("acme", status.value, status, [])
+    for status in HeldStatus:
+        assert await listed(tenant, status) == [status.value]

@@ -17,6 +17,9 @@ from counterseal.storage.postgres.faults import MEANINGS, explained, is_again, i
 from counterseal.storage.postgres.listener import Listener
 from tests.postgres_server import STUCK, borrowed_database, execute, seen
 
+pytestmark = pytest.mark.slow
+"""A server has to start for them."""
+
 WORKER = Path(__file__).with_name("postgres_worker.py")
 
 

@@ -29,6 +29,9 @@ from tests.postgres_server import (
 )
 from tests.store.chains import check_chain, log_of
 
+pytestmark = pytest.mark.slow
+"""A server has to start for them."""
+
 
 @pytest.fixture(scope="module")
 def server():

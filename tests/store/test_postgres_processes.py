@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from counterseal.storage import open_store
-from counterseal.storage.base import HeldStatus, Refused
+from counterseal.storage.base import DueKind, HeldStatus, Refused
 from tests.postgres_server import (
     AWAITED,
     STUCK,
@@ -23,9 +23,13 @@ from tests.postgres_server import (
 )
 from tests.store.chains import check_chain, log_of
 
+pytestmark = pytest.mark.slow
+"""A server has to start for them."""
+
 WORKER = Path(__file__).with_name("postgres_worker.py")
 WORKERS = 4
 KEYS = 60
+ROUNDS = 40
 
 
 @pytest.fixture
@@ -178,6 +182,25 @@ async def test_nobody_is_told_of_an_entry_that_nobody_waits_for(url, stores, mak
     await listening.close()
 
 
+async def test_nobody_is_told_of_a_decision_that_nobody_waits_for(url, stores, make):
+    heard = asyncio.Queue()
+    listening = await asyncpg.connect(url)
+    await listening.add_listener("counterseal", lambda *what: heard.put_nowait(what))
+    for name in ("alone", "awaited"):
+        await stores[0].hold(make.held(name, key=name, approvers=2), [])
+        if name == "awaited":
+            waiting = asyncio.create_task(stores[1].wait_held("acme", name, 600))
+            await seen(url, "SELECT 1 FROM held WHERE awaited")
+        await stores[0].vote(make.ballot("ann", approval_id=name))
+        done = make.ballot("ann", "bob", approval_id=name, status=HeldStatus.APPROVED)
+        assert await stores[0].vote(done)
+    assert await asyncio.wait_for(waiting, 60) is True
+    await asyncio.wait_for(heard.get(), 60)
+    await listening.execute("NOTIFY counterseal, 'the last'")
+    assert (await asyncio.wait_for(heard.get(), 60))[-1] == "the last", "and nobody else was"
+    await listening.close()
+
+
 async def test_a_change_of_the_registry_waits_for_who_rests_on_what_was_before(url, stores, make):
     somebody = await asyncpg.connect(url)
     await somebody.execute("BEGIN; LOCK TABLE rates")
@@ -238,6 +261,24 @@ async def test_no_two_processes_win_the_same(url, worker, make):
     rows = await log_of(store)
     assert len(rows) == 3 * KEYS + 7
     check_chain(rows)
+    await store.close()
+
+
+async def test_of_two_processes_that_vote_at_once_one_is_the_first(url, worker, make):
+    store = open_store(url)
+    for number in range(ROUNDS):
+        await store.hold(make.held(f"appr_{number}", key=f"held_{number}", approvers=2), [])
+    first = at_once([worker(url, "approve", voter, ROUNDS) for voter in ("ann", "bob")])
+    assert first[0] == [not one for one in first[1]], "never both, and never none"
+    for number, anns in enumerate(first[0]):
+        voters = ["ann", "bob"] if anns else ["bob", "ann"]
+        held = await store.find_held("acme", f"appr_{number}")
+        assert [vote["voter"] for vote in held.votes] == voters
+        assert (held.status, held.token) == (HeldStatus.APPROVED, voters[1])
+        work = await store.find_due("acme", DueKind.EXECUTE, f"appr_{number}")
+        assert work.body == {"by": voters[0]}, "it was put down once"
+    assert len(await store.events("acme")) == 2 * ROUNDS
+    assert not execute(url, "SELECT 1 FROM held WHERE awaited")
     await store.close()
 
 

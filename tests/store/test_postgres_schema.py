@@ -14,12 +14,23 @@ from counterseal.storage.postgres.queries import queries, sql_folder
 from counterseal.storage.postgres.session import _SETTINGS
 from tests.postgres_server import bare_database, drop_database
 
+pytestmark = pytest.mark.slow
+"""A server has to start for them."""
+
 KNOWN = known_migrations()
 NEXT = len(KNOWN) + 1
 MORE = Migration(NEXT, "more", "CREATE TABLE more (tenant TEXT PRIMARY KEY);\n")
 OF_THE_DATABASE = {"migrations", "registry_changes"}
 """Tables that are nobody's in particular."""
-FOR_ALL_TENANTS = {"counters_of_days", "ledger_adrift", "ledger_over", "due_next", "vault_by_age"}
+FOR_ALL_TENANTS = {
+    "counters_of_days",
+    "due_next",
+    "held_kept",
+    "held_of_all",
+    "ledger_adrift",
+    "ledger_over",
+    "vault_by_age",
+}
 """Indexes in which workers look for what is to be done, whosever it is."""
 
 

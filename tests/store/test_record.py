@@ -127,6 +127,17 @@ async def test_everybody_of_whom_something_is_on_record_is_told_by_name(store, m
     assert "noted" in await store.tenants()
 
 
+async def test_who_has_checkpoints_is_on_record_even_without_an_event(store, make):
+    for tenant in ("sealed", "acme", "yes"):
+        checkpoint = Checkpoint(tenant=tenant, number=1, sealed_at=1.0, heads={})
+        await store.seal(checkpoint)
+        await store.seal(replace(checkpoint, number=2))
+    assert await store.checkpoints("nobody") == []
+    for tenant in ("b", "sealed", "zeta"):
+        await store.settle(make.settle(tenant))
+    assert list(await store.tenants()) == ["acme", "b", "sealed", "yes", "zeta"]
+
+
 # --- the chain ------------------------------------------------------------------------------------
 
 

@@ -13,8 +13,11 @@ from counterseal.audit import EventType
 from counterseal.ledger import Phase, Status
 from counterseal.storage.base import (
     IDLE_SECONDS,
+    Ballot,
     Budgets,
     Charge,
+    DueKind,
+    Erasure,
     Held,
     HeldStatus,
     Rate,
@@ -23,6 +26,7 @@ from counterseal.storage.base import (
 )
 from tests.store.same import (
     DURABLE,
+    FOREVER,
     KEYS,
     RUNS,
     TENANTS,
@@ -66,6 +70,8 @@ effects = st.lists(
 )
 reads = st.dictionaries(state_keys, st.integers(0, 2), max_size=1)
 seen = st.dictionaries(st.sampled_from(["case:1", "case:2"]), numbers | st.text(max_size=2))
+follows = st.lists(st.sampled_from([DueKind.NOTIFY, DueKind.EXECUTE]), max_size=2)
+"""Kinds of work that come with a request."""
 fingerprints = st.lists(st.sampled_from(["tool", "payload/1", "run/repairs"]), max_size=4)
 
 
@@ -183,8 +189,19 @@ class SameAnswers(Same):
 
     # --- approvals --------------------------------------------------------------------------------
 
-    @step(2, tenant=tenants, key=keys, who=who, arguments=objects, asked=st.sampled_from("xy"))
-    def hold(self, tenant, key, who, arguments, asked):
+    @step(
+        2,
+        tenant=tenants,
+        key=keys,
+        run_id=runs,
+        who=who,
+        asked=st.sampled_from("xy"),
+        demand=objects,
+        open_for=st.sampled_from([0.0, 5.0, 5000.0]),
+        sealed=st.binary(max_size=3),
+        due=follows,
+    )
+    def hold(self, tenant, key, run_id, who, asked, open_for, due, **more):
         self.serial += 1
         seen = self.serial
         held = Held(
@@ -193,24 +210,50 @@ class SameAnswers(Same):
             key=key,
             approval_hash=asked,
             call_id="call_1",
-            run_id="run_1",
+            run_id=run_id,
             tool="save",
             version="1.0.0",
             contract_hash="c",
-            arguments=arguments,
             agent=who[0],
             user=who[1],
-            scopes=frozenset({"b", "a"}),
             reason="because",
             rule=None,
             approvers=2,
-            before=arguments or None,
+            risk="draft",
             version_seen=[None, seen, str(seen)][seen % 3],
             created_at=self.now,
+            expires_at=self.now + open_for,
             trace_id="0" * 32,
+            **more,
         )
         told = [event(EventType.APPROVAL_REQUIRED, tenant, "run_1")]
-        self.approvals.append(self.ask("hold", held, told).approval_id)
+        later = [(0.0, self.due(tenant, kind, held.approval_id)) for kind in due]
+        self.approvals.append(self.ask("hold", held, told, later).approval_id)
+
+    @step(
+        4,
+        tenant=tenants,
+        number=numbers,
+        off=mostly,
+        said=objects,
+        status=st.sampled_from([*HeldStatus, *[HeldStatus.WAITING] * 4, HeldStatus.APPROVED]),
+        token=st.none() | st.text(max_size=3).filter(lambda text: "\0" not in text),
+        due=follows,
+    )
+    def vote(self, tenant, number, off, said, due, **more):
+        approval_id = one_of(self.approvals, number) or "appr_none"
+        held = self.runner.run(self.memory.find_held(tenant, approval_id))
+        before = () if held is None else held.votes
+        ballot = Ballot(
+            tenant=tenant,
+            approval_id=approval_id,
+            seen=len(before) - off,
+            votes=[*before, said],
+            due=[(0.0, self.due(tenant, kind, approval_id)) for kind in due],
+            events=[event(EventType.APPROVAL_GRANTED, tenant, "run_1")],
+            **more,
+        )
+        self.ask("vote", ballot)
 
     @step(
         2,
@@ -222,6 +265,32 @@ class SameAnswers(Same):
         told = [event(EventType.APPROVAL_GRANTED, tenant, "run_1")]
         approval_id = one_of(self.approvals, number) or "appr_none"
         self.ask("decide", tenant, approval_id, status, told)
+
+    @step(
+        tenant=tenants,
+        number=numbers,
+        of=st.none() | tenants,
+        status=st.sampled_from(HeldStatus),
+        limit=st.sampled_from([0, 1, 100]),
+        ends_in=st.none() | st.sampled_from([0.0, 5.0]),
+        newest_first=st.booleans(),
+        who=who,
+        key=keys,
+    )
+    def look_at_requests(self, tenant, number, of, status, limit, ends_in, newest_first, who, key):
+        after = None if ends_in is None else self.now + ends_in
+        self.ask("list_held", of, status, limit, after=after, newest_first=newest_first)
+        own = self.each(lambda store: store.recall(tenant, RUNS[0], key, who))
+        assert own[1].held == own[0].held
+        approval_id = one_of(self.approvals, number) or "appr_none"
+        self.ask("find_held", tenant, approval_id)
+        self.ask("wait_held", tenant, approval_id, 0)
+        for kind in DueKind:
+            self.ask("find_due", tenant, kind, approval_id)
+
+    @step(limit=st.sampled_from([1, 100]))
+    def forget_requests(self, limit):
+        self.ask("expire", Erasure(limit, vault_after=-FOREVER * FOREVER))
 
     # --- what is seen of it -----------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 
 from counterseal.audit import EventType
+from counterseal.audit.checkpoint import Checkpoint
 from counterseal.storage.base import Charge, Erasure, Search, Settle
 from tests.store.chains import check_chain, log_of
 from tests.store.same import (
@@ -51,6 +52,11 @@ class SameRecord(Same):
     @step(tenant=tenants, raw=st.binary(max_size=3))
     def keep(self, tenant, raw):
         self.pointers.append((tenant, self.each(lambda store: store.keep(tenant, "call_1", raw))))
+
+    @step(tenant=st.sampled_from([*TENANTS, "sealed"]), number=st.integers(1, 3))
+    def seal(self, tenant, number):
+        self.ask("seal", Checkpoint(tenant=tenant, number=number, sealed_at=1.5, heads={}))
+        self.ask("checkpoints", tenant)
 
     @step(limit=st.sampled_from([1, 2, 500]), vault=ages, events=ages)
     def expire(self, limit, vault, events):

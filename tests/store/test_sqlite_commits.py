@@ -76,6 +76,15 @@ async def test_who_finds_the_file_locked_waits_without_holding_up_the_loop(
     assert [one.refused for one in answers] == [None] * 3
 
 
+async def test_who_finds_nothing_to_claim_waits_for_nobody(path, store, make, somebody_else):
+    await store.admit(make.admit(entry=make.entry(tool="send"), lease=0))
+    await store.schedule(0, make.due(tool="send"), [])
+    with somebody_else(path, "BEGIN IMMEDIATE"):
+        claim = make.claim(tools={"save"})
+        asked = asyncio.gather(store.claim_orphans(claim), store.claim_due(claim))
+        assert await asyncio.wait_for(asked, 60) == [[], []], "there is some, but for another tool"
+
+
 async def test_patience_ends_and_nothing_is_written_afterwards(path, make, somebody_else, keys_in):
     store = SqliteStore(path, patience=0.1)
     with somebody_else(path, "BEGIN IMMEDIATE"):

@@ -10,9 +10,10 @@ import pytest
 
 from counterseal.errors import StoreError
 from counterseal.storage import sqlite
+from counterseal.storage.scripts import Migration, named
 from counterseal.storage.sqlite import SqliteStore
-from counterseal.storage.sqlite.migrations import Migration, known_migrations, migrate
-from counterseal.storage.sqlite.queries import named, queries, sql_folder
+from counterseal.storage.sqlite.migrations import known_migrations, migrate
+from counterseal.storage.sqlite.queries import queries, sql_folder
 
 KNOWN = known_migrations()
 NEXT = len(KNOWN) + 1
@@ -23,6 +24,8 @@ BY_TIME = {
     "counters_by_day",
     "due_by_time",
     "due_failed",
+    "held_kept",
+    "held_of_all",
     "ledger_by_expiry",
     "ledger_by_lease",
     "ledger_escalated",

@@ -1,8 +1,11 @@
-"""Waiting until nobody holds an entry: an outcome wakes, and so does the end of a lease."""
+"""Waiting until nobody holds an entry, or until a request is decided."""
 
 import asyncio
 
+import pytest
+
 from counterseal.ledger import Phase
+from counterseal.storage.base import HeldStatus
 
 FOREVER = 1e6
 
@@ -78,3 +81,39 @@ async def test_who_stops_waiting_leaves_the_others_waiting(store, make, reserve)
     await asyncio.wait([gone])
     await store.settle(make.settle(entry=make.done(entry)))
     assert await asyncio.wait_for(stays, 60) is True
+
+
+# --- requests for approval ------------------------------------------------------------------------
+
+
+async def test_nobody_waits_for_what_was_decided_or_never_asked(store, make):
+    assert await store.wait_held("acme", "appr_1", 0) is True
+    await store.hold(make.held(), [])
+    assert await store.wait_held("acme", "appr_1", 0) is False
+    assert await store.wait_held("other", "appr_1", 0) is True, "another tenant's"
+    await store.decide("acme", "appr_1", HeldStatus.REJECTED, [])
+    assert await store.wait_held("acme", "appr_1", 0) is True
+
+
+async def test_who_waits_for_people_is_told_when_the_time_is_over(store, make):
+    await store.hold(make.held(), [])
+    assert await store.wait_held("acme", "appr_1", 0.02) is False
+
+
+@pytest.mark.parametrize("by_vote", [True, False])
+async def test_who_waits_for_people_is_woken_when_they_have_decided(store, make, by_vote):
+    for name in "ab":
+        await store.hold(make.held(name, key=name, approvers=2), [])
+    waiting = [asyncio.create_task(store.wait_held("acme", name, FOREVER)) for name in "aab"]
+    await until_it_waits(waiting[0])
+    await store.vote(make.ballot("ann", approval_id="a"))
+    await until_it_waits(waiting[0])
+    if by_vote:
+        ballot = make.ballot("ann", "bob", approval_id="a", status=HeldStatus.APPROVED)
+        assert await store.vote(ballot)
+    else:
+        assert await store.decide("acme", "a", HeldStatus.EXPIRED, [])
+    assert await asyncio.wait_for(asyncio.gather(*waiting[:2]), 60) == [True, True]
+    assert not waiting[2].done(), "it waits for another one"
+    assert await store.decide("acme", "b", HeldStatus.APPROVED, [])
+    assert await asyncio.wait_for(waiting[2], 60) is True

@@ -244,10 +244,10 @@ async def test_a_question_to_a_person_is_on_record_once():
     tool = fake_tool("send", effect="external_notification", input_schema=SCHEMA)
     runtime = runtime_for(tool)
     for _ in range(2):
-        await runtime.submit(ask("send"), someone())
+        seen = await runtime.submit(ask("send"), someone())
     (event,) = await recorded(runtime)
     assert (event.type, event.decision) == (EventType.APPROVAL_REQUIRED, "require_approval")
-    assert event.body == {"rule": "default.external"}
+    assert event.body == {"rule": "default.external", "approval_id": seen.approval_id}
 
 
 async def test_a_replay_puts_nothing_on_record():

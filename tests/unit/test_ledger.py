@@ -83,7 +83,10 @@ def test_the_same_call_gives_the_same_key_whoever_carries_it():
     assert first == key(call_id="call_2", expected_version=3, approval="token")
 
 
-@given(texts=st.lists(st.text(max_size=4), min_size=4, max_size=4), other=st.data())
+words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=4)
+
+
+@given(texts=st.lists(words, min_size=4, max_size=4), other=st.data())
 def test_parts_can_not_be_shifted_into_one_another(texts, other):
     def of(workflow, run, user, operation):
         return key(workflow_id=workflow, run_id=run, user=f"u{user}", operation_id=operation)

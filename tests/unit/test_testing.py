@@ -6,7 +6,7 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from counterseal import Context, Effect, Proposal
+from counterseal import ApprovalError, Context, Effect, Proposal
 from counterseal.codes import Code
 from counterseal.contract.declare import tool
 from counterseal.errors import EgressError
@@ -14,6 +14,7 @@ from counterseal.storage.memory import MemoryStore
 from counterseal.testing import (
     HANG,
     FakeClock,
+    approver,
     context,
     fake_tool,
     runtime_for,
@@ -26,6 +27,45 @@ Number = Annotated[int, Field(description="A number.")]
 
 def ask(name="look_up", arguments=None, **more):
     return Proposal(tool=name, arguments=arguments or {}, run_id="run_1", **more)
+
+
+SEND = {"effect": "external_notification", "consequence": "It is sent."}
+
+
+async def test_an_approver_decides_what_waits():
+    made = fake_tool("send", **SEND, approval={"then": "resubmit"})
+    runtime = runtime_for(made)
+    held = await runtime.submit(ask("send"), someone())
+    assert (held.code, made.calls) == (Code.CONFIRMATION_MISSING, [])
+    assert await runtime.approvals.answer(approver()) == 1
+    assert await runtime.approvals.answer(approver()) == 0
+    assert (await runtime.submit(ask("send"), someone())).ok
+    assert made.calls == [{}]
+
+
+async def test_an_approver_who_says_no_ends_it_with_a_comment():
+    made = fake_tool("send", **SEND)
+    runtime = runtime_for(made)
+    await runtime.submit(ask("send"), someone())
+    await runtime.approvals.answer(approver(decision="reject", comment="Not on a Sunday."))
+    refused = await runtime.submit(ask("send"), someone())
+    assert refused.code is Code.CONFIRMATION_MISSING
+    assert "Not on a Sunday." in refused.for_model()
+    assert made.calls == []
+
+
+async def test_an_approver_has_the_roles_that_the_test_gives():
+    runtime = runtime_for(fake_tool("send", **SEND, approval={"roles": ["press"]}))
+    await runtime.submit(ask("send"), someone())
+    with pytest.raises(ApprovalError, match="role") as caught:
+        await runtime.approvals.answer(approver())
+    assert caught.value.why == "role"
+    assert await runtime.approvals.answer(approver("ada", ["press"])) == 1
+
+
+def test_an_approver_says_yes_or_no():
+    with pytest.raises(ValueError, match="maybe"):
+        approver(decision="maybe")
 
 
 def test_time_stands_still_until_it_is_moved():

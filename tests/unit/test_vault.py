@@ -69,6 +69,13 @@ def test_what_was_kept_before_there_was_a_key_can_still_be_read():
     assert VAULT.open("acme", "call_1", PLAIN.seal("acme", "call_1", b"raw")) == b"raw"
 
 
+def test_where_only_sealed_values_count_a_plain_one_is_not_opened():
+    plain, sealed = (vault.seal("acme", "call_1", b"raw") for vault in (PLAIN, VAULT))
+    assert VAULT.open("acme", "call_1", sealed, sealed_only=True) == b"raw"
+    with pytest.raises(VaultError, match="is not sealed, although there is a key"):
+        VAULT.open("acme", "call_1", plain, sealed_only=True)
+
+
 @pytest.mark.parametrize("vault", [PLAIN, Vault(OTHER)])
 def test_a_missing_key_is_named(vault):
     sealed = VAULT.seal("acme", "call_1", b"raw")

@@ -37,6 +37,7 @@ _SELECTORS: Final = ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
 _BLANKS: Final = re.compile(" {9,}")
 """More than anybody would count, and enough to push something out of sight."""
 _WORD: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:@/+-]{0,78}[A-Za-z0-9])?")
+_LONGEST_NAME: Final = 60
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,62}")
 
 
@@ -97,8 +98,10 @@ def fill(value: Any, limit: int = 200) -> list[Part]:
 
 
 def name_of(text: str) -> str:
-    """A field's name, in quotes where it is no plain one."""
-    return text if _NAME.fullmatch(text) else value_parts(text, 60)[0].text
+    """A field's name, in quotes where it is no plain one, and with how much of it is left out."""
+    if _NAME.fullmatch(text):
+        return text
+    return "".join(part.text for part in value_parts(text, _LONGEST_NAME))
 
 
 def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str, Any]]:

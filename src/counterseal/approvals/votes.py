@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final, Self
 
 from counterseal.approvals.patterns import Demand, Pattern
+from counterseal.approvals.plain import visible
 from counterseal.proposal import text_set
 
 __all__ = [
@@ -52,8 +53,12 @@ class Voter:
 
     def __post_init__(self) -> None:
         for name in ("user", "tenant"):
-            if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value.strip():
                 raise ValueError(f"{name}: a voter has one")
+        if self.user != self.user.strip() or visible(self.user) != self.user:
+            # Or else one person could seem to be two, or another.
+            raise ValueError("user: has spaces around it, or characters that nobody sees")
         object.__setattr__(self, "roles", text_set("roles", self.roles))
 
 

@@ -8,6 +8,7 @@ import typer
 
 from counterseal import __version__
 from counterseal.cli import (
+    approvals,
     audit,
     call,
     explain,
@@ -35,6 +36,7 @@ Exit codes:
   1  problems were found
   2  wrong use: an unknown option, a missing file, a name that nothing has
   3  the call has to be approved by a person
+  4  too late: what was to be decided is decided already, or has expired
 """
 
 app = typer.Typer(
@@ -57,6 +59,7 @@ app.command("plan")(plan.plan)
 app.command("schema")(schema.schema)
 app.command("explain")(explain.explain)
 app.add_typer(policy.app, name="policy")
+app.add_typer(approvals.app, name="approvals")
 app.add_typer(audit.app, name="audit")
 app.add_typer(keys.app, name="keys")
 app.add_typer(registry.app, name="registry")

@@ -12,6 +12,7 @@ from counterseal.canonical import thaw
 from counterseal.cli.layout import fields, heading, paragraph, table
 from counterseal.cli.output import one_line, safe
 from counterseal.cli.parameters import Parameter, parameters
+from counterseal.contract.approval import PATTERNS, ApprovalTerms, Then
 from counterseal.contract.effects import EFFECTS, RISKS, Approval
 from counterseal.contract.invariants import DROP_STEP, Invariant, code_name
 from counterseal.contract.model import Contract, LifecycleStatus, OnUnknown
@@ -19,7 +20,7 @@ from counterseal.contract.model import Contract, LifecycleStatus, OnUnknown
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["card", "posture"]
+__all__ = ["card", "posture", "terms_told"]
 
 _UNKNOWN = {
     OnUnknown.RETRY_SAME_KEY: "tried again with the same key",
@@ -71,6 +72,7 @@ def posture(contract: Contract) -> dict[str, str]:
         "Consequence": contract.consequence or "",
         "Key": _key(contract),
         "Approval": _approval(contract),
+        "Approved how": _approval_terms(contract),
         "Verification": _verification(contract),
         "Then expected": _template(contract.expected),
         "Budget": _budget(contract),
@@ -109,6 +111,31 @@ def _approval(contract: Contract) -> str:
     if contract.approvers == usual.approvers:
         return f"{usual.value}, for each call"
     return f"{contract.approvers} approvers, for each call"
+
+
+def _approval_terms(contract: Contract) -> str:
+    """How people are asked, where anybody is or might be."""
+    terms = contract.approval
+    return "" if terms is None else "; ".join(terms_told(terms))
+
+
+def terms_told(terms: ApprovalTerms) -> Iterator[str]:
+    """What the terms of an approval say, as far as they say it."""
+    if terms.pattern is not None:
+        yield PATTERNS[terms.pattern].title.lower()
+    if terms.roles:
+        yield f"by {' or '.join(terms.roles)}"
+    if terms.expires_seconds is not None:
+        yield f"open for {_seconds(terms.expires_seconds)}"
+    if terms.then is not None:
+        executed = terms.then is Then.EXECUTE
+        yield "then carried out" if executed else "then the agent sends it again"
+    if terms.justification_required:
+        yield "approvers say why"
+    if terms.jurisdiction is not None:
+        yield f"jurisdiction {terms.jurisdiction}"
+    if terms.accountable_owner is not None:
+        yield f"accountable is {terms.accountable_owner}"
 
 
 def _verification(contract: Contract) -> str:

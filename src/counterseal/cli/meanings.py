@@ -93,8 +93,9 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     Code.CONFIRMATION_MISSING: Meaning(
         cause="The effect or a policy demands a person's consent, and there is none for exactly "
         "these arguments.",
-        do="Have the held call approved under its approval id, then propose the same call again. "
-        "Changed arguments need an approval of their own.",
+        do="Have the held call decided on under its approval id. Once approved, a reconciler "
+        "carries it out, or the agent proposes it again, as its contract says; either way the same "
+        "proposal gets the answer. Changed arguments need an approval of their own.",
         says="A person must approve a call that reaches people or systems outside.",
     ),
     Code.BUDGET_EXHAUSTED: Meaning(

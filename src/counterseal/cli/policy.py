@@ -171,10 +171,13 @@ def _then(rule: Rule) -> str:
 
 
 def _about(rule: Rule) -> list[tuple[str, str]]:
+    from counterseal.cli.card import terms_told
+
     fields = [
         ("tools", ", ".join(rule.tools)),
         ("effects", ", ".join(rule.effects)),
         ("when", "" if rule.when.text == "true" else rule.when.text),
         ("reason", rule.reason),
+        ("asked", "; ".join(terms_told(rule.approval)) if rule.approval else ""),
     ]
     return [(label, text) for label, text in fields if text]

@@ -1,7 +1,8 @@
 """From `counterseal.toml` to what it speaks of: the settings, the contracts, a runtime with them.
 
-`settings` reads the file, `modules` imports Python files, `discovery` puts contracts from both
-kinds of file together, `opening` makes a runtime of it all. Nothing here runs a tool.
+`settings` reads the file and `tables` says what may stand in it, `modules` imports Python files,
+`discovery` puts contracts from both kinds of file together, `opening` makes a runtime of it all.
+Nothing here runs a tool.
 """
 
 from __future__ import annotations

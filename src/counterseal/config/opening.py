@@ -6,14 +6,18 @@ to be imported. Runs no tool.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from counterseal.config.discovery import Discovered, discover
-from counterseal.config.settings import ConfigError, Settings, TenantTable
-from counterseal.errors import ContractError, Problem, Severity
-from counterseal.execution.secrets import Secrets, from_environment, from_files
+from counterseal.config.settings import ConfigError, Settings
+from counterseal.config.tables import TenantTable
+from counterseal.errors import ContractError, Problem, SecretUnavailableError, Severity
+from counterseal.execution.secrets import Secrets, from_environment, from_files, secret_variable
+from counterseal.execution.webhook import Webhook
 from counterseal.keys import KeyRing, KeysError
 from counterseal.planning import load_plan_rules
 from counterseal.policy import Policy
@@ -36,17 +40,19 @@ def open_runtime(
     """
     found = discover(settings.tool_paths(settings.file), progress=progress)
     _refuse(problem for item in found for problem in item.problems)
+    source = _secrets(settings) if secrets is None else secrets
     lease = settings.store.lease_seconds
     options: dict[str, Any] = {} if lease is None else {"lease": lease}
     runtime = Runtime.open(
         url or settings.store_url() or "memory:",
         policy=Policy.load(*settings.policy_paths(settings.file)),
         plan_rules=load_plan_rules(*settings.planning_paths(settings.file)),
-        secrets=_secrets(settings) if secrets is None else secrets,
+        secrets=source,
         tenants={name: _tenant(table) for name, table in settings.tenants.items()},
         pii=settings.policy.pii,
         files=settings.files_path(),
         keys=key_ring(settings),
+        webhook=_webhook(settings, source),
         **options,
     )
     _register(runtime, settings, found)
@@ -84,6 +90,37 @@ def _register(runtime: Runtime, settings: Settings, found: Iterable[Discovered])
 def _secrets(settings: Settings) -> Secrets:
     folder = settings.secrets_path()
     return from_environment if folder is None else from_files(folder)
+
+
+def _webhook(settings: Settings, source: Secrets) -> Webhook | None:
+    told = settings.notifications
+    if told.webhook is None or told.secret is None:
+        return None
+    where = f"{settings.file}: notifications"
+    try:
+        secret = _common(source, told.secret)
+        return Webhook(url=told.webhook, secret=secret, console=told.console)
+    except SecretUnavailableError as error:
+        raise ConfigError(f"{where}.secret: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{where}.{error}") from None
+
+
+def _common(source: Secrets, name: str) -> str:
+    """A secret that is no tenant's, but the operator's own."""
+    value: object
+    if source is from_environment:
+        variable = secret_variable(name)
+        value, fix = os.environ.get(variable), f"set {variable}"
+    elif isinstance(source, Mapping):
+        value, fix = source.get(name), "add it to secrets="
+    else:
+        value, fix = source("-", name), "its source has to answer at once, with a text"
+        if inspect.iscoroutine(value):
+            value.close()
+    if not isinstance(value, str):
+        raise SecretUnavailableError(f"the secret {name} is not available; {fix}")
+    return value
 
 
 def _tenant(table: TenantTable) -> Tenant:

@@ -1,4 +1,4 @@
-"""`counterseal.toml` as a checked record.
+"""`counterseal.toml` as a checked record; its tables are in `tables`.
 
 Says which file, key and place is wrong. Reads nothing that the file names.
 """
@@ -8,23 +8,29 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import get_args
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    model_validator,
+from pydantic import BaseModel, Field, PrivateAttr, ValidationError
+
+from counterseal.config.tables import (
+    AgentTable,
+    ApproverTable,
+    FilesTable,
+    GrantTable,
+    KeysTable,
+    Name,
+    NotificationsTable,
+    PlanningTable,
+    PolicyTable,
+    RetentionTable,
+    SecretsTable,
+    StoreTable,
+    Table,
+    TenantTable,
+    ToolsTable,
 )
-
-from counterseal.contract.effects import Effect
-from counterseal.errors import CountersealError, GrantError
-from counterseal.registry import Grant
-from counterseal.storage.base import Budgets
+from counterseal.errors import CountersealError
 
 __all__ = ["FILE_NAME", "ConfigError", "Settings", "find_config", "load_settings"]
 
@@ -38,123 +44,7 @@ class ConfigError(CountersealError):
     """The configuration can't be used, or names something that is not there."""
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ToolsTable(_Table):
-    paths: tuple[str, ...] = Field(default=(".",), min_length=1)
-    """Contract files, Python files and folders of them, as seen from the configuration file."""
-
-
-PersonalData = Literal["email", "phone", "iban", "credit_card", "ssn", "ip_address"]
-
-
-class PolicyTable(_Table):
-    paths: tuple[str, ...] = ()
-    """Policy files, as seen from the configuration file. They lie upon the default policy."""
-    pii: tuple[PersonalData, ...] = ()
-    """Kinds of personal data that are taken out of observations."""
-
-
-class PlanningTable(_Table):
-    paths: tuple[str, ...] = ()
-    """Files of plan rules, as seen from the configuration file."""
-
-
-class GrantTable(_Table):
-    """A grant as it is written in the file. What its values may be is `Grant`'s to say."""
-
-    agent: str
-    tool: str
-    version: str = "*"
-    mode: str = "execute"
-    max_calls_per_run: Annotated[int, Field(strict=True)] | None = None
-    scopes: tuple[str, ...] = ()
-    risk_limit: str | None = None
-    expires_at: Annotated[datetime, Field(strict=True)] | None = None
-    tenant: str | None = None
-
-    @model_validator(mode="after")
-    def _usable(self) -> GrantTable:
-        try:
-            self.grant()
-        except GrantError as error:
-            raise ValueError(str(error)) from None
-        return self
-
-    def grant(self) -> Grant:
-        return Grant(**dict(self))
-
-
-Name = Annotated[str, Field(pattern=r"\S")]
-
-
-class AgentTable(_Table):
-    """On whose behalf an agent acts when somebody tries a call from the shell."""
-
-    tenant: Name | None = None
-    user: Name | None = None
-    roles: tuple[Name, ...] = ()
-    scopes: tuple[Name, ...] = ()
-
-
-Count = Annotated[int, Field(strict=True, ge=0)]
-
-
-class BudgetsTable(_Table):
-    """A tenant's limits for a day; only those that are kept by tenant."""
-
-    reads: Count | None = None
-    writes: Count | None = None
-    external: Count | None = None
-    critical: Count | None = None
-    money: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    by_effect: dict[Effect, Count] = Field(default_factory=dict)
-
-    def budgets(self) -> Budgets:
-        return Budgets(**dict(self))
-
-
-class TenantTable(_Table):
-    budgets: BudgetsTable | None = None
-    facts: dict[str, Any] = Field(default_factory=dict)
-    """For policy, which sees them as `tenant`."""
-
-
-class SecretsTable(_Table):
-    path: str | None = None
-    """A folder with a file for each secret; without one, secrets come from the environment."""
-
-
-class FilesTable(_Table):
-    path: str | None = None
-    """The folder that tools keep their files in; without one, a temporary one is used."""
-
-
-class StoreTable(_Table):
-    url: Name | None = None
-    """Where everything is kept; `sqlite:///` and a relative path is seen from this file."""
-    lease_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """For how long a worker has what it is at work on, unless it says that it still is."""
-
-
-class KeysTable(_Table):
-    path: str | None = None
-    """The folder of key files; without one, nothing is signed, and the vault is not sealed."""
-
-
-Days = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-class RetentionTable(_Table):
-    """How many days what is on record is kept; what is left out is kept for ever."""
-
-    vault_days: Days | None = None
-    events_days: Days | None = None
-
-
-class Settings(_Table):
+class Settings(Table):
     tools: ToolsTable = ToolsTable()
     policy: PolicyTable = PolicyTable()
     planning: PlanningTable = PlanningTable()
@@ -165,6 +55,8 @@ class Settings(_Table):
     retention: RetentionTable = RetentionTable()
     grants: tuple[GrantTable, ...] = ()
     agents: dict[str, AgentTable] = Field(default_factory=dict)
+    approvers: dict[Name, ApproverTable] = Field(default_factory=dict)
+    notifications: NotificationsTable = NotificationsTable()
     tenants: dict[str, TenantTable] = Field(default_factory=dict)
 
     _file: Path = PrivateAttr(default=Path(FILE_NAME))

@@ -63,7 +63,18 @@ async def probe(hook: str | Callable[..., Any], asked: Asked) -> Probe | None:
     state = found if isinstance(found, Mapping) else {"result": found}
     pointer = "/version" if callable(hook) else runner.contract.version_from or "/version"
     version = at(state, pointer)
-    return Probe(version if isinstance(version, str | int) else None, state)
+    if not isinstance(version, str | int):
+        return Probe(None, state)
+    if not _is_keepable(version):
+        raise ProbeError("the version is neither a text nor a number that can be kept")
+    return Probe(version, state)
+
+
+def _is_keepable(version: str | int) -> bool:
+    """Whether every store can keep it, to be compared later."""
+    if isinstance(version, int):
+        return -(2**63) <= version < 2**63
+    return "\0" not in version and version.encode(errors="replace").decode() == version
 
 
 async def ask(hook: str | Callable[..., Any], asked: Asked) -> Any:

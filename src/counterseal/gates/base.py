@@ -101,6 +101,8 @@ class GateContext:
     """Whether it was spent on this very operation before, whose worker is gone."""
     takes_over: bool = False
     """Whether the call goes on with an operation whose worker is gone."""
+    over_budget: tuple[str, ...] = ()
+    """Budgets that are spent, and of which people are asked for one call more."""
     before: Mapping[str, Any] | None = None
     """What the probe saw."""
     version_seen: str | int | None = None

@@ -18,7 +18,7 @@ from counterseal.observation.models import FieldError
 from counterseal.registry import Grant
 from counterseal.storage.base import Budgets, Charge, Rate
 
-__all__ = ["check", "exhausted", "rate_limited"]
+__all__ = ["can_ask", "check", "exhausted", "rate_limited"]
 
 NAME: Final = "budget"
 
@@ -45,13 +45,19 @@ def check(ctx: GateContext) -> Decision | Learned:
     for charge in plan.charges:
         counters = memory.run_counters if charge.of_run else memory.tenant_counters
         spent = counters.get(charge.counter, 0.0)
-        if charge.exceeds(spent):
+        if charge.exceeds(spent) and not can_ask(ctx, charge):
             return exhausted(charge, spent)
     for rate in plan.rates:
         arrival = memory.rates.get(rate.counter)
         if arrival is not None and rate.wait(arrival, now) > 0:
             return rate_limited(rate.wait(arrival, now))
     return plan.allowed
+
+
+def can_ask(ctx: GateContext, charge: Charge) -> bool:
+    """Whether people may be asked for one call more than a budget allows."""
+    budgets = ctx.run.budgets if charge.of_run else ctx.limits
+    return budgets is not None and budgets.ask
 
 
 def exhausted(charge: Charge, spent: float) -> Decision:

@@ -86,6 +86,16 @@ def _check_ids(proposal: Proposal, run_id: str) -> None:
     ):
         if value is not None and not is_id(value):
             raise _UnsoundError((), "a name or an id of the call is empty, too long, or no text")
+    seen = proposal.expected_version
+    if seen is not None and not _is_version(seen):
+        raise _UnsoundError((), "the expected version is no number and no text, or too long")
+
+
+def _is_version(value: object) -> bool:
+    """Whether a value can be a resource's version; anything else could not have been seen."""
+    if isinstance(value, int):
+        return not isinstance(value, bool) and -(2**63) <= value < 2**63
+    return is_name(value) and "\0" not in str(value)
 
 
 def is_name(value: object) -> bool:

@@ -2,27 +2,31 @@
 
 The only gate that asks the world, and therefore the only async one. A contract's probe tells the
 resource's version now; it is compared with the one that was approved, else the one that the
-proposal names, else the one that the run saw last.
+proposal names, else the one that the run saw last. Where a probe tells no version, an approval is
+bound to the whole state that was shown.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Mapping
 from functools import partial
+from hashlib import sha256
 from math import inf
-from typing import Final
+from typing import Any, Final
 
 from counterseal.codes import Code
 from counterseal.contract.filling import resource_of
 from counterseal.contract.model import Contract
-from counterseal.execution.hooks import Asked, ProbeError, probe
+from counterseal.execution.hooks import Asked, Probe, ProbeError, probe
 from counterseal.gates.approval import request_for
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.gates.context import context_for
 from counterseal.observation.models import FieldError
 from counterseal.storage.base import Held, HeldStatus
 
-__all__ = ["ALLOW", "check"]
+__all__ = ["ALLOW", "check", "state_seen"]
 
 NAME: Final = "state"
 ALLOW = allow(NAME)
@@ -47,15 +51,16 @@ async def check(ctx: GateContext) -> Decision | Learned:
             "the probe of %s failed in call %s: %s", contract.name, ctx.call_id, error.trace
         )
         return deny(NAME, Code.DEPENDENCY_UNAVAILABLE, "The target's state could not be read.")
-    if found is None:
-        return _stale("The target does not exist.", "existing", "missing")
     approved = _approved(ctx)
-    expected = _expected(ctx, contract) if approved is None else approved.version_seen
-    if expected is not None and not _same(found.version, expected):
-        stale = _stale("The target has changed since it was seen.", "the version seen", "another")
-        if approved is None:
-            return stale
-        return stale._replace(voids=True, approval_id=approved.approval_id)
+    if found is None:
+        stale = _stale("The target does not exist.", "existing", "missing")
+        return stale if approved is None else _void(stale, approved)
+    changed = _stale("The target has changed since it was seen.", "the version seen", "another")
+    if approved is not None:
+        if not _is_as_approved(found, approved):
+            return _void(changed, approved)
+    elif not _same(found.version, _expected(ctx, contract)):
+        return changed
     return Learned(ALLOW, {"before": found.state, "version_seen": found.version})
 
 
@@ -65,7 +70,32 @@ def _left(ctx: GateContext) -> float:
     return max(0.0, min(ctx.until, deadline) - ctx.now)
 
 
-def _same(found: str | int | None, expected: str | int) -> bool:
+def state_seen(version: str | int | None, state: Mapping[str, Any] | None) -> str | int | None:
+    """What an approval is bound to: the target's version, else a digest of all that was seen.
+
+    ValueError for a state that can't be written down.
+    """
+    if version is not None or state is None:
+        return version
+    # Not the canonical form: a state may hold numbers and texts that it does not know.
+    plain = json.dumps(state, sort_keys=True, default=repr)
+    return f"state:{sha256(plain.encode()).hexdigest()}"
+
+
+def _is_as_approved(found: Probe, approved: Held) -> bool:
+    try:
+        return _same(state_seen(found.version, found.state), approved.version_seen)
+    except (ValueError, RecursionError):
+        return False  # what was approved could be written down
+
+
+def _void(stale: Decision, approved: Held) -> Decision:
+    return stale._replace(voids=True, approval_id=approved.approval_id)
+
+
+def _same(found: str | int | None, expected: str | int | None) -> bool:
+    if expected is None:
+        return True
     return type(found) is type(expected) and found == expected
 
 

@@ -66,7 +66,8 @@ def render(observation: Renderable) -> str:
 
 
 def _lines(seen: Renderable) -> Iterator[str]:
-    yield f"{_line(seen.tool)}: {seen.code.value}. {said(seen.code)}"
+    ended = seen.errors[0].code if seen.errors else ""
+    yield f"{_line(seen.tool)}: {seen.code.value}. {said(seen.code, ended)}"
     yield f"next action: {_line(seen.next_action)}"
     if seen.idempotency_hit:
         yield "replayed: this operation was executed before; nothing was executed again"

@@ -29,8 +29,14 @@ _SAID = {
     Code.COMPENSATION_FAILED: "Reversing an earlier step failed. A person must look at it.",
     Code.UNKNOWN_ERROR: "The tool failed. The details are on record, not here.",
 }
+_ENDED = {
+    "rejected": "A person has refused this call. Nothing was executed.",
+    "expired": "This call was not approved in time. Nothing was executed.",
+}
 
 
-def said(code: Code) -> str:
-    """The words for a code."""
+def said(code: Code, ended: str = "") -> str:
+    """The words for a code; for a request that was answered, for how it ended."""
+    if code is Code.CONFIRMATION_MISSING:
+        return _ENDED.get(ended, _SAID[code])
     return _SAID[code]

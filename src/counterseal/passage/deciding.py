@@ -7,24 +7,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from random import getrandbits
 from typing import Any, NamedTuple
 
 from counterseal import ledger
-from counterseal.audit import EventType
+from counterseal.approvals.patterns import Then
 from counterseal.codes import Code
 from counterseal.contract.model import OnUnknown
 from counterseal.gates import BEFORE_RECALL, PARSE
-from counterseal.gates.approval import approval_hash, approvers_asked, ended
 from counterseal.gates.base import Decision, GateContext, deny
 from counterseal.gates.parse import is_sound
 from counterseal.ledger import Answer, Entry, Phase
 from counterseal.observation import Observation
-from counterseal.passage.telling import Telling
-from counterseal.passage.trail import AGAIN, Again, Preview
+from counterseal.passage.requesting import Requesting, beyond_budget
+from counterseal.passage.trail import Again, Preview
 from counterseal.proposal import Proposal
 from counterseal.registry import Reason, Refusal, RegistryRecord
-from counterseal.storage.base import Held, HeldStatus, Memory, RunRecord
+from counterseal.storage.base import Charge, HeldStatus, Memory, RunRecord
 from counterseal.storage.rules import adrift
 
 __all__ = ["UNDER_WAY", "Ahead", "Deciding", "as_proposed"]
@@ -64,11 +62,15 @@ def _sum(spent: Mapping[str, float], planned: Mapping[str, float]) -> dict[str, 
     return {**spent, **{key: spent.get(key, 0.0) + more for key, more in planned.items()}}
 
 
-class Deciding(Telling):
+class Deciding(Requesting):
     """The steps before admission. Nothing is spent or executed; a call may be held."""
 
     request = b""
     """The hash of the arguments as proposed."""
+    decided_since = 0
+    """How many decisions there were before the gates after recall were asked."""
+    beyond: tuple[Decision, ...] = ()
+    """What is asked of people because budgets are spent."""
     takes_over: int | None = None
     """The fence of an earlier call under the same key, whose outcome is unknown."""
 
@@ -125,7 +127,9 @@ class Deciding(Telling):
 
     async def _remember(self) -> Memory:
         ctx = self.ctx
-        memory = await self.runtime.store.recall(ctx.principal.tenant, ctx.run.run_id, self.key)
+        principal, run_id = ctx.principal, ctx.run.run_id
+        who = (principal.agent, principal.user)
+        memory = await self.runtime.store.recall(principal.tenant, run_id, self.key, who)
         ctx.learn({"memory": memory})
         return memory
 
@@ -133,7 +137,12 @@ class Deciding(Telling):
         ctx = self.ctx
         run_id = ctx.run.run_id
         return ledger.derive_key(
-            record.contract, ctx.proposal, ctx.principal, run_id, as_proposed(ctx)
+            record.contract,
+            ctx.proposal,
+            ctx.principal,
+            run_id,
+            as_proposed(ctx),
+            self.request or None,
         )
 
     def duplicate(self, entry: Entry) -> Decision | Observation | None:
@@ -144,7 +153,7 @@ class Deciding(Telling):
         if found is Answer.MISMATCH:
             reason = "The key was used for another request."
             return deny("ledger", Code.SIGNATURE_MISMATCH, reason)
-        if found is Answer.REPLAY and self._repeats():
+        if found is Answer.REPLAY and self._repeats() and not self._was_carried_out():
             reason = "This call was made before. To mean it again, give an operation_id or a key."
             return deny("ledger", Code.SEMANTIC_INVALIDITY, reason, rule="repeat-unnamed")
         if found is Answer.REPLAY and entry.observation is not None:
@@ -178,63 +187,63 @@ class Deciding(Telling):
         unnamed = proposal.key is None and proposal.operation_id is None
         return unnamed and record is not None and record.contract.repeatable
 
+    def _was_carried_out(self) -> bool:
+        """Whether it was done for this caller after an approval, who now asks what came of it."""
+        held, who = self.ctx.memory.held if self.ctx.memory else None, self.ctx.principal
+        if held is None or held.status is not HeldStatus.SPENT:
+            return False
+        asked = (held.agent, held.user) == (who.agent, who.user)
+        return asked and held.demand.get("then") == Then.EXECUTE
+
     async def decide(self) -> Decision | Observation | Again | None:
         """Rules, policy, state, approval, budget. Asks for approval only where the rest allows."""
-        ctx, compiled, asked_before = self.ctx, self.ctx.compiled, len(self.trail.decisions)
+        ctx, compiled = self.ctx, self.ctx.compiled
+        self.decided_since = len(self.trail.decisions)
         if compiled is not None and not compiled.waits:
             refused = self.ask(compiled.gates)
         else:
             refused = await self.ask_all()
-        record, memory = ctx.record, ctx.memory
-        if refused is None and self.asked and record and memory is None:
+        record = ctx.record
+        if refused is None and self.asked and record and self.key is None:
             # Somebody must be asked, so what was asked and answered before matters after all.
             self.key = self._derived_key(record)
-            memory = await self._remember()
-            self.forget(asked_before)
+            await self._remember()
+            self.forget(self.decided_since)
             refused = await self.ask_all()
+        memory = ctx.memory
         if memory is not None and memory.held and memory.held.approval_id == ctx.approval_id:
             self.take_on(memory.held.trace_id)
         if refused is not None or self.asked is None:
             return refused
-        return await self._hold(self.asked)
+        over = self._overdrawn()
+        if over is not None:
+            return await self.decide_beyond(*over)
+        return await self.hold(self.asked)
 
-    async def _hold(self, demand: Decision) -> Decision | Observation | Again | None:
-        """Keep the proposal for a person, unless an approval for exactly this is there already."""
-        record = self.ctx.record
-        if record is None:
+    async def decide_beyond(
+        self, charge: Charge, spent: float
+    ) -> Decision | Observation | Again | None:
+        """Decide anew on a call that goes beyond a budget: every gate has to know, and people."""
+        self.beyond += (beyond_budget(charge, spent),)
+        self.ctx.learn({"over_budget": (*self.ctx.over_budget, charge.budget)})
+        self.forget(self.decided_since)
+        return await self.decide()
+
+    def _overdrawn(self) -> tuple[Charge, float] | None:
+        """A budget that the call would go beyond, and what was spent of it."""
+        memory, known = self.ctx.memory, self.ctx.over_budget
+        if memory is None:
             return None
-        self.key = self.key or self._derived_key(record)
-        body = {"rule": demand.rule, **self.config_told()}
-        event = self.event(EventType.APPROVAL_REQUIRED, "require_approval", body)
-        held = await self.runtime.store.hold(self._held(demand, record, self.key), [event])
-        if held.status is HeldStatus.APPROVED:
-            return AGAIN  # approved this very moment: every gate must see it, *state* too
-        return ended(held, demand) or self.answer(demand, approval_id=held.approval_id)
+        for charge in self.ctx.charges:
+            counters = memory.run_counters if charge.of_run else memory.tenant_counters
+            spent = counters.get(charge.counter, 0.0)
+            if charge.budget not in known and charge.exceeds(spent):
+                return charge, spent
+        return None
 
-    def _held(self, demand: Decision, record: RegistryRecord, key: str) -> Held:
-        ctx = self.ctx
-        return Held(
-            approval_id=f"appr_{int(ctx.now * 1000):011x}{getrandbits(52):013x}",
-            tenant=ctx.principal.tenant,
-            key=key,
-            approval_hash=approval_hash(ctx),
-            call_id=ctx.call_id,
-            run_id=ctx.run.run_id,
-            tool=record.name,
-            version=record.version,
-            contract_hash=record.contract.hash,
-            arguments=ctx.arguments,
-            agent=ctx.principal.agent,
-            user=ctx.principal.user,
-            scopes=ctx.principal.scopes,
-            reason=demand.reason,
-            rule=demand.rule,
-            approvers=approvers_asked(ctx),
-            before=ctx.before,
-            version_seen=ctx.version_seen,
-            created_at=ctx.now,
-            trace_id=self.trace_id,
-        )
+    def forget(self, since: int) -> None:
+        super().forget(since)
+        self.ctx.learn({"approvals": self.beyond})
 
     async def preview(self, run: RunRecord, ahead: Ahead | None = None) -> Preview:
         """What the gates say. Nothing is recorded, held, spent or executed."""
@@ -261,6 +270,9 @@ class Deciding(Telling):
                 self.ctx.learn({"memory": ahead.upon(memory)})
         if stopped is None:
             stopped = await self.ask_all() or self.asked
+            over = self._overdrawn()
+            if stopped is None and over is not None:
+                self.asked = stopped = beyond_budget(*over)
         last = stopped or self.trail[-1].decision
         return Preview(
             decisions=tuple(self.trail),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 from time import monotonic
 
 from counterseal.audit import Event, EventType
@@ -15,7 +16,7 @@ from counterseal.execution.hooks import ProbeError
 from counterseal.execution.work import Outcome
 from counterseal.gates import semantics
 from counterseal.gates.base import Decision, Learned, Verdict, deny
-from counterseal.gates.budget import exhausted, rate_limited
+from counterseal.gates.budget import can_ask, exhausted, rate_limited
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.observation import Observation
 from counterseal.passage.deciding import UNDER_WAY
@@ -23,7 +24,7 @@ from counterseal.passage.resume import pack
 from counterseal.passage.settling import UNRECORDED, Settling
 from counterseal.passage.trail import AGAIN, Again, Patience
 from counterseal.registry import RegistryRecord
-from counterseal.storage.base import Admission, Admit, Refused, Settle
+from counterseal.storage.base import Admission, Admit, Charge, Refused, Settle
 
 __all__ = ["Passage", "patience_left"]
 
@@ -135,7 +136,7 @@ class Passage(Settling):
             record.name,
             record.version,
             ctx.now,
-            ctx.charges,
+            self._charges(),
             ctx.rates,
             self._reservation(record) if compiled.keyed else None,
             None if ctx.approval_spent else ctx.approval_id,
@@ -164,7 +165,9 @@ class Passage(Settling):
         except (TypeError, ValueError) as error:
             raise StoreError("what is needed to go on from here can't be kept") from error
         request = request._replace(lease=runtime.leases.seconds, resume=resume)
-        admitting = runtime.begin(runtime.store.admit(request))
+        admitting = runtime.at_once(runtime.store.admit(request))
+        if isinstance(admitting, tuple):
+            return admitting[0]
         try:
             return await asyncio.shield(admitting)
         except asyncio.CancelledError:
@@ -204,7 +207,7 @@ class Passage(Settling):
 
     async def _not_admitted(self, admission: Admission) -> End:
         if admission.refused is Refused.BUDGET and admission.charge is not None:
-            return self._overruled(exhausted(admission.charge, admission.spent))
+            return await self._over_budget(admission.charge, admission.spent)
         if admission.refused is Refused.RATE:
             return self._overruled(rate_limited(admission.retry_after))
         if admission.refused is Refused.DUPLICATE and admission.entry is not None:
@@ -212,6 +215,21 @@ class Passage(Settling):
         if admission.refused is Refused.EPOCH:
             await self.runtime.catch_up()
         return AGAIN
+
+    def _charges(self) -> Sequence[Charge]:
+        """What the call costs. Where people allowed it to go beyond a budget, that has no limit."""
+        over = self.ctx.over_budget
+        if not over:
+            return self.ctx.charges
+        return [one._replace(limit=inf) if one.budget in over else one for one in self.ctx.charges]
+
+    async def _over_budget(self, charge: Charge, spent: float) -> End:
+        """A budget is spent: the end, or a question to people where the budget says so."""
+        ctx = self.ctx
+        if not can_ask(ctx, charge):
+            return self._overruled(exhausted(charge, spent))
+        decided = await self.decide_beyond(charge, spent)
+        return await self.admit() if decided is None else decided
 
     async def waited(self, end: Decision, patience: Patience) -> bool:
         """Wait for whoever is at work under the same key. Whether there is something new to see."""

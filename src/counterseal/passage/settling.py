@@ -13,14 +13,14 @@ from pydantic_core import to_json
 
 from counterseal.audit import Event, EventType
 from counterseal.canonical import at
-from counterseal.codes import Code
+from counterseal.codes import Code, Path
 from counterseal.contract.effects import Trust
 from counterseal.contract.filling import resource_of, verification_of
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.contract.surroundings import left_in_state
 from counterseal.errors import StoreError
 from counterseal.execution.logs import masked_trace
-from counterseal.gates.base import Decision, deny
+from counterseal.gates.base import Decision, Timed, Verdict, deny
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.observation import (
     NOT_VERIFIED,
@@ -198,7 +198,8 @@ class Settling(Executing):
         seen, state = self._effects(observation)
         awaited = self.ctx.compiled is None or self.ctx.compiled.announced
         mended = self._mended() if ok and self.ctx.run.refused else None
-        if self.entry is None and not seen and not state and not awaited and mended is None:
+        unused = None if ok else self._unused(plain)
+        if self.entry is None and not (seen or state or awaited or mended or unused):
             store.note(event)
             if not ok:
                 self.note_path(observation)
@@ -214,7 +215,7 @@ class Settling(Executing):
             mended,
             observation.trust is Trust.UNTRUSTED,
         )
-        request = self._followed_up(request)
+        request = self._followed_up(request._replace(gives_back=unused))
         running = self._left_behind(request)
         if running is not None:
             self._settle_later(request._replace(events=()), running)
@@ -281,6 +282,13 @@ class Settling(Executing):
         if entry.status is not Status.COMPLETED or not verifiable(contract):
             return request
         return request._replace(due=(self._to_verify(entry, contract),))
+
+    def _unused(self, observation: Observation) -> str | None:
+        """The approval of a read that came to nothing, and may be made again."""
+        record = self.ctx.record
+        if self.entry is not None or record is None or record.contract.mutates:
+            return None
+        return self.ctx.approval_id if observation.path is Path.RETRY else None
 
     @property
     def gives_up(self) -> bool:
@@ -375,6 +383,7 @@ class Settling(Executing):
             phase = Phase.ESCALATED if asks else Phase.UNKNOWN
             since = self.runtime.clock() if entry.unknown_since is None else entry.unknown_since
             return dataclasses.replace(entry, phase=phase, unknown_since=since)
+        observation = observation._replace(decisions=self._telling_decisions())
         code = observation.code
         if not self.outcome.began or self.outcome.code in _NOT_DONE:
             wrong = self.outcome.began and self.outcome.code is Code.SEMANTIC_INVALIDITY
@@ -388,6 +397,15 @@ class Settling(Executing):
         status = Status.FAILED_FINAL if failed else Status.COMPLETED
         stored = observation.record()
         return dataclasses.replace(entry, status=status, phase=None, observation=stored)
+
+    def _telling_decisions(self) -> tuple[Timed, ...]:
+        """What is kept of the gates' answers: those that simply allow have nothing to tell."""
+        timed = zip(self.trail.decisions, self.trail.nanoseconds, strict=True)
+        return tuple(
+            Timed(decision, took)
+            for decision, took in timed
+            if decision.verdict is not Verdict.ALLOW or decision.rule is not None
+        )
 
     def _effects(
         self, observation: Observation

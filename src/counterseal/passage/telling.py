@@ -62,7 +62,9 @@ class Telling(Asking):
             self.trail.nanoseconds.append(0)
         if decision.voids and decision.approval_id is not None:
             tenant, void = ctx.principal.tenant, HeldStatus.VOID
-            await self.runtime.store.decide(tenant, decision.approval_id, void, ())
+            told = {"approval_id": decision.approval_id, "reason": decision.reason}
+            event = self.event(EventType.APPROVAL_VOID, "void", told)
+            await self.runtime.store.decide(tenant, decision.approval_id, void, [event])
         body = {
             "gate": decision.gate,
             "code": code.value,

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from counterseal.auditing import seal_store
+from counterseal.reconcile.approved import carry_out, notify, put_off
 from counterseal.reconcile.compensating import compensate
 from counterseal.reconcile.orphans import settle_orphan
 from counterseal.reconcile.verifying import verify
@@ -53,6 +54,16 @@ def _seconds(days: float | None) -> float | None:
     return None if days is None else days * _DAY
 
 
+_HANDLERS: Final[Mapping[DueKind, Callable[[Runtime, Due], Awaitable[str]]]] = {
+    DueKind.VERIFY: verify,
+    DueKind.COMPENSATE: compensate,
+    DueKind.EXECUTE: carry_out,
+    DueKind.NOTIFY: notify,
+}
+_OF_A_REQUEST: Final = (DueKind.EXECUTE, DueKind.NOTIFY)
+"""What is over when the request is; nothing has happened that somebody must look at."""
+
+
 class Reconciler:
     """Looks after what calls have left behind, for one runtime."""
 
@@ -82,6 +93,9 @@ class Reconciler:
         await self._all(done, tell, lambda: store.claim_orphans(strangers), self._orphan)
         await self._all(done, tell, lambda: store.claim_due(mine), self._due)
         await self._all(done, tell, lambda: store.claim_due(strangers), self._due)
+        expired = await self.runtime.approvals.expire()
+        if expired:
+            done["expired approvals"] += expired
         await self._forget(done, tell)
         await self._seal(done)
         return done
@@ -130,11 +144,12 @@ class Reconciler:
 
     async def _due(self, work: Due, _since: float) -> str:
         if not self.runtime.registry.versions(work.tool):
+            if work.kind in _OF_A_REQUEST:
+                return await self._surely(work.call_id, put_off(self.runtime, work))
             failed = f"no worker holds {work.tool} {work.version}"
             await self.runtime.store.finish(Finish(work, failed=failed))
             return "abandoned"
-        handler = verify if work.kind is DueKind.VERIFY else compensate
-        return await self._surely(work.call_id, handler(self.runtime, work))
+        return await self._surely(work.call_id, _HANDLERS[work.kind](self.runtime, work))
 
     async def _surely(self, call_id: str, work: Awaitable[str]) -> str:
         """What fails here is found again when its lease is over; it must not stop the others."""

@@ -18,6 +18,7 @@ from counterseal.audit import Event, Head
 from counterseal.audit.checkpoint import Checkpoint
 from counterseal.ledger import Entry
 from counterseal.storage.records import (
+    Asker,
     Budgets,
     Concern,
     Due,
@@ -29,6 +30,7 @@ from counterseal.storage.records import (
 from counterseal.storage.requests import (
     Admission,
     Admit,
+    Ballot,
     Charge,
     Claim,
     Erasure,
@@ -47,6 +49,8 @@ __all__ = [
     "IDLE_SECONDS",
     "Admission",
     "Admit",
+    "Asker",
+    "Ballot",
     "Budgets",
     "Charge",
     "Claim",
@@ -103,8 +107,13 @@ class Store(Protocol):
 
     # --- the way of a call ------------------------------------------------------------------------
 
-    async def recall(self, tenant: str, run_id: str, key: str | None) -> Memory:
-        """One read of all that bears on a call."""
+    async def recall(
+        self, tenant: str, run_id: str, key: str | None, who: Asker | None = None
+    ) -> Memory:
+        """One read of all that bears on a call.
+
+        `held` is the last request under the key: this caller's own, or anybody's for None.
+        """
 
     async def admit(self, request: Admit) -> Admission:
         """Check limits, spend, reserve, record: all, or none."""
@@ -124,19 +133,53 @@ class Store(Protocol):
         Nobody holds an entry that is settled, unknown or escalated, or whose lease is over.
         """
 
-    async def hold(self, held: Held, events: Sequence[Event]) -> Held:
-        """Keep a proposal for a person.
+    # --- requests for approval --------------------------------------------------------------------
 
-        An identical one that still counts is returned instead; a spent or a void one does not.
+    async def hold(
+        self, held: Held, events: Sequence[Event], due: Sequence[tuple[float, Due]] = ()
+    ) -> Held:
+        """Keep a proposal for people, and put down what follows from that.
+
+        Where the caller's last one under the key asks the same and still stands (`rules.stands`),
+        that one is returned instead, and nothing else happens.
         """
+
+    async def find_held(self, tenant: str, approval_id: str) -> Held | None:
+        """A request, whatever became of it."""
+
+    async def list_held(
+        self,
+        tenant: str | None,
+        status: HeldStatus,
+        limit: int,
+        *,
+        after: float | None = None,
+        newest_first: bool = False,
+    ) -> Sequence[Held]:
+        """Requests of a status, by when they end, then by id. None: of every tenant.
+
+        Only those that end after a moment, where one is given; or what ends last comes first.
+        """
+
+    async def vote(self, ballot: Ballot) -> Held | None:
+        """Take a vote on a request that waits. None when it does not, or others have voted since.
+
+        The votes, what they come to, the token, due work and events: all, or none.
+        """
+
+    async def wait_held(self, tenant: str, approval_id: str, seconds: float) -> bool:
+        """Wait until a request no longer waits. False when the time was over."""
 
     async def decide(
         self, tenant: str, approval_id: str, status: HeldStatus, events: Sequence[Event]
     ) -> Held | None:
-        """Decide a held proposal. None when there is none, or it was decided before.
+        """Decide a request without a vote. None when there is none, or it was decided before.
 
-        One that waits can take any decision; one that was approved can only become void.
+        One that waits can take any decision; one that was approved can only become void, and has
+        no token then.
         """
+
+    # --- refusals ---------------------------------------------------------------------------------
 
     async def refuse(
         self,
@@ -221,8 +264,10 @@ class Store(Protocol):
     # --- forgetting -------------------------------------------------------------------------------
 
     async def expire(self, request: Erasure) -> Mapping[str, int]:
-        """Forget one batch of what is over. How many of `keys`, `vault`, `events`, `counters`.
+        """Forget one batch of what is over.
 
+        How many of `keys`, `vault`, `requests`, `events`, `counters`. A request that was decided
+        stays without its call and its token, once it ended as long ago as the vault keeps things.
         A key whose answer is no longer kept stays, with its hash, as EXPIRED (one that is free
         anyway stays free); PENDING never expires. Erased events leave their links, and an
         `audit.erased` event says how many and until when. Fewer than the limit of each: all done.

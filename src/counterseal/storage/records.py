@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from counterseal.contract.effects import Effect
 
 __all__ = [
+    "Asker",
     "Budgets",
     "Concern",
     "Due",
@@ -21,6 +22,9 @@ __all__ = [
 ]
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+Asker = tuple[str, str | None]
+"""Whose request it is: the agent, and the user that it works for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +47,12 @@ class Budgets:
     repairs: int | None = None
     """Refused proposals that an agent may mend or think over by itself; None stands for 30."""
     by_effect: Mapping[str, int] = field(default_factory=dict)
+    ask: bool = False
+    """Whether people may be asked for one call more when a budget is spent."""
 
     def __post_init__(self) -> None:
-        named = {name: getattr(self, name) for name in self.__slots__ if name != "by_effect"}
+        apart = ("by_effect", "ask")
+        named = {name: getattr(self, name) for name in self.__slots__ if name not in apart}
         for effect in self.by_effect:
             Effect(effect)  # a budget for an effect that does not exist would limit nothing
         for name, limit in {**named, **self.by_effect}.items():
@@ -93,7 +100,7 @@ class HeldStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A proposal that waits for a person: everything that is needed to go on from here."""
+    """A proposal that waits for people: what they are asked, and all that is needed to go on."""
 
     approval_id: str
     tenant: str
@@ -105,18 +112,30 @@ class Held:
     tool: str
     version: str
     contract_hash: str
-    arguments: Mapping[str, Any]
     agent: str
     user: str | None
-    scopes: frozenset[str]
     reason: str
     rule: str | None
     approvers: int
-    before: Mapping[str, Any] | None
+    """How many people must say yes."""
+    risk: str
+    demand: Mapping[str, Any]
+    """What an approval takes, as JSON data."""
     version_seen: str | int | None
     created_at: float
+    expires_at: float
+    """When it is too late to decide it, and to use what was decided; by the runtime's clock."""
     trace_id: str
+    sealed: bytes = field(repr=False)
+    """The call itself: proposal, principal, arguments, states. The store does not look into it.
+
+    Empty once it was forgotten.
+    """
     status: HeldStatus = HeldStatus.WAITING
+    votes: tuple[Mapping[str, Any], ...] = ()
+    """Who has said what, in that order, as JSON data."""
+    token: str | None = field(default=None, repr=False)
+    """The signed proof of its approval, where there is a key to sign with."""
 
 
 class DueKind(StrEnum):
@@ -127,7 +146,9 @@ class DueKind(StrEnum):
     COMPENSATE = "compensate"
     """Reverse what a call did."""
     EXECUTE = "execute"
-    """Carry out what a person has approved."""
+    """Carry out what people have approved."""
+    NOTIFY = "notify"
+    """Tell somebody that they are asked."""
 
 
 class Due(NamedTuple):
@@ -136,7 +157,7 @@ class Due(NamedTuple):
     tenant: str
     kind: DueKind
     key: str
-    """The ledger key of the call that it is about."""
+    """The ledger key of the call that it is about; for a request, its approval id."""
     call_id: str
     run_id: str
     tool: str

@@ -9,11 +9,12 @@ from typing import Any, Final, NamedTuple
 
 from counterseal.audit import Columns, Event, Link
 from counterseal.ledger import Entry
-from counterseal.storage.records import Due, Held
+from counterseal.storage.records import Due, Held, HeldStatus
 
 __all__ = [
     "Admission",
     "Admit",
+    "Ballot",
     "Charge",
     "Claim",
     "Erasure",
@@ -157,6 +158,22 @@ class Settle(NamedTuple):
     """An approval that was spent on something that never happened, and counts again."""
     due: Sequence[tuple[float, Due]] = ()
     """Work to be done later, each with the seconds until then."""
+
+
+class Ballot(NamedTuple):
+    """A vote on a request, and what all votes come to with it."""
+
+    tenant: str
+    approval_id: str
+    seen: int
+    """How many votes there were when this one was cast. If there are more, nothing happens."""
+    votes: Sequence[Mapping[str, Any]]
+    """All of them, this one included."""
+    status: HeldStatus
+    """What they come to."""
+    token: str | None = None
+    due: Sequence[tuple[float, Due]] = ()
+    events: Sequence[Event] = ()
 
 
 class Claim(NamedTuple):

@@ -6,22 +6,26 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import Caller, Columns, Event, EventType, Link
 from counterseal.errors import CountersealError
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.storage.base import Concern, Due, Held, HeldStatus
 
 __all__ = [
     "adrift",
+    "asked_before",
+    "asker",
     "concern",
-    "counts",
     "erased",
     "merged",
     "micros",
     "parked",
     "place_of",
     "reservable",
+    "said",
     "same_question",
+    "stands",
+    "usable",
 ]
 
 
@@ -56,18 +60,61 @@ def same_question(one: Held, other: Held) -> bool:
 
 
 def _subject(held: Held) -> tuple[Any, ...]:
-    return held.approval_hash, held.contract_hash, held.approvers, held.agent, held.user
+    asked = {name: value for name, value in held.demand.items() if name not in _SAID}
+    return held.approval_hash, held.contract_hash, held.approvers, held.agent, held.user, asked
 
 
-def counts(held: Held) -> bool:
-    """Whether it still stands for its question; a spent or a void one does not."""
-    return held.status not in (HeldStatus.SPENT, HeldStatus.VOID)
+_SAID = ("reason", "rule")
+"""Why somebody is asked does not change what they are asked."""
+
+
+def usable(held: Held, now: float) -> bool:
+    """Whether an approval can be spent."""
+    return held.status is HeldStatus.APPROVED and now < held.expires_at
+
+
+def stands(held: Held, run_id: str, now: float) -> bool:
+    """Whether a request stands for its question, so that nobody is asked anew.
+
+    A spent or a void one does not, and a rejection always does. One that ended without being used
+    stands for its own run only, and there for as long again as it was open.
+    """
+    if held.status in (HeldStatus.SPENT, HeldStatus.VOID):
+        return False
+    ended = held.status is HeldStatus.EXPIRED or now >= held.expires_at
+    if held.status is HeldStatus.REJECTED or not ended:
+        return True
+    return held.run_id == run_id and now < held.expires_at + (held.expires_at - held.created_at)
+
+
+def asked_before(held: Held | None, asked: Held) -> bool:
+    """Whether what is asked was asked before, in the caller's last request under the key."""
+    return (
+        held is not None
+        and same_question(held, asked)
+        and stands(held, asked.run_id, asked.created_at)
+    )
+
+
+def asker(agent: str, user: str | None) -> tuple[str, str]:
+    """A caller, as requests are told apart by them: nobody is the empty user."""
+    return agent, user or ""
 
 
 def erased(tenant: str, now: float, count: int, until: int) -> Event:
     """What is put on record when events are erased: how many, and up to which number."""
     nobody = Caller(tenant, "", "", "", "", "counterseal", None, "")
     return Event(EventType.ERASED, nobody, now, "erase", body={"events": count, "until": until})
+
+
+def said(link: Link, columns: Columns) -> Columns | None:
+    """What a row of the log says; None once that was erased, but for the tenant.
+
+    Whatever lies in an erased row was put there by somebody, and is shown to whoever checks.
+    """
+    if link.salt is None and all(one is None for one in (columns[0], *columns[2:])):
+        return None
+    return columns
 
 
 def concern(entry: Entry) -> Concern:

@@ -12,7 +12,7 @@ from counterseal.approvals.html import html
 from counterseal.approvals.markdown import markdown
 from counterseal.approvals.packet import make_packet
 from counterseal.approvals.patterns import Pattern, Terms, strictest
-from counterseal.approvals.plain import leaves, shown, span, visible
+from counterseal.approvals.plain import leaves, name_of, shown, span, visible
 from counterseal.approvals.text import text
 from counterseal.approvals.votes import Choice, Vote
 from counterseal.contract.model import Contract, DataClassification
@@ -524,3 +524,9 @@ def test_a_packet_is_made_of_any_contract_with_any_effect(contract, demand):
                 redact=redact,
             )
         )
+
+
+def test_a_name_is_never_cut_without_saying_so():
+    assert name_of("case_id") == "case_id"
+    assert name_of("a b") == '"a b"'
+    assert name_of("x" * 100) == f'"{"x" * 60}" … and 40 more characters, not shown'

@@ -210,3 +210,16 @@ def test_votes_cast_one_after_the_other_end_once(steps):
         outcome = tally(asked, votes, now=now, expires_at=10.0)
         ended = outcome if outcome is not Tally.WAITING else None
     assert len({v.approver for v in votes}) == len(votes)
+
+
+@pytest.mark.parametrize(
+    "user", ["", " ", " u_8", "u_8\n", "u\u200b_8", "u\x00_8", "\ud800", "\u202eu"]
+)
+def test_nobody_votes_under_a_name_that_looks_like_another(user):
+    with pytest.raises(ValueError, match="user: "):
+        voter(user=user)
+
+
+@pytest.mark.parametrize("user", ["u_8", "Ann Lee", "zoë", "李", "ann@example.org"])
+def test_whatever_everybody_can_read_is_a_name(user):
+    assert voter(user=user).user == user

@@ -31,11 +31,12 @@ def start(*arguments, **options):
 def test_help_names_every_command_and_the_exit_codes(run):
     result = run("--help")
     assert result.exit_code == 0
-    for command in ("init", "lint", "show", "call", "schema", "explain", "policy"):
+    for command in ("init", "lint", "show", "call", "schema", "explain", "policy", "approvals"):
         assert f"  {command} " in result.stdout
     assert "1  problems were found" in result.stdout
     assert "2  wrong use" in result.stdout
     assert "3  the call has to be approved" in result.stdout
+    assert "4  too late" in result.stdout
 
 
 def test_help_fits_into_80_columns(run):
@@ -150,6 +151,7 @@ def test_code_is_explained_in_words_that_fit_a_terminal(run):
         assert max(map(len, lines)) <= 80
 
 
+@pytest.mark.slow
 def test_every_rule_that_reading_and_linting_can_name_is_explained(run):
     listed = json.loads(run("lint", "--rules", "--json").stdout)["rules"]
     known = {rule["id"] for rule in listed}

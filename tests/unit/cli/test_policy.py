@@ -125,6 +125,15 @@ def test_rules_and_version_are_shown(run, write):
     assert [rule["id"] for rule in data["rules"]] == ["large", "bots"]
 
 
+def test_rule_is_shown_with_how_people_are_asked(run, write):
+    how = "{pattern: dual_control, roles: [cfo], expires_seconds: 3600, then: resubmit}"
+    rule = f"{{id: a, then: require_approval, approvers: 2, reason: Large., approval: {how}}}"
+    write("policy.yaml", f"rules:\n  - {rule}\n")
+    assert run("policy", "show", "policy.yaml", "--no-default").stdout.endswith(
+        "    asked   dual control; by cfo; open for 1 hour; then the agent sends it again\n"
+    )
+
+
 def test_built_in_policy_is_shown_when_none_is_named(run):
     stdout = run("policy", "show").stdout
     assert "default.meta: deny\n    effects meta" in stdout

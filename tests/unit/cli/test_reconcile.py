@@ -24,7 +24,10 @@ def write_down(key):
         books.write(key + "\\n")
 
 
-@tool(effect="draft", version="1.0.0", owner="tests", on_unknown="read_back", read_back=in_the_books)
+DECLARED = {"effect": "draft", "version": "1.0.0", "owner": "tests"}
+
+
+@tool(**DECLARED, on_unknown="read_back", read_back=in_the_books)
 async def charge(ctx: Context) -> dict[str, str]:
     """Charge."""
     write_down(ctx.key)
@@ -39,7 +42,9 @@ async def send(ctx: Context) -> dict[str, str]:
 
 
 @tool(effect="draft", version="1.0.0", owner="tests")
-async def undo_send(sent: Annotated[str, Field(max_length=9, description="What.")]) -> dict[str, bool]:
+async def undo_send(
+    sent: Annotated[str, Field(max_length=9, description="What.")],
+) -> dict[str, bool]:
     """Take it back."""
     write_down("undone")
     return {"done": True}

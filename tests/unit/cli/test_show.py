@@ -216,3 +216,33 @@ def double(amount: Annotated[int, Field(description="A number.")]) -> int:
     shown = json.loads(run("show", "double", "--json").stdout)
     assert shown["hash"] == module.double.contract.hash
     assert (shown["file"], shown["line"]) == ("doubling.py", 9)
+
+
+@pytest.mark.parametrize(
+    ("terms", "told"),
+    [
+        ("{}", "operator review; open for 10 minutes; then carried out"),
+        (
+            "{pattern: user_consent}",
+            "user consent; open for 10 minutes; then the agent sends it again",
+        ),
+        (
+            "{pattern: compliance_gate, roles: [dpo, ciso], accountable_owner: ciso}",
+            "compliance gate; by dpo or ciso; open for 1 day; then carried out; approvers say why;",
+        ),
+        (
+            "{jurisdiction: EU, expires_seconds: 7200}",
+            "operator review; open for 2 hours; then carried out; jurisdiction EU",
+        ),
+    ],
+)
+def test_card_says_how_calls_are_approved(run, write, good, terms, told):
+    sending = good.replace("effect: read_only", f"effect: draft\napproval: {terms}")
+    write("sends.yaml", sending)
+    shown = " ".join(run("show", "find_order").stdout.split())
+    assert f"Approved how {told} " in shown
+
+
+def test_card_of_a_tool_that_nobody_approves_says_nothing_of_how(run, write, good):
+    write("reads.yaml", good)
+    assert "Approved how" not in run("show", "find_order").stdout

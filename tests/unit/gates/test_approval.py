@@ -1,16 +1,19 @@
 """The approval gate: if somebody must say yes, has somebody?"""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal import Proposal, Registry
+from counterseal.approvals.patterns import Terms, Then, contract_terms, strictest
 from counterseal.canonical import digest
 from counterseal.codes import Code
 from counterseal.gates.approval import check
 from counterseal.gates.base import GateContext, Learned, Verdict, hold
 from counterseal.registry import RegistryRecord
-from counterseal.storage.base import Held, HeldStatus, Memory
+from counterseal.storage.base import Held, HeldStatus, Memory, RunRecord
 from counterseal.testing import fake_tool, someone
 
 DEMAND = hold("policy", "It leaves the house.", rule="default.external", approvers=1)
@@ -20,7 +23,10 @@ ARGUMENTS = {"case_id": "case_1", "amount": 3}
 RECORD = RegistryRecord(contract=fake_tool("send", effect="draft").contract)
 
 
-def held(status, arguments=ARGUMENTS):
+TERMS = strictest([contract_terms(RECORD.contract), Terms(approvers=1)])
+
+
+def held(status, arguments=ARGUMENTS, **more):
     known = dict.fromkeys(("key", "call_id", "run_id", "tool", "version", "trace_id"), "")
     return Held(
         **known,
@@ -28,17 +34,19 @@ def held(status, arguments=ARGUMENTS):
         tenant="acme",
         approval_hash=digest(arguments),
         contract_hash=RECORD.contract.hash,
-        arguments=arguments,
         agent="agent",
         user="u_1",
-        scopes=frozenset(),
         reason="",
         rule=None,
         approvers=1,
-        before=None,
+        risk=RECORD.contract.risk.value,
+        demand=TERMS.record(),
         version_seen=None,
         created_at=0.0,
+        expires_at=600.0,
+        sealed=b"",
         status=status,
+        **more,
     )
 
 
@@ -55,6 +63,7 @@ def context(status=None, *, approved=ARGUMENTS, proposed=ARGUMENTS, demands=(DEM
         arguments=proposed,
         approvals=demands,
         memory=memory,
+        run=RunRecord(tenant="acme", run_id="", started_at=0.0),
     )
 
 
@@ -127,3 +136,48 @@ def test_the_first_of_several_demands_is_the_one_that_is_told():
 
 def test_without_memory_nothing_was_approved():
     assert is_held(check(context().replace(memory=None)))
+
+
+@pytest.mark.parametrize("status", [HeldStatus.EXPIRED, HeldStatus.WAITING, HeldStatus.APPROVED])
+def test_nobodys_answer_stands_in_the_way_of_its_own_run_for_as_long_again(status):
+    ctx = context(status)
+    elsewhere = RunRecord(tenant="acme", run_id="other", started_at=0.0)
+    for now in (600.0, 1199.0):
+        assert check(ctx.replace(now=now)).next_action == "replan"
+        assert is_held(check(ctx.replace(now=now, run=elsewhere)))
+    assert is_held(check(ctx.replace(now=1200.0)))
+
+
+def test_somebodys_no_stands_in_the_way_of_every_run():
+    elsewhere = RunRecord(tenant="acme", run_id="other", started_at=0.0)
+    ctx = context(HeldStatus.REJECTED).replace(run=elsewhere, now=9e9)
+    assert check(ctx).next_action == "replan"
+
+
+@pytest.mark.parametrize(
+    ("now", "covered"),
+    [
+        ({"expires_after": TERMS.expires_after + 1}, True),
+        ({"expires_after": TERMS.expires_after - 1}, False),
+        ({"then": Then.EXECUTE}, True),
+        ({"then": Then.RESUBMIT}, TERMS.then is Then.RESUBMIT),
+    ],
+)
+def test_a_yes_on_easier_terms_than_today_is_none(now, covered):
+    asked = DEMAND._replace(terms=Terms(approvers=1, **now))
+    assert isinstance(check(context(HeldStatus.APPROVED, demands=(asked,))), Learned) is covered
+
+
+@pytest.mark.parametrize("demand", [{}, {"pattern": "?"}, {**TERMS.record(), "more": 1}])
+def test_terms_that_can_not_be_read_are_none_that_anybody_met(demand):
+    ctx = context(HeldStatus.APPROVED)
+    garbled = replace(ctx.memory.held, demand=demand)
+    assert is_held(check(ctx.replace(memory=ctx.memory._replace(held=garbled))))
+
+
+@pytest.mark.parametrize("vote", ["text", {}, {"decision": "?"}, {"decision": "reject"}])
+def test_votes_that_can_not_be_read_say_nothing(vote):
+    ctx = context(HeldStatus.REJECTED)
+    garbled = replace(ctx.memory.held, votes=(vote,))
+    decision = check(ctx.replace(memory=ctx.memory._replace(held=garbled)))
+    assert decision.reason == "Approval was refused."

@@ -13,10 +13,10 @@ from counterseal.gates.parse import MAX_BYTES, check
 from counterseal.storage.base import RunRecord
 
 
-def parse(arguments):
+def parse(arguments, **more):
     return check(
         GateContext(
-            proposal=Proposal(tool="t", arguments=arguments),
+            proposal=Proposal(tool="t", arguments=arguments, **more),
             principal=Principal(tenant="acme", agent="a"),
             call_id="call_1",
             now=0.0,
@@ -79,6 +79,18 @@ def test_what_readers_could_take_differently_is_refused(case):
     assert decision.verdict is Verdict.DENY
     assert decision.code is Code.SYNTACTIC_PARSE_FAIL
     assert decision.field_errors[0].message
+
+
+@pytest.mark.parametrize("seen", [1.5, True, b"v", ["v"], "\ud800", "v\0", "v" * 513, 2**63])
+def test_an_expected_version_that_could_not_have_been_seen_is_refused(seen):
+    decision = parse({}, expected_version=seen)
+    assert decision.code is Code.SYNTACTIC_PARSE_FAIL
+    assert "expected version" in decision.field_errors[0].message
+
+
+@pytest.mark.parametrize("seen", [0, -1, 2**63 - 1, "", 'W/"7"', "é" * 512])
+def test_an_expected_version_is_a_number_or_a_text(seen):
+    assert read(parse({}, expected_version=seen)) == {}
 
 
 def test_a_refusal_names_the_place():

@@ -8,8 +8,9 @@ import pytest
 from counterseal import Proposal
 from counterseal.canonical import digest
 from counterseal.codes import Code
+from counterseal.gates.approval import demand_of
 from counterseal.gates.base import Decision, Learned, Verdict
-from counterseal.gates.state import check, resource_of
+from counterseal.gates.state import check, resource_of, state_seen
 from counterseal.storage.base import Held, HeldStatus, Memory, RunRecord
 from counterseal.testing import fake_tool
 
@@ -41,17 +42,18 @@ def held(seen, status=HeldStatus.APPROVED):
         approval_id="appr_1",
         tenant="acme",
         contract_hash="",
-        arguments={},
         agent="agent",
         user="u_1",
-        scopes=frozenset(),
         reason="",
         rule=None,
         approvers=1,
-        before=None,
+        risk="MEDIUM_RISK_WRITE",
+        demand={},
         version_seen=seen,
         created_at=0.0,
+        expires_at=1e12,
         trace_id="",
+        sealed=b"",
         status=status,
     )
 
@@ -64,7 +66,11 @@ def remembered(ctx, *, packet=None, expected=None, seen=None, status=HeldStatus.
             None,
             None
             if packet is None
-            else replace(held(packet, status), contract_hash=ctx.record.contract.hash),
+            else replace(
+                held(packet, status),
+                contract_hash=ctx.record.contract.hash,
+                demand=demand_of(ctx).record(),
+            ),
             {},
             {},
             {},
@@ -97,6 +103,39 @@ async def test_a_target_that_is_not_there_is_stale(context):
     decision = await check(context(made(lambda case_id: None), CASE))
     assert (decision.verdict, decision.code) == (Verdict.DENY, Code.STALE_STATE)
     assert decision.field_errors[0].actual == "missing"
+
+
+@pytest.mark.parametrize("found", [None, {"version": 2}])
+async def test_an_approval_of_what_is_gone_or_changed_is_void(context, found):
+    ctx = remembered(context(made(lambda case_id: found), CASE), packet=1)
+    decision = await check(ctx)
+    assert (decision.code, decision.voids, decision.approval_id) == (
+        Code.STALE_STATE,
+        True,
+        "appr_1",
+    )
+    assert not (await check(remembered(ctx, seen=1))).voids  # where nobody approved anything
+
+
+async def test_without_a_version_an_approval_is_bound_to_all_that_was_seen(context):
+    ctx = context(made(lambda case_id: {"status": "open", "size": 1}), CASE)
+    same = state_seen(None, {"size": 1, "status": "open"})
+    assert (await check(remembered(ctx, packet=same))).found["version_seen"] is None
+    decision = await check(remembered(ctx, packet=state_seen(None, {"status": "shut", "size": 1})))
+    assert (decision.code, decision.voids) == (Code.STALE_STATE, True)
+
+
+@pytest.mark.parametrize("state", [{}, {"a": float("nan")}, {"a": 10**30}, {"a": "\ud800"}])
+def test_any_state_has_a_mark_and_a_version_goes_before_it(state):
+    assert state_seen(None, state) == state_seen(None, dict(state)) != state_seen(None, {"b": 1})
+    assert state_seen(7, state) == 7
+    assert state_seen(None, None) is None
+
+
+@pytest.mark.parametrize("version", ["\ud800", "v\0", 2**64])
+async def test_a_version_that_no_store_could_keep_is_none_that_was_read(context, version):
+    decision = await check(context(made(lambda case_id: {"version": version}), CASE))
+    assert decision.code is Code.DEPENDENCY_UNAVAILABLE
 
 
 # The world is at version 2. What was approved goes before what is named before what was seen.

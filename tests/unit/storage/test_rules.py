@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from counterseal.audit import Link
 from counterseal.errors import CountersealError
 from counterseal.ledger import Entry, Phase, Status
-from counterseal.storage.rules import adrift, micros, place_of, reservable
+from counterseal.storage.base import Held, HeldStatus
+from counterseal.storage.rules import adrift, micros, place_of, reservable, said, stands, usable
 
 entries = st.builds(
     Entry,
@@ -51,3 +52,63 @@ def test_what_is_no_events_id_is_refused(event_id):
 @given(moments=st.lists(st.floats(0, 1e11), min_size=2, max_size=2).map(sorted))
 def test_later_moments_have_no_smaller_numbers(moments):
     assert micros(moments[0]) <= micros(moments[1])
+
+
+def request(status):
+    """One that is open from 0 to 1000, in run_1."""
+    return Held(
+        approval_id="appr_1",
+        tenant="acme",
+        key="k",
+        approval_hash="a",
+        call_id="call_1",
+        run_id="run_1",
+        tool="save",
+        version="1.0.0",
+        contract_hash="c",
+        agent="agent",
+        user=None,
+        reason="",
+        rule=None,
+        approvers=1,
+        risk="draft",
+        demand={},
+        version_seen=None,
+        created_at=0.0,
+        expires_at=1000.0,
+        trace_id="0" * 32,
+        sealed=b"",
+        status=status,
+    )
+
+
+@given(status=st.sampled_from(HeldStatus), left=st.floats(-10, 10))
+def test_only_an_approval_is_usable_and_only_until_it_ends(status, left):
+    now = 1000.0 - left
+    assert usable(request(status), now) == (status is HeldStatus.APPROVED and now < 1000.0)
+
+
+@given(
+    status=st.sampled_from(HeldStatus),
+    now=st.sampled_from([0.0, 999.0, 1000.0, 1999.0, 2000.0, 1e9]),
+    run_id=st.sampled_from(["run_1", "run_2"]),
+)
+def test_a_request_stands_until_it_is_used_or_nobody_can_be_waiting_for_it(status, now, run_id):
+    expected = {
+        HeldStatus.SPENT: False,
+        HeldStatus.VOID: False,
+        HeldStatus.REJECTED: True,
+        HeldStatus.EXPIRED: run_id == "run_1" and now < 2000.0,
+    }
+    in_time = now < 1000.0 or expected[HeldStatus.EXPIRED]
+    assert stands(request(status), run_id, now) == expected.get(status, in_time)
+
+
+@given(
+    salt=st.none() | st.just(b"salt"),
+    rest=st.lists(st.sampled_from([None, None, "", 0]), min_size=3, max_size=3),
+)
+def test_an_event_is_gone_when_its_salt_is_and_all_that_it_said(salt, rest):
+    columns = (rest[0], "acme", *rest[1:])
+    gone = salt is None and rest == [None] * 3
+    assert said(Link(1, "ab", 1, salt, b"", b""), columns) == (None if gone else columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -149,13 +149,13 @@ class Ledger:
             and tenant in (None, entry.tenant)
         ]
 
-    def expire(self, limit: int) -> int:
-        """Forget what was answered; keys and hashes stay. How many."""
+    def expire(self, limit: int, needed: Collection[_Key]) -> int:
+        """Forget what was answered, unless it is still needed; keys and hashes stay. How many."""
         now = self._clock()
         over = sorted(
             (terms.expires_at, where)
             for where, terms in self._terms.items()
-            if terms.expires_at is not None and terms.expires_at <= now
+            if terms.expires_at is not None and terms.expires_at <= now and where not in needed
         )
         for _, where in over[:limit]:
             entry = self.entries[where]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from secrets import token_hex
 
@@ -75,8 +75,8 @@ class Log:
     def _of(self, tenant: str) -> Sequence[_Row]:
         return self._chain().get(tenant, ())
 
-    def tenants(self) -> Sequence[str]:
-        return sorted(self._chain())
+    def tenants(self) -> Collection[str]:
+        return self._chain().keys()
 
     def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[Recorded]:
         behind = (row for row in self._of(tenant) if row.place > after)

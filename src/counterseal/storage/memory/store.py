@@ -1,12 +1,10 @@
-"""The store itself: runs, counters, held proposals and the vault, and what happens together."""
+"""The store itself: what happens together, the registry's changes, and checkpoints."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from itertools import islice
 from typing import Any, Final
 
 from counterseal.audit import Event, Head
@@ -15,6 +13,8 @@ from counterseal.ledger import Entry
 from counterseal.storage.base import (
     Admission,
     Admit,
+    Asker,
+    Ballot,
     Claim,
     Concern,
     Due,
@@ -33,11 +33,13 @@ from counterseal.storage.base import (
     Settle,
 )
 from counterseal.storage.memory.counters import Counters
+from counterseal.storage.memory.holds import Holds
 from counterseal.storage.memory.ledger import Ledger
 from counterseal.storage.memory.log import Log
 from counterseal.storage.memory.runs import Runs
+from counterseal.storage.memory.vault import Vault
 from counterseal.storage.memory.work import Work
-from counterseal.storage.rules import counts, micros, reservable, same_question
+from counterseal.storage.rules import micros, reservable, usable
 
 __all__ = ["MemoryStore"]
 
@@ -48,6 +50,9 @@ _DAY: Final = 86_400
 class MemoryStore:
     """Speaks the `Store` protocol. Everything is keyed by tenant first."""
 
+    inline = True
+    """Whether who is alone is served at once, without a trip through the event loop."""
+
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._ledger = Ledger(clock)
@@ -57,12 +62,8 @@ class MemoryStore:
         self._lives = Runs()
         self._runs = self._lives.runs
         self._counters = Counters()
-        self._held: dict[tuple[str, str], Held] = {}
-        self._held_by_key: dict[tuple[str, str], str] = {}
-        self._vault: dict[tuple[str, str], bytes] = {}
-        self._kept: dict[tuple[str, str], float] = {}
-        """When each was put into the vault, oldest first."""
-        self._pointers = 0
+        self._holds = Holds()
+        self._vault = Vault(clock)
         self._changes: list[Mapping[str, Any]] = []
         self._checkpoints: defaultdict[str, dict[int, Checkpoint]] = defaultdict(dict)
 
@@ -90,11 +91,13 @@ class MemoryStore:
 
     # --- the way of a call ------------------------------------------------------------------------
 
-    async def recall(self, tenant: str, run_id: str, key: str | None) -> Memory:
+    async def recall(
+        self, tenant: str, run_id: str, key: str | None, who: Asker | None = None
+    ) -> Memory:
         entry = held = None
         if key is not None:
             entry = self._ledger.find((tenant, key))
-            held = self._held.get((tenant, self._held_by_key.get((tenant, key), "")))
+            held = self._holds.last(tenant, key, who)
         return Memory(entry, held, *self._counters.of(tenant, run_id))
 
     async def admit(self, request: Admit) -> Admission:
@@ -113,8 +116,8 @@ class MemoryStore:
             if there is not None and not reservable(there, request.takes_over):
                 return Admission(Refused.DUPLICATE, there)
         if request.approval_id is not None:
-            held = self._held.get((tenant, request.approval_id))
-            if held is None or held.status is not HeldStatus.APPROVED:
+            held = self._holds.find((tenant, request.approval_id))
+            if held is None or not usable(held, request.now):
                 return Admission(Refused.APPROVAL)
         return None
 
@@ -123,7 +126,7 @@ class MemoryStore:
         self._lives.pin(request)
         self._log.tell(request.events)
         if request.approval_id is not None:
-            self._change_held(tenant, request.approval_id, HeldStatus.SPENT)
+            self._holds.change((tenant, request.approval_id), status=HeldStatus.SPENT)
         if request.entry is None:
             return _ADMITTED
         entry = self._ledger.reserve(request.entry, request.lease, request.resume)
@@ -137,9 +140,10 @@ class MemoryStore:
             return False
         self._lives.advance(request)
         if request.gives_back is not None:
-            held = self._held.get((request.tenant, request.gives_back))
+            spent = (request.tenant, request.gives_back)
+            held = self._holds.find(spent)
             if held is not None and held.status is HeldStatus.SPENT:
-                self._change_held(request.tenant, request.gives_back, HeldStatus.APPROVED)
+                self._holds.change(spent, status=HeldStatus.APPROVED)
         if request.due:
             self._work.put_down(request.due)
         self._log.tell(request.events)
@@ -151,32 +155,52 @@ class MemoryStore:
     async def wait(self, tenant: str, key: str, seconds: float) -> bool:
         return await self._ledger.wait((tenant, key), seconds)
 
-    async def hold(self, held: Held, events: Sequence[Event]) -> Held:
-        known = self._held_by_key.get((held.tenant, held.key))
-        before = self._held.get((held.tenant, known)) if known else None
-        if before is not None and same_question(before, held) and counts(before):
-            return before
-        self._held[held.tenant, held.approval_id] = held
-        self._held_by_key[held.tenant, held.key] = held.approval_id
+    # --- requests for approval --------------------------------------------------------------------
+
+    async def hold(
+        self, held: Held, events: Sequence[Event], due: Sequence[tuple[float, Due]] = ()
+    ) -> Held:
+        standing = self._holds.standing(held)
+        if standing is not None:
+            return standing
+        self._holds.add(held)
+        self._work.put_down(due)
         self._log.tell(events)
         return held
+
+    async def find_held(self, tenant: str, approval_id: str) -> Held | None:
+        return self._holds.find((tenant, approval_id))
+
+    async def list_held(
+        self,
+        tenant: str | None,
+        status: HeldStatus,
+        limit: int,
+        *,
+        after: float | None = None,
+        newest_first: bool = False,
+    ) -> Sequence[Held]:
+        return self._holds.some(tenant, status, limit, after=after, newest_first=newest_first)
+
+    async def vote(self, ballot: Ballot) -> Held | None:
+        changed = self._holds.vote(ballot)
+        if changed is not None:
+            self._work.put_down(ballot.due)
+            self._log.tell(ballot.events)
+        return changed
+
+    async def wait_held(self, tenant: str, approval_id: str, seconds: float) -> bool:
+        return await self._holds.wait((tenant, approval_id), seconds)
 
     async def decide(
         self, tenant: str, approval_id: str, status: HeldStatus, events: Sequence[Event]
     ) -> Held | None:
-        held = self._held.get((tenant, approval_id))
-        voids = status is HeldStatus.VOID
-        if held is None or held.status is not (
-            HeldStatus.APPROVED if voids else HeldStatus.WAITING
-        ):
-            return None
-        self._log.tell(events)
-        return self._change_held(tenant, approval_id, status)
-
-    def _change_held(self, tenant: str, approval_id: str, status: HeldStatus) -> Held:
-        changed = replace(self._held[tenant, approval_id], status=status)
-        self._held[tenant, approval_id] = changed
+        changed = self._holds.decide((tenant, approval_id), status)
+        if changed is not None:
+            self._log.tell(events)
         return changed
+
+    # --- refusals ---------------------------------------------------------------------------------
 
     async def refuse(
         self,
@@ -238,15 +262,10 @@ class MemoryStore:
     # --- the record -------------------------------------------------------------------------------
 
     async def keep(self, tenant: str, call_id: str, raw: bytes) -> str:
-        # Numbered, because a caller may name two calls alike, and evidence is never overwritten.
-        pointer = f"vault:{call_id}/{self._pointers}"
-        self._pointers += 1
-        self._vault[tenant, pointer] = raw
-        self._kept[tenant, pointer] = self._clock()
-        return pointer
+        return self._vault.keep(tenant, call_id, raw)
 
     async def fetch(self, tenant: str, pointer: str) -> bytes | None:
-        return self._vault.get((tenant, pointer))
+        return self._vault.fetch(tenant, pointer)
 
     async def events(
         self, tenant: str, *, call_id: str | None = None, run_id: str | None = None
@@ -257,7 +276,8 @@ class MemoryStore:
         return self._log.search(tenant, search)
 
     async def tenants(self) -> Sequence[str]:
-        return self._log.tenants()
+        sealed = [tenant for tenant, made in self._checkpoints.items() if made]
+        return sorted({*self._log.tenants(), *sealed})
 
     async def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[Recorded]:
         return self._log.recorded(tenant, after, limit)
@@ -275,25 +295,20 @@ class MemoryStore:
     # --- forgetting -------------------------------------------------------------------------------
 
     async def expire(self, request: Erasure) -> Mapping[str, int]:
-        now, limit, events = self._clock(), request.limit, 0
+        now, limit = self._clock(), request.limit
+        vault = requests = events = 0
+        if request.vault_after is not None:
+            vault = self._vault.empty(now - request.vault_after, limit)
+            requests = self._holds.forget(now - request.vault_after, limit)
         if request.events_after is not None:
             events = self._log.erase(micros(now - request.events_after), limit)
         return {
-            "keys": self._ledger.expire(limit),
-            "vault": self._empty_vault(now, request),
+            "keys": self._ledger.expire(limit, self._work.about()),
+            "vault": vault,
+            "requests": requests,
             "events": events,
             "counters": self._counters.forget_days(int(now // _DAY) - 2, limit),
         }
-
-    def _empty_vault(self, now: float, request: Erasure) -> int:
-        if request.vault_after is None:
-            return 0
-        oldest = now - request.vault_after
-        over = (pointer for pointer, kept in self._kept.items() if kept <= oldest)
-        gone = list(islice(over, request.limit))
-        for pointer in gone:
-            del self._vault[pointer], self._kept[pointer]
-        return len(gone)
 
     async def close(self) -> None:
         """Nothing to give back."""

@@ -37,6 +37,11 @@ class Work:
     def find(self, tenant: str, kind: DueKind, key: str) -> Due | None:
         return self._due.get((tenant, kind, key))
 
+    def about(self) -> set[tuple[str, str]]:
+        """Tenants and keys of calls that are still to be verified or reversed."""
+        kinds = (DueKind.VERIFY, DueKind.COMPENSATE)
+        return {(tenant, key) for tenant, kind, key in self._due if kind in kinds}
+
     def claim(self, claim: Claim) -> Sequence[Due]:
         now = self._clock()
         found = []

@@ -8,14 +8,15 @@ from typing import ClassVar, Final
 
 from counterseal.ledger import Entry, Status
 from counterseal.storage.base import Admission, Admit, HeldStatus, Refused, Settle
+from counterseal.storage.postgres.holds import change_held
 from counterseal.storage.postgres.job import Job
 from counterseal.storage.postgres.rows import Line, RunRow, read, shown, written
 from counterseal.storage.postgres.runs import advance, need_progress
 from counterseal.storage.postgres.work import need_due, put_down
 from counterseal.storage.postgres.world import Needs, World, told
-from counterseal.storage.rules import reservable
+from counterseal.storage.rules import reservable, usable
 
-__all__ = ["Admitting", "Renewing", "Settling", "Watching", "change_held", "let_go"]
+__all__ = ["Admitting", "Renewing", "Settling", "Watching", "let_go"]
 
 _ADMITTED: Final = Admission()
 
@@ -60,7 +61,7 @@ class Admitting(Job):
         _pin(world, request)
         world.record(self._told)
         if request.approval_id is not None:
-            change_held(world, request.tenant, request.approval_id, HeldStatus.SPENT)
+            change_held(world, (request.tenant, request.approval_id), status=HeldStatus.SPENT)
         if request.entry is None:
             return _ADMITTED
         return Admission(entry=_reserve(world, request, request.entry))
@@ -85,7 +86,7 @@ def _obstacle(world: World, request: Admit) -> Admission | None:
                 return Admission(Refused.DUPLICATE, there)
     if request.approval_id is not None:
         held = world.held.get((tenant, request.approval_id))
-        if held is None or held[0].status is not HeldStatus.APPROVED:
+        if held is None or not usable(held.held, request.now):
             return Admission(Refused.APPROVAL)
     return None
 
@@ -157,15 +158,6 @@ def _reserve(world: World, request: Admit, entry: Entry) -> Entry:
     return entry
 
 
-def change_held(world: World, tenant: str, approval_id: str, status: HeldStatus) -> None:
-    """Give a held proposal another status; it is there."""
-    where = (tenant, approval_id)
-    found = world.held.get(where)
-    if found is not None:
-        held, latest = found
-        world.held.put(where, (replace(held, status=status), latest))
-
-
 class Settling(Job):
     """False, and nothing is changed, when somebody else holds or has settled the entry by now."""
 
@@ -191,9 +183,10 @@ class Settling(Job):
             return False
         advance(world, request)
         if request.gives_back is not None:
-            found = world.held.get((request.tenant, request.gives_back))
-            if found is not None and found[0].status is HeldStatus.SPENT:
-                change_held(world, request.tenant, request.gives_back, HeldStatus.APPROVED)
+            spent = (request.tenant, request.gives_back)
+            found = world.held.get(spent)
+            if found is not None and found.held.status is HeldStatus.SPENT:
+                change_held(world, spent, status=HeldStatus.APPROVED)
         put_down(world, request.due)
         world.record(self._told)
         return True

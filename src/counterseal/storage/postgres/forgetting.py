@@ -1,4 +1,4 @@
-"""Forgetting what is over: answers, raw results, events, counters of days that are past."""
+"""Forgetting what is over: answers, raw results, calls that were decided, events, old counters."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ __all__ = ["Expiring"]
 _Q: Final = queries()
 _EXPIRE_KEYS: Final = _Q["expire_keys"]
 _EXPIRE_VAULT: Final = _Q["expire_vault"]
+_EXPIRE_HELD: Final = _Q["expire_held"]
 _EXPIRE_COUNTERS: Final = _Q["expire_counters"]
 _ERASABLE: Final = _Q["erasable"]
 _OLD_EVENTS: Final = _Q["old_events"]
@@ -40,9 +41,10 @@ class Expiring(Alone):
     async def run(self, connection: Any, world: World) -> Mapping[str, int]:
         request, limit = self._request, self._request.limit
         keys = await connection.fetch(_EXPIRE_KEYS, limit)
-        vault = []
+        vault, requests = [], []
         if request.vault_after is not None:
             vault = await connection.fetch(_EXPIRE_VAULT, request.vault_after, limit)
+            requests = await connection.fetch(_EXPIRE_HELD, request.vault_after, limit)
         counters = await connection.fetch(_EXPIRE_COUNTERS, limit)
         events = 0
         if request.events_after is not None:
@@ -52,6 +54,7 @@ class Expiring(Alone):
         return {
             "keys": len(keys),
             "vault": len(vault),
+            "requests": len(requests),
             "events": events,
             "counters": len(counters),
         }

@@ -1,4 +1,4 @@
-"""Waits for entries that others hold, and is woken by the server when one is let go."""
+"""Waits for entries that others hold and requests that others decide; the server wakes it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Listener:
         self._connecting: asyncio.Task[None] | None = None
 
     async def listen(self) -> None:
-        """Hear of what is let go from now on. StoreError when the server can't be reached."""
+        """Hear of everything from now on. StoreError when the server can't be reached."""
         if self._closed:
             raise StoreError(f"{self._address.where} was closed; open it again")
         loop = asyncio.get_running_loop()
@@ -64,7 +64,7 @@ class Listener:
         self._waiting.wake("", signal)
 
     def heard(self, tenant: str, key: str) -> None:
-        """It was let go in this process: no need to wait for the server's word."""
+        """That was in this process: no need to wait for the server's word."""
         if self._waiting:
             self._waiting.wake("", signal_of(tenant, key))
 
@@ -74,7 +74,7 @@ class Listener:
         self._waiting.wake_all()
 
     async def change(self, tenant: str, key: str, seconds: float) -> None:
-        """Return when an entry was let go, or when the time is over."""
+        """Return when there is word of it, or when the time is over."""
         await self._waiting.change("", signal_of(tenant, key), seconds)
 
     def _drop(self) -> None:

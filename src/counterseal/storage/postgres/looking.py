@@ -20,6 +20,7 @@ from counterseal.storage.postgres.rows import (
     line_of,
 )
 from counterseal.storage.postgres.world import Needs, World
+from counterseal.storage.rules import asker
 
 __all__ = ["columns", "look"]
 
@@ -55,10 +56,12 @@ async def look(connection: Any, needs: Needs) -> World:
     for row in runs or ():
         world.runs.find((row[0], row[1]), RunRow(*row[2:]))
     for row in held or ():
-        kept, latest = held_of(row)
-        world.held.find((row[0], row[1]), (kept, latest))
-        if latest:
-            world.last_held[row[0], kept.key] = kept.approval_id
+        kept = held_of(row)
+        world.held.find((row[0], row[1]), kept)
+        if kept.latest:
+            one = kept.held
+            who = asker(one.agent, one.user)
+            world.last_held[one.tenant, one.key, *who] = one.approval_id
     for tenant, run_id, name, spent in counters or ():
         world.counters.find((tenant, run_id, name), spent)
     for tenant, name, arrival in rates or ():
@@ -75,7 +78,7 @@ async def _look_for_runs_and_holds(connection: Any, needs: Needs, world: World) 
             world.implicit.find((tenant, agent, user), (run_id, used_at))
             needs.runs.add((tenant, run_id))
     if needs.held_keys:
-        found = await connection.fetch(_LOOK_HELD_KEYS, *columns(needs.held_keys, 2))
+        found = await connection.fetch(_LOOK_HELD_KEYS, *columns(needs.held_keys, 4))
         needs.held.update((tenant, approval_id) for tenant, approval_id in found)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,7 +9,7 @@ import asyncpg
 
 from counterseal.errors import StoreError
 from counterseal.storage.postgres.queries import sql_folder
-from counterseal.storage.sqlite.migrations import Migration
+from counterseal.storage.scripts import Migration, migrations_in
 
 __all__ = ["CHANGING", "EXPIRING", "LOCKS", "Migration", "known_migrations", "migrate"]
 
@@ -20,18 +19,11 @@ MIGRATING: Final = 1
 CHANGING: Final = 2
 """Shared by all who rest on the registry as it is; alone with it, who changes it."""
 EXPIRING: Final = 3
-_FILE: Final = re.compile(r"^(\d{4})_(\w+)\.sql$")
 
 
 def known_migrations() -> tuple[Migration, ...]:
     """The migrations that this program brings along, in their order."""
-    found = []
-    for file in sql_folder().iterdir():
-        match = _FILE.match(file.name)
-        if match is not None:
-            text = file.read_text(encoding="utf-8").replace("\r\n", "\n")
-            found.append(Migration(int(match[1]), match[2], text))
-    return tuple(sorted(found))
+    return migrations_in(sql_folder())
 
 
 async def migrate(connection: Any, where: str, known: Sequence[Migration] | None = None) -> None:

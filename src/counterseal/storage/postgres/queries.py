@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
-from counterseal.storage.sqlite.queries import named
+from counterseal.storage.scripts import named
 
 __all__ = ["queries", "sql_folder"]
 

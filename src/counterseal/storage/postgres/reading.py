@@ -9,10 +9,12 @@ from typing import Any, Final
 from counterseal.ledger import Entry
 from counterseal.storage.base import (
     IDLE_SECONDS,
+    Asker,
     Concern,
     Due,
     DueKind,
     Held,
+    HeldStatus,
     Kept,
     Memory,
     RunRecord,
@@ -23,7 +25,7 @@ from counterseal.storage.postgres.looking import columns
 from counterseal.storage.postgres.queries import queries
 from counterseal.storage.postgres.rows import Row, due_of, held_of, line_of, run_of, shown
 from counterseal.storage.postgres.session import Session
-from counterseal.storage.rules import concern, parked
+from counterseal.storage.rules import asker, concern, parked
 
 __all__ = [
     "Reading",
@@ -31,8 +33,11 @@ __all__ = [
     "answer",
     "concerns",
     "find_due",
+    "find_held",
     "find_implicit",
     "find_run",
+    "held_waits",
+    "list_held",
     "look_up",
 ]
 
@@ -41,6 +46,13 @@ _RECALL: Final = _Q["recall"]
 _LOOK_UP: Final = _Q["look_up"]
 _FIND_RUN: Final = _Q["find_run"]
 _FIND_IMPLICIT: Final = _Q["find_implicit"]
+_FIND_HELD: Final = _Q["find_held"]
+_LIST_HELD: Final = _Q["list_held"]
+_LIST_ALL_HELD: Final = _Q["list_all_held"]
+_NEWEST_HELD: Final = _Q["newest_held"]
+_NEWEST_OF_ALL_HELD: Final = _Q["newest_of_all_held"]
+_EVER: Final = float("-inf")
+_HELD_WAITS: Final = _Q["held_waits"]
 _FIND_DUE: Final = _Q["find_due"]
 _ESCALATED: Final = _Q["escalated"]
 _FAILED_DUE: Final = _Q["failed_due"]
@@ -60,14 +72,15 @@ class Reading(Job):
 class Recalling(Job):
     """What bears on a call."""
 
-    __slots__ = ("key", "run_id", "tenant")
+    __slots__ = ("key", "run_id", "tenant", "who")
     vain = True
 
-    def __init__(self, tenant: str, run_id: str, key: str | None) -> None:
+    def __init__(self, tenant: str, run_id: str, key: str | None, who: Asker | None) -> None:
         super().__init__()
         self.tenant = tenant
         self.run_id = run_id
         self.key = key
+        self.who: tuple[str, str] | tuple[None, None] = (None, None) if who is None else asker(*who)
 
 
 async def answer(session: Session, jobs: Sequence[Job]) -> None:
@@ -108,10 +121,11 @@ async def _recall(connection: Any, calls: Sequence[Recalling]) -> None:
     keys = {(one.tenant, one.key) for one in calls if one.key is not None}
     lives = {(one.tenant, run_id) for one in calls for run_id in (one.run_id, "")}
     tenants = {one.tenant for one in calls}
-    asked = (*columns(keys, 2), *columns(lives, 2), list(tenants))
+    askers = {(one.tenant, one.key, *one.who) for one in calls if one.key is not None}
+    asked = (*columns(keys, 2), *columns(lives, 2), list(tenants), *columns(askers, 4))
     found = await connection.fetchrow(_RECALL, *asked)
     entries = {(row[0], row[1]): shown(line_of(row), found[4]) for row in found[0] or ()}
-    held = {(row[0], row[2]): held_of(row)[0] for row in found[1] or ()}
+    held = {(row[0], row[2], row[26], row[27]): held_of(row)[0] for row in found[1] or ()}
     spent: dict[tuple[str, str], dict[str, float]] = {}
     for tenant, run_id, name, amount in found[2] or ():
         spent.setdefault((tenant, run_id), {})[name] = amount
@@ -123,7 +137,8 @@ async def _recall(connection: Any, calls: Sequence[Recalling]) -> None:
         entry: Entry | None = None
         last: Held | None = None
         if one.key is not None:
-            entry, last = entries.get((tenant, one.key)), held.get((tenant, one.key))
+            entry = entries.get((tenant, one.key))
+            last = held.get((tenant, one.key, *one.who))
         counters = spent.get((tenant, one.run_id), {}), spent.get((tenant, ""), {})
         one.answer = Memory(entry, last, *counters, rates.get(tenant, {}))
 
@@ -149,6 +164,37 @@ async def look_up(connection: Any, tenant: str, key: str) -> Kept | None:
     """An entry, with what is needed to go on from it."""
     row = await connection.fetchrow(_LOOK_UP, tenant, key)
     return None if row is None else Kept(shown(line_of(row), row[19]), row[18])
+
+
+async def find_held(connection: Any, tenant: str, approval_id: str) -> Held | None:
+    """A request, whatever became of it."""
+    row = await connection.fetchrow(_FIND_HELD, tenant, approval_id)
+    return None if row is None else held_of(row).held
+
+
+async def list_held(
+    connection: Any,
+    tenant: str | None,
+    status: HeldStatus,
+    limit: int,
+    *,
+    after: float | None,
+    newest_first: bool,
+) -> Sequence[Held]:
+    """Those of a status that end after a moment, by when they end."""
+    since = _EVER if after is None else after
+    if tenant is None:
+        query = _NEWEST_OF_ALL_HELD if newest_first else _LIST_ALL_HELD
+        rows = await connection.fetch(query, status.value, since, limit)
+    else:
+        query = _NEWEST_HELD if newest_first else _LIST_HELD
+        rows = await connection.fetch(query, tenant, status.value, since, limit)
+    return [held_of(row).held for row in rows]
+
+
+async def held_waits(connection: Any, tenant: str, approval_id: str) -> bool:
+    """Whether a request is still to be decided."""
+    return bool(await connection.fetchval(_HELD_WAITS, tenant, approval_id))
 
 
 async def find_due(connection: Any, tenant: str, kind: DueKind, key: str) -> Due | None:

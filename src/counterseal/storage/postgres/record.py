@@ -8,12 +8,13 @@ from typing import Any, Final
 from counterseal.audit import Event, Head, Link, event_of
 from counterseal.audit.checkpoint import Checkpoint
 from counterseal.storage.base import Recorded, Search
+from counterseal.storage.checkpoints import checkpoint_of, checkpoint_row
 from counterseal.storage.postgres.job import Alone
 from counterseal.storage.postgres.migrations import CHANGING
 from counterseal.storage.postgres.queries import queries
-from counterseal.storage.postgres.rows import checkpoint_of, checkpoint_row, read, written
+from counterseal.storage.postgres.rows import Row, read, written
 from counterseal.storage.postgres.world import World, told
-from counterseal.storage.rules import micros, place_of
+from counterseal.storage.rules import micros, place_of, said
 
 __all__ = [
     "Changing",
@@ -71,8 +72,12 @@ async def recorded(
 ) -> Sequence[Recorded]:
     """A page of the log with its links."""
     rows = await connection.fetch(_RECORDED, tenant, *after, limit)
-    found = [Recorded(Link(*row[_COLUMNS:]), tuple(row[:_COLUMNS])) for row in rows]
-    return [one._replace(columns=None) if one.link.salt is None else one for one in found]
+    return [_recorded_of(tuple(row)) for row in rows]
+
+
+def _recorded_of(row: Row) -> Recorded:
+    link = Link(*row[_COLUMNS:])
+    return Recorded(link, said(link, row[:_COLUMNS]))
 
 
 async def heads(connection: Any, tenant: str, since: int) -> Mapping[str, Head]:

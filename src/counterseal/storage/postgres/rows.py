@@ -1,23 +1,20 @@
 """Between the store's records and the rows that Postgres keeps them in.
 
-Runs and held proposals are kept column by column as the SQLite store keeps them.
+Runs and requests for approval are kept as every database keeps them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
 
-from counterseal.audit import Head
-from counterseal.audit.checkpoint import Checkpoint
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.storage.base import Due, DueKind, Held
-from counterseal.storage.sqlite.rows import held_of as _held_of
-from counterseal.storage.sqlite.rows import (
+from counterseal.storage.rows import held_of as _held_of
+from counterseal.storage.rows import (
     held_row,
     read,
     run_of,
@@ -27,15 +24,15 @@ from counterseal.storage.sqlite.rows import (
 )
 
 __all__ = [
+    "HeldRow",
     "Line",
     "Row",
     "RunRow",
     "StateRow",
     "Task",
-    "checkpoint_of",
-    "checkpoint_row",
     "day_of",
     "due_of",
+    "held_change",
     "held_of",
     "held_row",
     "line_of",
@@ -150,12 +147,28 @@ class StateRow(NamedTuple):
     untrusted: bool
 
 
-# --- held proposals, counters ---------------------------------------------------------------------
+# --- requests for approval, counters --------------------------------------------------------------
 
 
-def held_of(row: Row) -> tuple[Held, bool]:
-    """From the columns of `held`: with whether it is the last one under its key."""
-    return _held_of(row[0], row[1:21]), row[21]
+class HeldRow(NamedTuple):
+    """A request, and what is kept beside it."""
+
+    held: Held
+    latest: bool
+    """Whether it is its caller's last one under its key."""
+    awaited: bool = False
+    """Whether somebody, anywhere, waits for it to be decided."""
+
+
+def held_of(row: Row) -> HeldRow:
+    """From the columns of `held`."""
+    return HeldRow(_held_of(tuple(row[:24])), *row[24:26])
+
+
+def held_change(where: tuple[str, str], row: HeldRow) -> Row:
+    """As `update_held` takes it."""
+    held = row.held
+    return (*where, held.status.value, written(held.votes), held.token, row.latest, row.awaited)
 
 
 def day_of(run_id: str, name: str) -> int | None:
@@ -187,37 +200,3 @@ def task_row(task: Task) -> Row:
     call = (call_id, run_id, tool, version)
     told = (written(body), fence, tries, failed, since)
     return (tenant, str(kind), key, *call, *told, task.due_at)
-
-
-# --- checkpoints ----------------------------------------------------------------------------------
-
-
-def checkpoint_row(checkpoint: Checkpoint) -> Row:
-    """As `seal` takes it."""
-    heads = {name: (*head[:2], head.hash.hex()) for name, head in checkpoint.heads.items()}
-    return (
-        checkpoint.tenant,
-        checkpoint.number,
-        checkpoint.sealed_at,
-        written(heads),
-        checkpoint.previous,
-        checkpoint.hash,
-        checkpoint.key_id,
-        checkpoint.signature,
-    )
-
-
-def checkpoint_of(tenant: str, row: Row) -> Checkpoint:
-    """From `checkpoints`."""
-    number, sealed_at, heads, previous, own, key_id, signature = row
-    kept: Mapping[str, Any] = read(heads)
-    return Checkpoint(
-        tenant=tenant,
-        number=number,
-        sealed_at=sealed_at,
-        heads={name: Head(one[0], one[1], bytes.fromhex(one[2])) for name, one in kept.items()},
-        previous=previous,
-        hash=own,
-        key_id=key_id,
-        signature=signature,
-    )

@@ -96,7 +96,7 @@ class Session:
     def __init__(self, address: Address, schema: Schema, heard: Callable[[str, str], None]) -> None:
         self.where = address.where
         self.heard = heard
-        """Told of entries that were let go."""
+        """Told of entries that were let go, and of requests that were decided."""
         self.segment = Segment()
         self._address = address
         self._schema = schema

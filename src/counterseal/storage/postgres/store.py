@@ -18,6 +18,8 @@ from counterseal.ledger import Entry
 from counterseal.storage.base import (
     Admission,
     Admit,
+    Asker,
+    Ballot,
     Claim,
     Concern,
     Due,
@@ -36,17 +38,17 @@ from counterseal.storage.base import (
 )
 from counterseal.storage.postgres import reading, record
 from counterseal.storage.postgres.address import Address
-from counterseal.storage.postgres.admission import Admitting, Renewing, Settling
+from counterseal.storage.postgres.admission import Admitting, Renewing, Settling, Watching
 from counterseal.storage.postgres.batch import carry_out
 from counterseal.storage.postgres.forgetting import Expiring
-from counterseal.storage.postgres.holds import Deciding, Holding
+from counterseal.storage.postgres.holds import Deciding, Holding, Voting, WatchingHeld
 from counterseal.storage.postgres.job import Keep, Note
 from counterseal.storage.postgres.lanes import Lanes
 from counterseal.storage.postgres.listener import Listener
 from counterseal.storage.postgres.queries import queries
 from counterseal.storage.postgres.runs import Opening, Refusing, Turning, UsingImplicit
 from counterseal.storage.postgres.session import Schema, Session
-from counterseal.storage.postgres.waiter import wait_for
+from counterseal.storage.postgres.waiter import Watch, wait_for
 from counterseal.storage.postgres.work import (
     ClaimingDue,
     ClaimingOrphans,
@@ -122,8 +124,10 @@ class PostgresStore:
 
     # --- the way of a call ------------------------------------------------------------------------
 
-    async def recall(self, tenant: str, run_id: str, key: str | None) -> Memory:
-        memory: Memory = await self._reading.do(reading.Recalling(tenant, run_id, key))
+    async def recall(
+        self, tenant: str, run_id: str, key: str | None, who: Asker | None = None
+    ) -> Memory:
+        memory: Memory = await self._reading.do(reading.Recalling(tenant, run_id, key, who))
         return memory
 
     async def admit(self, request: Admit) -> Admission:
@@ -145,17 +149,53 @@ class PostgresStore:
         kept = await self.look_up(tenant, key)
         if kept is None or not kept.entry.held:
             return True
-        return await wait_for(self._listener, self._writing, (tenant, key), seconds)
+        return await self._wait(Watching, tenant, key, seconds)
 
-    async def hold(self, held: Held, events: Sequence[Event]) -> Held:
-        kept: Held = await self._writing.do(Holding(held, events))
+    async def _wait(self, watch: Watch, tenant: str, key: str, seconds: float) -> bool:
+        return await wait_for(self._listener, self._writing, watch, (tenant, key), seconds)
+
+    # --- requests for approval --------------------------------------------------------------------
+
+    async def hold(
+        self, held: Held, events: Sequence[Event], due: Sequence[tuple[float, Due]] = ()
+    ) -> Held:
+        kept: Held = await self._writing.do(Holding(held, events, due))
         return kept
+
+    async def find_held(self, tenant: str, approval_id: str) -> Held | None:
+        return await self._read(lambda db: reading.find_held(db, tenant, approval_id))
+
+    async def list_held(
+        self,
+        tenant: str | None,
+        status: HeldStatus,
+        limit: int,
+        *,
+        after: float | None = None,
+        newest_first: bool = False,
+    ) -> Sequence[Held]:
+        return await self._read(
+            lambda db: reading.list_held(
+                db, tenant, status, limit, after=after, newest_first=newest_first
+            )
+        )
+
+    async def vote(self, ballot: Ballot) -> Held | None:
+        changed: Held | None = await self._writing.do(Voting(ballot))
+        return changed
+
+    async def wait_held(self, tenant: str, approval_id: str, seconds: float) -> bool:
+        if not await self._read(lambda db: reading.held_waits(db, tenant, approval_id)):
+            return True
+        return await self._wait(WatchingHeld, tenant, approval_id, seconds)
 
     async def decide(
         self, tenant: str, approval_id: str, status: HeldStatus, events: Sequence[Event]
     ) -> Held | None:
         decided: Held | None = await self._writing.do(Deciding(tenant, approval_id, status, events))
         return decided
+
+    # --- refusals ---------------------------------------------------------------------------------
 
     async def refuse(
         self,

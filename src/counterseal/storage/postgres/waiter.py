@@ -1,23 +1,30 @@
-"""Waiting until nobody holds an entry any more: nobody polls, and only who is waited for tells."""
+"""Waiting until an entry is let go, or a request decided.
+
+Nobody polls, and only who is waited for tells.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from counterseal.errors import StoreError
-from counterseal.storage.postgres.admission import Watching
+from counterseal.storage.postgres.job import Job
 from counterseal.storage.postgres.lanes import Lanes
 from counterseal.storage.postgres.listener import Listener
 from counterseal.storage.waiting import SHORTEST
 
-__all__ = ["wait_for"]
+__all__ = ["Watch", "wait_for"]
 
 _PAUSE = 0.2
 """How many seconds to wait before the server is looked for again."""
 
+Watch = Callable[[str, str], Job]
+"""Makes the job that marks something as awaited. It lasts so many seconds; None: it is over."""
+
 
 async def wait_for(
-    listener: Listener, writing: Lanes, where: tuple[str, str], seconds: float
+    listener: Listener, writing: Lanes, watch: Watch, where: tuple[str, str], seconds: float
 ) -> bool:
     """False when the time was over. StoreError when the server could not be reached until then."""
     loop = asyncio.get_running_loop()
@@ -27,7 +34,7 @@ async def wait_for(
         if left <= 0:
             return False
         try:
-            if await _changed(listener, writing, where, left):
+            if await _changed(listener, writing, watch, where, left):
                 return True
         except StoreError:
             if writing.closed or loop.time() + _PAUSE > end:
@@ -36,17 +43,17 @@ async def wait_for(
 
 
 async def _changed(
-    listener: Listener, writing: Lanes, where: tuple[str, str], seconds: float
+    listener: Listener, writing: Lanes, watch: Watch, where: tuple[str, str], seconds: float
 ) -> bool:
-    """Wait for a word, or the end of the lease. Whether nobody held it before that."""
+    """Wait for a word, or the end of the lease. Whether it was over before that."""
     await listener.listen()
     # Listening comes before the mark that makes others tell: no word can be missed.
     word = asyncio.create_task(listener.change(*where, seconds))
     try:
-        held_for = await writing.do(Watching(*where))
-        if held_for is None:
+        lasts_for = await writing.do(watch(*where))
+        if lasts_for is None:
             return True
-        await asyncio.wait((word,), timeout=max(min(held_for, seconds), SHORTEST))
+        await asyncio.wait((word,), timeout=max(min(lasts_for, seconds), SHORTEST))
     finally:
         word.cancel()
     return False

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from counterseal.audit import Columns, Event, columns_of
-from counterseal.storage.base import Held
-from counterseal.storage.postgres.rows import Line, RunRow, StateRow, Task
+from counterseal.storage.postgres.rows import HeldRow, Line, RunRow, StateRow, Task
 
 __all__ = ["Needs", "Rows", "Told", "World", "told"]
 
@@ -43,8 +42,8 @@ class Needs:
     counters: set[Three] = field(default_factory=set)
     rates: set[Two] = field(default_factory=set)
     held: set[Two] = field(default_factory=set)
-    held_keys: set[Two] = field(default_factory=set)
-    """The last one under a key."""
+    held_keys: set[Four] = field(default_factory=set)
+    """A caller's last one under a key."""
     refusals: set[Three] = field(default_factory=set)
     """By run and tool."""
     due: set[Three] = field(default_factory=set)
@@ -137,14 +136,14 @@ class World:
         self.implicit: Rows[Three, tuple[str, float]] = Rows()
         self.counters: Rows[Three, float] = Rows()
         self.rates: Rows[Two, float] = Rows()
-        self.held: Rows[Two, tuple[Held, bool]] = Rows()
-        self.last_held: dict[Two, str] = {}
+        self.held: Rows[Two, HeldRow] = Rows()
+        self.last_held: dict[Four, str] = {}
         self.refusals: Rows[Four, int] = Rows()
         self.due: Rows[Three, Task] = Rows()
         self.told: list[Columns] = []
         self.kept: list[tuple[str, str, bytes]] = []
         self.woken: list[Two] = []
-        """Entries that somebody, anywhere, waits for, and that were let go."""
+        """Entries that were let go, and requests that were decided, if somebody waits for that."""
 
     def record(self, events: Told) -> None:
         """Put events on record, after all that were before."""

@@ -13,7 +13,14 @@ from typing import Any, Final
 from counterseal.storage.postgres.faults import ConflictError
 from counterseal.storage.postgres.looking import columns
 from counterseal.storage.postgres.queries import queries
-from counterseal.storage.postgres.rows import Row, day_of, held_row, line_row, task_row
+from counterseal.storage.postgres.rows import (
+    Row,
+    day_of,
+    held_change,
+    held_row,
+    line_row,
+    task_row,
+)
 from counterseal.storage.postgres.segment import Links
 from counterseal.storage.postgres.world import World
 
@@ -41,7 +48,7 @@ _NOTIFY: Final = _Q["notify"]
 
 
 def signal_of(tenant: str, key: str) -> str:
-    """What is sent to whoever waits for an entry: short, whatever it is called."""
+    """What is sent to whoever waits for an entry or a request: short, whatever it is called."""
     return sha256(f"{tenant}\0{key}".encode()).hexdigest()
 
 
@@ -81,8 +88,7 @@ async def _change(connection: Any, world: World) -> None:
     if world.implicit:
         await _run(connection, _UPDATE_IMPLICIT, _flat(world.implicit.changed))
     if world.held:
-        held = [(*key, str(one.status), latest) for key, (one, latest) in world.held.changed]
-        await _run(connection, _UPDATE_HELD, held)
+        await _run(connection, _UPDATE_HELD, [held_change(*one) for one in world.held.changed])
     if world.due:
         await _run(connection, _UPDATE_DUE, [task_row(task) for _, task in world.due.changed])
         await _run(connection, _DELETE_DUE, world.due.gone)
@@ -99,7 +105,7 @@ async def _add(connection: Any, world: World) -> None:
         opened = [(*run.opened, *run[:5]) for _, run in world.runs.new]
         await _insert(connection, _INSERT_RUNS, opened)
     if world.held:
-        held = [(*held_row(one), latest) for _, (one, latest) in world.held.new]
+        held = [(*held_row(one.held), *one[1:]) for _, one in world.held.new]
         await _insert(connection, _INSERT_HELD, held)
     if world.due:
         await _insert(connection, _INSERT_DUE, [task_row(task) for _, task in world.due.new])

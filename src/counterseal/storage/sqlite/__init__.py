@@ -2,7 +2,7 @@
 
 `admission`, `leases`, `runs`, `holds`, `work` and `record` are the store's transactions. `database`
 carries them out, `chain` links what they record, `writer` gathers those that wait into one commit,
-`watch` wakes who waits for somebody else's, and `store` is the whole of it.
+`watch` wakes who waits for somebody else, and `store` is the whole of it.
 """
 
 from __future__ import annotations

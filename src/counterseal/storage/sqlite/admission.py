@@ -1,4 +1,4 @@
-"""The two transactions around an execution: admit and settle."""
+"""What is recalled before a call, and the two transactions around its execution."""
 
 from __future__ import annotations
 
@@ -6,21 +6,23 @@ from dataclasses import replace
 from typing import Any, Final
 
 from counterseal.ledger import Entry, Status
-from counterseal.storage.base import Admission, Admit, HeldStatus, Refused, Settle
-from counterseal.storage.rules import reservable
+from counterseal.storage.base import Admission, Admit, Asker, HeldStatus, Memory, Refused, Settle
+from counterseal.storage.rows import Row, read, written
+from counterseal.storage.rules import reservable, usable
+from counterseal.storage.sqlite.holds import find_held, last_held
 from counterseal.storage.sqlite.queries import queries
-from counterseal.storage.sqlite.rows import Row, entry_of, entry_values, read, written
+from counterseal.storage.sqlite.rows import entry_of, entry_values
 from counterseal.storage.sqlite.runs import advance
 from counterseal.storage.sqlite.transaction import Transaction
 from counterseal.storage.sqlite.work import put_down
 
-__all__ = ["admit", "find_entry", "settle"]
+__all__ = ["admit", "find_entry", "recall", "settle"]
 
 _Q: Final = queries()
+_RECALL_COUNTERS: Final = _Q["recall_counters"]
 _RESTS_ON: Final = _Q["rests_on"]
 _FIND_KEY: Final = _Q["find_key"]
 _FIND_ENTRY: Final = _Q["find_entry"]
-_HELD_STATUS: Final = _Q["held_status"]
 _DECIDE: Final = _Q["decide"]
 _SPENT: Final = _Q["spent"]
 _SPEND: Final = _Q["spend"]
@@ -39,6 +41,17 @@ def find_entry(db: Transaction, tenant: str, key: str) -> Entry | None:
     """What was done under a key."""
     row = db.one(_FIND_ENTRY, (tenant, key))
     return None if row is None else entry_of(tenant, key, row, db.now())
+
+
+def recall(db: Transaction, tenant: str, run_id: str, key: str | None, who: Asker | None) -> Memory:
+    """All that bears on a call."""
+    entry = held = None
+    if key is not None:
+        entry, held = find_entry(db, tenant, key), last_held(db, tenant, key, who)
+    spent: tuple[dict[str, float], ...] = ({}, {}, {})
+    for kind, name, value in db.run(_RECALL_COUNTERS, (tenant, run_id, tenant, tenant)):
+        spent[kind - 1][name] = value
+    return Memory(entry, held, *spent)
 
 
 def admit(db: Transaction, request: Admit) -> Admission:
@@ -79,8 +92,8 @@ def _obstacle(
     if before is not None and not reservable(before, request.takes_over):
         return Admission(Refused.DUPLICATE, before)
     if request.approval_id is not None:
-        held = db.one(_HELD_STATUS, (request.tenant, request.approval_id))
-        if held is None or held[0] != HeldStatus.APPROVED.value:
+        held = find_held(db, request.tenant, request.approval_id)
+        if held is None or not usable(held, request.now):
             return Admission(Refused.APPROVAL)
     return None
 

@@ -13,8 +13,9 @@ from counterseal.storage.sqlite.admission import find_entry
 from counterseal.storage.sqlite.queries import queries
 from counterseal.storage.sqlite.rows import entry_of
 from counterseal.storage.sqlite.transaction import Transaction
+from counterseal.storage.sqlite.work import failed, which
 
-__all__ = ["any_orphans", "claim_orphans", "escalated", "leased_for", "look_up", "renew"]
+__all__ = ["any_orphans", "claim_orphans", "concerns", "leased_for", "look_up", "renew"]
 
 _Q: Final = queries()
 _ORPHANS: Final = _Q["orphans"]
@@ -47,20 +48,17 @@ def leased_for(db: Transaction, tenant: str, key: str) -> float:
 
 
 def any_orphans(db: Transaction, claim: Claim) -> bool:
-    """Whether there is anything to claim, for any tool."""
-    return db.one(_ORPHANS, (db.now() - claim.lapsed_for,)) is not None
+    """Whether there is anything to claim."""
+    return db.one(_ORPHANS, which(claim._replace(limit=1), db.now())) is not None
 
 
 def claim_orphans(db: Transaction, claim: Claim) -> Sequence[Orphan]:
     """Take over what nobody holds any more, oldest first."""
     now = db.now()
     found: list[Orphan] = []
-    for tenant, key, resume, *row in db.run(_ORPHANS, (now - claim.lapsed_for,)):
-        if len(found) >= claim.limit:
-            break
+    for tenant, key, resume, *row in db.run(_ORPHANS, which(claim, now)):
         entry = entry_of(tenant, key, tuple(row), now)
-        if claim.tools is None or entry.tool in claim.tools:
-            found.append(Orphan(_claimed(entry, row[-1], claim.worker), resume))
+        found.append(Orphan(_claimed(entry, row[-1], claim.worker), resume))
     until = now + claim.lease
     db.many(
         _CLAIM,
@@ -84,7 +82,13 @@ def _claimed(entry: Entry, lease_until: float, worker: str) -> Entry:
     )
 
 
-def escalated(db: Transaction, tenant: str | None, limit: int) -> list[Concern]:
-    """Entries that are a person's now, oldest first."""
+def concerns(db: Transaction, tenant: str | None, limit: int) -> Sequence[Concern]:
+    """Entries that are a person's now, and work that nobody will try again, oldest first."""
+    found = _escalated(db, tenant, limit) + failed(db, tenant, limit)
+    found.sort(key=lambda one: (one.since, one.tenant, one.kind, one.key))
+    return found[:limit]
+
+
+def _escalated(db: Transaction, tenant: str | None, limit: int) -> list[Concern]:
     rows = db.run(_Q["escalated"], (tenant, tenant, limit))
     return [concern(entry_of(whose, key, tuple(row), 0.0)) for whose, key, *row in rows]

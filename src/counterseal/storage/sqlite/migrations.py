@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from counterseal.errors import StoreError
+from counterseal.storage.scripts import Migration, migrations_in
 from counterseal.storage.sqlite.queries import sql_folder
 
 __all__ = [
@@ -23,28 +22,11 @@ __all__ = [
 
 APPLICATION: Final = 0x43_53_45_41
 """What marks a file as ours, in the place that SQLite has for it: `CSEA`."""
-_FILE: Final = re.compile(r"^(\d{4})_(\w+)\.sql$")
-
-
-class Migration(NamedTuple):
-    number: int
-    name: str
-    text: str
-
-    @property
-    def checksum(self) -> str:
-        return hashlib.sha256(self.text.encode()).hexdigest()
 
 
 def known_migrations() -> tuple[Migration, ...]:
     """The migrations that this program brings along, in their order."""
-    found = []
-    for file in sql_folder().iterdir():
-        match = _FILE.match(file.name)
-        if match is not None:
-            text = file.read_text(encoding="utf-8").replace("\r\n", "\n")
-            found.append(Migration(int(match[1]), match[2], text))
-    return tuple(sorted(found))
+    return migrations_in(sql_folder())
 
 
 def _statements(text: str) -> Iterator[str]:

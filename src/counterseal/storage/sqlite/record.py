@@ -8,9 +8,10 @@ from typing import Any, Final
 from counterseal.audit import Event, Head, Link, event_of
 from counterseal.audit.checkpoint import Checkpoint
 from counterseal.storage.base import Erasure, Recorded, Search
-from counterseal.storage.rules import erased, micros, place_of
+from counterseal.storage.checkpoints import checkpoint_of, checkpoint_row
+from counterseal.storage.rows import Row, read, written
+from counterseal.storage.rules import erased, micros, place_of, said
 from counterseal.storage.sqlite.queries import queries
-from counterseal.storage.sqlite.rows import Row, read, written
 from counterseal.storage.sqlite.transaction import Transaction
 
 __all__ = [
@@ -67,7 +68,7 @@ def _between(search: Search) -> tuple[tuple[int, str], tuple[int, str]]:
 
 
 def tenants(db: Transaction) -> list[str]:
-    """Everybody who has events, by name."""
+    """Everybody who has events or checkpoints, by name."""
     return [tenant for (tenant,) in db.run(_Q["tenants"])]
 
 
@@ -86,12 +87,12 @@ def heads(db: Transaction, tenant: str, since: int) -> Mapping[str, Head]:
 
 def checkpoints(db: Transaction, tenant: str) -> Sequence[Checkpoint]:
     """What was sealed, oldest first."""
-    return [_checkpoint_of(tenant, row) for row in db.run(_Q["checkpoints"], (tenant,))]
+    return [checkpoint_of(tenant, row) for row in db.run(_Q["checkpoints"], (tenant,))]
 
 
 def seal(db: Transaction, checkpoint: Checkpoint) -> bool:
     """False when its number is taken."""
-    return db.run(_Q["seal"], _checkpoint_row(checkpoint)).rowcount > 0
+    return db.run(_Q["seal"], checkpoint_row(checkpoint)).rowcount > 0
 
 
 def fetch(db: Transaction, tenant: str, pointer: str) -> bytes | None:
@@ -122,15 +123,18 @@ def change(db: Transaction, number: int, what: Mapping[str, Any], events: Sequen
 def expire(db: Transaction, request: Erasure) -> Mapping[str, int]:
     """One batch of everything."""
     now, limit = db.now(), request.limit
-    vault = events = 0
+    vault = requests = events = 0
     if request.vault_after is not None:
-        vault = db.run(_Q["empty_vault"], (now - request.vault_after, limit)).rowcount
+        before = now - request.vault_after
+        vault = db.run(_Q["empty_vault"], (before, limit)).rowcount
+        requests = db.run(_Q["forget_held"], (before, limit)).rowcount
     if request.events_after is not None:
         events = _erase(db, now, micros(now - request.events_after), limit)
     last_day = int(now // _DAY) - _DAYS_KEPT - 1
     return {
         "keys": db.run(_Q["expire_keys"], (now, limit)).rowcount,
         "vault": vault,
+        "requests": requests,
         "events": events,
         "counters": db.run(_Q["forget_days"], (last_day, limit)).rowcount,
     }
@@ -165,42 +169,6 @@ def _found_of(row: Row) -> tuple[str, Event]:
 
 
 def _recorded_of(row: Row) -> Recorded:
-    """From `recorded`. What an event says is gone with its salt."""
+    """From `recorded`."""
     link = Link(*row[:6])
-    return Recorded(link, None if link.salt is None else row[6:])
-
-
-def _checkpoint_row(checkpoint: Checkpoint) -> Row:
-    """As `seal` takes it."""
-    heads = {
-        segment: [head.number, head.seq, head.hash.hex()]
-        for segment, head in checkpoint.heads.items()
-    }
-    return (
-        checkpoint.tenant,
-        checkpoint.number,
-        checkpoint.sealed_at,
-        written(heads),
-        checkpoint.previous,
-        checkpoint.hash,
-        checkpoint.key_id,
-        checkpoint.signature,
-    )
-
-
-def _checkpoint_of(tenant: str, row: Row) -> Checkpoint:
-    """From `checkpoints`."""
-    number, sealed_at, heads, previous, digest, key_id, signature = row
-    return Checkpoint(
-        tenant=tenant,
-        number=number,
-        sealed_at=sealed_at,
-        heads={
-            segment: Head(last, seq, bytes.fromhex(hash_))
-            for segment, (last, seq, hash_) in read(heads).items()
-        },
-        previous=previous,
-        hash=digest,
-        key_id=key_id,
-        signature=signature,
-    )
+    return Recorded(link, said(link, row[6:]))

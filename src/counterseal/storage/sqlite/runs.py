@@ -10,9 +10,9 @@ from pydantic_core import from_json
 
 from counterseal.audit import Event
 from counterseal.storage.base import IDLE_SECONDS, RunRecord, Settle
+from counterseal.storage.rows import read, run_of, run_row, state_rows, written
 from counterseal.storage.rules import merged
 from counterseal.storage.sqlite.queries import queries
-from counterseal.storage.sqlite.rows import read, run_of, run_row, state_rows, written
 from counterseal.storage.sqlite.transaction import Transaction
 
 __all__ = ["advance", "find_implicit", "find_run", "new_turn", "open_run", "refuse", "use_implicit"]

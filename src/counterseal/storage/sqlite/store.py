@@ -21,6 +21,8 @@ from counterseal.ledger import Entry
 from counterseal.storage.base import (
     Admission,
     Admit,
+    Asker,
+    Ballot,
     Claim,
     Concern,
     Due,
@@ -48,9 +50,7 @@ from counterseal.storage.sqlite.writer import Writer
 __all__ = ["SqliteStore"]
 
 _T = TypeVar("_T")
-_Q: Final = queries()
-_RECALL_COUNTERS: Final = _Q["recall_counters"]
-_KEEP: Final = _Q["keep"]
+_KEEP: Final = queries()["keep"]
 _PATIENCE: Final = 5.0
 """How many seconds to wait for somebody else who writes."""
 _JUST_NOW: Final = 1.0
@@ -59,6 +59,9 @@ _JUST_NOW: Final = 1.0
 
 class SqliteStore:
     """Speaks the `Store` protocol. The file is opened, and migrated, when this is made."""
+
+    inline = True
+    """Whether who is alone is served at once, without a trip through the event loop."""
 
     def __init__(
         self,
@@ -106,8 +109,10 @@ class SqliteStore:
 
     # --- the way of a call ------------------------------------------------------------------------
 
-    async def recall(self, tenant: str, run_id: str, key: str | None) -> Memory:
-        return await self._read(lambda db: _recall(db, tenant, run_id, key))
+    async def recall(
+        self, tenant: str, run_id: str, key: str | None, who: Asker | None = None
+    ) -> Memory:
+        return await self._read(lambda db: admission.recall(db, tenant, run_id, key, who))
 
     async def admit(self, request: Admit) -> Admission:
         # What only spends, and leaves nothing that anybody could miss, does not wait for the disk.
@@ -132,17 +137,54 @@ class SqliteStore:
         def leased_for() -> Awaitable[float]:
             return self._read(lambda db: leases.leased_for(db, tenant, key))
 
-        return await self._watch.until_free(tenant, key, seconds, leased_for)
+        return await self._watch.until_over(tenant, key, seconds, leased_for)
 
-    async def hold(self, held: Held, events: Sequence[Event]) -> Held:
-        return await self._writer.write(lambda db: holds.hold(db, held, events))
+    # --- requests for approval --------------------------------------------------------------------
+
+    async def hold(
+        self, held: Held, events: Sequence[Event], due: Sequence[tuple[float, Due]] = ()
+    ) -> Held:
+        return await self._writer.write(lambda db: holds.hold(db, held, events, due))
+
+    async def find_held(self, tenant: str, approval_id: str) -> Held | None:
+        return await self._read(lambda db: holds.find_held(db, tenant, approval_id))
+
+    async def list_held(
+        self,
+        tenant: str | None,
+        status: HeldStatus,
+        limit: int,
+        *,
+        after: float | None = None,
+        newest_first: bool = False,
+    ) -> Sequence[Held]:
+        return await self._read(
+            lambda db: holds.list_held(
+                db, tenant, status, limit, after=after, newest_first=newest_first
+            )
+        )
+
+    async def vote(self, ballot: Ballot) -> Held | None:
+        changed = await self._writer.write(lambda db: holds.vote(db, ballot))
+        self._watch.wake(ballot.tenant, ballot.approval_id)
+        return changed
+
+    async def wait_held(self, tenant: str, approval_id: str, seconds: float) -> bool:
+        def waits_for() -> Awaitable[float]:
+            return self._read(lambda db: holds.waits_for(db, tenant, approval_id))
+
+        return await self._watch.until_over(tenant, approval_id, seconds, waits_for)
 
     async def decide(
         self, tenant: str, approval_id: str, status: HeldStatus, events: Sequence[Event]
     ) -> Held | None:
-        return await self._writer.write(
+        decided = await self._writer.write(
             lambda db: holds.decide(db, tenant, approval_id, status, events)
         )
+        self._watch.wake(tenant, approval_id)
+        return decided
+
+    # --- refusals ---------------------------------------------------------------------------------
 
     async def refuse(
         self,
@@ -188,7 +230,7 @@ class SqliteStore:
         return await self._read(lambda db: leases.look_up(db, tenant, key))
 
     async def concerns(self, tenant: str | None = None, limit: int = 100) -> Sequence[Concern]:
-        return await self._read(lambda db: _concerns(db, tenant, limit))
+        return await self._read(lambda db: leases.concerns(db, tenant, limit))
 
     async def find_due(self, tenant: str, kind: DueKind, key: str) -> Due | None:
         return await self._read(lambda db: work.find_due(db, tenant, kind, key))
@@ -263,20 +305,3 @@ class SqliteStore:
                 if time.monotonic() > until:
                     raise
             await asyncio.sleep(uniform(0.001, 0.01))  # noqa: S311 - so that they spread out
-
-
-def _recall(db: Transaction, tenant: str, run_id: str, key: str | None) -> Memory:
-    entry = held = None
-    if key is not None:
-        entry = admission.find_entry(db, tenant, key)
-        held = holds.last_held(db, tenant, key)
-    spent: tuple[dict[str, float], ...] = ({}, {}, {})
-    for kind, name, value in db.run(_RECALL_COUNTERS, (tenant, run_id, tenant, tenant)):
-        spent[kind - 1][name] = value
-    return Memory(entry, held, *spent)
-
-
-def _concerns(db: Transaction, tenant: str | None, limit: int) -> Sequence[Concern]:
-    found = leases.escalated(db, tenant, limit) + work.failed(db, tenant, limit)
-    found.sort(key=lambda one: (one.since, one.tenant, one.kind, one.key))
-    return found[:limit]

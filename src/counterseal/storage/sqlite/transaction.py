@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from counterseal.audit import Columns, Event, Head, columns_of
+from counterseal.storage.rows import Row
 from counterseal.storage.sqlite.chain import Chain
 from counterseal.storage.sqlite.queries import queries
-from counterseal.storage.sqlite.rows import Row
 
 __all__ = ["Awaited", "Job", "Transaction"]
 

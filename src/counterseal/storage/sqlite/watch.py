@@ -1,4 +1,4 @@
-"""Notices that an entry is free again, whoever let go of it: this process, or another one.
+"""Notices that something is no longer waited for, whoever saw to it: this process, or another one.
 
 SQLite tells nobody of a change. While somebody waits here, and only then, it is asked every few
 milliseconds whether there was one.
@@ -36,29 +36,32 @@ class Watch:
         self._seen: tuple[int, int] | None = None
 
     def wake(self, tenant: str, key: str) -> None:
-        """An entry was changed by this process."""
+        """An entry, or a request, was changed by this process."""
         if self._many:
             self._waiting.wake(tenant, key)
 
     def wake_all(self) -> None:
         self._waiting.wake_all()
 
-    async def until_free(
-        self, tenant: str, key: str, seconds: float, leased_for: Callable[[], Awaitable[float]]
+    async def until_over(
+        self, tenant: str, key: str, seconds: float, lasts_for: Callable[[], Awaitable[float]]
     ) -> bool:
-        """False when the time is over and somebody still holds the entry."""
+        """False when the time is over before what is waited for.
+
+        `lasts_for` says in how many seconds that ends by itself; none or less: it is over.
+        """
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        self._come(loop)  # before the first look at the entry: what changes afterwards is noticed
+        self._come(loop)  # before the first look: what changes afterwards is noticed
         try:
             while True:
-                leased = await leased_for()
-                if leased <= 0:
+                lasts = await lasts_for()
+                if lasts <= 0:
                     return True
                 left = end - loop.time()
                 if left <= 0:
                     return False
-                await self._waiting.change(tenant, key, min(left, leased))
+                await self._waiting.change(tenant, key, min(left, lasts))
         finally:
             self._go(loop)
 

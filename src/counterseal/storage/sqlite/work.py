@@ -7,12 +7,22 @@ from typing import Final
 
 from counterseal.audit import Event
 from counterseal.storage.base import Claim, Concern, Due, DueKind, Finish
+from counterseal.storage.rows import Row, written
 from counterseal.storage.rules import parked
 from counterseal.storage.sqlite.queries import queries
-from counterseal.storage.sqlite.rows import due_of, written
+from counterseal.storage.sqlite.rows import due_of
 from counterseal.storage.sqlite.transaction import Transaction
 
-__all__ = ["claim_due", "failed", "find_due", "finish", "put_down", "schedule", "something_due"]
+__all__ = [
+    "claim_due",
+    "failed",
+    "find_due",
+    "finish",
+    "put_down",
+    "schedule",
+    "something_due",
+    "which",
+]
 
 _Q: Final = queries()
 _SCHEDULE: Final = _Q["schedule"]
@@ -44,21 +54,22 @@ def find_due(db: Transaction, tenant: str, kind: DueKind, key: str) -> Due | Non
     return None if row is None else due_of(row)
 
 
+def which(claim: Claim, now: float) -> Row:
+    """What `due` and `orphans` are narrowed by: until when, whose, and how many."""
+    tools = None if claim.tools is None else f" {' '.join(claim.tools)} "
+    return now - claim.lapsed_for, tools, tools, claim.limit
+
+
 def something_due(db: Transaction, claim: Claim) -> bool:
-    """Whether there is anything to claim, for any tool."""
-    return db.one(_DUE, (db.now() - claim.lapsed_for,)) is not None
+    """Whether there is anything to claim."""
+    return db.one(_DUE, which(claim._replace(limit=1), db.now())) is not None
 
 
 def claim_due(db: Transaction, claim: Claim) -> Sequence[Due]:
     """Take work whose time has come. Until the lease is over, it has not come again."""
     now = db.now()
-    found: list[Due] = []
-    for row in db.run(_DUE, (now - claim.lapsed_for,)):
-        if len(found) >= claim.limit:
-            break
-        work = due_of(row)
-        if claim.tools is None or work.tool in claim.tools:
-            found.append(work._replace(fence=work.fence + 1, tries=work.tries + 1))
+    taken = map(due_of, db.run(_DUE, which(claim, now)))
+    found = [work._replace(fence=work.fence + 1, tries=work.tries + 1) for work in taken]
     until = now + claim.lease
     db.many(_CLAIM, [(work.fence, work.tries, until, *_where(work)) for work in found])
     return found

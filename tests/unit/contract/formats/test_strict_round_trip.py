@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import jsonschema_rs
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -282,6 +283,7 @@ def takes(schema, value):
     return validator.is_valid(value)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_every_valid_call_survives_the_way_to_strict_mode_and_back(data):

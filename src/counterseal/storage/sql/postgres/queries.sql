@@ -27,8 +27,9 @@ WITH
   ),
   approvals AS (
     SELECT h.tenant, h.approval_id, h.key, h.status, h.approval_hash, h.contract_hash, h.approvers,
-      h.call_id, h.run_id, h.tool, h.version, h.arguments, h.agent, h.user_id, h.scopes, h.reason,
-      h.rule, h.before, h.version_seen, h.created_at, h.trace_id, h.latest
+      h.call_id, h.run_id, h.tool, h.version, h.agent, h.user_id, h.reason, h.rule, h.risk, h.demand,
+      h.version_seen, h.created_at, h.expires_at, h.trace_id, h.sealed, h.votes, h.token, h.latest,
+      h.awaited
     FROM unnest($5::text[], $6::text[]) AS w (tenant, approval_id)
     JOIN held AS h ON h.tenant = w.tenant AND h.approval_id = w.approval_id
     ORDER BY h.tenant, h.approval_id FOR UPDATE OF h
@@ -62,10 +63,11 @@ JOIN implicit_runs AS i ON i.tenant = w.tenant AND i.agent = w.agent AND i.user_
 ORDER BY i.tenant, i.agent, i.user_id FOR UPDATE OF i;
 
 -- name: look_held_keys
--- The ids of the last proposals that were held under keys. `look` locks them, and looks again.
+-- The ids of callers' last proposals under keys. `look` locks them, and looks again.
 SELECT h.tenant, h.approval_id
-FROM unnest($1::text[], $2::text[]) AS w (tenant, key)
-JOIN held AS h ON h.tenant = w.tenant AND h.key = w.key AND h.latest;
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS w (tenant, key, agent, user_id)
+JOIN held AS h ON h.tenant = w.tenant AND h.key = w.key AND h.agent = w.agent
+  AND coalesce(h.user_id, '') = w.user_id AND h.latest;
 
 -- name: look_due
 SELECT d.tenant, d.kind, d.key, d.call_id, d.run_id, d.tool, d.version, d.body, d.fence, d.tries,
@@ -199,19 +201,20 @@ WHERE r.tenant = w.tenant AND r.run_id = w.run_id AND r.tool = w.tool
   AND r.fingerprint = w.fingerprint;
 
 -- name: update_held
-UPDATE held AS h SET status = w.status, latest = w.latest
-FROM unnest($1::text[], $2::text[], $3::text[], $4::boolean[])
-  AS w (tenant, approval_id, status, latest)
+UPDATE held AS h
+SET status = w.status, votes = w.votes, token = w.token, latest = w.latest, awaited = w.awaited
+FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::boolean[], $7::boolean[])
+  AS w (tenant, approval_id, status, votes, token, latest, awaited)
 WHERE h.tenant = w.tenant AND h.approval_id = w.approval_id;
 
 -- name: insert_held
 INSERT INTO held (tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id,
-  run_id, tool, version, arguments, agent, user_id, scopes, reason, rule, before, version_seen,
-  created_at, trace_id, latest)
+  run_id, tool, version, agent, user_id, reason, rule, risk, demand, version_seen, created_at,
+  expires_at, trace_id, sealed, votes, token, latest, awaited)
 SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[],
   $7::bigint[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[],
-  $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::float8[],
-  $21::text[], $22::boolean[])
+  $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::float8[], $20::float8[],
+  $21::text[], $22::bytea[], $23::text[], $24::text[], $25::boolean[], $26::boolean[])
 ON CONFLICT DO NOTHING;
 
 -- name: insert_due
@@ -245,7 +248,8 @@ SELECT pg_notify('counterseal', w) FROM unnest($1::text[]) AS w;
 -- --- what is asked -------------------------------------------------------------------------------
 
 -- name: recall
--- For many calls at once: entries and held proposals under keys, counters, rates, and the time.
+-- For many calls at once: entries under keys, held proposals under keys (a caller's last, or
+-- anybody's), counters, rates, and the time.
 SELECT
   (
     SELECT array_agg(ROW(l.tenant, l.key, l.request_hash, l.status, l.phase, l.call_id, l.run_id,
@@ -256,10 +260,16 @@ SELECT
   ),
   (
     SELECT array_agg(ROW(h.tenant, h.approval_id, h.key, h.status, h.approval_hash, h.contract_hash,
-      h.approvers, h.call_id, h.run_id, h.tool, h.version, h.arguments, h.agent, h.user_id, h.scopes,
-      h.reason, h.rule, h.before, h.version_seen, h.created_at, h.trace_id, h.latest))
-    FROM unnest($1::text[], $2::text[]) AS w (tenant, key)
-    JOIN held AS h ON h.tenant = w.tenant AND h.key = w.key AND h.latest
+      h.approvers, h.call_id, h.run_id, h.tool, h.version, h.agent, h.user_id, h.reason, h.rule,
+      h.risk, h.demand, h.version_seen, h.created_at, h.expires_at, h.trace_id, h.sealed, h.votes,
+      h.token, h.latest, h.awaited, w.agent, w.user_id))
+    FROM unnest($6::text[], $7::text[], $8::text[], $9::text[]) AS w (tenant, key, agent, user_id)
+    CROSS JOIN LATERAL (
+      SELECT * FROM held AS o
+      WHERE o.tenant = w.tenant AND o.key = w.key AND o.latest
+        AND (w.agent IS NULL OR (o.agent = w.agent AND coalesce(o.user_id, '') = w.user_id))
+      ORDER BY o.number DESC LIMIT 1
+    ) AS h
   ),
   (
     SELECT array_agg(ROW(c.tenant, c.run_id, c.name, c.spent))
@@ -289,6 +299,43 @@ FROM runs AS r WHERE r.tenant = $1 AND r.run_id = $2;
 
 -- name: find_implicit
 SELECT run_id, used_at FROM implicit_runs WHERE tenant = $1 AND agent = $2 AND user_id = $3;
+
+-- name: find_held
+SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
+  tool, version, agent, user_id, reason, rule, risk, demand, version_seen, created_at, expires_at,
+  trace_id, sealed, votes, token, latest, awaited
+FROM held WHERE tenant = $1 AND approval_id = $2;
+
+-- name: list_held
+SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
+  tool, version, agent, user_id, reason, rule, risk, demand, version_seen, created_at, expires_at,
+  trace_id, sealed, votes, token, latest, awaited
+FROM held WHERE tenant = $1 AND status = $2 AND expires_at > $3
+ORDER BY expires_at, approval_id LIMIT $4;
+
+-- name: newest_held
+SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
+  tool, version, agent, user_id, reason, rule, risk, demand, version_seen, created_at, expires_at,
+  trace_id, sealed, votes, token, latest, awaited
+FROM held WHERE tenant = $1 AND status = $2 AND expires_at > $3
+ORDER BY expires_at DESC, approval_id DESC LIMIT $4;
+
+-- name: list_all_held
+-- The same of every tenant.
+SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
+  tool, version, agent, user_id, reason, rule, risk, demand, version_seen, created_at, expires_at,
+  trace_id, sealed, votes, token, latest, awaited
+FROM held WHERE status = $1 AND expires_at > $2 ORDER BY expires_at, approval_id LIMIT $3;
+
+-- name: newest_of_all_held
+SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
+  tool, version, agent, user_id, reason, rule, risk, demand, version_seen, created_at, expires_at,
+  trace_id, sealed, votes, token, latest, awaited
+FROM held WHERE status = $1 AND expires_at > $2
+ORDER BY expires_at DESC, approval_id DESC LIMIT $3;
+
+-- name: held_waits
+SELECT status = 'waiting' FROM held WHERE tenant = $1 AND approval_id = $2;
 
 -- name: find_due
 SELECT tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, failed, since, due_at
@@ -362,7 +409,7 @@ RETURNING number;
 SELECT type, tenant, run_id, call_id, tool, version, agent, user_id, trace_id, occurred_at, decision,
   policy_version, external_ref, body, number, segment
 FROM events
-WHERE tenant = $1 AND salt IS NOT NULL
+WHERE tenant = $1 AND salt IS NOT NULL AND type IS NOT NULL
   AND ($2::text IS NULL OR call_id = $2) AND ($3::text IS NULL OR run_id = $3)
   AND ($4::text IS NULL OR tool = $4) AND ($5::text[] IS NULL OR type = ANY($5))
   AND number >= $6::bigint AND number < $7::bigint
@@ -374,7 +421,7 @@ ORDER BY number, segment LIMIT $10;
 SELECT type, tenant, run_id, call_id, tool, version, agent, user_id, trace_id, occurred_at, decision,
   policy_version, external_ref, body, number, segment
 FROM events
-WHERE tenant = $1 AND salt IS NOT NULL
+WHERE tenant = $1 AND salt IS NOT NULL AND type IS NOT NULL
   AND ($2::text IS NULL OR call_id = $2) AND ($3::text IS NULL OR run_id = $3)
   AND ($4::text IS NULL OR tool = $4) AND ($5::text[] IS NULL OR type = ANY($5))
   AND number >= $6::bigint AND number < $7::bigint
@@ -395,11 +442,14 @@ SELECT DISTINCT ON (segment) segment, number, seq, hash
 FROM events WHERE tenant = $1 AND number >= $2 ORDER BY segment, number DESC;
 
 -- name: tenants
--- From one to the next, without looking at all that each has.
+-- Who has events or checkpoints: from one to the next, without looking at all that each has.
 WITH RECURSIVE known AS (
-  (SELECT tenant FROM events ORDER BY tenant LIMIT 1)
+  SELECT least((SELECT min(tenant) FROM events), (SELECT min(tenant) FROM checkpoints)) AS tenant
   UNION ALL
-  SELECT (SELECT e.tenant FROM events AS e WHERE e.tenant > known.tenant ORDER BY e.tenant LIMIT 1)
+  SELECT least(
+    (SELECT min(e.tenant) FROM events AS e WHERE e.tenant > known.tenant),
+    (SELECT min(c.tenant) FROM checkpoints AS c WHERE c.tenant > known.tenant)
+  )
   FROM known WHERE known.tenant IS NOT NULL
 )
 SELECT tenant FROM known WHERE tenant IS NOT NULL;
@@ -416,10 +466,14 @@ ON CONFLICT DO NOTHING RETURNING number;
 -- --- forgetting ----------------------------------------------------------------------------------
 
 -- name: expire_keys
--- A key that is free stays free; any other stays taken. What was answered goes.
+-- A key that is free stays free; any other stays taken. What was answered goes, but for what is
+-- still to be verified or reversed.
 WITH over AS (
-  SELECT tenant, key FROM ledger
-  WHERE expires_at <= extract(epoch FROM statement_timestamp())::float8
+  SELECT tenant, key FROM ledger AS l
+  WHERE expires_at <= extract(epoch FROM statement_timestamp())::float8 AND NOT EXISTS (
+    SELECT 1 FROM due AS d
+    WHERE d.tenant = l.tenant AND d.kind IN ('verify', 'compensate') AND d.key = l.key
+  )
   ORDER BY expires_at, tenant, key LIMIT $1 FOR UPDATE SKIP LOCKED
 )
 UPDATE ledger AS l
@@ -435,6 +489,18 @@ WITH over AS (
   ORDER BY kept_at LIMIT $2 FOR UPDATE SKIP LOCKED
 )
 DELETE FROM vault AS v USING over WHERE v.tenant = over.tenant AND v.pointer = over.pointer
+RETURNING 1;
+
+-- name: expire_held
+-- The calls and the tokens of what was decided.
+WITH over AS (
+  SELECT tenant, approval_id FROM held
+  WHERE status <> 'waiting' AND (sealed <> '' OR token IS NOT NULL)
+    AND expires_at <= extract(epoch FROM statement_timestamp())::float8 - $1::float8
+  ORDER BY expires_at, tenant, approval_id LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+UPDATE held AS h SET sealed = '', token = NULL
+FROM over WHERE h.tenant = over.tenant AND h.approval_id = over.approval_id
 RETURNING 1;
 
 -- name: expire_counters

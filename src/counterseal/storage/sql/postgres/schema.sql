@@ -139,21 +139,32 @@ CREATE TABLE held (
   run_id TEXT NOT NULL,
   tool TEXT NOT NULL,
   version TEXT NOT NULL,
-  arguments TEXT NOT NULL,           -- JSON
   agent TEXT NOT NULL,
   user_id TEXT,
-  scopes TEXT NOT NULL,              -- JSON
   reason TEXT NOT NULL,
   rule TEXT,
-  before TEXT,                       -- JSON
+  risk TEXT NOT NULL,
+  demand TEXT NOT NULL,              -- JSON: what an approval takes
   version_seen TEXT,                 -- JSON: a text, or a number
   created_at DOUBLE PRECISION NOT NULL,
+  expires_at DOUBLE PRECISION NOT NULL,
   trace_id TEXT NOT NULL,
-  latest BOOLEAN NOT NULL,           -- whether it is the last one under its key
+  sealed BYTEA NOT NULL,             -- the call itself; empty: forgotten
+  votes TEXT NOT NULL,               -- JSON: who has said what, in that order
+  token TEXT,                        -- the signed proof of its approval
+  latest BOOLEAN NOT NULL,           -- whether it is its caller's last one under its key
+  awaited BOOLEAN NOT NULL,          -- whether somebody, anywhere, waits for it to be decided
+  number BIGINT GENERATED ALWAYS AS IDENTITY, -- in the order in which they came
   PRIMARY KEY (tenant, approval_id)
 );
 
-CREATE UNIQUE INDEX held_by_key ON held (tenant, key) WHERE latest;
+CREATE UNIQUE INDEX held_by_key ON held (tenant, key, agent, coalesce(user_id, '')) WHERE latest;
+-- By when they end: a tenant's requests, and everybody's.
+CREATE INDEX held_by_status ON held (tenant, status, expires_at);
+CREATE INDEX held_of_all ON held (status, expires_at);
+-- What is still kept of those that were decided.
+CREATE INDEX held_kept ON held (expires_at)
+WHERE status <> 'waiting' AND (sealed <> '' OR token IS NOT NULL);
 
 CREATE TABLE registry_changes (
   number BIGINT PRIMARY KEY,

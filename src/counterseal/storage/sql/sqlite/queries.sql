@@ -115,11 +115,13 @@ SELECT lease_until FROM ledger
 WHERE tenant = ? AND key = ? AND status = 'PENDING' AND worker IS NOT NULL;
 
 -- name: orphans
+-- Of some tools, each between spaces, or of all.
 SELECT tenant, key, resume,
   request_hash, status, phase, call_id, tool, version, fence, attempts, unknown_since, observation,
   run_id, worker, looks, lease_until
 FROM ledger WHERE status = 'PENDING' AND phase IS NOT 'escalated' AND lease_until <= ?
-ORDER BY lease_until, tenant, key;
+  AND (? IS NULL OR instr(?, ' ' || tool || ' '))
+ORDER BY lease_until, tenant, key LIMIT ?;
 
 -- name: claim_orphan
 UPDATE ledger
@@ -135,11 +137,16 @@ FROM ledger WHERE status = 'PENDING' AND phase = 'escalated' AND (? IS NULL OR t
 ORDER BY unknown_since, tenant, key LIMIT ?;
 
 -- name: expire_keys
+-- What is still to be verified or reversed needs its entry.
 UPDATE ledger
 SET status = CASE status WHEN 'FAILED_RETRYABLE' THEN status ELSE 'EXPIRED' END,
   observation = NULL, resume = NULL, expires_at = NULL
 WHERE rowid IN (
-  SELECT rowid FROM ledger WHERE expires_at <= ? ORDER BY expires_at, tenant, key LIMIT ?
+  SELECT rowid FROM ledger AS l WHERE expires_at <= ? AND NOT EXISTS (
+    SELECT 1 FROM due AS d
+    WHERE d.tenant = l.tenant AND d.kind IN ('verify', 'compensate') AND d.key = l.key
+  )
+  ORDER BY expires_at, tenant, key LIMIT ?
 );
 
 -- name: schedule
@@ -153,8 +160,10 @@ SELECT tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, fa
 FROM due WHERE tenant = ? AND kind = ? AND key = ?;
 
 -- name: due
+-- Of some tools, each between spaces, or of all.
 SELECT tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, failed, since
-FROM due WHERE failed IS NULL AND due_at <= ? ORDER BY due_at, tenant, kind, key;
+FROM due WHERE failed IS NULL AND due_at <= ? AND (? IS NULL OR instr(?, ' ' || tool || ' '))
+ORDER BY due_at, tenant, kind, key LIMIT ?;
 
 -- name: claim_due
 UPDATE due SET fence = ?, tries = ?, due_at = ? WHERE tenant = ? AND kind = ? AND key = ?;
@@ -183,30 +192,74 @@ INSERT INTO changes (number, what)
 SELECT ?, ? WHERE ? = (SELECT coalesce(max(number), 0) + 1 FROM changes);
 
 -- name: find_held
-SELECT approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id, tool,
-  version, arguments, agent, user, scopes, reason, rule, before, version_seen, created_at, trace_id
+SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
+  tool, version, agent, user, reason, rule, risk, demand, version_seen, created_at, expires_at,
+  trace_id, sealed, votes, token
 FROM held WHERE tenant = ? AND approval_id = ?;
 
 -- name: last_held
 -- The last proposal that was held under a key.
-SELECT approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id, tool,
-  version, arguments, agent, user, scopes, reason, rule, before, version_seen, created_at, trace_id
+SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
+  tool, version, agent, user, reason, rule, risk, demand, version_seen, created_at, expires_at,
+  trace_id, sealed, votes, token
 FROM held WHERE tenant = ? AND key = ? ORDER BY rowid DESC LIMIT 1;
+
+-- name: last_held_of
+-- The same of one caller.
+SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
+  tool, version, agent, user, reason, rule, risk, demand, version_seen, created_at, expires_at,
+  trace_id, sealed, votes, token
+FROM held WHERE tenant = ? AND key = ? AND agent = ? AND coalesce(user, '') = ?
+ORDER BY rowid DESC LIMIT 1;
+
+-- name: list_held
+SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
+  tool, version, agent, user, reason, rule, risk, demand, version_seen, created_at, expires_at,
+  trace_id, sealed, votes, token
+FROM held WHERE tenant = ? AND status = ? AND expires_at > ?
+ORDER BY expires_at, approval_id LIMIT ?;
+
+-- name: newest_held
+SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
+  tool, version, agent, user, reason, rule, risk, demand, version_seen, created_at, expires_at,
+  trace_id, sealed, votes, token
+FROM held WHERE tenant = ? AND status = ? AND expires_at > ?
+ORDER BY expires_at DESC, approval_id DESC LIMIT ?;
+
+-- name: list_all_held
+-- The same of every tenant.
+SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
+  tool, version, agent, user, reason, rule, risk, demand, version_seen, created_at, expires_at,
+  trace_id, sealed, votes, token
+FROM held WHERE status = ? AND expires_at > ? ORDER BY expires_at, approval_id LIMIT ?;
+
+-- name: newest_of_all_held
+SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
+  tool, version, agent, user, reason, rule, risk, demand, version_seen, created_at, expires_at,
+  trace_id, sealed, votes, token
+FROM held WHERE status = ? AND expires_at > ? ORDER BY expires_at DESC, approval_id DESC LIMIT ?;
 
 -- name: held_status
 SELECT status FROM held WHERE tenant = ? AND approval_id = ?;
 
 -- name: hold
 INSERT INTO held (tenant, approval_id, key, status, approval_hash, contract_hash, approvers,
-  call_id, run_id, tool, version, arguments, agent, user, scopes, reason, rule, before,
-  version_seen, created_at, trace_id)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+  call_id, run_id, tool, version, agent, user, reason, rule, risk, demand, version_seen,
+  created_at, expires_at, trace_id, sealed, votes, token)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: vote
+UPDATE held SET votes = ?, status = ?, token = ? WHERE tenant = ? AND approval_id = ?;
 
 -- name: give_back
 UPDATE held SET status = 'approved' WHERE tenant = ? AND approval_id = ? AND status = 'spent';
 
 -- name: decide
 UPDATE held SET status = ? WHERE tenant = ? AND approval_id = ?;
+
+-- name: void
+-- What was approved is no longer so, and nothing is left that says otherwise.
+UPDATE held SET status = 'void', token = NULL WHERE tenant = ? AND approval_id = ?;
 
 -- name: refuse
 INSERT INTO refusals (tenant, run_id, tool, fingerprint, times) VALUES (?, ?, ?, ?, ?)
@@ -232,7 +285,8 @@ SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, use
   occurred_at, decision, policy_version, external_ref, body
 FROM events
 WHERE tenant = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND type IS NOT NULL AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
+  AND salt IS NOT NULL AND type IS NOT NULL
+  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
   AND (? IS NULL OR instr(?, ' ' || type || ' '))
 ORDER BY number, segment LIMIT ?;
 
@@ -241,7 +295,8 @@ SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, use
   occurred_at, decision, policy_version, external_ref, body
 FROM events INDEXED BY events_by_call
 WHERE tenant = ? AND call_id = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND type IS NOT NULL AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
+  AND salt IS NOT NULL AND type IS NOT NULL
+  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
   AND (? IS NULL OR instr(?, ' ' || type || ' '))
 ORDER BY number, segment LIMIT ?;
 
@@ -250,7 +305,8 @@ SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, use
   occurred_at, decision, policy_version, external_ref, body
 FROM events INDEXED BY events_by_run
 WHERE tenant = ? AND run_id = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND type IS NOT NULL AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
+  AND salt IS NOT NULL AND type IS NOT NULL
+  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
   AND (? IS NULL OR instr(?, ' ' || type || ' '))
 ORDER BY number, segment LIMIT ?;
 
@@ -259,7 +315,8 @@ SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, use
   occurred_at, decision, policy_version, external_ref, body
 FROM events
 WHERE tenant = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND type IS NOT NULL AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
+  AND salt IS NOT NULL AND type IS NOT NULL
+  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
   AND (? IS NULL OR instr(?, ' ' || type || ' '))
 ORDER BY number DESC, segment DESC LIMIT ?;
 
@@ -268,7 +325,8 @@ SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, use
   occurred_at, decision, policy_version, external_ref, body
 FROM events INDEXED BY events_by_call
 WHERE tenant = ? AND call_id = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND type IS NOT NULL AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
+  AND salt IS NOT NULL AND type IS NOT NULL
+  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
   AND (? IS NULL OR instr(?, ' ' || type || ' '))
 ORDER BY number DESC, segment DESC LIMIT ?;
 
@@ -277,16 +335,24 @@ SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, use
   occurred_at, decision, policy_version, external_ref, body
 FROM events INDEXED BY events_by_run
 WHERE tenant = ? AND run_id = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
-  AND type IS NOT NULL AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
+  AND salt IS NOT NULL AND type IS NOT NULL
+  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR tool = ?)
   AND (? IS NULL OR instr(?, ' ' || type || ' '))
 ORDER BY number DESC, segment DESC LIMIT ?;
 
 -- name: tenants
--- Everybody who has events: one step for each, however many they have.
+-- Everybody who has events or checkpoints: one step for each, however many they have.
 WITH RECURSIVE each (tenant) AS (
-  SELECT min(tenant) FROM events
+  SELECT min(tenant) FROM (
+    SELECT min(tenant) AS tenant FROM events UNION ALL SELECT min(tenant) FROM checkpoints
+  )
   UNION ALL
-  SELECT (SELECT min(tenant) FROM events WHERE events.tenant > each.tenant) FROM each
+  SELECT (
+    SELECT min(tenant) FROM (
+      SELECT min(tenant) AS tenant FROM events WHERE events.tenant > each.tenant
+      UNION ALL SELECT min(tenant) FROM checkpoints WHERE checkpoints.tenant > each.tenant
+    )
+  ) FROM each
   WHERE each.tenant IS NOT NULL
 )
 SELECT tenant FROM each WHERE tenant IS NOT NULL;
@@ -340,6 +406,14 @@ SELECT raw FROM vault WHERE tenant = ? AND pointer = ?;
 -- name: empty_vault
 DELETE FROM vault WHERE rowid IN (
   SELECT rowid FROM vault WHERE kept_at <= ? ORDER BY kept_at LIMIT ?
+);
+
+-- name: forget_held
+-- The calls and the tokens of what was decided, and ended by a moment.
+UPDATE held SET sealed = x'', token = NULL WHERE rowid IN (
+  SELECT rowid FROM held
+  WHERE status <> 'waiting' AND (sealed <> x'' OR token IS NOT NULL) AND expires_at <= ?
+  ORDER BY expires_at, tenant, approval_id LIMIT ?
 );
 
 -- name: forget_days

@@ -145,20 +145,31 @@ CREATE TABLE held (
   run_id TEXT NOT NULL,
   tool TEXT NOT NULL,
   version TEXT NOT NULL,
-  arguments TEXT NOT NULL,           -- JSON
   agent TEXT NOT NULL,
   user TEXT,
-  scopes TEXT NOT NULL,              -- JSON
   reason TEXT NOT NULL,
   rule TEXT,
-  before TEXT,                       -- JSON
+  risk TEXT NOT NULL,
+  demand TEXT NOT NULL,              -- JSON: what an approval takes
   version_seen TEXT,                 -- JSON: a text, or a number
   created_at REAL NOT NULL,
+  expires_at REAL NOT NULL,
   trace_id TEXT NOT NULL,
+  sealed BLOB NOT NULL,              -- the call itself; empty: forgotten
+  votes TEXT NOT NULL,               -- JSON: who has said what, in that order
+  token TEXT,                        -- the signed proof of its approval
   PRIMARY KEY (tenant, approval_id)
 );
 
+-- In the order in which they came: under a key, and of one caller.
 CREATE INDEX held_by_key ON held (tenant, key);
+CREATE INDEX held_by_caller ON held (tenant, key, agent, coalesce(user, ''));
+-- By when they end: a tenant's requests, and everybody's.
+CREATE INDEX held_by_status ON held (tenant, status, expires_at);
+CREATE INDEX held_of_all ON held (status, expires_at);
+-- What is still kept of those that were decided.
+CREATE INDEX held_kept ON held (expires_at)
+WHERE status <> 'waiting' AND (sealed <> x'' OR token IS NOT NULL);
 
 CREATE TABLE events (
   tenant TEXT NOT NULL,
