@@ -52,7 +52,7 @@ async def test_a_vote_on_top_of_others_than_there_are_changes_nothing(store, mak
     assert await store.find_due("acme", DueKind.VERIFY, "k") is None
 
 
-@pytest.mark.parametrize("status", set(HeldStatus) - {HeldStatus.WAITING})
+@pytest.mark.parametrize("status", sorted(set(HeldStatus) - {HeldStatus.WAITING}))
 async def test_nobody_votes_on_what_was_decided(store, make, snapshot, status):
     await store.hold(make.held(), [])
     if status in (HeldStatus.SPENT, HeldStatus.VOID):
