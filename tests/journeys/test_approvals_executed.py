@@ -250,6 +250,8 @@ async def test_a_world_that_can_not_be_asked_is_tried_again_and_then_told_to_an_
     office.down = False
     people = OperatorList(runtime, by="ops")
     await people.again("acme", DueKind.EXECUTE, it, reason="It is back.")
+    told = [event for _, event in await runtime.store.events("acme")][-1]
+    assert (told.decision, told.caller.user, told.body["reason"]) == ("again", "ops", "It is back.")
     assert await reconcile(runtime) == {"executed": 1}
     assert len(office.sent) == 1
 

@@ -93,7 +93,7 @@ class OperatorList:
 
     async def _settle(self, kept: Kept, settled: Entry, decision: str, reason: str) -> None:
         runtime, entry = self._runtime, kept.entry
-        now, event = runtime.clock(), self._event(kept, decision, reason)
+        now, event = runtime.clock(), self._event(entry, decision, reason)
         request = Settle(entry.tenant, entry.run_id, now, settled, {}, (), (event,))
         request = request._replace(keep_for=self._keep_for(entry))
         if settled.status is Status.FAILED_RETRYABLE:
@@ -142,19 +142,17 @@ class OperatorList:
         work = await runtime.store.find_due(tenant, kind, key)
         if work is None or work.failed is None:
             raise CountersealError(f"no {kind} that failed is on the list under {key!r}")
-        kept = await runtime.store.look_up(tenant, key)
-        events = () if kept is None else (self._event(kept, decision, reason),)
+        events = (self._event(work, decision, reason),)
         if not await runtime.store.finish(Finish(work, events=events, **more)):
             raise CountersealError("somebody else has taken this up meanwhile")
 
-    def _event(self, kept: Kept, decision: str, reason: str) -> Event:
-        entry = kept.entry
+    def _event(self, about: Entry | Due, decision: str, reason: str) -> Event:
         caller = Caller(
-            entry.tenant,
-            entry.run_id,
-            entry.call_id,
-            entry.tool,
-            entry.version,
+            about.tenant,
+            about.run_id,
+            about.call_id,
+            about.tool,
+            about.version,
             "operator",
             self._by,
             "",
