@@ -108,7 +108,8 @@ class Lives(RuleBasedStateMachine):
         same = mine is not None and mine.to == to
         ready = same and mine.stands(now) and key not in self.sent
         stale = same and mine.approved and mine.version != self.office.version
-        stale = stale and key not in self.sent
+        # What nobody used for as long again as it was open stands for nothing any more.
+        stale = stale and key not in self.sent and now < mine.ends + 600
         seen = self.loop.run(self.runtime.submit(letter(key, arguments={"recipient": to}), agent()))
         self._look()
         if seen.ok:

@@ -640,7 +640,9 @@ async def test_a_probe_may_answer_with_a_model_and_versions_are_compared_by_type
     made = fake_tool("save", effect="draft", probe=lambda: Seen(version=1))
     runtime = runtime_for(made)
     odd = await runtime.submit(ask("save", expected_version=True), someone())
-    assert odd.code is Code.STALE_STATE
+    assert odd.code is Code.SYNTACTIC_PARSE_FAIL
+    text = await runtime.submit(ask("save", expected_version="1"), someone())
+    assert text.code is Code.STALE_STATE
     assert (await runtime.submit(ask("save", expected_version=1), someone())).ok
 
 
