@@ -51,6 +51,14 @@ class Worker:
         self.pid = json.loads(await self._reader.readline())["pid"]
         self._task = asyncio.create_task(self._listen())
 
+    async def end(self) -> None:
+        """Hang up, and leave nothing open."""
+        self._writer.close()
+        with suppress(OSError):
+            await self._writer.wait_closed()
+        if self._task is not None:
+            await asyncio.wait({self._task}, timeout=PATIENCE)
+
     async def _listen(self) -> None:
         with suppress(OSError):
             while line := await self._reader.readline():
@@ -106,6 +114,7 @@ class Nursery:
         self._path = path
         self._process = process
         self._born: asyncio.Queue[Worker] = asyncio.Queue()
+        self._all: list[Worker] = []
 
     @classmethod
     @asynccontextmanager
@@ -129,9 +138,12 @@ class Nursery:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # its own group: it and its workers
             await process.wait()
+            for worker in made._all:
+                await worker.end()
 
     async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         worker = Worker(reader, writer)
+        self._all.append(worker)
         await worker.greet()
         self._born.put_nowait(worker)
 
