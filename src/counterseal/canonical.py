@@ -13,7 +13,17 @@ from typing import Any, NoReturn
 
 import rfc8785
 
-__all__ = ["MAX_DEPTH", "FrozenDict", "at", "canonical", "digest", "freeze", "pointer", "thaw"]
+__all__ = [
+    "MAX_DEPTH",
+    "FrozenDict",
+    "at",
+    "canonical",
+    "digest",
+    "freeze",
+    "pointer",
+    "spelt_out",
+    "thaw",
+]
 
 MAX_DEPTH = 64
 """How deep a JSON value may nest. Deeper ones serve no tool and threaten every recursive reader."""
@@ -124,3 +134,10 @@ def canonical(value: Any) -> bytes:
 def digest(value: Any) -> str:
     """`sha256:…` of the canonical form."""
     return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
+
+
+def spelt_out(value: Any) -> Any:
+    """For writers of JSON that know no mapping but a dict: any other as one; else TypeError."""
+    if isinstance(value, Mapping):
+        return thaw(value)
+    raise TypeError(f"{type(value).__name__} is not a JSON type")

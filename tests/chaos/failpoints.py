@@ -20,7 +20,7 @@ from counterseal.storage.base import (
     Claim,
     Due,
     Finish,
-    Orphan,
+    Kept,
     Settle,
     Store,
 )
@@ -101,7 +101,7 @@ class Failing:
         self._hit("settle.after")
         return settled
 
-    async def claim_orphans(self, claim: Claim) -> list[Orphan]:
+    async def claim_orphans(self, claim: Claim) -> list[Kept]:
         claimed = list(await self._store.claim_orphans(claim))
         if claimed:
             self._hit("orphans.after")

@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 from counterseal.audit import Caller, Event, EventType
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.storage import open_store
-from counterseal.storage.base import Admission, Admit, Concern, Due, Kept, Orphan
+from counterseal.storage.base import Admission, Admit, Concern, Due, Kept
 from tests.postgres_server import borrowed_database
 
 
@@ -74,7 +74,7 @@ def plain(said):
         return said._replace(since=0.0)
     if isinstance(said, Admission):
         return said._replace(entry=plain(said.entry))
-    if isinstance(said, Orphan | Kept):
+    if isinstance(said, Kept | Kept):
         return plain(said.entry), said.resume
     if isinstance(said, Event) and said.type is EventType.ERASED and "until" in said.body:
         return said.type, said.caller, said.body["events"]

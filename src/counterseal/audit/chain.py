@@ -8,12 +8,12 @@ their time is over, and the chain still holds.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
 from counterseal.audit.events import Caller, Event, EventType
+from counterseal.canonical import spelt_out
 
 __all__ = ["GENESIS", "Columns", "Head", "Link", "columns_of", "digest_of", "event_of", "extend"]
 
@@ -85,7 +85,7 @@ def columns_of(event: Event) -> Columns:
     policy_version, external_ref, body)
     """
     kind, caller, occurred_at, decision, policy_version, external_ref, body = event
-    text = to_json(body, fallback=_plain).decode() if body else None
+    text = to_json(body, fallback=spelt_out).decode() if body else None
     moment = float(occurred_at)  # a store gives back no other
     return (str(kind), *caller, moment, decision, policy_version, external_ref, text)
 
@@ -96,9 +96,3 @@ def event_of(columns: Columns) -> Event:
     told = (occurred_at, decision, policy_version, external_ref)
     event = Event(EventType(columns[0]), Caller(*columns[1:9]), *told)
     return event if body is None else event._replace(body=from_json(body))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is not a JSON type")

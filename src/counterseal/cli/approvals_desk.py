@@ -15,7 +15,7 @@ import typer
 
 from counterseal.cli.output import fail, one_line
 from counterseal.cli.stores import STORE_VARIABLE
-from counterseal.cli.trying import opened
+from counterseal.cli.trying import opened, user_name
 
 if TYPE_CHECKING:
     import asyncio
@@ -133,20 +133,11 @@ class Person:
 
 def person_of(settings: Settings, given: str | None) -> Person:
     """The person who was named, else whoever is logged in; the file has to know them."""
-    name = given or _user_name()
+    name = given or user_name("--as")
     table = settings.approvers.get(name)
     if table is None:
         _fail_undeclared(settings, name, named=given is not None)
     return Person(name, table.roles, table.tenants)
-
-
-def _user_name() -> str:
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # no user database, or nobody's process
-        fail("It can't be told who you are.", "Say it with --as NAME.")
 
 
 def _fail_undeclared(settings: Settings, name: str, *, named: bool) -> NoReturn:

@@ -12,7 +12,7 @@ import typer
 
 from counterseal.cli.output import fail, note, one_line, print_json, print_styled, safe
 from counterseal.cli.stores import StoreUrl
-from counterseal.cli.trying import AsTenant, opened, project_settings
+from counterseal.cli.trying import AsTenant, opened, project_settings, user_name
 
 if TYPE_CHECKING:
     from counterseal.config import Settings
@@ -222,7 +222,7 @@ def _people(store: str | None, by: str | None, work: Callable[[OperatorList], Aw
         from counterseal.reconcile import OperatorList
 
         async with runtime:
-            return await work(OperatorList(runtime, by=by or _user_name()))
+            return await work(OperatorList(runtime, by=by or user_name("--by")))
 
     return _run(act)
 
@@ -241,15 +241,6 @@ def _run(work: Callable[[], Awaitable[T]]) -> T:
         fail(one_line(str(error)), code=1)
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-
-
-def _user_name() -> str:
-    import getpass
-
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        fail("This system knows no name for you.", "Say who you are, with --by NAME.")
 
 
 async def _tenant_of(people: OperatorList, tenant: str | None, key: str) -> str:

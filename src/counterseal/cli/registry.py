@@ -14,7 +14,7 @@ import typer
 
 from counterseal.cli.changes import drift, in_force, scope, told, which
 from counterseal.cli.output import Progress, fail, note, print_json, print_styled, safe
-from counterseal.cli.trying import project_settings
+from counterseal.cli.trying import project_settings, user_name
 
 if TYPE_CHECKING:
     from counterseal.config import Settings
@@ -91,7 +91,7 @@ def kill(
     if [tool is not None, effect is not None, everything].count(True) != 1:
         fail("Say what to stop: a TOOL, --effect E, or --all.")
     settings = project_settings()
-    url, who = _address(settings, store), _name(by)
+    url, who = _address(settings, store), by or user_name("--by")
     registry = _tools(settings)
     stops = _operate(url, registry, who, lambda one: one.preview_kill(tool=tool, effect=effect))
     _print_preview(stops)
@@ -125,7 +125,7 @@ def restore(
     """Undo a kill, in one step."""
     from counterseal.registry import Registry
 
-    url, who, registry = _address(project_settings(), store), _name(by), Registry()
+    url, who, registry = _address(project_settings(), store), by or user_name("--by"), Registry()
     _operate(url, registry, who, _nothing)
     if kill_id is None:
         kill_id = _only(registry.kills)
@@ -145,7 +145,7 @@ def enable(
     as_json: AsJson = False,
 ) -> None:
     """Let a tool be used again."""
-    settings, who, why = project_settings(), _name(by), _why(reason)
+    settings, who, why = project_settings(), by or user_name("--by"), _why(reason)
     url, registry = _address(settings, store), _tools(settings)
     change = _operate(url, registry, who, lambda one: one.enable(tool, version, reason=why))
     _print_change(change, f"{which(tool, version)} is enabled.", as_json=as_json)
@@ -165,7 +165,7 @@ def disable(
     Without --version, versions that come later are disabled too. Where others than the disabled
     versions are left, new runs get those; to stop runs altogether, use `kill`.
     """
-    settings, who, why = project_settings(), _name(by), _why(reason)
+    settings, who, why = project_settings(), by or user_name("--by"), _why(reason)
     url, registry = _address(settings, store), _tools(settings)
     change = _operate(url, registry, who, lambda one: one.disable(tool, version, reason=why))
     _print_change(change, f"{which(tool, version)} is disabled.", as_json=as_json)
@@ -259,15 +259,6 @@ def _operate(url: str, registry: Registry, by: str, act: Callable[[Operator], Aw
 
 async def _nothing(_: Operator) -> None:
     """Catching up was all."""
-
-
-def _name(by: str | None) -> str:
-    import getpass
-
-    try:
-        return by or getpass.getuser()
-    except (OSError, KeyError, ImportError):  # no user database, or nobody's process
-        fail("It can't be told who you are.", "Say it with --by NAME.")
 
 
 def _why(reason: str | None) -> str:

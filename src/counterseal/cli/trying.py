@@ -32,6 +32,7 @@ __all__ = [
     "opened",
     "principal_of",
     "project_settings",
+    "user_name",
 ]
 
 AsAgent = Annotated[str | None, typer.Option("--as", metavar="AGENT", help="The agent to act as.")]
@@ -118,6 +119,16 @@ def _fail_unusable(problems: tuple[Problem, ...]) -> NoReturn:
         note(one_line(str(problem)))
     count = len(problems)
     fail(f"{count} problem{'' if count == 1 else 's'}; nothing was called.")
+
+
+def user_name(option: str) -> str:
+    """Who is at the keyboard, where they do not say so."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # no user database, or nobody's process
+        fail("It can't be told who you are.", f"Say it with {option} NAME.")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pydantic_core import from_json, to_json
 from counterseal.approvals.packet import Packet, make_packet
 from counterseal.approvals.patterns import Demand
 from counterseal.approvals.plain import leaves, stamp
-from counterseal.canonical import freeze, pointer, thaw
+from counterseal.canonical import freeze, pointer, spelt_out, thaw
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
 from counterseal.gates.approval import approval_hash, hash_of
@@ -87,7 +87,7 @@ def held_of(
     """
     who, approval_id = ctx.principal, f"appr_{int(ctx.now * 1000):011x}{getrandbits(52):013x}"
     try:
-        kept = to_json(_kept(ctx, after), fallback=_plain)
+        kept = to_json(_kept(ctx, after), fallback=spelt_out)
         seen = state_seen(ctx.version_seen, ctx.before)
         approved = approval_hash(ctx)
     except (ValueError, TypeError, RecursionError) as error:
@@ -258,9 +258,3 @@ _ORIGINS: Final = ("user", "trusted", "untrusted")
 """From the least suspicious to the most."""
 _TELLING: Final = 4
 """A text that is this long is not the same as another by accident."""
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return thaw(value)
-    raise TypeError(f"{type(value).__name__} is not a JSON type")

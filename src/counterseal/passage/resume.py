@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from counterseal.canonical import thaw
+from counterseal.canonical import spelt_out
 from counterseal.gates.base import GateContext
 from counterseal.proposal import Principal, System
 from counterseal.vault import Vault
@@ -59,15 +58,9 @@ def pack(ctx: GateContext, contract_hash: str, trace_id: str, key: str, vault: V
         trace_id,
         who.covered if isinstance(who, System) else None,
     )
-    return vault.seal(who.tenant, key, to_json(kept, fallback=_plain))
+    return vault.seal(who.tenant, key, to_json(kept, fallback=spelt_out))
 
 
 def unpack(sealed: bytes, tenant: str, key: str, vault: Vault) -> Resume:
     """VaultError when it can't be opened here."""
     return Resume(*from_json(vault.open(tenant, key, sealed)))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return thaw(value)
-    raise TypeError(f"{type(value).__name__} is not a JSON type")

@@ -1,11 +1,10 @@
-"""From an outcome to an answer: what the agent is shown of it, and what is put on record."""
+"""What came of a call is put on record: in one transaction, whoever still waits for it."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 from collections.abc import Coroutine, Mapping, Sequence
-from time import perf_counter_ns
 from types import MappingProxyType
 from typing import Any
 
@@ -15,58 +14,32 @@ from counterseal.audit import Event, EventType
 from counterseal.canonical import at
 from counterseal.codes import Code, Path
 from counterseal.contract.effects import Trust
-from counterseal.contract.filling import resource_of, verification_of
+from counterseal.contract.filling import resource_of
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.contract.surroundings import left_in_state
 from counterseal.errors import StoreError
-from counterseal.execution.logs import masked_trace
-from counterseal.gates.base import Decision, Timed, Verdict, deny
+from counterseal.gates.base import Timed, Verdict, deny
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.observation import (
-    NOT_VERIFIED,
-    FieldError,
     Observation,
-    Observed,
-    VerificationHint,
-    answer,
-    observe,
 )
-from counterseal.passage.executing import Executing
 from counterseal.passage.following import due_for, seal_text, verifiable
+from counterseal.passage.observing import THEN, Observing
 from counterseal.passage.telling import NOBODY
 from counterseal.storage.base import Due, DueKind, Settle
 
 __all__ = ["UNRECORDED", "Settling"]
 
 _NOTHING: Mapping[str, str | int] = MappingProxyType({})
-_FAILURES = {
-    Code.TIMEOUT: "The tool did not answer in time.",
-    Code.DEPENDENCY_UNAVAILABLE: "Something that the tool needs is not available.",
-    Code.RATE_LIMITED: "The service behind the tool takes no more calls for now.",
-    Code.PERMISSION_DENIED: "The service behind the tool does not permit this.",
-    Code.POLICY_VIOLATION: "The tool wanted to do what its contract does not let it do.",
-    Code.STALE_STATE: "The target is not, or no longer, as the call takes it to be.",
-    Code.SEMANTIC_INVALIDITY: "The service behind the tool does not accept these arguments.",
-    Code.OBSERVATION_NORMALIZATION_FAIL: "What came back can't be read.",
-}
 _NOT_DONE = {Code.RATE_LIMITED, Code.STALE_STATE, Code.SEMANTIC_INVALIDITY}
 """The other side refused before it did anything, so the key is free again."""
 UNRECORDED = "The record can't be written right now. Nothing was done."
 _PAUSES = (0.05, 0.5)
-_UNKNOWN = "It is not known whether the call took effect. {}"
-_THEN = {
-    OnUnknown.RETRY_SAME_KEY: ("retry_same_key", "The same call may be made again."),
-    OnUnknown.READ_BACK: ("retry_later", "The same call, made later, finds out."),
-    OnUnknown.ESCALATE: ("escalate", "A person must find out; do not make it again."),
-}
 
 
-class Settling(Executing):
+class Settling(Observing):
     """The last steps of a call. Nothing is decided here any more."""
 
-    entry: Entry | None = None
-    """The reservation that is settled, for a call that goes into the ledger."""
-    observed: Observed | None = None
     _goes_on = False
     """Whether something that was left behind still runs under the entry."""
 
@@ -81,85 +54,6 @@ class Settling(Executing):
         except StoreError as error:
             self.runtime.report(self.ctx.call_id, "store", error)
             return False
-
-    def observe(self) -> Observation:
-        """The outcome as the agent may see it: checked, redacted, bounded, labelled."""
-        outcome, ctx, record = self.outcome, self.ctx, self.ctx.record
-        if outcome.code is not Code.SUCCESS or record is None or ctx.compiled is None:
-            return self.answer(self._failed())
-        own = ctx.compiled.profile
-        try:
-            self.observed = observe(
-                outcome.value,
-                compiled_output_validator=ctx.compiled.output,
-                contract=record.contract,
-                redactor=self.runtime.redactor,
-                own=own,
-                mask=outcome.mask,
-            )
-        # The tool has run: whatever its output does to us, the call must come to its end.
-        except Exception as error:  # noqa: BLE001 - an output is somebody else's code too
-            self.runtime.report(ctx.call_id, "observing", masked_trace(error, outcome.mask))
-            code = Code.OBSERVATION_NORMALIZATION_FAIL
-            return self.answer(deny("execution", code, "The tool's output can't be read."))
-        seen = answer(
-            self.observed,
-            record.contract,
-            own=own,
-            call_id=ctx.call_id,
-            timestamp=ctx.now,
-            latency_ms=(perf_counter_ns() - self.started) // 1_000_000,
-            trace_id=self.trace_id,
-            decisions=self.trail,
-            warnings=self._warnings() if ctx.corrections else (),
-            approval_id=ctx.approval_id,
-            attempt=self.attempt + (self.entry.attempts - 1 if self.entry else 0),
-            verification=self._verification(record.contract) if own.verified else NOT_VERIFIED,
-        )
-        if ctx.run.untrusted and any(
-            read.key in ctx.run.untrusted for read in record.contract.state_reads
-        ):
-            # What was made of something from outside is from outside, too.
-            return seen._replace(trust=Trust.UNTRUSTED)
-        return seen
-
-    def _failed(self) -> Decision:
-        """What is said of an outcome that is no success."""
-        outcome, record = self.outcome, self.ctx.record
-        if outcome.trace:
-            self.runtime.report(self.ctx.call_id, "execution", outcome.trace)
-        if outcome.misfit is not None:
-            place, problem = outcome.misfit
-            error = FieldError(place, problem, outcome.code.value)
-            said = "An argument can't be sent as it is."
-            return deny("execution", outcome.code, said, field_errors=(error,))
-        reason = _FAILURES.get(outcome.code, "The tool failed.")
-        retry_after = outcome.fault.retry_after if outcome.fault else None
-        if not self.unknown or record is None:
-            return deny("execution", outcome.code, reason, retry_after=retry_after)
-        action, then = _THEN[record.contract.on_unknown]
-        said = f"{reason} {_UNKNOWN.format(then)}"
-        return deny("execution", outcome.code, said, next_action=action, rule="outcome-unknown")
-
-    def _verification(self, contract: Contract) -> VerificationHint:
-        if self.observed is None or self.observed.data is None:
-            return NOT_VERIFIED
-        reference, expected, delay = self._to_be_verified(contract)
-        shown = None if expected is None else self.runtime.redactor.redact(expected)[0]
-        return VerificationHint(
-            required=True,
-            target_state_reference=reference,
-            expected_state=shown,
-            delay_seconds=delay,
-        )
-
-    def _to_be_verified(self, contract: Contract) -> tuple[str | None, dict[str, Any] | None, int]:
-        """Where to look, for what, and in how many seconds."""
-        output = self.observed.output if self.observed else None
-        return verification_of(contract, self.ctx.arguments, output)
-
-    def _warnings(self) -> tuple[str, ...]:
-        return tuple(note for timed in self.trail for note in timed.decision.warnings)
 
     def settle(self, observation: Observation) -> Coroutine[Any, Any, Observation]:
         """One transaction: entry, what the run has seen, run state, events."""
@@ -309,7 +203,7 @@ class Settling(Executing):
         code, record = Code.DEPENDENCY_UNAVAILABLE, self.ctx.record
         if self.entry is None or record is None or not self.outcome.began:
             return self.answer(deny("ledger", code, UNRECORDED))
-        action, then = _THEN[record.contract.on_unknown]
+        action, then = THEN[record.contract.on_unknown]
         said = f"What came of it could not be written down. {then}"
         return self.answer(deny("ledger", code, said, next_action=action, rule="outcome-unknown"))
 

@@ -18,7 +18,7 @@ from counterseal.passage.passage import patience_left
 from counterseal.passage.resume import Resume, unpack
 from counterseal.passage.resuming import MOST_LOOKS, Resumed, contract_for, pause_after
 from counterseal.registry import RegistryRecord
-from counterseal.storage.base import Orphan, RunRecord, Settle
+from counterseal.storage.base import Kept, RunRecord, Settle
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
@@ -29,7 +29,7 @@ _STRANGER: Final = 600.0
 """After how many seconds without anybody who holds its contract a person is asked."""
 
 
-async def settle_orphan(runtime: Runtime, orphan: Orphan, since: float) -> str:
+async def settle_orphan(runtime: Runtime, orphan: Kept, since: float) -> str:
     """Find out what became of it. One word for what was done about it.
 
     `since` is when it was asked for, by the monotonic clock.

@@ -18,14 +18,14 @@ from counterseal.reconcile.approved import carry_out, notify, put_off
 from counterseal.reconcile.compensating import compensate
 from counterseal.reconcile.orphans import settle_orphan
 from counterseal.reconcile.verifying import verify
-from counterseal.storage.base import Claim, Due, DueKind, Erasure, Finish, Orphan
+from counterseal.storage.base import Claim, Due, DueKind, Erasure, Finish, Kept
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
 
 __all__ = ["Reconciler", "Retention", "Tally"]
 
-T = TypeVar("T", Orphan, Due)
+T = TypeVar("T", Kept, Due)
 Tally = Counter[str]
 """How often each thing was done: `found`, `retried`, `escalated`, `verified`, `expired`, …"""
 _DAY: Final = 86_400.0
@@ -139,7 +139,7 @@ class Reconciler:
             if len(claimed) < self._batch:
                 return
 
-    async def _orphan(self, orphan: Orphan, since: float) -> str:
+    async def _orphan(self, orphan: Kept, since: float) -> str:
         return await self._surely(orphan.entry.call_id, settle_orphan(self.runtime, orphan, since))
 
     async def _due(self, work: Due, _since: float) -> str:

@@ -37,7 +37,6 @@ from counterseal.storage.requests import (
     Finish,
     Kept,
     Memory,
-    Orphan,
     Rate,
     Recorded,
     Refused,
@@ -63,7 +62,6 @@ __all__ = [
     "HeldStatus",
     "Kept",
     "Memory",
-    "Orphan",
     "Rate",
     "Recorded",
     "Refused",
@@ -197,11 +195,11 @@ class Store(Protocol):
 
     # --- what is to be done later -----------------------------------------------------------------
 
-    async def claim_orphans(self, claim: Claim) -> Sequence[Orphan]:
+    async def claim_orphans(self, claim: Claim) -> Sequence[Kept]:
         """Take over entries that are PENDING, not escalated, and that nobody holds any more.
 
-        Oldest first. No two workers get the same one: each gets a new fence and the claim's lease,
-        and `looks` counts how often that happened.
+        Oldest first. No two workers get the same one: each comes with a new fence, phase UNKNOWN
+        and the claim's lease, and `looks` counts how often that happened.
         """
 
     async def claim_due(self, claim: Claim) -> Sequence[Due]:

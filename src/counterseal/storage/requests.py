@@ -21,7 +21,6 @@ __all__ = [
     "Finish",
     "Kept",
     "Memory",
-    "Orphan",
     "Rate",
     "Recorded",
     "Refused",
@@ -186,14 +185,6 @@ class Claim(NamedTuple):
     """Whose work it can do, by the tools' names; None: anybody's."""
     lapsed_for: float = 0.0
     """Only what has been waiting for so many seconds."""
-
-
-class Orphan(NamedTuple):
-    """An entry whose worker is gone, or whose outcome is unknown, claimed by somebody new."""
-
-    entry: Entry
-    """With its new fence, the new worker, and phase UNKNOWN."""
-    resume: bytes | None
 
 
 class Kept(NamedTuple):

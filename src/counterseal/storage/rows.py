@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
+from counterseal.canonical import spelt_out
 from counterseal.storage.base import Budgets, Held, HeldStatus, RunRecord
 
 __all__ = ["Row", "held_of", "held_row", "read", "run_of", "run_row", "state_rows", "written"]
@@ -22,18 +23,12 @@ _ANY: Final = "*"
 
 def written(value: Any) -> str:
     """A JSON value as text."""
-    return to_json(value, fallback=_plain).decode()
+    return to_json(value, fallback=spelt_out).decode()
 
 
 def read(text: str) -> Any:
     """The JSON value that a text tells."""
     return {} if text == "{}" else from_json(text)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise TypeError(f"{type(value).__name__} is not a JSON type")
 
 
 # --- runs -----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from counterseal.ledger import Entry, Phase, Status
-from counterseal.storage.base import Claim, Concern, Kept, Orphan, Settle
+from counterseal.storage.base import Claim, Concern, Kept, Settle
 from counterseal.storage.rules import concern
 from counterseal.storage.waiting import Waiting
 
@@ -98,7 +98,7 @@ class Ledger:
         self._terms[where].lease_until = self._clock() + lease
         return True
 
-    def claim(self, claim: Claim) -> Sequence[Orphan]:
+    def claim(self, claim: Claim) -> Sequence[Kept]:
         now = self._clock()
         found = []
         for where, entry in self.entries.items():
@@ -111,7 +111,7 @@ class Ledger:
                 found.append((until, where))
         return [self._claimed(*one, claim, now) for one in sorted(found)[: claim.limit]]
 
-    def _claimed(self, until: float, where: _Key, claim: Claim, now: float) -> Orphan:
+    def _claimed(self, until: float, where: _Key, claim: Claim, now: float) -> Kept:
         entry, terms = self.entries[where], self._terms[where]
         claimed = replace(
             entry,
@@ -124,7 +124,7 @@ class Ledger:
         self.entries[where] = claimed
         terms.lease_until = now + claim.lease
         self._waiting.wake(*where)
-        return Orphan(claimed, terms.resume)
+        return Kept(claimed, terms.resume)
 
     async def wait(self, where: _Key, seconds: float) -> bool:
         loop = asyncio.get_running_loop()

@@ -25,7 +25,6 @@ from counterseal.storage.base import (
     HeldStatus,
     Kept,
     Memory,
-    Orphan,
     Recorded,
     Refused,
     RunRecord,
@@ -215,7 +214,7 @@ class MemoryStore:
 
     # --- what is to be done later -----------------------------------------------------------------
 
-    async def claim_orphans(self, claim: Claim) -> Sequence[Orphan]:
+    async def claim_orphans(self, claim: Claim) -> Sequence[Kept]:
         return self._ledger.claim(claim)
 
     async def claim_due(self, claim: Claim) -> Sequence[Due]:

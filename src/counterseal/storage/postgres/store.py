@@ -30,7 +30,6 @@ from counterseal.storage.base import (
     HeldStatus,
     Kept,
     Memory,
-    Orphan,
     Recorded,
     RunRecord,
     Search,
@@ -212,8 +211,8 @@ class PostgresStore:
 
     # --- what is to be done later -----------------------------------------------------------------
 
-    async def claim_orphans(self, claim: Claim) -> Sequence[Orphan]:
-        claimed: Sequence[Orphan] = await self._writing.do(ClaimingOrphans(claim))
+    async def claim_orphans(self, claim: Claim) -> Sequence[Kept]:
+        claimed: Sequence[Kept] = await self._writing.do(ClaimingOrphans(claim))
         return claimed
 
     async def claim_due(self, claim: Claim) -> Sequence[Due]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from counterseal.audit import Event
 from counterseal.ledger import Status
-from counterseal.storage.base import Claim, Due, Finish, Orphan
+from counterseal.storage.base import Claim, Due, Finish, Kept
 from counterseal.storage.postgres.job import Alone, Job
 from counterseal.storage.postgres.queries import queries
 from counterseal.storage.postgres.rows import Task, due_of, line_of
@@ -128,12 +128,12 @@ class _Claiming(Alone):
 class ClaimingOrphans(_Claiming):
     __slots__ = ()
 
-    async def run(self, connection: Any, world: World) -> Sequence[Orphan]:
+    async def run(self, connection: Any, world: World) -> Sequence[Kept]:
         claim = self._claim
         found = await connection.fetch(_CLAIM_ORPHANS, *self._which, claim.worker, claim.lease)
         found.sort(key=lambda row: (row[19], row[0], row[1]))
         world.woken.extend((row[0], row[1]) for row in found if row[17])
-        return [Orphan(line_of(row).entry, row[18]) for row in found]
+        return [Kept(line_of(row).entry, row[18]) for row in found]
 
 
 class ClaimingDue(_Claiming):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from counterseal.ledger import Entry, Phase
-from counterseal.storage.base import Claim, Concern, Kept, Orphan
+from counterseal.storage.base import Claim, Concern, Kept
 from counterseal.storage.rules import concern
 from counterseal.storage.sqlite.admission import find_entry
 from counterseal.storage.sqlite.queries import queries
@@ -52,13 +52,13 @@ def any_orphans(db: Transaction, claim: Claim) -> bool:
     return db.one(_ORPHANS, which(claim._replace(limit=1), db.now())) is not None
 
 
-def claim_orphans(db: Transaction, claim: Claim) -> Sequence[Orphan]:
+def claim_orphans(db: Transaction, claim: Claim) -> Sequence[Kept]:
     """Take over what nobody holds any more, oldest first."""
     now = db.now()
-    found: list[Orphan] = []
+    found: list[Kept] = []
     for tenant, key, resume, *row in db.run(_ORPHANS, which(claim, now)):
         entry = entry_of(tenant, key, tuple(row), now)
-        found.append(Orphan(_claimed(entry, row[-1], claim.worker), resume))
+        found.append(Kept(_claimed(entry, row[-1], claim.worker), resume))
     until = now + claim.lease
     db.many(
         _CLAIM,

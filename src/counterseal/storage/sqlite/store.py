@@ -33,7 +33,6 @@ from counterseal.storage.base import (
     HeldStatus,
     Kept,
     Memory,
-    Orphan,
     Recorded,
     RunRecord,
     Search,
@@ -207,7 +206,7 @@ class SqliteStore:
 
     # --- what is to be done later -----------------------------------------------------------------
 
-    async def claim_orphans(self, claim: Claim) -> Sequence[Orphan]:
+    async def claim_orphans(self, claim: Claim) -> Sequence[Kept]:
         if not await self._read(lambda db: leases.any_orphans(db, claim)):
             return []
         claimed = await self._writer.write(lambda db: leases.claim_orphans(db, claim))
