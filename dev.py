@@ -154,7 +154,11 @@ def test(options: argparse.Namespace, rest: list[str]) -> int:
     chosen = ["-m", "not slow", "--hypothesis-profile=quick"] if options.quick else []
     # Side by side where there is more than one processor; pytest counts them.
     pytest = ["pytest", "-n", "auto", *chosen, *rest]
-    steps = [*lint_steps(), ("tests and docs examples", pytest)]
+    # Fetched before the tests begin: while they run, nothing leaves this machine.
+    fetched = (
+        [] if options.quick else [("programs from npm", [str(PYTHON), "-m", "tests.node_tools"])]
+    )
+    steps = [*lint_steps(), *fetched, ("tests and docs examples", pytest)]
     if (ROOT / "docs" / "generate.py").is_file():
         steps.append(("generated docs pages", script("docs/generate.py", "--check")))
     return run_steps(steps)

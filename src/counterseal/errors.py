@@ -10,6 +10,8 @@ exception: it is a decision, and comes back as an observation.
     ├── RegistryError      the registry was asked for something that it can't do
     ├── SecretUnavailableError   a credential could not be had
     ├── ToolFailedError    a tool said itself that it failed
+    ├── NotSentError       a request never left this machine: nothing can have come of it
+    ├── AnswerLostError    a request left, and whoever should have answered did not
     ├── EgressError        a tool wanted to connect where its contract does not let it
     ├── ResponseTooLargeError    somebody answered with more than is read
     ├── FilesError         a path leads out of a tool's own directory, or to no plain file
@@ -35,6 +37,7 @@ from enum import StrEnum
 from typing import Any
 
 __all__ = [
+    "AnswerLostError",
     "ContractError",
     "CountersealError",
     "EgressError",
@@ -42,6 +45,7 @@ __all__ = [
     "FilesError",
     "GrantError",
     "IsolationError",
+    "NotSentError",
     "Problem",
     "RegistryError",
     "ResponseTooLargeError",
@@ -160,6 +164,14 @@ class ToolFailedError(CountersealError):
     def __init__(self, tool: str, details: Any = None) -> None:
         self.details = details
         super().__init__(f"{tool} reported a failure")
+
+
+class NotSentError(CountersealError):
+    """A request never left this machine: nothing can have come of it."""
+
+
+class AnswerLostError(CountersealError):
+    """A request left, and whoever should have answered did not, or not in words that make sense."""
 
 
 class EgressError(CountersealError):

@@ -29,7 +29,16 @@ if TYPE_CHECKING:
         Ed25519PublicKey,
     )
 
-__all__ = ["Key", "KeyRing", "KeysError", "Purpose", "Signer", "fingerprint_key", "new_key"]
+__all__ = [
+    "Key",
+    "KeyRing",
+    "KeysError",
+    "Purpose",
+    "Signer",
+    "derived_key",
+    "fingerprint_key",
+    "new_key",
+]
 
 _NAME: Final = re.compile(r"(audit|approval)-[\w.-]+\.pem|(vault)-[\w.-]+\.key")
 _NUMBERS: Final = re.compile(r"(\d+)")
@@ -137,9 +146,14 @@ class KeyRing:
 
 
 def fingerprint_key(ring: KeyRing | None) -> bytes | None:
-    """What fingerprints are made with: from the oldest vault key, so that they stay the same."""
+    """What fingerprints are made with."""
+    return derived_key(ring, "fingerprints")
+
+
+def derived_key(ring: KeyRing | None, purpose: str) -> bytes | None:
+    """A secret of every worker's: from the oldest vault key, so that it stays the same."""
     secret = next((key.secret for key in ring.keys if key.secret), None) if ring else None
-    return None if secret is None else sha256(b"counterseal fingerprints\0" + secret).digest()
+    return None if secret is None else sha256(f"counterseal {purpose}\0".encode() + secret).digest()
 
 
 def _age(key: Key) -> tuple[str, list[tuple[int, str]], str]:

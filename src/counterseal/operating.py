@@ -16,6 +16,7 @@ from counterseal.audit import Caller, Event, EventType
 from counterseal.canonical import canonical
 from counterseal.contract.effects import Effect
 from counterseal.errors import RegistryError, StoreError
+from counterseal.proposal import Principal
 from counterseal.registry import (
     Change,
     Deprecation,
@@ -25,6 +26,7 @@ from counterseal.registry import (
     RegistryRecord,
 )
 from counterseal.registry.changes import Op
+from counterseal.registry.credentials import Credential, key_id_in, new_key, stored
 from counterseal.storage.base import Store
 
 __all__ = ["EVERYBODY", "Operator", "catch_up"]
@@ -125,6 +127,20 @@ class Operator:
     async def revoke(self, grant: Grant, *, reason: str) -> Change:
         """Take a grant back, whoever gave it: code that declares it has no say any more."""
         return await self._make(Op.REVOKE, reason, lambda: {"grant": grant.export()})
+
+    async def issue_key(
+        self, principal: Principal, *, expires_at: datetime | None = None, reason: str
+    ) -> tuple[str, Credential]:
+        """An API key for a principal. Its text is given this once: only a hash of it is kept."""
+        key = new_key()
+        what = stored(key, principal, expires_at)
+        change = await self._make(Op.KEY, reason, lambda: {"key": what})
+        return key.text, cast("Credential", change.credential)
+
+    async def revoke_key(self, key_id: str, *, reason: str) -> Change:
+        """End an API key, by its id: every worker refuses it, also in a session that it began."""
+        known = key_id_in(key_id)
+        return await self._make(Op.UNKEY, reason, lambda: {"key_id": known})
 
     async def _make(self, op: Op, reason: str, what: Callable[[], dict[str, Any]]) -> Change:
         """Store a change as the next one. Whoever was faster is replayed first."""

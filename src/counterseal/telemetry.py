@@ -1,7 +1,8 @@
 """One OpenTelemetry span a call, built after the answer and off the call's path.
 
 Costs nothing while no SDK is configured. Uses the GenAI names where they exist, and `counterseal.*`
-for the rest. Keys appear as per-tenant fingerprints only.
+for the rest. Keys appear as per-tenant fingerprints only. Where whoever serves the caller has made
+a span of the call already, that one is told what we know, and there is no second.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ import hmac
 import re
 import secrets
 import sys
+from collections.abc import Mapping
+from contextvars import ContextVar
+from functools import cache
 from random import getrandbits
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from opentelemetry import context, propagate, trace
+from opentelemetry import context, metrics, propagate, trace
 from opentelemetry.trace import (
     NonRecordingSpan,
     NoOpTracerProvider,
     ProxyTracerProvider,
+    Span,
     SpanContext,
     SpanKind,
     Status,
@@ -27,7 +32,12 @@ from opentelemetry.trace import (
     TraceFlags,
 )
 
-__all__ = ["Finished", "Telemetry", "trace_in"]
+__all__ = ["SPAN", "Finished", "Telemetry", "listening", "measure", "trace_in"]
+
+SPAN: Final[ContextVar[Span | None]] = ContextVar("counterseal_span", default=None)
+"""The span that a server made of the call that it serves here."""
+_BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
+"""Seconds, as the conventions for MCP advise."""
 
 
 _TRACEPARENT = re.compile(
@@ -39,6 +49,25 @@ def trace_in(traceparent: str | None) -> str | None:
     """The trace id of a W3C traceparent, if it is a valid one."""
     found = _TRACEPARENT.fullmatch(traceparent) if isinstance(traceparent, str) else None
     return found[1] if found else None
+
+
+def listening() -> bool:
+    """Whether anybody could be told anything."""
+    # Without an SDK nobody can; asking for the provider is dearer than this.
+    return "opentelemetry.sdk" in sys.modules
+
+
+def measure(name: str, seconds: float, attributes: Mapping[str, Any]) -> None:
+    """Count a duration, if anybody does."""
+    if listening():
+        known = {key: value for key, value in attributes.items() if value is not None}
+        _histogram(name).record(seconds, known)
+
+
+@cache
+def _histogram(name: str) -> metrics.Histogram:
+    meter = metrics.get_meter("counterseal")
+    return meter.create_histogram(name, unit="s", explicit_bucket_boundaries_advisory=_BUCKETS)
 
 
 class Finished(NamedTuple):
@@ -72,8 +101,8 @@ class Telemetry:
 
     @property
     def listening(self) -> bool:
-        if "opentelemetry.sdk" not in sys.modules:
-            return False  # without an SDK nobody can; asking for the provider is dearer than this
+        if not listening():
+            return False
         provider = trace.get_tracer_provider()
         return not isinstance(provider, ProxyTracerProvider | NoOpTracerProvider)
 
@@ -84,6 +113,10 @@ class Telemetry:
 
     def emit(self, finished: Finished) -> None:
         """Build the span once the answer is out; in the caller's context, so that it nests."""
+        made = SPAN.get()
+        if made is not None and made.is_recording():
+            made.set_attributes(self._attributes(finished))
+            return
         asyncio.get_running_loop().call_soon(self._span, finished)
 
     def fingerprint(self, tenant: str, value: str) -> str:

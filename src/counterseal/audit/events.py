@@ -34,6 +34,9 @@ class EventType(StrEnum):
     COMPENSATION_REQUIRED = "compensation.required"
     COMPENSATION_FAILED = "compensation.failed"
     REGISTRY_CHANGED = "registry.changed"
+    QUARANTINED = "tool.quarantined"
+    RELEASED = "tool.released"
+    PASSED_ON = "mcp.passed_on"
     ERASED = "audit.erased"
 
     RETRIED = "path.retry"

@@ -11,16 +11,19 @@ from counterseal.cli import (
     approvals,
     audit,
     call,
+    diff,
     explain,
     imports,
     init,
     keys,
     lint,
+    mcp,
     plan,
     policy,
     reconcile,
     registry,
     schema,
+    serve,
     show,
 )
 
@@ -58,6 +61,9 @@ app.command("call")(call.call)
 app.command("plan")(plan.plan)
 app.command("schema")(schema.schema)
 app.command("explain")(explain.explain)
+app.command("serve")(serve.serve)
+app.command("mcp")(mcp.mcp)
+app.command("diff")(diff.diff)
 app.add_typer(policy.app, name="policy")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(audit.app, name="audit")

@@ -1,4 +1,7 @@
-"""`counterseal import`: contracts written from what an API says of itself."""
+"""`counterseal import`: contracts written from what an API or an MCP server says of itself.
+
+`import openapi` is here, `import mcp` in `import_mcp`; the latter is meant where neither is said.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from counterseal.cli import import_mcp
 from counterseal.cli.output import fail, note, print_json, print_styled, safe
 
 if TYPE_CHECKING:
@@ -18,20 +23,28 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
+
+class _ImportGroup(TyperGroup):
+    """`import URL` and `import COMMAND` are short for `import mcp`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = (*self.commands, "--help", "-h")
+        return super().parse_args(ctx, ["mcp", *args] if args and args[0] not in known else args)
+
+
 app = typer.Typer(
-    help="Write contracts from descriptions of APIs.",
+    cls=_ImportGroup,
+    help="Write contracts from what others say of their tools.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    subcommand_metavar="URL|COMMAND... | openapi FILE",
 )
 
 _SLOW = 512 * 1024
 _SPECIAL = ("", "/egress", "/http/url", "/http/headers", "/runs_code", "/secrets")
 
 
-# A group with one command would vanish behind it.
-@app.callback()
-def _group() -> None:
-    """Write contracts from descriptions of APIs."""
+app.command("mcp", cls=import_mcp.ImportCommand)(import_mcp.import_mcp)
 
 
 @app.command("openapi")

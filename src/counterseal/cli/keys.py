@@ -1,4 +1,4 @@
-"""`counterseal keys`: make, list and show the keys that sign the record and seal the vault."""
+"""`counterseal keys`: the keys that sign the record and seal the vault; and API keys, issued."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from counterseal.cli import api_keys
 from counterseal.cli.output import fail, note, print_json, print_styled
 from counterseal.cli.stores import KeysFolder, keys_folder
 
@@ -18,7 +19,7 @@ __all__ = ["app"]
 PURPOSES = ("audit", "approval", "vault")
 
 app = typer.Typer(
-    help="Make and list the keys that sign the record and seal the vault.",
+    help="Make keys that sign and seal, and issue API keys for clients of the gateway.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -104,6 +105,11 @@ def export(
         print_json({**_record(there[-1], signs=ring.newest(wanted) is there[-1]), "pem": pem})
     else:
         print(pem, end="")
+
+
+app.command("issue")(api_keys.issue)
+app.command("revoke")(api_keys.revoke)
+app.command("issued")(api_keys.issued)
 
 
 def _purpose(given: str) -> Purpose:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,10 @@ from counterseal.execution.webhook import Webhook
 from counterseal.keys import KeyRing, KeysError
 from counterseal.planning import load_plan_rules
 from counterseal.policy import Policy
+from counterseal.registry import Grant
 from counterseal.runtime import Runtime, Tenant
 
-__all__ = ["key_ring", "open_runtime"]
+__all__ = ["key_ring", "later_grants", "open_runtime", "secrets_of"]
 
 
 def open_runtime(
@@ -40,12 +41,12 @@ def open_runtime(
     """
     found = discover(settings.tool_paths(settings.file), progress=progress)
     _refuse(problem for item in found for problem in item.problems)
-    source = _secrets(settings) if secrets is None else secrets
+    source = secrets_of(settings) if secrets is None else secrets
     lease = settings.store.lease_seconds
     options: dict[str, Any] = {} if lease is None else {"lease": lease}
     runtime = Runtime.open(
         url or settings.store_url() or "memory:",
-        policy=Policy.load(*settings.policy_paths(settings.file)),
+        policy=_policy(settings),
         plan_rules=load_plan_rules(*settings.planning_paths(settings.file)),
         secrets=source,
         tenants={name: _tenant(table) for name, table in settings.tenants.items()},
@@ -57,6 +58,17 @@ def open_runtime(
     )
     _register(runtime, settings, found)
     return runtime
+
+
+def later_grants(settings: Settings, registered: Collection[str]) -> list[Grant]:
+    """The grants for tools that are not registered yet, because upstreams bring them.
+
+    Without upstreams there are none: what a grant names has to be among the project's own tools.
+    """
+    if not settings.upstreams:
+        return []
+    grants = [table.grant() for table in settings.grants]
+    return [grant for grant in grants if grant.tool not in registered]
 
 
 def key_ring(settings: Settings) -> KeyRing | None:
@@ -76,18 +88,25 @@ def _refuse(problems: Iterable[Problem]) -> None:
         raise ContractError(errors)
 
 
-def _register(runtime: Runtime, settings: Settings, found: Iterable[Discovered]) -> None:
-    declared = [item.tool or item.contract for item in found]
+def _policy(settings: Settings) -> Policy:
+    paths = settings.policy_paths(settings.file)
+    return Policy.load(*paths, overlays=settings.overlay_paths())
+
+
+def _register(runtime: Runtime, settings: Settings, found: Sequence[Discovered]) -> None:
+    declared = [one for item in found if (one := item.tool or item.contract) is not None]
     grants = [table.grant() for table in settings.grants]
+    later = set(later_grants(settings, {item.name for item in found}))
     try:
-        runtime.register(*(one for one in declared if one is not None), grants=grants)
+        runtime.register(*declared, grants=[one for one in grants if one not in later])
     except ContractError as error:
         # The contracts were looked at before, so what is refused now are the grants.
         lines = [f"{settings.file}: grants: {problem.message}" for problem in error.problems]
         raise ConfigError("\n".join(lines)) from None
 
 
-def _secrets(settings: Settings) -> Secrets:
+def secrets_of(settings: Settings) -> Secrets:
+    """Where the settings say that secrets are."""
     folder = settings.secrets_path()
     return from_environment if folder is None else from_files(folder)
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
+from counterseal.config.gateway import GatewayTable
 from counterseal.config.tables import (
     AgentTable,
     ApproverTable,
@@ -30,9 +31,18 @@ from counterseal.config.tables import (
     TenantTable,
     ToolsTable,
 )
+from counterseal.config.upstreams import ServerName, UpstreamTable
 from counterseal.errors import CountersealError
 
-__all__ = ["FILE_NAME", "ConfigError", "Settings", "find_config", "load_settings"]
+__all__ = [
+    "FILE_NAME",
+    "ConfigError",
+    "Settings",
+    "find_config",
+    "load_settings",
+    "settings_from",
+    "usual_overlay",
+]
 
 FILE_NAME = "counterseal.toml"
 _SQLITE = "sqlite:///"
@@ -58,6 +68,8 @@ class Settings(Table):
     approvers: dict[Name, ApproverTable] = Field(default_factory=dict)
     notifications: NotificationsTable = NotificationsTable()
     tenants: dict[str, TenantTable] = Field(default_factory=dict)
+    upstreams: dict[ServerName, UpstreamTable] = Field(default_factory=dict)
+    gateway: GatewayTable = GatewayTable()
 
     _file: Path = PrivateAttr(default=Path(FILE_NAME))
 
@@ -99,6 +111,33 @@ class Settings(Table):
         """The same for files of plan rules."""
         return _beside(file, "planning.paths", self.planning.paths)
 
+    def lock_path(self) -> Path:
+        """The file of accepted definitions, whether it is there or not."""
+        return self._file.parent / self.gateway.lock
+
+    def overlay_path(self, server: str) -> Path | None:
+        """An upstream's overlay: the file that is named, else the usual one if it is there."""
+        named = self.upstreams[server].overlay
+        if named is not None:
+            return _beside(self._file, f"upstreams.{server}.overlay", [named])[0]
+        usual = self._file.parent / usual_overlay(server)
+        return usual if usual.is_file() else None
+
+    def overlay_paths(self) -> dict[str, Path]:
+        """Those that there are, by the name of their upstream."""
+        found = {server: self.overlay_path(server) for server in self.upstreams}
+        return {server: path for server, path in found.items() if path is not None}
+
+    def cwd_path(self, server: str) -> Path:
+        """Where an upstream's command runs. ConfigError when there is no such folder."""
+        named = self.upstreams[server].cwd or "."
+        return _beside(self._file, f"upstreams.{server}.cwd", [named])[0]
+
+
+def usual_overlay(server: str) -> str:
+    """Where an upstream's overlay is looked for, seen from the configuration file."""
+    return f"overlays/{server}.yaml"
+
 
 def _beside(file: Path, key: str, names: Sequence[str]) -> tuple[Path, ...]:
     for name in names:
@@ -123,11 +162,17 @@ def load_settings(file: Path) -> Settings:
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file}: byte {error.start + 1} is not UTF-8") from None
     try:
-        settings = Settings.model_validate(tomllib.loads(text))
+        return settings_from(tomllib.loads(text), file)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(_broken(file, text, str(error))) from None
     except RecursionError:
         raise ConfigError(f"{file}: nested too deeply to be read") from None
+
+
+def settings_from(data: Mapping[str, Any], file: Path) -> Settings:
+    """What stands in a file, or is to stand in it. ConfigError lists everything that is wrong."""
+    try:
+        settings = Settings.model_validate(data)
     except ValidationError as error:
         raise ConfigError("\n".join(f"{file}: {line}" for line in _wrong_keys(error))) from None
     # Not a field: a file does not say where it lies.
@@ -150,8 +195,9 @@ def _wrong_keys(error: ValidationError) -> list[str]:
         if detail["type"] == "extra_forbidden":
             lines.append(f"{key} is not a setting; {_siblings(detail['loc'])}")
         elif detail["type"] == "value_error":
-            # Our own words, which begin with the field that they are about.
-            lines.append(f"{key}.{detail['ctx']['error']}")
+            # Our own words, which begin with the field that they are about, if it is not a name.
+            named = key.removesuffix(".[key]")
+            lines.append(f"{named}{'.' if named == key else ': '}{detail['ctx']['error']}")
         else:
             message = detail["msg"]
             lines.append(f"{key}: {message[:1].lower()}{message[1:]}")
@@ -171,12 +217,15 @@ def _siblings(location: tuple[int | str, ...]) -> str:
 
 def _table_at(location: tuple[int | str, ...]) -> type[BaseModel]:
     table: type[BaseModel] = Settings
+    names = False
     for part in location:
-        # Names of agents and tenants, and numbers of grants, lead into no other kind of table.
-        if part in table.model_fields:
-            annotation = table.model_fields[str(part)].annotation
-            inner = (annotation, *get_args(annotation))
-            table = next(one for one in inner if _is_table(one))
+        if names:  # of agents and tenants, and numbers of grants, lead into no other kind of table
+            names = False
+            continue
+        annotation = table.model_fields[str(part)].annotation
+        inner = (annotation, *get_args(annotation))
+        table = next(one for one in inner if _is_table(one))
+        names = get_origin(annotation) in (dict, tuple)
     return table
 
 

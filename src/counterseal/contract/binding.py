@@ -1,4 +1,6 @@
-"""A tool without Python: the HTTP request that carries it out, as a contract file writes it.
+"""A tool without Python: what carries it out instead, as a contract file writes it.
+
+`HttpBinding` is a request, `McpBinding` a tool of an MCP server behind the gateway.
 
 Templates name arguments as `{case_id}`, credentials as `{secret:api_token}` and the call's key as
 `{call:key}`; `{{` and `}}` are plain braces. A value of the body that is one placeholder and
@@ -25,7 +27,15 @@ from pydantic import (
 from counterseal.canonical import freeze, thaw
 from counterseal.codes import FAILURES, Code
 
-__all__ = ["CALL_KEY", "HttpBinding", "Placeholder", "Template", "template", "texts"]
+__all__ = [
+    "CALL_KEY",
+    "HttpBinding",
+    "McpBinding",
+    "Placeholder",
+    "Template",
+    "template",
+    "texts",
+]
 
 _PIECES = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]|[^{}]+")
 _SECRET = "secret:"  # noqa: S105 - the prefix of a placeholder, not a credential
@@ -238,6 +248,19 @@ class HttpBinding(BaseModel):
     def _part(self, name: str) -> str:
         match = _URL.fullmatch(self.url)
         return (match[name] if match else None) or ""
+
+
+class McpBinding(BaseModel):
+    """What of which upstream carries it out. Made by the gateway; no contract file names one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    server: str
+    tool: str = ""
+    """By the name that the upstream has for it."""
+    kind: Literal["tool", "resource", "prompt"] = "tool"
+    definition: str = ""
+    """The hash of the definition that a person accepted."""
 
 
 def texts(

@@ -30,7 +30,7 @@ from pydantic import (
 
 from counterseal.canonical import digest, freeze, pointer, thaw
 from counterseal.contract.approval import ApprovalTerms
-from counterseal.contract.binding import HttpBinding
+from counterseal.contract.binding import HttpBinding, McpBinding
 from counterseal.contract.derive import derive
 from counterseal.contract.effects import EFFECTS, Effect, RiskClass, Semantics, Trust, effect_for
 from counterseal.contract.invariants import Invariant, code_name
@@ -299,6 +299,8 @@ class Contract(Envelope):
     """
     http: HttpBinding | None = None
     """The request that carries it out, for a tool that is not written in Python."""
+    mcp: McpBinding | None = None
+    """The upstream that carries it out, for a tool of an MCP server behind the gateway."""
     tenant_argument: str | None = None
     """The argument that must equal the principal's tenant."""
     resource: str | None = None

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_valida
 from pydantic_core import to_jsonable_python
 
 from counterseal.canonical import freeze, thaw
+from counterseal.contract.client import Client, client
 from counterseal.contract.invariants import code_name, must_not_wait
 from counterseal.proposal import Principal
 
@@ -282,6 +283,11 @@ class Context:
     def log(self) -> logging.LoggerAdapter[Any]:
         """A logger that knows the call, and puts a name in the place of every secret."""
         return self._lent.log
+
+    @property
+    def client(self) -> Client:
+        """The client in front of this call. It can be asked for a person's answer, or a model's."""
+        return client()
 
     @property
     def cancelled(self) -> bool:

@@ -227,6 +227,8 @@ class Runner:
         """How long the contract lets one attempt take."""
         self.nested = _takes_nested(contract)
         self.egress = Egress.of(contract)
+        self.is_request = contract.http is not None or contract.mcp is not None
+        """Whether it is nothing but a request to somebody else: then nothing happens before that."""
         self.address: Address | None = None
         if self.where is Where.PROCESS or self.where is Where.SANDBOX:
             self.address = address_of(tool.function)
@@ -376,7 +378,7 @@ class Runner:
             code_of(fault, self.contract),
             fault=fault,
             trace=logs.masked_trace(error, mask),
-            began=self.contract.http is None or not http.never_left(fault),
+            began=not (self.is_request and http.never_left(fault)),
             misfit=misfit,
             mask=mask,
         )

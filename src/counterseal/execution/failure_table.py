@@ -67,7 +67,9 @@ _ROWS: Final = (
     ("counterseal.errors", Code.POLICY_VIOLATION, "EgressError FilesError"),
     ("counterseal.errors", Code.DEPENDENCY_UNAVAILABLE, "SecretUnavailableError IsolationError"),
     ("counterseal.errors", Code.OBSERVATION_NORMALIZATION_FAIL, "ResponseTooLargeError"),
+    ("counterseal.errors", Code.DEPENDENCY_UNAVAILABLE, "NotSentError AnswerLostError"),
     ("counterseal.errors", Code.UNKNOWN_ERROR, "ToolFailedError"),
+    ("counterseal.contract.client", Code.SEMANTIC_INVALIDITY, "RefusedError"),
     ("counterseal.execution.request", Code.SEMANTIC_INVALIDITY, "UnsendableError"),
     ("counterseal.execution.http", Code.OBSERVATION_NORMALIZATION_FAIL, "AnswerError"),
     # Python and its library. An OSError that is named here is not looked at by its errno.

@@ -41,6 +41,7 @@ NOT_SENT: Final = (
     "httpx.UnsupportedProtocol",
     "httpx.InvalidURL",
     "counterseal.errors.EgressError",
+    "counterseal.errors.NotSentError",
     "counterseal.errors.SecretUnavailableError",
     "counterseal.execution.request.UnsendableError",
 )

@@ -70,7 +70,7 @@ class CompiledPolicy:
         applicable = [
             _Live(rule, _terms(rule, contract))
             for rule in rules
-            if rule.concerns(contract["name"], contract["effect"])
+            if rule.concerns(contract)
         ]
         self._live = _settle(applicable, {"contract": contract})
         needed = _needed(self._live)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -51,7 +51,10 @@ class PolicyError(CountersealError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """If the condition holds, then the verdict. `tools` and `effects` narrow it; empty is all."""
+    """If the condition holds, then the verdict.
+
+    `tools`, `effects` and `server` narrow it; empty is all.
+    """
 
     id: str
     when: Expression
@@ -63,15 +66,26 @@ class Rule:
     """How they are asked, as far as the rule says so: pattern, roles, expiry."""
     tools: tuple[str, ...] = ()
     effects: tuple[str, ...] = ()
+    server: str = ""
+    """The upstream whose overlay it stands in: it is about nothing but that one's tools."""
     source: Source | None = None
 
     def __hash__(self) -> int:
         return hash(self.id)
 
-    def concerns(self, tool: str, effect: str) -> bool:
-        """Whether it can apply to a tool at all."""
-        named = not self.tools or any(fnmatchcase(tool, pattern) for pattern in self.tools)
-        return named and (not self.effects or effect in self.effects)
+    def concerns(self, contract: Mapping[str, Any]) -> bool:
+        """Whether it can apply to a tool at all, whose contract is given as its facts."""
+        if self.effects and contract["effect"] not in self.effects:
+            return False
+        names = [contract["name"]]
+        if self.server:
+            if contract.get("server") != self.server:
+                return False
+            # An overlay speaks of tools by the names that they have at the upstream, too.
+            names.append(contract.get("server_tool", ""))
+        return not self.tools or any(
+            fnmatchcase(name, pattern) for name in names for pattern in self.tools
+        )
 
     def record(self) -> dict[str, Any]:
         """What the policy's version covers."""
@@ -86,6 +100,7 @@ class Rule:
             **({"approval": how} if how else {}),
             "tools": list(self.tools),
             "effects": list(self.effects),
+            **({"server": self.server} if self.server else {}),
         }
 
 

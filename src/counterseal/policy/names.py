@@ -44,6 +44,8 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
             "scopes",
             "residency",
             "trust",
+            "server",
+            "server_tool",
         }
     ),
     "principal": frozenset({"tenant", "user", "agent", "roles", "scopes"}),
@@ -116,4 +118,6 @@ def contract_facts(contract: Contract) -> dict[str, Any]:
         "scopes": list(contract.security.required_scopes),
         "residency": list(contract.residency),
         "trust": contract.trust.value,
+        "server": contract.mcp.server if contract.mcp else "",
+        "server_tool": contract.mcp.tool if contract.mcp else "",
     }

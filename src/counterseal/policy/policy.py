@@ -17,7 +17,7 @@ from counterseal.documents import Document, read_document
 from counterseal.errors import ContractError, Problem
 from counterseal.policy.evaluate import CompiledPolicy
 from counterseal.policy.model import PolicyError, Rule
-from counterseal.policy.reading import Reader, duplicates, read_rules
+from counterseal.policy.reading import Reader, duplicates, read_overlay_rules, read_rules
 
 __all__ = ["DEFAULT", "Policy"]
 
@@ -32,13 +32,22 @@ class Policy:
     rules: tuple[Rule, ...]
 
     @classmethod
-    def load(cls, *paths: str | Path, default: bool = True) -> Policy:
-        """The rules of these files, upon the default ones. PolicyError lists what is wrong."""
-        files: list[Document] = []
+    def load(
+        cls,
+        *paths: str | Path,
+        default: bool = True,
+        overlays: Mapping[str, str | Path] | None = None,
+    ) -> Policy:
+        """The rules of these files, upon the default ones. PolicyError lists what is wrong.
+
+        `overlays` are those of upstreams, by the upstream's name: their rules are about nothing but
+        that upstream's tools.
+        """
+        files: list[tuple[str, Document]] = []
         problems: list[Problem] = []
-        for path in paths:
+        for server, path in (*(("", path) for path in paths), *(overlays or {}).items()):
             try:
-                files.append(read_document(path))
+                files.append((server, read_document(path)))
             except ContractError as error:
                 problems.extend(error.problems)
         return _layer(files, problems, default=default)
@@ -48,7 +57,7 @@ class Policy:
         cls, data: Mapping[str, Any], *, name: str = "policy", default: bool = True
     ) -> Policy:
         """The rules of a document that is not a file; `name` stands in errors."""
-        return _layer([Document(name=name, data=data, places={})], [], default=default)
+        return _layer([("", Document(name=name, data=data, places={}))], [], default=default)
 
     @staticmethod
     def default() -> Policy:
@@ -67,14 +76,16 @@ class Policy:
 
 @cache
 def _default() -> Policy:
-    return _layer([read_document(DEFAULT)], [], default=False)
+    return _layer([("", read_document(DEFAULT))], [], default=False)
 
 
-def _layer(files: Iterable[Document], problems: list[Problem], *, default: bool) -> Policy:
+def _layer(
+    files: Iterable[tuple[str, Document]], problems: list[Problem], *, default: bool
+) -> Policy:
     rules = list(_default().rules) if default else []
-    for file in files:
+    for server, file in files:
         reader = Reader(file)
-        rules += read_rules(reader)
+        rules += read_overlay_rules(reader, server) if server else read_rules(reader)
         problems += reader.problems
     problems += duplicates(rules)
     if problems:

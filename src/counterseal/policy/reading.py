@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Final, Literal, TypeVar
@@ -24,7 +25,7 @@ from counterseal.expressions import Expression
 from counterseal.policy.model import RESERVED, Rule, Verdict
 from counterseal.policy.names import FIELDS, FUNCTIONS, NAMES, unknown_fields, uses
 
-__all__ = ["Reader", "duplicates", "read_rules"]
+__all__ = ["Reader", "duplicates", "read_overlay_rules", "read_rules"]
 
 _E = TypeVar("_E", bound=StrEnum)
 
@@ -130,6 +131,19 @@ def read_rules(reader: Reader) -> list[Rule]:
     document = reader.mapping(reader.file.data, (), "a policy", ("rules", "tests"))
     if isinstance(reader.file.data, Mapping) and "rules" not in document:
         reader.problem((), "a policy has rules, and there are none", "Begin with `rules:`.")
+    return _listed_rules(reader, document)
+
+
+def read_overlay_rules(reader: Reader, server: str) -> list[Rule]:
+    """The rules in an upstream's overlay, which are about that upstream's tools alone.
+
+    What else stands in an overlay is read by others.
+    """
+    document = reader.mapping(reader.file.data, (), "an overlay")
+    return [replace(rule, server=server) for rule in _listed_rules(reader, document)]
+
+
+def _listed_rules(reader: Reader, document: Mapping[str, Any]) -> list[Rule]:
     listed = reader.items(document.get("rules", []), ("rules",), "rules")
     rules = [_read_rule(reader, item, ("rules", i)) for i, item in enumerate(listed)]
     return [rule for rule in rules if rule is not None]

@@ -6,6 +6,7 @@ Knows contracts and principals; knows no store, no gate and no wire format.
 from counterseal.registry.changes import Change
 from counterseal.registry.grants import Grant, Mode
 from counterseal.registry.kills import Kill
+from counterseal.registry.quarantine import Quarantine, Why
 from counterseal.registry.records import Deprecation, Reason, Refusal, RegistryRecord
 from counterseal.registry.registry import Registry
 
@@ -15,8 +16,10 @@ __all__ = [
     "Grant",
     "Kill",
     "Mode",
+    "Quarantine",
     "Reason",
     "Refusal",
     "Registry",
     "RegistryRecord",
+    "Why",
 ]

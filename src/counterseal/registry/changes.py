@@ -18,6 +18,7 @@ from packaging.version import Version
 
 from counterseal.canonical import freeze, thaw
 from counterseal.errors import CountersealError, RegistryError, StoreError
+from counterseal.registry.credentials import Credential
 from counterseal.registry.grants import Grant
 from counterseal.registry.kills import Kill, known_effect
 from counterseal.registry.records import (
@@ -43,6 +44,8 @@ class Op(StrEnum):
     REVOKE = "revoke"
     ROLLOUT = "rollout"
     DEPRECATE = "deprecate"
+    KEY = "key"
+    UNKEY = "unkey"
 
 
 class Change(NamedTuple):
@@ -68,6 +71,10 @@ class Change(NamedTuple):
     grant: Grant | None = None
     without: frozenset[str] = frozenset()
     """Versions that a grant never covers: they were deprecated before it was given."""
+    credential: Credential | None = None
+    """An API key that it issues."""
+    unkeys: str | None = None
+    """The id of the API key that it revokes."""
 
     @classmethod
     def of(cls, number: int, what: Mapping[str, Any]) -> Change:
@@ -159,6 +166,15 @@ def _deprecate(said: Change, what: Mapping[str, Any]) -> Change:
     return _of_one_version(said, what, {"deprecation": deprecation})
 
 
+def _key(said: Change, what: Mapping[str, Any]) -> Change:
+    made = Credential.of(what["key"], by=said.by, at=said.at, reason=said.reason)
+    return said._replace(credential=made)
+
+
+def _unkey(said: Change, what: Mapping[str, Any]) -> Change:
+    return said._replace(unkeys=what["key_id"])
+
+
 def _of_one_version(said: Change, what: Mapping[str, Any], sets: Mapping[str, Any]) -> Change:
     if not isinstance(what["version"], str):
         raise RegistryError("version: name one; this is said of each version by itself")
@@ -178,6 +194,8 @@ _READERS: Final[Mapping[Op, Callable[[Change, Mapping[str, Any]], Change]]] = {
     Op.REVOKE: _grant,
     Op.ROLLOUT: _rollout,
     Op.DEPRECATE: _deprecate,
+    Op.KEY: _key,
+    Op.UNKEY: _unkey,
 }
 
 

@@ -14,6 +14,7 @@ from counterseal.errors import RegistryError
 from counterseal.proposal import Principal, System
 from counterseal.registry.grants import Grant, GrantBook, weigh
 from counterseal.registry.kills import KillSwitch
+from counterseal.registry.quarantine import Quarantine
 from counterseal.registry.records import Reason, Refusal, RegistryRecord, is_aware, shown
 from counterseal.registry.rollout import newest_for
 from counterseal.registry.shelf import Shelf
@@ -33,6 +34,7 @@ class Choosing:
         self._shelf = Shelf()
         self._book = GrantBook()
         self._switch = KillSwitch()
+        self._quarantine: dict[str, Quarantine] = {}
         self.epoch = 0
         self.deprecated_use: Counter[tuple[str, str]] = Counter()
         """How often each deprecated (tool, version) was resolved."""
@@ -138,6 +140,9 @@ class Choosing:
         pins: Mapping[str, str] | None,
         agent: str | None,
     ) -> RegistryRecord | Refusal:
+        held = self._quarantine.get(name)
+        if held is not None and held.allows_tenant(tenant):
+            return Refusal(reason=Reason.QUARANTINED, message=held.message)
         line = self._shelf.versions(name)
         if not line:
             return _unknown(name, Reason.UNKNOWN)

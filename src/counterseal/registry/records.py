@@ -32,6 +32,7 @@ class Reason(StrEnum):
     KILLED = "killed"
     SUNSET = "sunset"
     NOT_ROLLED_OUT = "not_rolled_out"
+    QUARANTINED = "quarantined"
 
     NOT_EXPOSED = "not_exposed"
     ROLE = "role"

@@ -21,8 +21,10 @@ from counterseal.errors import ContractError, GrantError, Problem, RegistryError
 from counterseal.registry import checks
 from counterseal.registry.changes import Change, History, Op
 from counterseal.registry.choosing import Choosing
+from counterseal.registry.credentials import Credential, Credentials
 from counterseal.registry.grants import Grant
 from counterseal.registry.kills import Kill, known_effect
+from counterseal.registry.quarantine import Quarantine
 from counterseal.registry.records import (
     Deprecation,
     RegistryRecord,
@@ -55,6 +57,7 @@ class Registry(Choosing):
         self._granted: set[Grant] = set()
         """As code declares them, whatever has become of them."""
         self._history = History()
+        self._credentials = Credentials()
 
     # --- what is there ----------------------------------------------------------------------------
 
@@ -71,6 +74,15 @@ class Registry(Choosing):
     def kills(self) -> tuple[Kill, ...]:
         """Those in force, oldest first."""
         return tuple(self._switch)
+
+    @property
+    def credentials(self) -> tuple[Credential, ...]:
+        """The API keys that were issued and not revoked, oldest first; some may have expired."""
+        return tuple(self._credentials)
+
+    def credential(self, key_id: str) -> Credential | None:
+        """None when there is none, or it was revoked."""
+        return self._credentials.get(key_id)
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
@@ -252,6 +264,26 @@ class Registry(Choosing):
         if changed:
             self._changed()
 
+    # --- quarantine -------------------------------------------------------------------------------
+
+    @property
+    def quarantined(self) -> tuple[Quarantine, ...]:
+        """By name."""
+        return tuple(self._quarantine[name] for name in sorted(self._quarantine))
+
+    def quarantine(self, *held: Quarantine) -> None:
+        """Let nobody use these names until `release`."""
+        new = [one for one in held if self._quarantine.get(one.name) != one]
+        self._quarantine.update({one.name: one for one in new})
+        if new:
+            self._changed()
+
+    def release(self, *names: str) -> None:
+        """End their quarantine. Those that are in none stay as they are."""
+        found = [name for name in names if self._quarantine.pop(name, None) is not None]
+        if found:
+            self._changed()
+
     # --- kill switch ------------------------------------------------------------------------------
 
     def kill(
@@ -316,6 +348,10 @@ class Registry(Choosing):
             self._switch.discard(change.restores)
         elif change.grant is not None:
             self._settle(change, change.grant)
+        elif change.credential is not None:
+            self._credentials.add(change.credential)
+        elif change.unkeys is not None:
+            self._credentials.discard(change.unkeys)
         else:
             self._shelf.put(list(self._with(change)))
         self._changed()
@@ -348,6 +384,10 @@ class Registry(Choosing):
             self._check_grant(change.grant)
         elif change.grant is not None:
             self._check_given(change.grant)
+        elif change.credential is not None:
+            self._credentials.check(change.credential, self._now())
+        elif change.unkeys is not None:
+            self._credentials.check_there(change.unkeys)
         else:
             self._shelf.get(change.tool or "", change.version)
 

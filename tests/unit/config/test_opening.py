@@ -10,7 +10,9 @@ import pytest
 from counterseal import ContractError, Grant, Proposal
 from counterseal.codes import Code
 from counterseal.config import ConfigError, load_settings, open_runtime
-from counterseal.policy import Policy, PolicyError
+from counterseal.config.opening import later_grants
+from counterseal.contract.model import Contract
+from counterseal.policy import Policy, PolicyError, contract_facts
 from counterseal.runtime import Tenant
 from counterseal.storage.base import Budgets
 from counterseal.testing import someone
@@ -171,3 +173,69 @@ def test_a_kind_of_personal_data_that_does_not_exist_is_named(write):
     Path("counterseal.toml").write_text('[policy]\npii = ["shoe_size"]\n')
     with pytest.raises(ConfigError, match="pii"):
         load_settings(Path("counterseal.toml"))
+
+
+# Upstreams ----------------------------------------------------------------------------------------
+
+UPSTREAM = '[upstreams.git]\ncommand = ["mcp-server-git"]\n'
+OVERLAY = """\
+server: git
+rules:
+  - {id: git-closed, then: deny, reason: Closed.}
+  - {id: git-log-asks, tools: ["git_l*"], then: require_approval, reason: Ask.}
+"""
+
+
+def facts(name, server="", own=None):
+    data = {
+        "identity": {"name": name, "version": "1.0.0", "owner": "shop"},
+        "effect": "read_only",
+        "affordance": {"model_description": "Look.", "input_schema": {}, "output_schema": {}},
+        "mcp": {"server": server, "tool": own or name} if server else None,
+    }
+    return contract_facts(Contract.model_validate(data))
+
+
+def matched(policy, contract):
+    return policy.compile_for(contract).decide({}).matched
+
+
+async def test_rules_of_an_overlay_are_about_the_tools_of_its_upstream_alone(write, tmp_path):
+    (tmp_path / "overlays").mkdir()
+    (tmp_path / "overlays/git.yaml").write_text(OVERLAY)
+    settings = write(UPSTREAM)
+    async with open_runtime(settings) as runtime:
+        assert not runtime.registry.records, "an overlay is no contract"
+        policy = runtime.policy
+        assert {"git-closed", "git-log-asks"} <= set(matched(policy, facts("git_log", "git")))
+        assert "git-log-asks" in matched(policy, facts("vcs.history", "git", own="git_log"))
+        assert "git-log-asks" not in matched(policy, facts("git_add", "git"))
+        assert "git-closed" in matched(policy, facts("git_add", "git"))
+        for elsewhere in (facts("git_log"), facts("git_log", "other")):
+            assert matched(policy, elsewhere) == matched(Policy.default(), elsewhere)
+    assert policy.version != Policy.default().version
+
+
+def test_rule_of_an_overlay_that_makes_no_sense_is_refused_with_its_place(write, tmp_path):
+    (tmp_path / "overlays").mkdir()
+    (tmp_path / "overlays/git.yaml").write_text("rules:\n  - {id: a}\n")
+    with pytest.raises(PolicyError, match=r"overlays/git\.yaml:2"):
+        open_runtime(write(UPSTREAM))
+
+
+async def test_grants_for_tools_of_upstreams_are_kept_aside(write):
+    settings = write(UPSTREAM + GRANTED, order__yaml=CONTRACT)
+    async with open_runtime(settings) as runtime:
+        assert [grant.tool for grant in runtime.registry.grants] == ["find_order"]
+        names = {record.name for record in runtime.registry.records}
+        assert later_grants(settings, names) == [Grant(agent="agent", tool="count")]
+
+
+def test_without_upstreams_no_grant_is_kept_aside(write):
+    assert later_grants(write(GRANTED), ()) == []
+
+
+def test_grant_of_an_own_tool_is_still_looked_at_where_there_are_upstreams(write):
+    toml = '[[grants]]\nagent = "a"\ntool = "find_order"\nversion = ">=9"\n'
+    with pytest.raises(ConfigError, match="no version matches '>=9'"):
+        open_runtime(write(UPSTREAM + toml, order__yaml=CONTRACT))

@@ -1,0 +1,98 @@
+"""The servers that the gateway is measured beside, each run as a process of its own.
+
+`upstream` is a small MCP server; `fresh` and `shared` are FastMCP's proxies in front of it. `fresh`
+is what its documentation gives for a URL: a connection of its own for every request. `shared` is
+the same over one client that is connected already. Both are left as they come, but for their log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from typing import Any
+
+import mcp_types as types
+import uvicorn
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+
+HOST = "127.0.0.1"
+SLOW_SECONDS = 0.020
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string", "maxLength": 200, "description": "What is given back."},
+    },
+    "required": ["text"],
+    "additionalProperties": False,
+}
+READS = types.ToolAnnotations(read_only_hint=True)
+ADDS = types.ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
+TOOLS = [
+    types.Tool(name="echo", description="Gives back.", input_schema=SCHEMA, annotations=READS),
+    types.Tool(name="slow", description="Gives back late.", input_schema=SCHEMA, annotations=READS),
+    types.Tool(name="note", description="Writes it down.", input_schema=SCHEMA, annotations=ADDS),
+]
+
+
+async def list_tools(
+    _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
+) -> types.ListToolsResult:
+    return types.ListToolsResult(tools=TOOLS)
+
+
+async def call_tool(
+    _: ServerRequestContext[Any], asked: types.CallToolRequestParams
+) -> types.CallToolResult:
+    if asked.name == "slow":
+        await asyncio.sleep(SLOW_SECONDS)
+    text = (asked.arguments or {})["text"]
+    return types.CallToolResult(content=[types.TextContent(text=text)])
+
+
+async def upstream(port: int) -> None:
+    server: Server[Any] = Server(
+        "upstream",
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        get_tool_input_schema=lambda _: SCHEMA,  # otherwise it lists its tools at every call
+    )
+    config = uvicorn.Config(
+        server.streamable_http_app(), host=HOST, port=port, log_level="warning", access_log=False
+    )
+    await uvicorn.Server(config).serve()
+
+
+async def fresh(port: int, url: str) -> None:
+    from fastmcp.server import create_proxy  # noqa: PLC0415 - the upstream has no need of it
+
+    await create_proxy(url).run_http_async(
+        show_banner=False, host=HOST, port=port, log_level="warning"
+    )
+
+
+async def shared(port: int, url: str) -> None:
+    from fastmcp import Client  # noqa: PLC0415 - as above
+    from fastmcp.server import create_proxy  # noqa: PLC0415 - as above
+
+    async with Client(url) as client:
+        await create_proxy(client).run_http_async(
+            show_banner=False, host=HOST, port=port, log_level="warning"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="One of the servers of benchmarks/gateway.py.")
+    parser.add_argument("which", choices=["upstream", "fresh", "shared"])
+    parser.add_argument("port", type=int)
+    parser.add_argument("url", nargs="?", default="", help="the upstream's")
+    options = parser.parse_args()
+    if options.which == "upstream":
+        asyncio.run(upstream(options.port))
+    else:
+        serve = fresh if options.which == "fresh" else shared
+        asyncio.run(serve(options.port, options.url))
+
+
+if __name__ == "__main__":
+    main()

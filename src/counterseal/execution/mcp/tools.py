@@ -1,0 +1,68 @@
+"""What an upstream has, as a tool of ours: its function is the request to the upstream."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from counterseal.canonical import thaw
+from counterseal.contract.blocks import is_blocks
+from counterseal.contract.declare import Tool
+from counterseal.contract.model import Contract
+from counterseal.contract.surroundings import Context
+from counterseal.execution.http import AnswerError
+from counterseal.execution.mcp.upstream import Upstream
+
+__all__ = ["mcp_tool"]
+
+_Function = Callable[..., Awaitable[Any]]
+
+
+def mcp_tool(contract: Contract, upstream: Upstream) -> Tool[..., Any]:
+    """The tool that a contract's `mcp` section names."""
+    binding = contract.mcp
+    if binding is None:
+        raise ValueError(f"{contract.name} has no mcp section")
+    function: _Function
+    if binding.kind == "tool":
+        in_blocks = is_blocks(contract.affordance.output_schema)
+        function = _call(upstream, binding.tool, in_blocks=in_blocks)
+    elif binding.kind == "resource":
+        function = _read(upstream)
+    else:
+        function = _prompt(upstream)
+    return Tool(
+        contract=contract,
+        function=function,
+        injected={"context": Context},
+        binder=lambda arguments: {"arguments": thaw(arguments)},
+    )
+
+
+def _call(upstream: Upstream, tool: str, *, in_blocks: bool) -> _Function:
+    async def call(arguments: Mapping[str, Any], context: Context) -> Any:
+        result = await upstream.call(tool, arguments, context=context)
+        if in_blocks:
+            return {"content": result["content"]}
+        if "structuredContent" not in result:
+            raise AnswerError(f"{tool} has an output schema, and answered without such an output")
+        return result["structuredContent"]
+
+    return call
+
+
+def _read(upstream: Upstream) -> _Function:
+    async def read(arguments: Mapping[str, Any], context: Context) -> Any:
+        result = await upstream.request("resources/read", arguments, tenant=context.tenant)
+        return {"contents": result["contents"]}
+
+    return read
+
+
+def _prompt(upstream: Upstream) -> _Function:
+    async def prompt(arguments: Mapping[str, Any], context: Context) -> Any:
+        result = await upstream.request("prompts/get", arguments, tenant=context.tenant)
+        said = {"description": result["description"]} if "description" in result else {}
+        return {**said, "messages": result["messages"]}
+
+    return prompt

@@ -1,0 +1,263 @@
+"""`counterseal serve`: the gateway over HTTP, from its start to its end.
+
+`/mcp` is for clients, `/health` and `/ready` for whoever watches over the process. Where a request
+comes from is checked before anything is read of it; who makes it, before it reaches MCP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import uvicorn
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from counterseal.config import ConfigError, Settings
+from counterseal.config.upstreams import is_loopback
+from counterseal.errors import CountersealError
+from counterseal.gateway.access import Access, OAuth
+from counterseal.gateway.auth import Door, principal_of, protect
+from counterseal.gateway.running import Gateway, Tell, gateway
+from counterseal.proposal import Principal
+
+__all__ = ["Running", "application", "serve"]
+
+_LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
+_GRACE: Final = 10.0
+"""Seconds that calls under way are given to come to an end when the gateway stops."""
+_HANG_UP: Final = 2
+"""Seconds after which connections that are still open are ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A gateway that takes requests."""
+
+    url: str
+    mcp_url: str
+    health_url: str
+    upstreams: list[dict[str, Any]]
+    credentials: int
+    """How many API keys are in force."""
+
+
+async def serve(
+    settings: Settings,
+    *,
+    host: str,
+    port: int,
+    anonymous: Principal | None = None,
+    store: str | None = None,
+    tell: Tell = lambda _: None,
+    ready: Callable[[Running], None] = lambda _: None,
+) -> None:
+    """Serve until a signal comes, then stop cleanly. ConfigError when it can't begin."""
+    if anonymous is not None and not is_loopback(f"http://{_bracketed(host)}"):
+        raise ConfigError("anonymous access is for loopback only; bind to 127.0.0.1")
+    with _bound(host, port) as listening:
+        own = f"http://{_bracketed(host)}:{listening.getsockname()[1]}"
+        public = (settings.gateway.public_url or own).rstrip("/")
+        access = _access(settings, f"{public}/mcp", anonymous)
+        late: list[Door] = []
+
+        async def valid(identity: Any) -> bool:
+            return not late or await late[0].verifier.still_valid(identity)
+
+        async with gateway(
+            settings, who=principal_of, console=public, store=store, valid=valid, tell=tell
+        ) as running:
+            app, door = application(running, access, _security(settings, own, public))
+            late.append(door)
+            server = _Server(app)
+            server.stopping = lambda: _last_calls(running, tell)
+            serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+            up = asyncio.ensure_future(server.up.wait())
+            await asyncio.wait({serving, up}, return_when=asyncio.FIRST_COMPLETED)
+            up.cancel()
+            if server.started:
+                ready(
+                    Running(
+                        url=public,
+                        mcp_url=f"{public}/mcp",
+                        health_url=f"{public}/health",
+                        upstreams=running.behind.summary(),
+                        credentials=len(running.runtime.registry.credentials),
+                    )
+                )
+            await serving
+            tell("stopped")
+
+
+def application(
+    running: Gateway, access: Access, security: TransportSecuritySettings
+) -> tuple[Starlette, Door]:
+    """The ASGI application of a gateway."""
+    manager = StreamableHTTPSessionManager(running.front.server, security_settings=security)
+    door = protect(StreamableHTTPASGIApp(manager), access, running.runtime)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with manager.run():
+            yield
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def is_ready(_: Request) -> Response:
+        try:
+            await running.runtime.store.changes(running.runtime.registry.stored)
+        except CountersealError:
+            return JSONResponse({"status": "the store can't be reached"}, status_code=503)
+        return JSONResponse({"status": "ok"})
+
+    async def approval(request: Request) -> Response:
+        named = request.path_params["approval_id"]
+        return PlainTextResponse(_HOW_TO_DECIDE.format(named if named.isidentifier() else "ID"))
+
+    routes = [
+        Route("/mcp", endpoint=door.endpoint),
+        Route("/health", endpoint=health),
+        Route("/ready", endpoint=is_ready),
+        Route("/approvals/{approval_id}", endpoint=approval),
+        *door.routes,
+    ]
+    return Starlette(routes=routes, lifespan=lifespan), door
+
+
+_HOW_TO_DECIDE: Final = """\
+A call waits for a person's decision.
+
+Whoever may decide on it looks at it and decides with
+
+    counterseal approvals show {0}
+    counterseal approvals approve {0}
+    counterseal approvals reject {0}
+
+Then the agent makes the same call again.
+"""
+
+
+# Who may come, and from where ---------------------------------------------------------------------
+
+
+def _access(settings: Settings, resource: str, anonymous: Principal | None) -> Access:
+    table = settings.gateway.oauth
+    oauth = None
+    if table is not None:
+        oauth = OAuth(
+            issuer=table.issuer,
+            audience=table.audience or "",
+            jwks_url=table.jwks_url or "",
+            algorithms=table.algorithms,
+            required_scopes=table.required_scopes,
+            claims=table.claims.model_dump(),
+        )
+    return Access(resource=resource, oauth=oauth, anonymous=anonymous)
+
+
+def _security(settings: Settings, own: str, public: str) -> TransportSecuritySettings:
+    """Under which names it may be called, and by which pages."""
+    hosts = [f"{name}:*" for name in _LOCAL]
+    hosts += [urlsplit(url).netloc for url in (own, public)]
+    origins = [f"http://{name}:*" for name in _LOCAL]
+    parts = urlsplit(public)
+    origins.append(f"{parts.scheme}://{parts.netloc}")
+    return TransportSecuritySettings(
+        allowed_hosts=[*hosts, *settings.gateway.allowed_hosts],
+        allowed_origins=[*origins, *settings.gateway.allowed_origins],
+    )
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+# Beginning and end --------------------------------------------------------------------------------
+
+
+@contextmanager
+def _bound(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With its protocol named, so that answers are sent at once: accepted connections inherit it.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    with listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, port))
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            fix = "give another port; 0 takes one that is free"
+            where = f"{_bracketed(host)}:{port}"
+            raise ConfigError(f"can't listen on {where}: {why}; {fix}") from None
+        yield listening
+
+
+async def _last_calls(running: Gateway, tell: Tell) -> None:
+    """Let calls under way end; what takes longer is left to be reconciled."""
+    tell("stopping; a second signal ends it at once")
+    running.front.telling.close()
+    calling = running.front.calling
+    if calling.under_way:
+        tell(f"waiting for {calling.under_way} calls under way")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_GRACE):
+            await calling.idle()
+
+
+class _Server(uvicorn.Server):
+    """Ends at the first signal, after the calls under way, and at once at the second."""
+
+    stopping: Callable[[], Any]
+
+    def __init__(self, app: Starlette) -> None:
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_HANG_UP,
+        )
+        super().__init__(config)
+        self.up = asyncio.Event()
+        self._ending: asyncio.Future[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGINT, signal.SIGTERM)
+        for one in signals:
+            with suppress(NotImplementedError, RuntimeError, ValueError):
+                loop.add_signal_handler(one, self.end)
+        try:
+            yield
+        finally:
+            for one in signals:
+                with suppress(NotImplementedError, RuntimeError, ValueError):
+                    loop.remove_signal_handler(one)
+
+    def end(self) -> None:
+        if self._ending is not None:
+            self.should_exit = self.force_exit = True
+            return
+        self._ending = asyncio.ensure_future(self._end())
+
+    async def _end(self) -> None:
+        try:
+            await self.stopping()
+        finally:
+            self.should_exit = True

@@ -1,0 +1,177 @@
+"""Who is told that something changed: each caller of its own catalogue, and of what it listens to.
+
+Clients of 2025-11-25 are told on their connection, those of 2026-07-28 on the streams that they
+opened for it. A caller is told only when what it may see itself has changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ToolsListChanged,
+)
+
+from counterseal.gateway.catalogue import Catalogue
+from counterseal.proposal import Principal
+from counterseal.telemetry import measure
+
+__all__ = ["Telling"]
+
+_log = logging.getLogger("counterseal.gateway")
+
+
+@dataclass(eq=False)
+class _Session:
+    """A connection of 2025-11-25."""
+
+    session: ServerSession
+    principal: Principal
+    names: object
+    uris: set[str] = field(default_factory=set)
+
+
+@dataclass(eq=False)
+class _Audience:
+    """All streams of one principal, of 2026-07-28."""
+
+    bus: InMemorySubscriptionBus
+    handler: ListenHandler
+    names: object
+    open: int = 0
+
+
+class Telling:
+    """Knows who listens."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._sessions: dict[int, _Session] = {}
+        self._audiences: dict[Principal, _Audience] = {}
+
+    # --- who listens ------------------------------------------------------------------------------
+
+    def join(self, ctx: ServerRequestContext[Any, Any], principal: Principal) -> None:
+        """Remember a connection, as long as it lasts."""
+        connection = ctx.session._connection  # noqa: SLF001 - the SDK has no other way to it yet
+        known = self._sessions.get(id(connection))
+        if known is not None:
+            known.session = ctx.session
+            return
+        names = self._catalogue.names(principal)
+        self._sessions[id(connection)] = _Session(ctx.session, principal, names)
+        connection.exit_stack.callback(self._part, id(connection), monotonic())
+
+    def _part(self, key: int, began: float) -> None:
+        known = self._sessions.pop(key, None)
+        version = None if known is None else known.session.protocol_version
+        about = {"mcp.protocol.version": version}
+        measure("mcp.server.session.duration", monotonic() - began, about)
+
+    def subscribe(self, ctx: ServerRequestContext[Any, Any], uri: str) -> None:
+        known = self._sessions.get(id(ctx.session._connection))  # noqa: SLF001 - as above
+        if known is not None:
+            known.uris.add(uri)
+
+    def unsubscribe(self, ctx: ServerRequestContext[Any, Any], uri: str) -> None:
+        known = self._sessions.get(id(ctx.session._connection))  # noqa: SLF001 - as above
+        if known is not None:
+            known.uris.discard(uri)
+
+    async def listen(
+        self,
+        ctx: ServerRequestContext[Any, Any],
+        params: types.SubscriptionsListenRequestParams,
+        principal: Principal,
+    ) -> types.SubscriptionsListenResult:
+        """One stream of a client of 2026-07-28, until one of the two ends it."""
+        audience = self._audiences.get(principal)
+        if audience is None:
+            bus = InMemorySubscriptionBus()
+            names = self._catalogue.names(principal)
+            audience = _Audience(bus, ListenHandler(bus), names)
+            self._audiences[principal] = audience
+        audience.open += 1
+        try:
+            return await audience.handler(ctx, params)
+        finally:
+            audience.open -= 1
+            if not audience.open and self._audiences.get(principal) is audience:
+                del self._audiences[principal]
+
+    def heard(self, uri: str) -> bool:
+        """Whether any connection of 2025-11-25 has subscribed to a resource."""
+        return any(uri in one.uris for one in self._sessions.values())
+
+    def close(self) -> None:
+        """End all streams, in good order."""
+        for audience in list(self._audiences.values()):
+            audience.handler.close()
+
+    def dismiss(self, gone: Callable[[Principal], bool]) -> None:
+        """End the streams of principals who may not listen any more."""
+        for principal, audience in list(self._audiences.items()):
+            if gone(principal):
+                audience.handler.close()
+
+    # --- what they are told -----------------------------------------------------------------------
+
+    async def tools_changed(self) -> None:
+        """Tell those whose catalogue is not what it was."""
+        for one in list(self._sessions.values()):
+            names = self._catalogue.names(one.principal)
+            if names != one.names:
+                one.names = names
+                await _surely(one.session.send_tool_list_changed())
+        for principal, audience in list(self._audiences.items()):
+            names = self._catalogue.names(principal)
+            if names != audience.names:
+                audience.names = names
+                await audience.bus.publish(ToolsListChanged())
+
+    async def prompts_changed(self, sees: Callable[[Principal], bool]) -> None:
+        for one in self._seeing(sees):
+            await _surely(one.session.send_prompt_list_changed())
+        for bus in self._buses(sees):
+            await bus.publish(PromptsListChanged())
+
+    async def resources_changed(self, sees: Callable[[Principal], bool]) -> None:
+        for one in self._seeing(sees):
+            await _surely(one.session.send_resource_list_changed())
+        for bus in self._buses(sees):
+            await bus.publish(ResourcesListChanged())
+
+    async def resource_updated(self, uri: str, sees: Callable[[Principal], bool]) -> None:
+        for one in self._seeing(sees):
+            if uri in one.uris:
+                await _surely(one.session.send_resource_updated(uri))
+        for bus in self._buses(sees):
+            await bus.publish(ResourceUpdated(uri))
+
+    def _seeing(self, sees: Callable[[Principal], bool]) -> Iterable[_Session]:
+        return [one for one in self._sessions.values() if sees(one.principal)]
+
+    def _buses(self, sees: Callable[[Principal], bool]) -> list[InMemorySubscriptionBus]:
+        return [one.bus for principal, one in self._audiences.items() if sees(principal)]
+
+
+async def _surely(sending: Any) -> None:
+    """A client that does not listen must not hold up the others."""
+    try:
+        async with asyncio.timeout(5):
+            await sending
+    except Exception:  # noqa: BLE001 - it is gone, or as good as gone
+        _log.debug("a client could not be told that something changed", exc_info=True)

@@ -1,0 +1,379 @@
+"""What is behind the gateway, under contract: which tools of which upstream may be used, as what.
+
+A tool is registered from its pin, so an upstream that is down is missed and not forgotten. Nothing
+is sent to an upstream before its definitions were compared with the pins on this connection; what
+is new or changed is quarantined until a person accepts it, which every process finds in the lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from counterseal.audit import Caller, Event, EventType
+from counterseal.config import ConfigError, Settings
+from counterseal.contract.client import RefusedError
+from counterseal.contract.declare import Tool
+from counterseal.contract.mcp import (
+    Definition,
+    Finding,
+    Lock,
+    Overlay,
+    Pin,
+    State,
+    contract_of,
+    read_overlay,
+)
+from counterseal.contract.model import Contract
+from counterseal.errors import ContractError, CountersealError, NotSentError
+from counterseal.execution.mcp import Upstream, Upstreams, mcp_tool
+from counterseal.gateway.asking import lacks
+from counterseal.gateway.passing import pass_through
+from counterseal.operating import EVERYBODY
+from counterseal.proposal import Principal
+from counterseal.registry import Grant, Quarantine, Refusal, Why
+from counterseal.runtime import Runtime
+
+__all__ = ["Behind", "Plan", "plans"]
+
+_log = logging.getLogger("counterseal.gateway")
+
+_LOOK: Final = 2.0
+"""Seconds between two looks at the lock file."""
+_PATIENCE: Final = 10.0
+"""How long a call waits until its upstream's definitions were compared."""
+_WHY: Final = {State.CHANGED: Why.CHANGED, State.NEW: Why.NEW, State.GONE: Why.GONE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How one upstream's tools are put under contract."""
+
+    server: str
+    overlay: Overlay | None = None
+    prefix: str = ""
+    unlisted: Literal["hidden", "gated"] = "hidden"
+    tenants: tuple[str, ...] = ()
+    resources: bool = False
+    prompts: bool = False
+
+    def contract(self, definition: Definition, revision: int) -> Contract | None:
+        """None: the tool is hidden. ContractError when there is no sound contract for it."""
+        return contract_of(
+            definition,
+            self.overlay,
+            server=self.server,
+            prefix=self.prefix,
+            unlisted=self.unlisted,
+            revision=revision,
+        )
+
+
+def plans(settings: Settings) -> dict[str, Plan]:
+    """What the configuration says of each upstream. ContractError when an overlay can't be used."""
+    found = {}
+    for server, table in settings.upstreams.items():
+        path = settings.overlay_path(server)
+        found[server] = Plan(
+            server=server,
+            overlay=None if path is None else read_overlay(path),
+            prefix=table.prefix,
+            unlisted=table.unlisted,
+            tenants=table.tenants or (),
+            resources=table.resources,
+            prompts=table.prompts,
+        )
+    return found
+
+
+@dataclass(eq=False)
+class _Seen:
+    """What is known of one upstream by now."""
+
+    hashes: dict[str, str] | None = None
+    """By tool: the definition that it has on this connection. None: not compared yet."""
+    definitions: tuple[Definition, ...] | None = None
+    """As they were last listed. None: never."""
+    compared: asyncio.Event = field(default_factory=asyncio.Event)
+    findings: list[Finding] = field(default_factory=list)
+    hidden: int = 0
+    troubles: dict[str, str] = field(default_factory=dict)
+    """By tool: why it can't be used, for an operator."""
+
+
+class Behind:
+    """All upstreams of a gateway, and what of them may be used."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        upstreams: Upstreams,
+        plans: Mapping[str, Plan],
+        lock: Path,
+        *,
+        grants: Iterable[Grant] = (),
+    ) -> None:
+        self.runtime = runtime
+        self.upstreams = upstreams
+        self.plans = dict(plans)
+        self._lock = lock
+        self._grants = list(grants)
+        self.changed: Callable[[str, str], None] = lambda _server, _kind: None
+        """Told which server's "resources", "prompts" or "resource:URI" may have changed."""
+        self._seen = {server: _Seen() for server in plans}
+        self._owners: dict[str, str] = {
+            record.name: "this project" for record in runtime.registry.records
+        }
+        self._stale: set[str] = set()
+        self._stir = asyncio.Event()
+
+    # --- beginning --------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Register what is pinned, before anybody is connected. ConfigError: two of one name."""
+        pinned = Lock.load(self._lock)
+        for server, plan in self.plans.items():
+            for pin in pinned.servers.get(server, {}).values():
+                self._take_in(plan, pin, strict=True)
+            for contract in pass_through(plan):
+                self._register(plan, contract)
+            self.upstreams[server].on_change = partial(self._told, server)
+
+    async def run(self) -> None:
+        """Keep looking: at what upstreams say of themselves, and at the lock. Until cancelled."""
+        self._stale.update(self.plans)
+        stamp = self._stamp()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for server in list(self._stale):
+                    self._stale.discard(server)
+                    group.create_task(self._refresh(server))
+                self._stir.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK):
+                        await self._stir.wait()
+                if self._stamp() != stamp:
+                    stamp = self._stamp()
+                    for server in self.plans:
+                        self._judge(server)
+
+    async def compared(self, seconds: float) -> None:
+        """Wait until every upstream was looked at once, or the time is over."""
+        waits = [asyncio.ensure_future(seen.compared.wait()) for seen in self._seen.values()]
+        if waits:
+            await asyncio.wait(waits, timeout=seconds)
+        for wait in waits:
+            wait.cancel()
+
+    def _stamp(self) -> tuple[int, int] | None:
+        try:
+            found = self._lock.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino
+
+    # --- what upstreams say -----------------------------------------------------------------------
+
+    def _told(self, server: str, kind: str) -> None:
+        if kind == "tools":
+            self._seen[server].hashes = None  # nothing is sent before it was compared again
+            self._seen[server].compared.clear()
+            self._stale.add(server)
+            self._stir.set()
+        else:
+            self.changed(server, kind)
+
+    async def _refresh(self, server: str) -> None:
+        seen = self._seen[server]
+        try:
+            listed = await self.upstreams[server].definitions()
+        except CountersealError as error:
+            _log.warning("upstream %s could not be listed: %s", server, error)
+            return
+        seen.troubles.clear()
+        seen.definitions = found = tuple(self._read(seen, listed))
+        self._judge(server)
+        seen.hashes = {one.name: one.hash for one in found}
+        seen.compared.set()
+
+    def _read(self, seen: _Seen, listed: Sequence[Mapping[str, Any]]) -> Iterator[Definition]:
+        names: set[str] = set()
+        for wire in listed:
+            try:
+                definition = Definition.of(wire)
+            except ValueError as error:
+                seen.troubles[str(wire.get("name"))[:128]] = str(error)
+                continue
+            if definition.name in names:
+                seen.troubles[definition.name] = "it is listed twice; only the first is looked at"
+                continue
+            names.add(definition.name)
+            yield definition
+
+    def _judge(self, server: str) -> None:
+        """Compare what was listed with what is pinned, and let in or keep out accordingly."""
+        plan, seen = self.plans[server], self._seen[server]
+        try:
+            pinned = Lock.load(self._lock)
+        except CountersealError as error:
+            _log.error("the lock can't be read, so nothing new is accepted: %s", error)
+            return
+        seen.hidden = 0
+        if seen.definitions is None:  # not reached yet: what is pinned will be compared then
+            for pin in pinned.servers.get(server, {}).values():
+                self._take_in(plan, pin, strict=False)
+            return
+        seen.findings = pinned.compare(server, seen.definitions)
+        for finding in seen.findings:
+            if finding.state is State.ACCEPTED and finding.pin is not None:
+                self._let_in(plan, finding.pin)
+            else:
+                self._keep_out(plan, finding)
+
+    def _let_in(self, plan: Plan, pin: Pin) -> None:
+        name = self._take_in(plan, pin, strict=False)
+        if name is None:
+            return
+        if any(held.name == name for held in self.runtime.registry.quarantined):
+            self.runtime.registry.release(name)
+            self._note(EventType.RELEASED, plan.server, name, pin.definition.hash)
+
+    def _keep_out(self, plan: Plan, finding: Finding) -> None:
+        seen = self._seen[plan.server]
+        definition = finding.seen or (finding.pin and finding.pin.definition)
+        if definition is None:
+            return
+        revision = (finding.pin.revision if finding.pin else 0) + 1
+        try:
+            contract = plan.contract(definition, revision)
+        except ContractError as error:
+            seen.troubles[definition.name] = str(error)
+            name = f"{plan.prefix}{definition.name}"
+        else:
+            if contract is None:
+                seen.hidden += 1
+                return
+            name = contract.name
+        if self._owners.setdefault(name, plan.server) != plan.server:
+            seen.troubles[definition.name] = self._shadow(name, plan.server)
+            return
+        held = Quarantine.of(name, _WHY[finding.state], plan.tenants)
+        if held not in self.runtime.registry.quarantined:
+            self.runtime.registry.quarantine(held)
+            self._note(EventType.QUARANTINED, plan.server, name, definition.hash, held.why.value)
+
+    # --- what may be used -------------------------------------------------------------------------
+
+    def _take_in(self, plan: Plan, pin: Pin, *, strict: bool) -> str | None:
+        """Register an accepted tool. Under which name; None when it is hidden, or can't be."""
+        seen = self._seen[plan.server]
+        try:
+            contract = plan.contract(pin.definition, pin.revision)
+        except ContractError as error:
+            if strict and plan.overlay is not None and pin.definition.name in plan.overlay.tools:
+                raise
+            seen.troubles[pin.definition.name] = str(error)
+            return None
+        if contract is None:
+            seen.hidden += 1
+            return None
+        if self._owners.setdefault(contract.name, plan.server) != plan.server:
+            shadow = self._shadow(contract.name, plan.server)
+            if strict:
+                raise ConfigError(shadow)
+            seen.troubles[pin.definition.name] = shadow
+            return None
+        self._register(plan, contract)
+        return contract.name
+
+    def _register(self, plan: Plan, contract: Contract) -> None:
+        registry = self.runtime.registry
+        line = registry.versions(contract.name)
+        if any(record.version == contract.version for record in line):
+            return
+        grants = [grant for grant in self._grants if grant.tool == contract.name]
+        tool = self._guarded(contract, self.upstreams[plan.server])
+        self.runtime.register(tool, grants=grants, allowed_tenants=plan.tenants)
+        for record in line:
+            registry.disable(record.name, record.version, reason=f"replaced by {contract.version}")
+
+    def _guarded(self, contract: Contract, upstream: Upstream) -> Tool[..., Any]:
+        """The tool, which sends nothing to an upstream that has it in another form."""
+        made = mcp_tool(contract, upstream)
+        binding, call = contract.mcp, made.function
+        if binding is None:
+            return made
+
+        async def guarded(**arguments: Any) -> Any:
+            if binding.kind == "tool":
+                await self._verified(upstream, binding.tool, binding.definition)
+            try:
+                return await call(**arguments)
+            except RefusedError as refusal:
+                lacks(refusal)
+                raise
+
+        return replace(made, function=guarded)
+
+    async def _verified(self, upstream: Upstream, tool: str, definition: str) -> None:
+        seen = self._seen[upstream.name]
+        if seen.hashes is None and upstream.ready:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PATIENCE):
+                    await seen.compared.wait()
+        if seen.hashes is None:
+            raise NotSentError(f"{upstream.name} is not there")
+        if seen.hashes.get(tool) != definition:
+            raise NotSentError(f"{upstream.name} has {tool} in a form that nobody accepted")
+
+    def _shadow(self, name: str, server: str) -> str:
+        return (
+            f"{name} is a tool of {self._owners[name]} and of {server}. Give one of them another "
+            f'name: `rename` in its overlay, or `prefix = "{server}_"` in [upstreams.{server}]'
+        )
+
+    def _note(
+        self, kind: EventType, server: str, name: str, definition: str, why: str = ""
+    ) -> None:
+        caller = Caller(EVERYBODY, "", "", name, "", "counterseal", None, "")
+        body = {"server": server, "definition": definition, **({"why": why} if why else {})}
+        now = self.runtime.clock()
+        self.runtime.store.note(Event(kind, caller, now, why or "accepted", body=body))
+
+    # --- to be looked at --------------------------------------------------------------------------
+
+    def uses(self, who: Principal, server: str, what: str) -> bool:
+        """Whether a principal may use an upstream's `resources` or `prompts`."""
+        record = self.runtime.registry.resolve(f"{server}.{what}", tenant=who.tenant, run_id="")
+        if isinstance(record, Refusal):
+            return False
+        return isinstance(self.runtime.registry.authorize(record, who), Grant)
+
+    def relays(self, contract: Contract) -> bool:
+        """Whether the upstream that carries a contract out may ask something of the client."""
+        return contract.mcp is not None and bool(self.upstreams[contract.mcp.server].settings.relay)
+
+    def summary(self) -> list[dict[str, Any]]:
+        """How each upstream stands, for an operator."""
+        held = {one.name: one.why.value for one in self.runtime.registry.quarantined}
+        return [self._told_of(server, held) for server in self.plans]
+
+    def _told_of(self, server: str, held: Mapping[str, str]) -> dict[str, Any]:
+        seen, upstream = self._seen[server], self.upstreams[server]
+        mine = sorted(name for name, owner in self._owners.items() if owner == server)
+        names = {f"{server}.{what}" for what in ("resources", "prompts")}
+        return {
+            "name": server,
+            "ready": upstream.ready,
+            "trouble": upstream.trouble,
+            "tools": [name for name in mine if name not in held and name not in names],
+            "quarantined": {name: held[name] for name in mine if name in held},
+            "hidden": seen.hidden,
+            "unusable": dict(seen.troubles),
+        }

@@ -1,0 +1,248 @@
+"""The MCP server over real HTTP, the clients in front of it, and a desk with tools of all kinds.
+
+    async with serving(desk.tools) as served, served.client(mode) as client:
+        result = await client.call_tool("add", {"a": 1, "b": 2})
+
+Everybody comes with an API key of their own: `served.client(mode, ANN)` is another caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+from typing import Annotated, Any
+
+import httpx2
+import mcp_types as types
+import pytest
+import uvicorn
+from mcp import Client
+from mcp.client.session import ClientSession
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.transport_security import TransportSecuritySettings
+from pydantic import BaseModel, Field
+
+from counterseal import Context, Grant, Principal, Runtime, Voter, tool
+from counterseal.gateway.access import Access
+from counterseal.gateway.app import application
+from counterseal.gateway.auth import principal_of
+from counterseal.gateway.running import Gateway
+from counterseal.gateway.server import Front
+
+MODERN = "2026-07-28"
+LEGACY = "legacy"
+MODES = pytest.mark.parametrize("mode", [LEGACY, MODERN])
+BOT = Principal(tenant="acme", agent="bot", user="u_1")
+ANN = Principal(tenant="acme", agent="bot", user="u_2")
+STRANGER = Principal(tenant="other", agent="bot", user="u_9")
+BOSS = Voter(user="boss", tenant="acme")
+FACTS = "counterseal/observation"
+PATIENCE = 30.0
+"""Seconds after which something that should have happened long ago is missed."""
+
+Number = Annotated[int, Field(description="A number.")]
+Text = Annotated[str, Field(max_length=200, description="A text.")]
+
+
+class Sum(BaseModel):
+    """What is published as an output schema."""
+
+    total: int
+
+
+class Desk:
+    """Tools of all kinds, and what they did."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.notes: list[str] = []
+        self.keys: list[str | None] = []
+        self.runs: list[str] = []
+        self.begun = asyncio.Event()
+        self.door = asyncio.Event()
+        self.stopped = asyncio.Event()
+        """Set when a tool that was waiting was told to stop."""
+
+        @tool(effect="read_only", version="1.0.0", owner="desk")
+        async def add(a: Number, b: Number) -> Sum:
+            """Add two numbers."""
+            return Sum(total=a + b)
+
+        @tool(
+            effect="external_notification",
+            version="1.0.0",
+            owner="desk",
+            budget=100,
+            consequence="A letter goes to {to}.",
+        )
+        async def send(to: Text) -> dict[str, str]:
+            """Send a letter."""
+            self.sent.append(to)
+            return {"sent": to}
+
+        @tool(effect="draft", version="1.0.0", owner="desk", budget=100)
+        async def note(text: Text, ctx: Context) -> dict[str, int]:
+            """Write a note."""
+            self.notes.append(text)
+            self.keys.append(ctx.key)
+            self.runs.append(ctx.run_id)
+            return {"notes": len(self.notes)}
+
+        @tool(effect="draft", version="1.0.0", owner="desk", budget=100)
+        async def linger(text: Text) -> dict[str, str]:
+            """Write a note, after a while."""
+            self.notes.append(text)
+            self.begun.set()
+            try:
+                await self.door.wait()
+            except asyncio.CancelledError:
+                self.stopped.set()
+                raise
+            return {"noted": text}
+
+        self.tools = [add, send, note, linger]
+
+
+async def soon(event: asyncio.Event) -> None:
+    async with asyncio.timeout(PATIENCE):
+        await event.wait()
+
+
+async def until(true: Any) -> None:
+    """Until something is so, whoever brings it about."""
+    async with asyncio.timeout(PATIENCE):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+class Served:
+    """A running server."""
+
+    def __init__(self, runtime: Runtime, front: Front, url: str) -> None:
+        self.runtime = runtime
+        self.front = front
+        self.url = url
+        self._keys: dict[Principal, str] = {}
+
+    async def key(self, who: Principal) -> str:
+        if who not in self._keys:
+            operator = self.runtime.operator("tests")
+            self._keys[who], _ = await operator.issue_key(who, reason="for a test")
+        return self._keys[who]
+
+    @contextlib.asynccontextmanager
+    async def client(self, mode: str, who: Principal = BOT, **options: Any) -> Any:
+        """The SDK's own client."""
+        headers = {"Authorization": f"Bearer {await self.key(who)}"}
+        timeout = httpx2.Timeout(PATIENCE)
+        async with httpx2.AsyncClient(trust_env=False, headers=headers, timeout=timeout) as http:
+            transport = streamable_http_client(self.url, http_client=http)
+            async with Client(transport, mode=mode, **options) as client:
+                yield client
+
+    async def decide(self, choice: str = "approve", voter: Voter = BOSS) -> None:
+        """A person decides on the one request that waits, as soon as it does."""
+        async with asyncio.timeout(PATIENCE):
+            while not (waiting := await self.runtime.approvals.list()):
+                await asyncio.sleep(0.01)
+        (held,) = waiting
+        await self.runtime.approvals.decide(held.approval_id, voter, choice)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    tools: Any,
+    *,
+    runtime: Runtime | None = None,
+    store: str = "memory:",
+    wait: float = PATIENCE,
+    grants: Any = None,
+    telling: bool = False,
+    **options: Any,
+) -> Any:
+    """A gateway without upstreams, on a free port. `wait` is how long calls wait for a person."""
+    async with contextlib.AsyncExitStack() as stack:
+        if runtime is None:
+            runtime = Runtime.open(store, **options)
+            granted = [Grant(agent="bot", tool=one.contract.name) for one in tools]
+            runtime.register(*tools, grants=granted if grants is None else grants)
+            await stack.enter_async_context(runtime)
+        front = Front(runtime, who=principal_of, console="https://console.test", wait=wait)
+        if telling:
+            task = asyncio.ensure_future(front.keep_telling())
+            stack.callback(task.cancel)
+        url = await stack.enter_async_context(listening(front))
+        yield Served(runtime, front, url)
+
+
+@contextlib.asynccontextmanager
+async def listening(front: Front) -> Any:
+    """The application under its URL."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}/mcp"
+        running = Gateway(runtime=front.runtime, front=front, behind=None)  # type: ignore[arg-type]
+        security = TransportSecuritySettings(allowed_hosts=["127.0.0.1:*"])
+        app, _ = application(running, Access(resource=url), security)
+        config = uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        task = asyncio.ensure_future(server.serve(sockets=[bound]))
+        await until(lambda: server.started)
+        try:
+            yield url
+        finally:
+            front.telling.close()
+            server.should_exit = True
+            await task
+
+
+# --- what came back -------------------------------------------------------------------------------
+
+
+def facts(result: types.CallToolResult) -> dict[str, Any]:
+    """What a program is told of its call."""
+    return result.meta[FACTS]
+
+
+def said(result: types.CallToolResult) -> str:
+    """What the model reads."""
+    return result.content[0].text
+
+
+async def raw_call(client: Client, params: dict[str, Any]) -> dict[str, Any]:
+    """`tools/call` with params that the client itself would never send, as the wire has them."""
+    meta = params.pop("_meta", {})
+    request = types.Request[dict[str, Any], str](
+        method="tools/call", params={"_meta": meta, **params}
+    )
+    return await client.session._dispatcher.send_raw_request(*_stamped(client, request))
+
+
+def _stamped(client: Client, request: Any) -> tuple[str, dict[str, Any], Any]:
+    data = {"method": "tools/call", "params": request.params}
+    opts: dict[str, Any] = {}
+    client.session._stamp(data, opts)
+    return "tools/call", json.loads(json.dumps(data["params"])), opts
+
+
+@pytest.fixture
+def form_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that can show a form, and no link."""
+    _declaring(monkeypatch, types.ElicitationCapability(form=types.FormElicitationCapability()))
+
+
+@pytest.fixture
+def url_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that can show a link, and no form."""
+    _declaring(monkeypatch, types.ElicitationCapability(url=types.UrlElicitationCapability()))
+
+
+def _declaring(monkeypatch: pytest.MonkeyPatch, elicitation: Any) -> None:
+    built = ClientSession._build_capabilities
+
+    def build(session: ClientSession, version: str) -> types.ClientCapabilities:
+        return built(session, version).model_copy(update={"elicitation": elicitation})
+
+    monkeypatch.setattr(ClientSession, "_build_capabilities", build)

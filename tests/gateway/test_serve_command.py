@@ -1,0 +1,296 @@
+"""`counterseal serve` and `counterseal mcp` as people start them, with the SDK's client in front."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+import anyio
+import httpx
+import pytest
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+
+pytestmark = pytest.mark.slow
+
+PATIENCE = 60
+COUNTERSEAL = [sys.executable, "-m", "counterseal"]
+
+TOOLS = '''\
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from counterseal import tool
+
+print("printed at import")
+DESCRIPTOR = 2 if "serve" in sys.argv else 1
+os.write(DESCRIPTOR, b"written past Python at import\\n")
+
+
+@tool(effect="read_only", version="1.0.0", owner="shop")
+def find_order(
+    order_id: Annotated[str, Field(max_length=20, description="The order.")],
+) -> dict[str, str]:
+    """Find one order."""
+    print("printed in a call")
+    os.write(DESCRIPTOR, b"written past Python\\n")
+    return {"order": order_id}
+
+
+@tool(effect="read_only", version="1.0.0", owner="shop")
+async def wait_for_file(
+    name: Annotated[str, Field(max_length=20, description="A file beside this one.")],
+) -> dict[str, str]:
+    """Wait until a file is there."""
+    Path("began").touch()
+    while not Path(name).exists():
+        await asyncio.sleep(0.02)
+    return {"found": name}
+'''
+SETTINGS = """\
+[tools]
+paths = ["tools.py"]
+
+[store]
+url = "sqlite:///calls.db"
+
+[[grants]]
+agent = "shop-agent"
+tool = "find_order"
+
+[[grants]]
+agent = "shop-agent"
+tool = "wait_for_file"
+
+[agents.shop-agent]
+tenant = "acme"
+user = "u_1"
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "tools.py").write_text(TOOLS)
+    (tmp_path / "counterseal.toml").write_text(SETTINGS)
+    return tmp_path
+
+
+class Serving:
+    """A gateway that runs, and what it has said."""
+
+    def __init__(self, process, told):
+        self.process = process
+        self.told = told
+        self.mcp_url = told["mcp_url"]
+
+    def stop(self, number=signal.SIGTERM):
+        """Send a signal and wait for the end. The exit code, and what was said on stderr."""
+        self.process.send_signal(number)
+        _, errors = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, errors
+
+
+@pytest.fixture
+def serve(project):
+    processes = []
+
+    @contextmanager
+    def serve(*options):
+        command = [*COUNTERSEAL, "serve", "--port", "0", "--json", *options]
+        process = subprocess.Popen(
+            command,
+            cwd=project,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+        )
+        processes.append(process)
+        text = ""
+        for line in process.stdout:
+            text += line
+            if line == "}\n":
+                break
+        assert text, process.communicate()[1]
+        yield Serving(process, json.loads(text))
+
+    yield serve
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+@asynccontextmanager
+async def connected(url, key=None, mode="auto"):
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async with (
+        httpx.AsyncClient(headers=headers, timeout=PATIENCE) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as client,
+    ):
+        yield client
+
+
+def in_time():
+    return anyio.fail_after(PATIENCE)
+
+
+# Over standard input and output -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_stdio_client_lists_and_calls_tools_that_print(project, mode):
+    parameters = StdioServerParameters(
+        command=COUNTERSEAL[0], args=[*COUNTERSEAL[1:], "mcp", "--as", "shop-agent"], cwd=project
+    )
+    with in_time(), (project / "errors").open("w") as errors:
+        async with Client(stdio_client(parameters, errlog=errors), mode=mode) as client:
+            listed = await client.list_tools()
+            assert [tool.name for tool in listed.tools] == ["find_order", "wait_for_file"]
+            result = await client.call_tool("find_order", {"order_id": "o_1"})
+            assert result.structured_content == {"order": "o_1"}
+    said = (project / "errors").read_text()
+    for text in ("printed at import", "past Python at import", "printed in a call", "past Python\n"):
+        assert text in said
+
+
+def test_standard_output_holds_nothing_but_the_protocol(project):
+    hello = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        },
+    }
+    call = {
+        "jsonrpc": "2.0",
+        "id": 2,
+        "method": "tools/call",
+        "params": {"name": "find_order", "arguments": {"order_id": "o_1"}},
+    }
+    process = subprocess.Popen(
+        [*COUNTERSEAL, "mcp", "--as", "shop-agent"],
+        cwd=project,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    done = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    for message in (hello, done, call):
+        process.stdin.write(json.dumps(message) + "\n")
+    process.stdin.flush()
+    answers = [json.loads(process.stdout.readline()) for _ in range(2)]
+    rest, errors = process.communicate(timeout=PATIENCE)
+    assert [answer["id"] for answer in answers] == [1, 2]
+    assert rest == ""
+    assert process.returncode == 0
+    assert "printed in a call" in errors
+
+
+# Over HTTP ----------------------------------------------------------------------------------------
+
+
+async def test_anonymous_client_on_this_machine_is_the_declared_agent(serve):
+    with serve("--anonymous-as", "shop-agent") as serving, in_time():
+        async with connected(serving.mcp_url) as client:
+            result = await client.call_tool("find_order", {"order_id": "o_1"})
+            assert result.structured_content == {"order": "o_1"}
+        assert httpx.get(serving.told["health_url"]).json() == {"status": "ok"}
+        assert not serving.mcp_url.endswith(":0/mcp"), "the real port is told"
+        code, errors = serving.stop(signal.SIGINT)
+    assert code == 0
+    assert "store: " in errors
+    assert "stopp" in errors
+    assert "Traceback" not in errors
+
+
+async def test_key_that_was_issued_lets_its_agent_in_and_nobody_else(serve, project):
+    with serve() as serving, in_time():
+        assert httpx.post(serving.mcp_url, json={}).status_code == 401
+        issued = subprocess.run(
+            [*COUNTERSEAL, *"keys issue --tenant acme --agent shop-agent --reason t --json".split()],
+            cwd=project,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        key = json.loads(issued.stdout)["key"]
+        async with connected(serving.mcp_url, key) as client:
+            assert [tool.name for tool in (await client.list_tools()).tools][0] == "find_order"
+        code, errors = serving.stop()
+    assert code == 0
+    assert "Nobody can sign in yet" in errors
+
+
+async def test_call_under_way_is_waited_for_and_answered(serve, project):
+    with serve("--anonymous-as", "shop-agent") as serving, in_time():
+        async with connected(serving.mcp_url) as client:
+            await client.list_tools()  # else the client asks for it after the call
+            async with anyio.create_task_group() as group:
+
+                async def stop_meanwhile():
+                    while not (project / "began").exists():
+                        await anyio.sleep(0.02)
+                    serving.process.send_signal(signal.SIGTERM)
+                    await anyio.sleep(0.2)
+                    (project / "now").touch()
+
+                group.start_soon(stop_meanwhile)
+                result = await client.call_tool("wait_for_file", {"name": "now"})
+        assert result.structured_content == {"found": "now"}
+        _, errors = await anyio.to_thread.run_sync(serving.process.communicate)
+    assert serving.process.returncode == 0
+    assert "waiting for 1 call" in errors
+
+
+async def test_second_signal_does_not_wait(serve, project):
+    with serve("--anonymous-as", "shop-agent") as serving, in_time():
+        async with anyio.create_task_group() as group:
+
+            async def call():
+                async with connected(serving.mcp_url) as client:
+                    await client.list_tools()
+                    with suppress(MCPError):  # the answer never comes
+                        await client.call_tool("wait_for_file", {"name": "never"})
+
+            group.start_soon(call)
+            while not (project / "began").exists():
+                await anyio.sleep(0.02)
+            serving.process.send_signal(signal.SIGINT)
+            await anyio.sleep(0.2)
+            serving.process.send_signal(signal.SIGINT)
+            await anyio.to_thread.run_sync(serving.process.communicate)
+            group.cancel_scope.cancel()
+        assert serving.process.returncode is not None
+
+
+def test_port_that_is_taken_is_wrong_use(project):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [*COUNTERSEAL, "serve", "--port", port],
+            cwd=project,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"127.0.0.1:{port}" in done.stderr
+    assert "give another port" in done.stderr
