@@ -15,6 +15,7 @@ import argparse
 import json
 import re
 import socket
+from collections.abc import Collection
 from typing import Any
 
 import anyio
@@ -124,17 +125,18 @@ def contents(uri: str) -> types.TextResourceContents | types.BlobResourceContent
 # --- the server -----------------------------------------------------------------------------------
 
 
-def make_server() -> Server[Any]:
+def make_server(tools: Collection[str] = TOOLS) -> Server[Any]:
+    """The server, with these of the tools."""
     world = World()
 
     async def list_tools(ctx: Context, params: Any) -> types.ListToolsResult:
-        known = [one for one, _ in TOOLS.values()]
+        known = [TOOLS[name][0] for name in tools]
         return types.ListToolsResult(tools=[*known, MORE] if world.more_tools else known)
 
     async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> Any:
         if params.name == MORE.name and world.more_tools:
             return answer("More.")
-        if params.name not in TOOLS:
+        if params.name not in tools:
             raise MCPError(types.INVALID_PARAMS, f"There is no tool {params.name}")
         try:
             return await TOOLS[params.name][1](Call(ctx, params, world))

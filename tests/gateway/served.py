@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import socket
 from typing import Annotated, Any
 
@@ -113,7 +112,7 @@ async def soon(event: asyncio.Event) -> None:
 async def until(true: Any) -> None:
     """Until something is so, whoever brings it about."""
     async with asyncio.timeout(PATIENCE):
-        while not true():
+        while not true():  # noqa: ASYNC110 - there is no event for everything
             await asyncio.sleep(0.01)
 
 
@@ -145,7 +144,7 @@ class Served:
     async def decide(self, choice: str = "approve", voter: Voter = BOSS) -> None:
         """A person decides on the one request that waits, as soon as it does."""
         async with asyncio.timeout(PATIENCE):
-            while not (waiting := await self.runtime.approvals.list()):
+            while not (waiting := await self.runtime.approvals.list()):  # noqa: ASYNC110 - as below
                 await asyncio.sleep(0.01)
         (held,) = waiting
         await self.runtime.approvals.decide(held.approval_id, voter, choice)
@@ -211,20 +210,13 @@ def said(result: types.CallToolResult) -> str:
     return result.content[0].text
 
 
-async def raw_call(client: Client, params: dict[str, Any]) -> dict[str, Any]:
-    """`tools/call` with params that the client itself would never send, as the wire has them."""
-    meta = params.pop("_meta", {})
-    request = types.Request[dict[str, Any], str](
-        method="tools/call", params={"_meta": meta, **params}
-    )
-    return await client.session._dispatcher.send_raw_request(*_stamped(client, request))
-
-
-def _stamped(client: Client, request: Any) -> tuple[str, dict[str, Any], Any]:
-    data = {"method": "tools/call", "params": request.params}
-    opts: dict[str, Any] = {}
-    client.session._stamp(data, opts)
-    return "tools/call", json.loads(json.dumps(data["params"])), opts
+async def raw_call(client: Client, **params: Any) -> dict[str, Any]:
+    """`tools/call` with params that the client itself would not send, as the wire has them."""
+    data: dict[str, Any] = {"method": "tools/call", "params": params}
+    options: Any = {}
+    client.session._stamp(data, options)
+    sending = client.session._dispatcher.send_raw_request
+    return await sending("tools/call", data["params"], options)
 
 
 @pytest.fixture

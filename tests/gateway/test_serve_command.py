@@ -160,7 +160,12 @@ async def test_stdio_client_lists_and_calls_tools_that_print(project, mode):
             result = await client.call_tool("find_order", {"order_id": "o_1"})
             assert result.structured_content == {"order": "o_1"}
     said = (project / "errors").read_text()
-    for text in ("printed at import", "past Python at import", "printed in a call", "past Python\n"):
+    for text in (
+        "printed at import",
+        "past Python at import",
+        "printed in a call",
+        "past Python\n",
+    ):
         assert text in said
 
 
@@ -222,7 +227,10 @@ async def test_key_that_was_issued_lets_its_agent_in_and_nobody_else(serve, proj
     with serve() as serving, in_time():
         assert httpx.post(serving.mcp_url, json={}).status_code == 401
         issued = subprocess.run(
-            [*COUNTERSEAL, *"keys issue --tenant acme --agent shop-agent --reason t --json".split()],
+            [
+                *COUNTERSEAL,
+                *"keys issue --tenant acme --agent shop-agent --reason t --json".split(),
+            ],
             cwd=project,
             capture_output=True,
             text=True,

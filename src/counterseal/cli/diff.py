@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterseal.cli.output import fail, note, print_json, safe
+from counterseal.cli.output import fail, note, one_line, print_json, safe
 from counterseal.cli.serving import need_gateway, usable
 from counterseal.cli.trying import project_settings, user_name
 
@@ -64,7 +64,10 @@ def diff(
 
     asked = listings(settings, names)
     found = _found(lock, asked, settings, server, tool)
-    hidden = [] if tool else _hidden(settings, found)
+    if not asked and not found:
+        note("There are no upstreams; `counterseal import URL|COMMAND` begins with one.")
+    hidden, faults = _judged(settings, asked, found)
+    hidden = [] if tool else hidden
     shown = [one for one in found if one not in hidden]
     if not as_json:
         diff_view.show(asked, shown, hidden)
@@ -78,7 +81,7 @@ def diff(
         print_json(diff_view.record(asked, shown, hidden, taken, dropped))
     else:
         _sum_up(settings, taken, dropped, left)
-    _note_troubles(asked)
+    _note_troubles(asked, faults)
     if left or any(listing.trouble for listing in asked):
         raise typer.Exit(1)
 
@@ -128,23 +131,32 @@ def _found(
     return named
 
 
-def _hidden(settings: Settings, found: Sequence[Finding]) -> list[Finding]:
-    """Those that no agent is offered, because the overlay leaves them out: they can wait."""
+def _judged(
+    settings: Settings, asked: Sequence[Listing], found: Sequence[Finding]
+) -> tuple[list[Finding], list[str]]:
+    """Those that no agent is offered, because the overlay leaves them out: they can wait.
+
+    And what is wrong with overlays, as far as it shows only now.
+    """
     from counterseal.errors import ContractError
     from counterseal.gateway.upstreams import plans
 
+    hidden: list[Finding] = []
+    faults: list[str] = []
     with usable():
         planned = plans(settings)
-
-    def is_hidden(one: Finding) -> bool:
-        if one.server not in planned or one.seen is None:
-            return False
-        try:
-            return planned[one.server].contract(one.seen, revision=1) is None
-        except ContractError:  # of one that is to be offered; `serve` says what is wrong with it
-            return False
-
-    return [one for one in found if is_hidden(one)]
+    for one in found:
+        if one.server in planned and one.seen is not None:
+            try:
+                if planned[one.server].contract(one.seen, revision=1) is None:
+                    hidden.append(one)
+            except ContractError as error:
+                faults += map(str, error.problems)
+    for listing in asked:
+        overlay = planned[listing.server].overlay
+        if overlay is not None and not listing.trouble:
+            faults += map(str, overlay.strays(seen.name for seen in listing.definitions))
+    return hidden, faults
 
 
 # Accepting ----------------------------------------------------------------------------------------
@@ -195,7 +207,9 @@ def _sum_up(
         note("Accept what you have read: counterseal diff SERVER [TOOL] --accept")
 
 
-def _note_troubles(asked: Sequence[Listing]) -> None:
+def _note_troubles(asked: Sequence[Listing], faults: Sequence[str]) -> None:
+    for fault in faults:
+        note(one_line(fault))
     for listing in asked:
         for refused in listing.refused:
             note(f"{listing.server}: {refused.tool} is never offered: {refused.why}")

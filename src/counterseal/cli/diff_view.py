@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from counterseal.cli.layout import heading, paragraph, table
 from counterseal.cli.output import console, print_styled
-from counterseal.contract.mcp import Definition, Finding, State, describe, visible
+from counterseal.contract.mcp import Definition, Finding, Kind, State, describe, visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -68,7 +69,10 @@ def _page(one: Finding) -> Iterator[RenderableType]:
 
 def _changes(before: Definition, after: Definition) -> Iterator[RenderableType]:
     for change in describe(before, after):
-        yield _line(f"{change.pointer or '/'}  {change.kind.value}: {change.text}", style="bold")
+        # Of prose the text shows what was put where, which the whole of both shows as well.
+        prose = change.kind is Kind.WORDS and isinstance(change.after, str)
+        told = change.pointer if prose else change.text
+        yield _line(f"{told} ({change.kind.value})", style="bold")
         for mark, value, style in (("-", change.before, "red"), ("+", change.after, "green")):
             if value is not None:
                 yield _marked(mark, _spelt(value), style)
@@ -86,7 +90,9 @@ def _marked(mark: str, text: str, style: str) -> RenderableType:
 
 def _wrapped(line: str) -> list[tuple[bool, str]]:
     width = max(20, console().width - 6)
-    parts = [line[at : at + width] for at in range(0, len(line), width)] or [""]
+    parts = wrap(
+        line, width, drop_whitespace=False, replace_whitespace=False, break_on_hyphens=False
+    ) or [""]
     return [(index == 0, part) for index, part in enumerate(parts)]
 
 

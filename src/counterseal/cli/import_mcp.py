@@ -118,7 +118,10 @@ def import_mcp(
     print(safe(f"\n{plan.name}: an overlay for {tools} {verb} to {_shown(plan.out)}."))
     print("Look at every line `# review:` before an agent gets them.")
     if plan.missing:
-        print(safe(f"\nAdd to {plan.settings.file.name}:\n\n{plan.block}\n"))
+        grant = "# and a grant for each tool that an agent is to have:"
+        example = f'# [[grants]]\n# agent = "AGENT"\n# tool = "{listing.definitions[0].name}"'
+        print(safe(f"\nAdd to {plan.settings.file.name}:\n\n{plan.block}"))
+        print(safe(f"{grant}\n{example}\n"))
     for step in steps:
         print(safe(f"Next: {step}"))
     _note_credentials(plan)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from counterseal.cli.layout import heading, table
 from counterseal.cli.output import one_line
-from counterseal.contract.mcp import Definition, propose, visible
+from counterseal.contract.mcp import Definition, contract_of, propose, visible
+from counterseal.errors import ContractError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,12 +21,14 @@ __all__ = ["page", "record"]
 def page(listing: Listing) -> Iterator[RenderableType]:
     """What is proposed, what is suspicious, and what can't be had."""
     rows = []
-    for definition in listing.definitions:
+    for definition in sorted(listing.definitions, key=lambda one: one.name):
         effect, reasons = propose(definition)
         rows.append((definition.name, effect.value, "; ".join(reasons)))
     yield table(rows, titles=("Tool", "Effect", "Why"))
     twice = [(one.name, "holds characters that can't be seen") for one in _odd(listing)]
-    for title, pairs in (("Look twice", twice), ("Left out", listing.refused)):
+    unfit = [(one.name, why) for one in listing.definitions if (why := _unfit(one))]
+    refused = [(one.tool, one.why) for one in listing.refused]
+    for title, pairs in (("Look twice", twice), ("Hidden", unfit), ("Left out", refused)):
         if pairs:
             yield heading(title)
             yield table([(one_line(visible(name)), one_line(why)) for name, why in pairs])
@@ -36,6 +39,15 @@ def _odd(listing: Listing) -> list[Definition]:
     return [
         one for one in listing.definitions if any(visible(t) != t for t in _texts(one.record()))
     ]
+
+
+def _unfit(definition: Definition) -> str:
+    """Why no contract can be made for it; empty when one can."""
+    try:
+        contract_of(definition, None, server="-", unlisted="gated")
+    except ContractError as error:
+        return error.problems[0].message
+    return ""
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -62,6 +74,7 @@ def record(listing: Listing) -> dict[str, Any]:
                 "tool": definition.name,
                 "effect": effect.value,
                 "why": list(reasons),
+                "hidden": _unfit(definition) or None,
                 "hidden_characters": definition.name in odd,
                 "hash": definition.hash,
             }

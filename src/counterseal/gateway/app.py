@@ -28,6 +28,7 @@ from counterseal.config.upstreams import is_loopback
 from counterseal.errors import CountersealError
 from counterseal.gateway.access import Access, OAuth
 from counterseal.gateway.auth import Door, principal_of, protect
+from counterseal.gateway.quarantines import summary
 from counterseal.gateway.running import Gateway, Tell, gateway
 from counterseal.proposal import Principal
 
@@ -91,7 +92,7 @@ async def serve(
                         url=public,
                         mcp_url=f"{public}/mcp",
                         health_url=f"{public}/health",
-                        upstreams=running.behind.summary(),
+                        upstreams=summary(running.behind),
                         credentials=len(running.runtime.registry.credentials),
                     )
                 )

@@ -1,30 +1,34 @@
 """The client in front of a call, asked in the middle of it: for a person's answer, or a model's.
 
 A client of 2025-11-25 is sent a request and answers it. One of 2026-07-28 can't be sent any: the
-call is parked where it stands, the client is told what is asked, and calls again with the answers.
+call waits where it stands (see `parking`) until its client calls again with the answers.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Coroutine, Mapping
-from typing import Any, Final, get_args
+from contextlib import suppress
+from typing import Any, Final, TypeVar, get_args
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError, NoBackChannelError
 from mcp.shared.message import ServerMessageMetadata
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from opentelemetry import trace
+from opentelemetry.trace import Span
 from pydantic import ValidationError
 
 from counterseal.contract.client import CLIENT, RefusedError
-from counterseal.observation import Observation, Redactor
-from counterseal.proposal import Principal
+from counterseal.execution.work import Progress
+from counterseal.observation import Redactor
+from counterseal.telemetry import listening
 
-__all__ = ["Fronted", "Park", "Parked", "connection_state", "is_modern", "lacks"]
+__all__ = ["LEVELS", "Fronted", "connection_state", "is_modern", "lacks"]
 
 Ctx = ServerRequestContext[Any, Any]
+T = TypeVar("T")
 
 LEVELS: Final[tuple[str, ...]] = get_args(types.LoggingLevel)
 _REQUESTS: Final[Mapping[str, tuple[type[Any], type[Any], str]]] = {
@@ -37,6 +41,9 @@ _REQUESTS: Final[Mapping[str, tuple[type[Any], type[Any], str]]] = {
     "roots/list": (types.ListRootsRequest, types.ListRootsResult, "roots"),
 }
 _LOG_LEVEL: Final = "log_level"
+_MOST_REPORTS: Final = 1000
+_REPORTING: Final = 5.0
+"""Seconds that a client is given to take in what it is told of a call, before its end."""
 
 
 def is_modern(ctx: Ctx) -> bool:
@@ -53,18 +60,29 @@ class Fronted:
     """The client of one call. `contract.client.Client` says what tools may ask of it."""
 
     def __init__(
-        self, ctx: Ctx, redactor: Redactor, given: Mapping[str, Any] | None = None
+        self,
+        ctx: Ctx,
+        redactor: Redactor,
+        given: Mapping[str, Any] | None = None,
+        *,
+        parks: bool = False,
     ) -> None:
         self.ctx = ctx
+        self.span: Span | None = _span()
+        """Of the request that the client waits for."""
         self.missing: str | None = None
         """A capability that was needed, and that it does not have or may not be asked for."""
         self.asked: dict[str, tuple[str, dict[str, Any], asyncio.Future[dict[str, Any]]]] = {}
         """What it has not answered yet: method, params, and where the answer goes."""
         self.stirred = asyncio.Event()
         """Set when there is something to ask."""
+        self._parks = parks
+        """Whether the call can be left where it stands, until answers come."""
         self._redactor = redactor
         self._given = dict(given or {})
         self._count = 0
+        self._loop = asyncio.get_running_loop()
+        self._reports: asyncio.Queue[Progress] = asyncio.Queue(_MOST_REPORTS)
 
     @property
     def traceparent(self) -> str | None:
@@ -75,32 +93,49 @@ class Fronted:
         have = self.ctx.session.client_capabilities
         if have is None:
             return False
+        found = have.elicitation
         if capability == "elicitation.url":
-            return have.elicitation is not None and have.elicitation.url is not None
+            return found is not None and found.url is not None
+        if capability == "elicitation.form":  # who names no mode means this one
+            return found is not None and (found.form is not None or found.url is None)
         return getattr(have, capability, None) is not None
 
     async def ask(
         self, method: str, params: Mapping[str, Any], *, name: str = ""
     ) -> dict[str, Any]:
+        return await self._here(self._ask(method, dict(params), name))
+
+    async def _ask(self, method: str, params: dict[str, Any], name: str) -> dict[str, Any]:
         _, _, capability = _REQUESTS[method]
+        if capability == "elicitation":
+            capability = f"elicitation.{'url' if params.get('mode') == 'url' else 'form'}"
         if not self.can(capability):
             self.missing = capability
             raise RefusedError(f"the client does not do {capability}", missing=capability)
         self._count += 1
-        name = name or f"ask-{self._count}"
+        if not name or name in self.asked:
+            name = f"{name or 'ask'}-{self._count}"
         if is_modern(self.ctx):
-            return await self._parked(method, dict(params), name)
+            return await self._parked(method, params, name)
         return await self._sent(method, params)
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        if level not in self._wanted():
-            return
+        if level in self._wanted():
+            await self._here(self._log(level, data, logger))
+
+    async def _log(self, level: str, data: Any, logger: str | None) -> None:
         clean, _ = self._redactor.redact(data)
         told = types.LoggingMessageNotificationParams.model_validate(
             {"level": level, "data": clean, "logger": logger}
         )
         note = types.LoggingMessageNotification(params=told)
         await self.ctx.session.send_notification(note, related_request_id=self.ctx.request_id)
+
+    async def _here(self, work: Coroutine[Any, Any, T]) -> T:
+        """A tool may run in a thread, on an event loop of its own; the client is on this one."""
+        if asyncio.get_running_loop() is self._loop:
+            return await work
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def _wanted(self) -> tuple[str, ...]:
         """The levels that the client wants to hear of."""
@@ -129,6 +164,8 @@ class Fronted:
         early = self._usable(method, self._given.pop(name, None))
         if early is not None:
             return early
+        if not self._parks:
+            raise RefusedError("this call can't wait for an answer of its client's")
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self.asked[name] = (method, params, answer)
         self.stirred.set()
@@ -139,12 +176,18 @@ class Fronted:
 
     def answer(self, ctx: Ctx, given: Mapping[str, Any] | None) -> None:
         """The client is back: with answers to what was asked, some of it, or none."""
-        self.ctx = ctx
+        self.ctx, self.span = ctx, _span()
         for name, value in (given or {}).items():
             waiting = self.asked.get(name)
             usable = None if waiting is None else self._usable(waiting[0], value)
             if waiting is not None and usable is not None and not waiting[2].done():
                 waiting[2].set_result(usable)
+
+    def refuse(self, why: str) -> None:
+        """Nobody is going to answer what is asked."""
+        for _, _, answer in list(self.asked.values()):
+            if not answer.done():
+                answer.set_exception(RefusedError(why))
 
     def questions(self) -> dict[str, Any]:
         """What is still to be answered, as `inputRequests`."""
@@ -166,68 +209,36 @@ class Fronted:
             return None
         return dict(value)
 
+    # --- how far it is ----------------------------------------------------------------------------
+
+    def report(self, report: Progress) -> None:
+        """Take down what a tool says of its progress. Too much of it is dropped."""
+        if not self._reports.full():
+            self._reports.put_nowait(report)
+
+    async def pass_on_reports(self) -> None:
+        """Send them, in order, as long as the call runs."""
+        while True:
+            report = await self._reports.get()
+            with suppress(Exception):  # a client that is gone takes no reports
+                words = report.message or None
+                await self.ctx.session.report_progress(report.done, report.total, words)
+            self._reports.task_done()
+
+    async def reported(self) -> None:
+        """Wait until all of them are out: none may come after the answer."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_REPORTING):
+                await self._reports.join()
+
+
+def _span() -> Span | None:
+    """What the SDK has made of the request that is being handled."""
+    return trace.get_current_span() if listening() else None
+
 
 def lacks(refusal: RefusedError) -> None:
     """An upstream could not be given what it needs of the client in front of this call."""
     client = CLIENT.get()
     if isinstance(client, Fronted) and refusal.missing is not None:
         client.missing = refusal.missing
-
-
-class Parked:
-    """A call that goes on while its client is away to find answers."""
-
-    def __init__(
-        self, client: Fronted, principal: Principal, work: Coroutine[Any, Any, Observation]
-    ) -> None:
-        self.client = client
-        self.principal = principal
-        self.task = asyncio.ensure_future(work)
-
-    async def next(self) -> Observation | dict[str, Any]:
-        """What became of the call, or what its client is asked. Leaves with the caller."""
-        stirred = self.client.stirred
-        while not self.task.done():
-            questions = self.client.questions()
-            if questions:
-                return questions
-            stirred.clear()
-            waking = asyncio.ensure_future(stirred.wait())
-            try:
-                await asyncio.wait({self.task, waking}, return_when=asyncio.FIRST_COMPLETED)
-            except asyncio.CancelledError:
-                self.task.cancel()
-                await asyncio.wait({self.task})
-                raise
-            finally:
-                waking.cancel()
-        return self.task.result()
-
-
-class Park:
-    """The parked calls of this process. What is not fetched ends by its own deadline."""
-
-    def __init__(self, most: int = 1000) -> None:
-        self._most = most
-        self._calls: dict[str, Parked] = {}
-
-    def __len__(self) -> int:
-        return len(self._calls)
-
-    @property
-    def full(self) -> bool:
-        return len(self._calls) >= self._most
-
-    def leave(self, call: Parked) -> str:
-        """Keep a call until its client is back; under which name."""
-        name = secrets.token_urlsafe(18)
-        self._calls[name] = call
-        call.task.add_done_callback(lambda _: self._calls.pop(name, None))
-        return name
-
-    def fetch(self, name: str, principal: Principal) -> Parked | None:
-        """A call of this principal's, if it is here."""
-        call = self._calls.get(name)
-        if call is None or call.principal != principal:
-            return None
-        return self._calls.pop(name)

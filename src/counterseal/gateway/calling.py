@@ -16,22 +16,22 @@ from typing import Any, Final
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from opentelemetry import trace
-from opentelemetry.trace import Span
+from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan
+from opentelemetry.util.types import AttributeValue
 
 from counterseal.contract.client import CLIENT
 from counterseal.contract.model import Contract
 from counterseal.contract.schemas import Validator
 from counterseal.contract.surroundings import Context
 from counterseal.errors import RegistryError
-from counterseal.execution.work import Progress
 from counterseal.gateway.answering import result_of
-from counterseal.gateway.asking import Fronted, Park, Parked, is_modern
+from counterseal.gateway.asking import Fronted, is_modern
+from counterseal.gateway.parking import Park, Parked
 from counterseal.gateway.waiting import QUESTION, Waiting, needs_person
 from counterseal.observation import Observation
 from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime
-from counterseal.telemetry import SPAN, listening
+from counterseal.telemetry import SPAN
 
 __all__ = ["KEY", "OPERATION", "RAW", "RUN", "Calling", "run_of"]
 
@@ -99,6 +99,10 @@ class Calling:
             self._ended.clear()
             await self._ended.wait()
 
+    async def close(self) -> None:
+        """End the calls whose clients are away to find answers."""
+        await self._park.close()
+
     # --- inside -----------------------------------------------------------------------------------
 
     async def _round(
@@ -113,19 +117,20 @@ class Calling:
         if parked is not None:
             parked.client.answer(ctx, given)
             return await self._next(parked, proposal, who)
-        client = Fronted(ctx, self._runtime.redactor, given)
+        parks = self._may_ask(proposal.tool, ctx)
+        client = Fronted(ctx, self._runtime.redactor, given, parks=parks)
         asked = told.get("approval")
         if asked is not None and _accepted(given):
             await self._waiting.decided(asked, who)
-        if self._may_ask(proposal.tool, ctx):
-            work = self._submit(client, proposal, who)
-            return await self._next(Parked(client, who, work), proposal, who, asked)
-        seen = await self._submit(client, proposal, who)
-        return await self._answered(client, seen, proposal, who, asked)
+        work = self._submit(client, proposal, who)
+        if parks:
+            parked = Parked(client, who, self._runtime.begin(work))
+            return await self._next(parked, proposal, who, asked)
+        return await self._answered(client, await work, proposal, who, asked)
 
     def _may_ask(self, tool: str, ctx: Ctx) -> bool:
         """Whether the call may have to be parked: then it needs a task of its own."""
-        if not is_modern(ctx) or self._park.full:
+        if not is_modern(ctx):
             return False
         line = self._runtime.registry.versions(tool)
         return any(
@@ -139,44 +144,32 @@ class Calling:
         self, parked: Parked, proposal: Proposal, who: Principal, asked: str | None = None
     ) -> dict[str, Any]:
         seen = await parked.next()
+        while not isinstance(seen, Observation) and self._park.full:
+            parked.client.refuse("too many calls wait for answers of their clients")
+            seen = await parked.next()
         if isinstance(seen, Observation):
             return await self._answered(parked.client, seen, proposal, who, asked)
-        name = self._park.leave(parked)
-        return _input_required(seen, {"call": name})
+        await parked.client.reported()
+        return _input_required(seen, {"call": self._park.leave(parked)})
 
     async def _submit(self, client: Fronted, proposal: Proposal, who: Principal) -> Observation:
-        token, span = CLIENT.set(client), SPAN.set(_span())
+        """Carry it out. Who is told how far it is, is told before the end."""
+        token = CLIENT.set(client)
+        span = SPAN.set(None if client.span is None else _LastSpan(client))
+        wait = self._waiting.seconds
         try:
             if "progress_token" not in (client.ctx.meta or {}):
-                return await self._runtime.submit(proposal, who)
-            return await self._submit_telling(client, proposal, who)
+                return await self._runtime.submit(proposal, who, wait=wait)
+            telling = asyncio.ensure_future(client.pass_on_reports())
+            try:
+                seen = await self._runtime.submit(proposal, who, wait=wait, progress=client.report)
+                await client.reported()
+                return seen
+            finally:
+                telling.cancel()
         finally:
             CLIENT.reset(token)
             SPAN.reset(span)
-
-    async def _submit_telling(
-        self, client: Fronted, proposal: Proposal, who: Principal
-    ) -> Observation:
-        """The same, for a client that wants to know how far it is. It is told before the end."""
-        reports: asyncio.Queue[Progress | None] = asyncio.Queue(1000)
-
-        def tell(report: Progress) -> None:
-            if not reports.full():
-                reports.put_nowait(report)
-
-        async def pump() -> None:
-            while (report := await reports.get()) is not None:
-                session, words = client.ctx.session, report.message or None
-                await session.report_progress(report.done, report.total, words)
-
-        pumping = asyncio.ensure_future(pump())
-        try:
-            seen = await self._runtime.submit(proposal, who, progress=tell)
-            await reports.put(None)
-            await asyncio.wait({pumping}, timeout=5)
-        finally:
-            pumping.cancel()
-        return seen
 
     async def _answered(
         self,
@@ -227,9 +220,19 @@ def _said(ctx: Ctx, name: str) -> str | None:
     return value
 
 
-def _span() -> Span | None:
-    """The span that the SDK has made of the request."""
-    return trace.get_current_span() if listening() else None
+class _LastSpan(NonRecordingSpan):
+    """The span of the request that a call is answered with: its last, where it takes several."""
+
+    def __init__(self, client: Fronted) -> None:
+        super().__init__(INVALID_SPAN_CONTEXT)
+        self._client = client
+
+    def is_recording(self) -> bool:
+        return self._client.span is not None and self._client.span.is_recording()
+
+    def set_attributes(self, attributes: Mapping[str, AttributeValue]) -> None:
+        if self._client.span is not None:
+            self._client.span.set_attributes(attributes)
 
 
 def _trace(ctx: Ctx) -> str | None:

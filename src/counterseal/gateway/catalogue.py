@@ -6,19 +6,25 @@ An entry is made once for each record. Which entries a caller gets is the regist
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
+from time import monotonic
 from typing import Any, Final
 
 from counterseal.contract.formats import mcp
 from counterseal.contract.model import Contract
+from counterseal.gates.parse import is_id
 from counterseal.gateway.answering import publishes
 from counterseal.proposal import Principal
 from counterseal.registry import RegistryRecord
 from counterseal.runtime import Runtime
+from counterseal.storage.base import RunRecord
 
 __all__ = ["Catalogue"]
 
 EFFECT: Final = "counterseal/effect"
 VERSION: Final = "counterseal/version"
+_FRESH: Final = 1.0
+"""Seconds for which a caller's list is good, while nobody changes anything."""
 
 
 class Catalogue:
@@ -28,7 +34,8 @@ class Catalogue:
         self._runtime = runtime
         self._entries: dict[str, dict[str, Any]] = {}
         """By the contract's hash."""
-        self._lists: dict[tuple[Principal, str], list[dict[str, Any]]] = {}
+        self._lists: dict[tuple[Principal, str | None], tuple[float, list[dict[str, Any]]]] = {}
+        """With when they were made: grants end, and so do versions."""
         self._epoch = -1
 
     async def tools(self, principal: Principal, run_id: str | None) -> list[dict[str, Any]]:
@@ -39,17 +46,28 @@ class Catalogue:
             self._lists.clear()
             self._entries.clear()
             self._epoch = runtime.registry.epoch
-        run = None if run_id is None else await runtime.store.find_run(principal.tenant, run_id)
-        if run is not None and run.pins:
+        run = await self._run(principal, run_id)
+        if run is not None and (run.pins or run.allowed_tools is not None):
             # What the run has pinned bears on what it may use, and may grow with every call.
-            return self._entries_of(runtime.registry.catalogue(principal, run.run_id, run.pins))
-        key = (principal, run_id or "")
-        if key not in self._lists:
+            found = runtime.registry.catalogue(principal, run.run_id, run.pins)
+            wanted = run.allowed_tools
+            return self._entries_of([one for one in found if wanted is None or one.name in wanted])
+        key = (principal, run_id if run is None else run.run_id)
+        made, entries = self._lists.get(key, (-inf, []))
+        if monotonic() - made > _FRESH:
             if len(self._lists) > 4096:
                 self._lists.clear()
-            found = runtime.registry.catalogue(principal, run_id or "")
-            self._lists[key] = self._entries_of(found)
-        return self._lists[key]
+            entries = self._entries_of(runtime.registry.catalogue(principal, key[1] or ""))
+            self._lists[key] = (monotonic(), entries)
+        return entries
+
+    async def _run(self, principal: Principal, run_id: str | None) -> RunRecord | None:
+        """The run that a call would be made in, where it was begun."""
+        store, tenant = self._runtime.store, principal.tenant
+        if run_id is None:
+            now = self._runtime.clock()
+            return await store.find_implicit_run(tenant, principal.agent, principal.user, now)
+        return await store.find_run(tenant, run_id) if is_id(run_id) else None
 
     def names(self, principal: Principal) -> tuple[tuple[str, str], ...]:
         """What tells one state of a caller's catalogue from another."""

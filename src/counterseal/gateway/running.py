@@ -20,6 +20,7 @@ from counterseal.config import Settings, open_runtime
 from counterseal.config.opening import later_grants, secrets_of
 from counterseal.config.reaching import reached
 from counterseal.execution.mcp import Upstreams
+from counterseal.gateway.quarantines import summary
 from counterseal.gateway.server import Front
 from counterseal.gateway.upstreams import Behind, plans
 from counterseal.proposal import Principal
@@ -103,15 +104,17 @@ def _named(url: str) -> str:
 
 def _standing(behind: Behind) -> list[str]:
     lines = []
-    for one in behind.summary():
-        counts = [f"{len(one['tools'])} tools"]
+    for one in summary(behind):
+        counts = [f"{len(one['accepted'])} tools"]
         if one["quarantined"]:
             counts.append(f"{len(one['quarantined'])} quarantined")
         if one["hidden"]:
             counts.append(f"{one['hidden']} hidden")
         if one["unusable"]:
             counts.append(f"{len(one['unusable'])} unusable")
-        state = "ready" if one["ready"] else f"down ({one['trouble'] or 'not reached yet'})"
+        state = one["state"]
+        if state != "ready":
+            state = f"down ({one['trouble'] or 'not reached yet'})"
         lines.append(f"upstream {one['name']}: {state}; {', '.join(counts)}")
         lines += [f"  {name}: {why}" for name, why in one["unusable"].items()]
     return lines

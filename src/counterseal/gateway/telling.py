@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -131,33 +131,35 @@ class Telling:
 
     async def tools_changed(self) -> None:
         """Tell those whose catalogue is not what it was."""
-        for one in list(self._sessions.values()):
-            names = self._catalogue.names(one.principal)
-            if names != one.names:
-                one.names = names
-                await _surely(one.session.send_tool_list_changed())
+        known: dict[Principal, object] = {}
+
+        def changed(who: Principal, before: object) -> bool:
+            if who not in known:
+                known[who] = self._catalogue.names(who)
+            return known[who] != before
+
+        behind = [one for one in self._sessions.values() if changed(one.principal, one.names)]
+        for one in behind:
+            one.names = known[one.principal]
+        await _all(one.session.send_tool_list_changed() for one in behind)
         for principal, audience in list(self._audiences.items()):
-            names = self._catalogue.names(principal)
-            if names != audience.names:
-                audience.names = names
+            if changed(principal, audience.names):
+                audience.names = known[principal]
                 await audience.bus.publish(ToolsListChanged())
 
     async def prompts_changed(self, sees: Callable[[Principal], bool]) -> None:
-        for one in self._seeing(sees):
-            await _surely(one.session.send_prompt_list_changed())
+        await _all(one.session.send_prompt_list_changed() for one in self._seeing(sees))
         for bus in self._buses(sees):
             await bus.publish(PromptsListChanged())
 
     async def resources_changed(self, sees: Callable[[Principal], bool]) -> None:
-        for one in self._seeing(sees):
-            await _surely(one.session.send_resource_list_changed())
+        await _all(one.session.send_resource_list_changed() for one in self._seeing(sees))
         for bus in self._buses(sees):
             await bus.publish(ResourcesListChanged())
 
     async def resource_updated(self, uri: str, sees: Callable[[Principal], bool]) -> None:
-        for one in self._seeing(sees):
-            if uri in one.uris:
-                await _surely(one.session.send_resource_updated(uri))
+        told = [one for one in self._seeing(sees) if uri in one.uris]
+        await _all(one.session.send_resource_updated(uri) for one in told)
         for bus in self._buses(sees):
             await bus.publish(ResourceUpdated(uri))
 
@@ -168,8 +170,12 @@ class Telling:
         return [one.bus for principal, one in self._audiences.items() if sees(principal)]
 
 
-async def _surely(sending: Any) -> None:
-    """A client that does not listen must not hold up the others."""
+async def _all(sendings: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """At once: a client that does not listen must not hold up the others."""
+    await asyncio.gather(*map(_surely, sendings))
+
+
+async def _surely(sending: Coroutine[Any, Any, None]) -> None:
     try:
         async with asyncio.timeout(5):
             await sending

@@ -14,33 +14,25 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.config import ConfigError, Settings
+from counterseal.config import ConfigError
 from counterseal.contract.client import RefusedError
 from counterseal.contract.declare import Tool
-from counterseal.contract.mcp import (
-    Definition,
-    Finding,
-    Lock,
-    Overlay,
-    Pin,
-    State,
-    contract_of,
-    read_overlay,
-)
+from counterseal.contract.mcp import Definition, Finding, Lock, Pin, State
 from counterseal.contract.model import Contract
 from counterseal.errors import ContractError, CountersealError, NotSentError
 from counterseal.execution.mcp import Upstream, Upstreams, mcp_tool
 from counterseal.gateway.asking import lacks
 from counterseal.gateway.passing import pass_through
+from counterseal.gateway.plans import Plan, plans
 from counterseal.operating import EVERYBODY
 from counterseal.proposal import Principal
 from counterseal.registry import Grant, Quarantine, Refusal, Why
 from counterseal.runtime import Runtime
 
-__all__ = ["Behind", "Plan", "plans"]
+__all__ = ["Behind", "Plan", "Seen", "plans"]
 
 _log = logging.getLogger("counterseal.gateway")
 
@@ -51,49 +43,8 @@ _PATIENCE: Final = 10.0
 _WHY: Final = {State.CHANGED: Why.CHANGED, State.NEW: Why.NEW, State.GONE: Why.GONE}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """How one upstream's tools are put under contract."""
-
-    server: str
-    overlay: Overlay | None = None
-    prefix: str = ""
-    unlisted: Literal["hidden", "gated"] = "hidden"
-    tenants: tuple[str, ...] = ()
-    resources: bool = False
-    prompts: bool = False
-
-    def contract(self, definition: Definition, revision: int) -> Contract | None:
-        """None: the tool is hidden. ContractError when there is no sound contract for it."""
-        return contract_of(
-            definition,
-            self.overlay,
-            server=self.server,
-            prefix=self.prefix,
-            unlisted=self.unlisted,
-            revision=revision,
-        )
-
-
-def plans(settings: Settings) -> dict[str, Plan]:
-    """What the configuration says of each upstream. ContractError when an overlay can't be used."""
-    found = {}
-    for server, table in settings.upstreams.items():
-        path = settings.overlay_path(server)
-        found[server] = Plan(
-            server=server,
-            overlay=None if path is None else read_overlay(path),
-            prefix=table.prefix,
-            unlisted=table.unlisted,
-            tenants=table.tenants or (),
-            resources=table.resources,
-            prompts=table.prompts,
-        )
-    return found
-
-
 @dataclass(eq=False)
-class _Seen:
+class Seen:
     """What is known of one upstream by now."""
 
     hashes: dict[str, str] | None = None
@@ -105,6 +56,9 @@ class _Seen:
     hidden: int = 0
     troubles: dict[str, str] = field(default_factory=dict)
     """By tool: why it can't be used, for an operator."""
+    listing: bool = False
+    turn: int = 0
+    """How often it has said that its tools changed."""
 
 
 class Behind:
@@ -122,11 +76,11 @@ class Behind:
         self.runtime = runtime
         self.upstreams = upstreams
         self.plans = dict(plans)
-        self._lock = lock
+        self.lock = lock
         self._grants = list(grants)
         self.changed: Callable[[str, str], None] = lambda _server, _kind: None
         """Told which server's "resources", "prompts" or "resource:URI" may have changed."""
-        self._seen = {server: _Seen() for server in plans}
+        self.seen = {server: Seen() for server in plans}
         self._owners: dict[str, str] = {
             record.name: "this project" for record in runtime.registry.records
         }
@@ -137,7 +91,7 @@ class Behind:
 
     def begin(self) -> None:
         """Register what is pinned, before anybody is connected. ConfigError: two of one name."""
-        pinned = Lock.load(self._lock)
+        pinned = Lock.load(self.lock)
         for server, plan in self.plans.items():
             for pin in pinned.servers.get(server, {}).values():
                 self._take_in(plan, pin, strict=True)
@@ -160,12 +114,23 @@ class Behind:
                         await self._stir.wait()
                 if self._stamp() != stamp:
                     stamp = self._stamp()
-                    for server in self.plans:
-                        self._judge(server)
+                    self.judge()
+                self._stale.update(self._missed())
+
+    def judge(self) -> None:
+        """Compare with the lock as it is now."""
+        for server in self.plans:
+            self._judge(server)
+
+    def _missed(self) -> Iterator[str]:
+        """Those that are there, and could not be listed when they should have been."""
+        for server, seen in self.seen.items():
+            if seen.hashes is None and not seen.listing and self.upstreams[server].ready:
+                yield server
 
     async def compared(self, seconds: float) -> None:
         """Wait until every upstream was looked at once, or the time is over."""
-        waits = [asyncio.ensure_future(seen.compared.wait()) for seen in self._seen.values()]
+        waits = [asyncio.ensure_future(seen.compared.wait()) for seen in self.seen.values()]
         if waits:
             await asyncio.wait(waits, timeout=seconds)
         for wait in waits:
@@ -173,7 +138,7 @@ class Behind:
 
     def _stamp(self) -> tuple[int, int] | None:
         try:
-            found = self._lock.stat()
+            found = self.lock.stat()
         except OSError:
             return None
         return found.st_mtime_ns, found.st_ino
@@ -182,27 +147,34 @@ class Behind:
 
     def _told(self, server: str, kind: str) -> None:
         if kind == "tools":
-            self._seen[server].hashes = None  # nothing is sent before it was compared again
-            self._seen[server].compared.clear()
+            self.seen[server].hashes = None  # nothing is sent before it was compared again
+            self.seen[server].turn += 1
+            self.seen[server].compared.clear()
             self._stale.add(server)
             self._stir.set()
         else:
             self.changed(server, kind)
 
     async def _refresh(self, server: str) -> None:
-        seen = self._seen[server]
+        seen = self.seen[server]
+        turn, seen.listing = seen.turn, True
         try:
             listed = await self.upstreams[server].definitions()
+            if turn != seen.turn:  # it has changed meanwhile, and is listed anew
+                return
+            seen.troubles.clear()
+            seen.definitions = found = tuple(self._read(seen, listed))
+            self._judge(server)
+            seen.hashes = {one.name: one.hash for one in found}
+            seen.compared.set()
         except CountersealError as error:
             _log.warning("upstream %s could not be listed: %s", server, error)
-            return
-        seen.troubles.clear()
-        seen.definitions = found = tuple(self._read(seen, listed))
-        self._judge(server)
-        seen.hashes = {one.name: one.hash for one in found}
-        seen.compared.set()
+        except Exception:  # noqa: BLE001 - one upstream's oddities must not end the watch over all
+            _log.exception("upstream %s could not be listed", server)
+        finally:
+            seen.listing = False
 
-    def _read(self, seen: _Seen, listed: Sequence[Mapping[str, Any]]) -> Iterator[Definition]:
+    def _read(self, seen: Seen, listed: Sequence[Mapping[str, Any]]) -> Iterator[Definition]:
         names: set[str] = set()
         for wire in listed:
             try:
@@ -218,9 +190,9 @@ class Behind:
 
     def _judge(self, server: str) -> None:
         """Compare what was listed with what is pinned, and let in or keep out accordingly."""
-        plan, seen = self.plans[server], self._seen[server]
+        plan, seen = self.plans[server], self.seen[server]
         try:
-            pinned = Lock.load(self._lock)
+            pinned = Lock.load(self.lock)
         except CountersealError as error:
             _log.error("the lock can't be read, so nothing new is accepted: %s", error)
             return
@@ -245,21 +217,14 @@ class Behind:
             self._note(EventType.RELEASED, plan.server, name, pin.definition.hash)
 
     def _keep_out(self, plan: Plan, finding: Finding) -> None:
-        seen = self._seen[plan.server]
+        seen = self.seen[plan.server]
         definition = finding.seen or (finding.pin and finding.pin.definition)
         if definition is None:
             return
-        revision = (finding.pin.revision if finding.pin else 0) + 1
-        try:
-            contract = plan.contract(definition, revision)
-        except ContractError as error:
-            seen.troubles[definition.name] = str(error)
-            name = f"{plan.prefix}{definition.name}"
-        else:
-            if contract is None:
-                seen.hidden += 1
-                return
-            name = contract.name
+        name = self.named(plan.server, finding)
+        if not name:
+            seen.hidden += 1
+            return
         if self._owners.setdefault(name, plan.server) != plan.server:
             seen.troubles[definition.name] = self._shadow(name, plan.server)
             return
@@ -272,7 +237,7 @@ class Behind:
 
     def _take_in(self, plan: Plan, pin: Pin, *, strict: bool) -> str | None:
         """Register an accepted tool. Under which name; None when it is hidden, or can't be."""
-        seen = self._seen[plan.server]
+        seen = self.seen[plan.server]
         try:
             contract = plan.contract(pin.definition, pin.revision)
         except ContractError as error:
@@ -289,7 +254,13 @@ class Behind:
                 raise ConfigError(shadow)
             seen.troubles[pin.definition.name] = shadow
             return None
-        self._register(plan, contract)
+        try:
+            self._register(plan, contract)
+        except ContractError as error:  # most likely a grant that makes no sense
+            if strict:
+                raise
+            seen.troubles[pin.definition.name] = str(error)
+            return None
         return contract.name
 
     def _register(self, plan: Plan, contract: Contract) -> None:
@@ -322,7 +293,7 @@ class Behind:
         return replace(made, function=guarded)
 
     async def _verified(self, upstream: Upstream, tool: str, definition: str) -> None:
-        seen = self._seen[upstream.name]
+        seen = self.seen[upstream.name]
         if seen.hashes is None and upstream.ready:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_PATIENCE):
@@ -359,21 +330,18 @@ class Behind:
         """Whether the upstream that carries a contract out may ask something of the client."""
         return contract.mcp is not None and bool(self.upstreams[contract.mcp.server].settings.relay)
 
-    def summary(self) -> list[dict[str, Any]]:
-        """How each upstream stands, for an operator."""
-        held = {one.name: one.why.value for one in self.runtime.registry.quarantined}
-        return [self._told_of(server, held) for server in self.plans]
+    def names(self, server: str) -> list[str]:
+        """The names under which what an upstream has is known here."""
+        return sorted(name for name, owner in self._owners.items() if owner == server)
 
-    def _told_of(self, server: str, held: Mapping[str, str]) -> dict[str, Any]:
-        seen, upstream = self._seen[server], self.upstreams[server]
-        mine = sorted(name for name, owner in self._owners.items() if owner == server)
-        names = {f"{server}.{what}" for what in ("resources", "prompts")}
-        return {
-            "name": server,
-            "ready": upstream.ready,
-            "trouble": upstream.trouble,
-            "tools": [name for name in mine if name not in held and name not in names],
-            "quarantined": {name: held[name] for name in mine if name in held},
-            "hidden": seen.hidden,
-            "unusable": dict(seen.troubles),
-        }
+    def named(self, server: str, finding: Finding) -> str:
+        """The name under which a tool that was found is known here, used or not."""
+        definition = finding.seen or (finding.pin and finding.pin.definition)
+        if definition is None:
+            return ""
+        plan = self.plans[server]
+        try:
+            contract = plan.contract(definition, 1)
+        except ContractError:
+            return f"{plan.prefix}{definition.name}"
+        return "" if contract is None else contract.name

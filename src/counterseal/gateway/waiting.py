@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from time import monotonic
 from typing import Any, Final
 
 from counterseal.approving import ApprovalError
@@ -37,7 +36,8 @@ class Waiting:
     def __init__(self, runtime: Runtime, *, console: str, seconds: float) -> None:
         self._runtime = runtime
         self._console = console.rstrip("/")
-        self._seconds = seconds
+        self.seconds = seconds
+        """How long a call waits, for a person or for another that is like it."""
 
     def link(self, seen: Observation) -> dict[str, Any] | None:
         """Where a person decides, for whoever reads the result."""
@@ -63,35 +63,40 @@ class Waiting:
 
     async def pointed_out(self, client: Fronted, seen: Observation, who: Principal) -> bool:
         """Send the client the question, and wait for the decision. Whether there may be one."""
-        began = monotonic()
         asked = dict(await self.question(client, seen, who))
         if asked["mode"] == "url":
             asked["elicitationId"] = seen.approval_id
         else:
             del asked["mode"]  # a form is what those expect who know no other mode
+        asking = asyncio.ensure_future(client.ask("elicitation/create", asked, name=QUESTION))
+        deciding = asyncio.ensure_future(self.decided(seen.approval_id, who))
         try:
-            async with asyncio.timeout(self._seconds):
-                answer = await client.ask("elicitation/create", asked, name=QUESTION)
-        except (RefusedError, TimeoutError):
-            return await self._decided(seen.approval_id, who)
-        if answer.get("action") != "accept":
-            return await self._decided(seen.approval_id, who)
-        left = self._seconds - (monotonic() - began)
-        return await self.decided(seen.approval_id, who, left)
+            await asyncio.wait({asking, deciding}, return_when=asyncio.FIRST_COMPLETED)
+            if deciding.done() or await _went_on(asking):
+                return await deciding
+            return await self.decided(seen.approval_id, who, 0.0)
+        finally:
+            asking.cancel()
+            deciding.cancel()
 
     async def decided(
         self, approval_id: str | None, who: Principal, seconds: float | None = None
     ) -> bool:
         """Whether somebody decided, after a while at most."""
-        most = self._seconds if seconds is None else max(0.0, seconds)
+        most = self.seconds if seconds is None else seconds
         try:
             packet = await self._runtime.approvals.wait(who.tenant, approval_id or "", most)
         except ApprovalError:
             return True  # whatever is wrong with it, the call itself is told
         return packet.status != "waiting"
 
-    async def _decided(self, approval_id: str | None, who: Principal) -> bool:
-        return await self.decided(approval_id, who, 0.0)
+
+async def _went_on(asking: asyncio.Future[dict[str, Any]]) -> bool:
+    """Whether the client says to go on. That it is gone, or can't be asked, says nothing."""
+    try:
+        return (await asking).get("action") == "accept"
+    except RefusedError:
+        return False
 
 
 _NOTHING: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}

@@ -68,9 +68,7 @@ class CompiledPolicy:
     def __init__(self, rules: Iterable[Rule], contract: Mapping[str, Any], *, version: str) -> None:
         self.version = version
         applicable = [
-            _Live(rule, _terms(rule, contract))
-            for rule in rules
-            if rule.concerns(contract)
+            _Live(rule, _terms(rule, contract)) for rule in rules if rule.concerns(contract)
         ]
         self._live = _settle(applicable, {"contract": contract})
         needed = _needed(self._live)

@@ -63,7 +63,11 @@ def sampling(prompt):
 
 WANTED = {
     "ask": (form("Who?"), types.ElicitResult, {"elicitation": types.ElicitationCapability()}),
-    "sample": (sampling("Hm?"), types.CreateMessageResult, {"sampling": types.SamplingCapability()}),
+    "sample": (
+        sampling("Hm?"),
+        types.CreateMessageResult,
+        {"sampling": types.SamplingCapability()},
+    ),
     "roots": (types.ListRootsRequest(), types.ListRootsResult, {"roots": types.RootsCapability()}),
 }
 
@@ -113,7 +117,9 @@ async def call_tool(ctx, params):  # noqa: PLR0911, PLR0912 - one arm a tool
     match params.name:
         case "echo":
             meta = json.dumps(dict(ctx.meta or {}), default=str)
-            return said(given.get("text", ""), text=given.get("text", ""), meta=meta, pid=os.getpid())
+            return said(
+                given.get("text", ""), text=given.get("text", ""), meta=meta, pid=os.getpid()
+            )
         case "add":
             return said("sum", sum=given["a"] + given["b"])
         case "nothing":
@@ -177,9 +183,7 @@ def make_server(more=0):
         start = int((params and params.cursor) or 0)
         known = listed if more else NAMES
         schema = {"type": "object", "properties": {}}
-        tools = [
-            types.Tool(name=name, input_schema=schema) for name in known[start : start + PAGE]
-        ]
+        tools = [types.Tool(name=name, input_schema=schema) for name in known[start : start + PAGE]]
         after = start + PAGE
         return types.ListToolsResult(
             tools=tools, next_cursor=str(after) if after < len(known) else None

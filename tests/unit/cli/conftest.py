@@ -1,5 +1,7 @@
 """A folder to work in, and the command run inside it."""
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -59,3 +61,21 @@ def run(folder):
 @pytest.fixture
 def good():
     return GOOD
+
+
+def definition(name, description="", **more):
+    """A tool as an MCP server lists it."""
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+    return {"name": name, "description": description, "inputSchema": schema, **more}
+
+
+@pytest.fixture
+def server(write):
+    """A command that starts an MCP server; called with definitions, it says what that lists."""
+
+    def lists(*definitions, file="tools.json"):
+        write(file, json.dumps(definitions))
+        return [sys.executable, str(Path(__file__).with_name("listed_server.py")), file]
+
+    lists.tool = definition
+    return lists

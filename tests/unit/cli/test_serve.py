@@ -105,7 +105,9 @@ def test_anonymous_clients_are_the_declared_agent_and_need_no_key(run, project, 
     assert "Nobody can sign in" not in result.stderr
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "tools.example.org", "127.0.0.1.x"])
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "::", "192.168.1.2", "tools.example.org", "127.0.0.1.x"]
+)
 def test_anonymous_clients_are_refused_where_others_can_come_from(run, project, served, host):
     result = run("serve", "--anonymous-as", "shop-agent", "--host", host)
     assert (result.exit_code, result.stdout, served) == (2, "", {})
@@ -116,8 +118,16 @@ def test_anonymous_clients_are_refused_where_others_can_come_from(run, project, 
 @pytest.mark.parametrize(
     ("command", "message", "fix"),
     [
-        (["serve", "--anonymous-as", "ghost"], "ghost: the agent is not in counterseal.toml", "nob"),
-        (["serve", "--anonymous-as", "nobody"], "nobody: the agent has no tenant", "[agents.nobody]"),
+        (
+            ["serve", "--anonymous-as", "ghost"],
+            "ghost: the agent is not in counterseal.toml",
+            "nob",
+        ),
+        (
+            ["serve", "--anonymous-as", "nobody"],
+            "nobody: the agent has no tenant",
+            "[agents.nobody]",
+        ),
         (["mcp", "--as", "ghost"], "--as ghost: the agent is not in", "[agents.ghost] tenant"),
         (["mcp"], "Say which agent the client is, with --as AGENT", "nobody, shop-agent"),
     ],
@@ -164,7 +174,9 @@ def start(folder):
     def start(*arguments, without=None):
         code = "import sys; from importlib import util; import counterseal.cli as cli\n"
         if without:
-            code += f"real = util.find_spec\nutil.find_spec = lambda n, *a: None if n == {without!r}"
+            code += (
+                f"real = util.find_spec\nutil.find_spec = lambda n, *a: None if n == {without!r}"
+            )
             code += " else real(n, *a)\n"
         code += f"sys.argv = ['counterseal', *{list(arguments)!r}]\ncli.main()"
         return subprocess.run(

@@ -37,6 +37,7 @@ _LONGEST_PATTERN: Final = 1_000
 _TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _SHARED: Final[tuple[str, ...]] = ("$defs", "definitions")
 _LIMITS: Final = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
+_CONDITIONS: Final = frozenset("allOf anyOf oneOf if then else not dependentSchemas".split())
 _OPEN: Final[tuple[Any, ...]] = (True, {})
 
 Node = dict[str, Any]
@@ -180,13 +181,14 @@ def _close(root: Node, anything: Anything) -> None:
 
 
 def _type(root: Node, anything: Anything) -> None:
-    for _, inner in subschemas(root):
+    for path, inner in subschemas(root):
         if not isinstance(inner, dict):
             continue
         if "array" in types_of(inner) and not {"items", "prefixItems"} & set(inner):
             inner["items"] = anything.ref()
+        plainly = _CONDITIONS.isdisjoint(path)
         for holder, key in _holders(inner):
-            holder[key] = _typed(holder[key], anything)
+            holder[key] = _typed(holder[key], anything, plainly=plainly)
 
 
 def _holders(schema: Node) -> Iterator[tuple[Any, Any]]:
@@ -202,17 +204,18 @@ def _holders(schema: Node) -> Iterator[tuple[Any, Any]]:
         yield from ((schema["prefixItems"], at) for at in range(len(schema["prefixItems"])))
 
 
-def _typed(value: Any, anything: Anything) -> Any:
+def _typed(value: Any, anything: Anything, *, plainly: bool) -> Any:
+    """A schema that says its type. One that is meant can be seen, where nothing hangs on it."""
     if says_type(value):
         return value
     if not isinstance(value, dict):
         return anything.ref()
     seen = types_in(value)
     options = value.get("anyOf") or value.get("oneOf")
-    if seen:
+    if seen and plainly:
         value["type"] = seen[0]
     elif isinstance(options, list):
-        options[:] = [_typed(option, anything) for option in options]
+        options[:] = [_typed(option, anything, plainly=False) for option in options]
     else:
         value |= anything.ref()
     return value
