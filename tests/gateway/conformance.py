@@ -4,6 +4,8 @@
         outcomes = run_suite(url, "2026-07-28")
     assert unmet(outcomes) == {}
 
+`served` is the same for a Counterseal project.
+
 The suite runs all of a revision's scenarios in one process, in a few seconds. It takes no headers;
 where a server wants some, `tests/node/headers.mjs` adds them inside the suite's process.
 """
@@ -15,7 +17,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -88,6 +90,22 @@ def unmet(outcomes: Mapping[str, Outcome]) -> dict[str, tuple[str, ...]]:
     return {one.scenario: one.failures for one in bad}
 
 
+def passed(outcomes: Mapping[str, Outcome]) -> set[str]:
+    """The scenarios that the server passes."""
+    return {one.scenario for one in outcomes.values() if one.status == "passed"}
+
+
+def failed(outcomes: Mapping[str, Outcome]) -> dict[str, tuple[str, ...]]:
+    """Those that it does not, each with the reasons."""
+    bad = (one for one in outcomes.values() if one.status == "failed")
+    return {one.scenario: one.failures for one in bad}
+
+
+def warned(outcomes: Mapping[str, Outcome]) -> dict[str, tuple[str, ...]]:
+    """Those in which it does not do all that is recommended, each with what."""
+    return {one.scenario: one.warnings for one in outcomes.values() if one.warnings}
+
+
 def _run(words: list[str], url: str, headers: Mapping[str, str] | None) -> dict[str, Any]:
     """The checks of every scenario that was run."""
     node, *rest = node_program(CONFORMANCE, "server", "--url", url, *words)
@@ -150,3 +168,39 @@ def fixture_server(*words: str) -> Iterator[str]:
             yield url
         finally:
             server.kill()
+
+
+# --- Counterseal ----------------------------------------------------------------------------------
+
+AGENT = "suite"
+"""Who the suite is: the agent that a project which is served to it declares."""
+
+
+@contextmanager
+def served(project: Path) -> Iterator[str]:
+    """The URL under which `counterseal serve` serves a project meanwhile, to everybody."""
+    words = ["serve", "--port", "0", "--anonymous-as", AGENT, "--json"]
+    command = [sys.executable, "-m", "counterseal", *words]
+    own = {name: value for name, value in os.environ.items() if "COUNTERSEAL" not in name}
+    with subprocess.Popen(
+        command, cwd=project, env=own, stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            told = "".join(_until_closed(server.stdout or ()))
+            if not told:
+                raise RuntimeError("It did not start; its reasons are on stderr.")
+            yield json.loads(told)["mcp_url"]
+            server.terminate()
+            server.wait(PATIENCE)
+        finally:
+            server.kill()
+    if server.returncode:
+        raise RuntimeError(f"It ended with {server.returncode}; its reasons are on stderr.")
+
+
+def _until_closed(lines: Iterable[str]) -> Iterator[str]:
+    """The lines of one JSON object, as it is printed for people."""
+    for line in lines:
+        yield line
+        if line.rstrip() == "}":
+            return

@@ -76,7 +76,7 @@ class Desk:
             budget=100,
             consequence="A letter goes to {to}.",
         )
-        async def send(to: Text) -> dict[str, str]:
+        async def send(to: Text) -> dict[str, Any]:
             """Send a letter."""
             self.sent.append(to)
             return {"sent": to}
@@ -134,12 +134,42 @@ class Served:
     @contextlib.asynccontextmanager
     async def client(self, mode: str, who: Principal = BOT, **options: Any) -> Any:
         """The SDK's own client."""
-        headers = {"Authorization": f"Bearer {await self.key(who)}"}
-        timeout = httpx2.Timeout(PATIENCE)
-        async with httpx2.AsyncClient(trust_env=False, headers=headers, timeout=timeout) as http:
+        async with self.http(who) as http:
             transport = streamable_http_client(self.url, http_client=http)
             async with Client(transport, mode=mode, **options) as client:
                 yield client
+
+    @contextlib.asynccontextmanager
+    async def http(self, who: Principal = BOT) -> Any:
+        """For what no client of MCP would send."""
+        headers = {
+            "Authorization": f"Bearer {await self.key(who)}",
+            "Accept": "application/json, text/event-stream",
+        }
+        timeout = httpx2.Timeout(PATIENCE)
+        async with httpx2.AsyncClient(trust_env=False, headers=headers, timeout=timeout) as http:
+            yield http
+
+    async def session(self, http: httpx2.AsyncClient, **capabilities: Any) -> dict[str, str]:
+        """A session of 2025-11-25, as the headers that belong to it."""
+        hello = {
+            "jsonrpc": "2.0",
+            "id": 0,
+            "method": "initialize",
+            "params": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": capabilities,
+                "clientInfo": {"name": "test", "version": "1"},
+            },
+        }
+        opened = await http.post(self.url, json=hello)
+        headers = {
+            "Mcp-Session-Id": opened.headers["mcp-session-id"],
+            "Content-Type": "application/json",
+        }
+        done = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        await http.post(self.url, json=done, headers=headers)
+        return headers
 
     async def decide(self, choice: str = "approve", voter: Voter = BOSS) -> None:
         """A person decides on the one request that waits, as soon as it does."""
@@ -172,6 +202,7 @@ async def serving(
         if telling:
             task = asyncio.ensure_future(front.keep_telling())
             stack.callback(task.cancel)
+        stack.push_async_callback(front.calling.close)
         url = await stack.enter_async_context(listening(front))
         yield Served(runtime, front, url)
 

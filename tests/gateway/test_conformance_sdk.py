@@ -13,30 +13,18 @@ from mcp_types import ElicitResult
 from tests import node_tools
 from tests.gateway.conformance import (
     REVISIONS,
+    failed,
     fixture_command,
     fixture_server,
+    passed,
     required,
     run_suite,
     unmet,
+    warned,
 )
+from tests.gateway.exceptions import FAILED
 
 MODES = {"2025-11-25": "legacy", "2026-07-28": "2026-07-28"}
-NO_TASKS = "an extension, io.modelcontextprotocol/tasks, that the SDK does not have"
-EXCEPTIONS = {
-    "2025-11-25": {},
-    "2026-07-28": {
-        "tasks-capability-negotiation": NO_TASKS,
-        "tasks-dispatch-and-envelope": NO_TASKS,
-        "tasks-lifecycle": NO_TASKS,
-        "tasks-mrtr-composition": NO_TASKS,
-        "tasks-mrtr-input": NO_TASKS,
-        "tasks-request-headers": NO_TASKS,
-        "tasks-request-state-removal": NO_TASKS,
-        "tasks-required-task-error": NO_TASKS,
-        "tasks-wire-fields": NO_TASKS,
-    },
-}
-"""What the SDK alone does not pass, and why. None of it is required of a server."""
 
 
 @pytest.mark.slow
@@ -45,11 +33,9 @@ def test_the_sdk_alone_passes_every_required_scenario_and_all_others_but_the_lis
     with fixture_server() as url:
         outcomes = run_suite(url, revision)
     assert unmet(outcomes) == {}
-    passed = {one.scenario for one in outcomes.values() if one.status == "passed"}
-    assert passed >= required(revision)
-    failed = {one.scenario for one in outcomes.values() if one.status == "failed"}
-    assert failed == EXCEPTIONS[revision].keys()
-    assert {one.scenario: one.warnings for one in outcomes.values() if one.warnings} == {}
+    assert passed(outcomes) >= required(revision)
+    assert failed(outcomes).keys() == FAILED[revision].keys()
+    assert warned(outcomes) == {}
 
 
 @pytest.mark.slow

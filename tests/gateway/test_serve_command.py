@@ -1,4 +1,4 @@
-"""`counterseal serve` and `counterseal mcp` as people start them, with the SDK's client in front."""
+"""`counterseal serve` and `counterseal mcp` as people start them, with the SDK's clients."""
 
 import json
 import os
@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
 
 import anyio
 import httpx
@@ -141,6 +142,16 @@ async def connected(url, key=None, mode="auto"):
         yield client
 
 
+async def command(project, *arguments):
+    done = await anyio.run_process([*COUNTERSEAL, *arguments], cwd=project, check=False)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+async def there(file):
+    while not file.exists():  # noqa: ASYNC110 - another process makes it
+        await anyio.sleep(0.02)
+
+
 def in_time():
     return anyio.fail_after(PATIENCE)
 
@@ -214,7 +225,9 @@ async def test_anonymous_client_on_this_machine_is_the_declared_agent(serve):
         async with connected(serving.mcp_url) as client:
             result = await client.call_tool("find_order", {"order_id": "o_1"})
             assert result.structured_content == {"order": "o_1"}
-        assert httpx.get(serving.told["health_url"]).json() == {"status": "ok"}
+            async with httpx.AsyncClient() as http:
+                health = await http.get(serving.told["health_url"])
+            assert health.json() == {"status": "ok"}
         assert not serving.mcp_url.endswith(":0/mcp"), "the real port is told"
         code, errors = serving.stop(signal.SIGINT)
     assert code == 0
@@ -225,20 +238,13 @@ async def test_anonymous_client_on_this_machine_is_the_declared_agent(serve):
 
 async def test_key_that_was_issued_lets_its_agent_in_and_nobody_else(serve, project):
     with serve() as serving, in_time():
-        assert httpx.post(serving.mcp_url, json={}).status_code == 401
-        issued = subprocess.run(
-            [
-                *COUNTERSEAL,
-                *"keys issue --tenant acme --agent shop-agent --reason t --json".split(),
-            ],
-            cwd=project,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        key = json.loads(issued.stdout)["key"]
-        async with connected(serving.mcp_url, key) as client:
-            assert [tool.name for tool in (await client.list_tools()).tools][0] == "find_order"
+        async with httpx.AsyncClient() as http:
+            assert (await http.post(serving.mcp_url, json={})).status_code == 401
+        issue = ["keys", "issue", "--tenant", "acme", "--agent", "shop-agent", "--reason", "t"]
+        code, issued, _ = await command(project, *issue, "--json")
+        assert code == 0
+        async with connected(serving.mcp_url, json.loads(issued)["key"]) as client:
+            assert (await client.list_tools()).tools[0].name == "find_order"
         code, errors = serving.stop()
     assert code == 0
     assert "Nobody can sign in yet" in errors
@@ -251,8 +257,7 @@ async def test_call_under_way_is_waited_for_and_answered(serve, project):
             async with anyio.create_task_group() as group:
 
                 async def stop_meanwhile():
-                    while not (project / "began").exists():
-                        await anyio.sleep(0.02)
+                    await there(project / "began")
                     serving.process.send_signal(signal.SIGTERM)
                     await anyio.sleep(0.2)
                     (project / "now").touch()
@@ -276,8 +281,7 @@ async def test_second_signal_does_not_wait(serve, project):
                         await client.call_tool("wait_for_file", {"name": "never"})
 
             group.start_soon(call)
-            while not (project / "began").exists():
-                await anyio.sleep(0.02)
+            await there(project / "began")
             serving.process.send_signal(signal.SIGINT)
             await anyio.sleep(0.2)
             serving.process.send_signal(signal.SIGINT)
@@ -302,3 +306,40 @@ def test_port_that_is_taken_is_wrong_use(project):
     assert (done.returncode, done.stdout) == (2, "")
     assert f"127.0.0.1:{port}" in done.stderr
     assert "give another port" in done.stderr
+
+
+# With servers behind it ---------------------------------------------------------------------------
+
+
+async def test_imported_server_is_served_as_far_as_it_was_accepted(serve, project):
+    program = str(Path(sys.executable).with_name("mcp-server-time"))
+    with in_time():
+        code, told, errors = await command(
+            project, "import", "--json", program, "--local-timezone", "UTC"
+        )
+        assert code == 0, errors
+        grant = '[[grants]]\nagent = "shop-agent"\ntool = "{}"\n'
+        config = json.loads(told)["config"] + "\n" + grant.format("get_current_time")
+        with (project / "counterseal.toml").open("a") as settings:
+            settings.write(config + grant.format("convert_time"))
+        accept = ("diff", "time", "get_current_time", "--accept", "--yes")
+        assert (await command(project, *accept))[0] == 0
+        assert (await command(project, "diff"))[0] == 1, "the other one is not accepted"
+        with serve("--anonymous-as", "shop-agent") as serving:
+            (upstream,) = serving.told["upstreams"]
+            assert upstream["name"] == "time"
+            assert upstream["accepted"] == ["get_current_time"]
+            assert set(upstream["quarantined"]) == {"convert_time"}
+            async with connected(serving.mcp_url) as client:
+                listed = {tool.name for tool in (await client.list_tools()).tools}
+                assert listed == {"find_order", "get_current_time", "wait_for_file"}
+                now = await client.call_tool("get_current_time", {"timezone": "UTC"})
+                assert not now.is_error
+                zones = {"source_timezone": "UTC", "time": "10:00", "target_timezone": "UTC"}
+                refused = await client.call_tool("convert_time", zones)
+                assert refused.is_error
+                assert "quarantined" in refused.content[0].text
+            code, errors = serving.stop()
+    assert code == 0
+    assert "upstream time: ready; 1 tool" in errors
+    assert "1 quarantined" in errors

@@ -51,10 +51,10 @@ async def test_arguments_of_the_wrong_shape_are_told_field_by_field(mode):
         assert told["path"] == "repair"
         refused(await client.call_tool("add", {"a": 1}), "STRUCTURAL_VIOLATION", "/b")
         more = await client.call_tool("add", {"a": 1, "b": 2, "c": 3})
-        refused(more, "STRUCTURAL_VIOLATION", "/c")
+        refused(more, "STRUCTURAL_VIOLATION")
         refused(await client.call_tool("add"), "STRUCTURAL_VIOLATION", "/a", "/b")
         long = await client.call_tool("note", {"text": "x" * 201})
-        refused(long, "CONSTRAINT_VIOLATION", "/text")
+        refused(long, "OUT_OF_BOUNDS", "/text")
 
 
 @MODES
@@ -83,19 +83,33 @@ async def test_another_tenants_tool_is_answered_like_one_that_does_not_exist(mod
 
 
 @MODES
-@pytest.mark.parametrize("name", ["", "x" * 5000, "../../etc", "a\nb", "\ud800", "\0"])
+@pytest.mark.parametrize("name", ["", "x" * 5000, "../../etc", "a\nb", "\0"])
 async def test_a_name_that_names_nothing_is_refused_as_a_tool_error(mode, name):
     async with serving(Desk().tools) as served, served.client(mode) as client:
-        if name == "\ud800":
-            with pytest.raises((MCPError, UnicodeEncodeError)):  # JSON can't carry it as it is
-                await raw_call(client, name=name, arguments={})
-            return
-        try:
-            result = await raw_call(client, name=name, arguments={})
-        except MCPError as error:  # a name that does not fit into a header is the transport's
-            assert mode != "legacy", error
-            return
+        result = await raw_call(client, name=name, arguments={})
         assert result["isError"] is True
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        b'{"name": "note", "arguments": {"text": "\\ud800"}}',
+        b'{"name": "\\ud800", "arguments": {}}',
+        b'{"name": "add", "arguments": {"a": 1e999, "b": NaN}}',
+        b'{"name": "add", "arguments": {"a": 1, "a": 2, "b": 12345678901234567890123}}',
+        b'{"name": "note", "arguments": {"text": ' + b"[" * 500 + b"]" * 500 + b"}}",
+    ],
+)
+async def test_what_a_careless_reader_would_stumble_over_is_refused(params):
+    desk = Desk()
+    async with serving(desk.tools) as served:
+        body = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": %s}' % params
+        async with served.http() as http:
+            answer = await http.post(served.url, content=body, headers=await served.session(http))
+        (told,) = [line for line in answer.text.splitlines() if "jsonrpc" in line]
+        said = json.loads(told.removeprefix("data: "))  # some of it the transport can't read itself
+        assert said["result"]["isError"] if "result" in said else answer.status_code == 400
+    assert desk.notes == []
 
 
 # --- what a caller may not do ---------------------------------------------------------------------
@@ -116,11 +130,11 @@ async def test_a_tool_without_a_grant_is_denied_and_one_that_was_killed_is_too(m
 async def test_a_budget_that_is_spent_is_told(mode):
     desk = Desk()
     async with serving(desk.tools) as served, served.client(mode) as client:
-        await served.runtime.run(BOT, "run_1", budgets=Budgets(calls=1))
+        await served.runtime.run(BOT, "run_1", budgets=Budgets(writes=1))
         meta = {"counterseal/run_id": "run_1"}
         assert not (await client.call_tool("note", {"text": "a"}, meta=meta)).is_error
         spent = await client.call_tool("note", {"text": "b"}, meta=meta)
-        told = refused(spent, "BUDGET_EXCEEDED")
+        told = refused(spent, "BUDGET_EXHAUSTED")
         assert told["response"]["retryable"] is False
         assert desk.notes == ["a"]
 
@@ -129,7 +143,7 @@ async def test_a_budget_that_is_spent_is_told(mode):
 async def test_a_policy_that_says_no_is_told_with_its_reason(mode):
     rule = {
         "id": "no-seven",
-        "when": "args.a == 7",
+        "when": "call.a == 7",
         "tools": ["add"],
         "then": "deny",
         "reason": "Seven is not added here.",

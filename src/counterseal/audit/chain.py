@@ -13,11 +13,30 @@ from typing import Any, Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from counterseal.audit.events import Caller, Event, EventType
+from counterseal.audit.facts import filed
 from counterseal.canonical import spelt_out
 
-__all__ = ["GENESIS", "Columns", "Head", "Link", "columns_of", "digest_of", "event_of", "extend"]
+__all__ = [
+    "BODY",
+    "CODE",
+    "COST",
+    "TALLY",
+    "GENESIS",
+    "Columns",
+    "Head",
+    "Link",
+    "columns_of",
+    "digest_of",
+    "event_of",
+    "extend",
+]
 
 SALT_BYTES: Final = 16
+BODY: Final = 13
+CODE: Final = 14
+TALLY: Final = 15
+COST: Final = 16
+"""Which of the columns is which."""
 Columns = tuple[Any, ...]
 """What an event says, as a store keeps it; see `columns_of`."""
 
@@ -82,17 +101,18 @@ def columns_of(event: Event) -> Columns:
     """An event as a store keeps it: type, the caller's eight, then what happened; the body as text.
 
     (type, tenant, run_id, call_id, tool, version, agent, user, trace_id, occurred_at, decision,
-    policy_version, external_ref, body)
+    policy_version, external_ref, body, code, tally, cost)
     """
     kind, caller, occurred_at, decision, policy_version, external_ref, body = event
     text = to_json(body, fallback=spelt_out).decode() if body else None
     moment = float(occurred_at)  # a store gives back no other
-    return (str(kind), *caller, moment, decision, policy_version, external_ref, text)
+    counted = filed(kind, decision, body)
+    return (str(kind), *caller, moment, decision, policy_version, external_ref, text, *counted)
 
 
 def event_of(columns: Columns) -> Event:
     """The event that `columns_of` was given."""
-    occurred_at, decision, policy_version, external_ref, body = columns[9:]
+    occurred_at, decision, policy_version, external_ref, body = columns[9 : BODY + 1]
     told = (occurred_at, decision, policy_version, external_ref)
     event = Event(EventType(columns[0]), Caller(*columns[1:9]), *told)
     return event if body is None else event._replace(body=from_json(body))

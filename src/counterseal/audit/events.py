@@ -27,6 +27,7 @@ class EventType(StrEnum):
     STARTED = "tool.started"
     SUCCEEDED = "tool.succeeded"
     FAILED = "tool.failed"
+    REPLAYED = "tool.replayed"
     RECONCILED = "tool.reconciled"
     COMPENSATED = "tool.compensated"
     VERIFIED = "tool.verified"

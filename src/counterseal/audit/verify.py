@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json
 
-from counterseal.audit.chain import SALT_BYTES, Columns, Head, Link, digest_of
+from counterseal.audit.chain import BODY, SALT_BYTES, Columns, Head, Link, digest_of
 from counterseal.audit.checkpoint import Checkpoint
 from counterseal.audit.events import EventType
 from counterseal.audit.report import Finding, Findings, Kind, Report
@@ -186,7 +186,7 @@ def _says(columns: Columns, link: Link) -> bool:
 
 def _erasure(columns: Columns) -> tuple[int, int]:
     """How many events were erased, and until which number."""
-    body = from_json(columns[-1] or "{}")
+    body = from_json(columns[BODY] or "{}")
     told = [body.get(name) for name in ("events", "until")] if isinstance(body, dict) else [0, 0]
     count, until = (one if isinstance(one, int) else 0 for one in told)
     return count, until

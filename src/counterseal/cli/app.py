@@ -30,8 +30,8 @@ from counterseal.cli import (
 __all__ = ["app"]
 
 EPILOG = """\
-Results go to stdout, notes and errors to stderr. Every command takes --json. NO_COLOR turns colours
-off.
+Results go to stdout, notes and errors to stderr. Every command but mcp takes --json. NO_COLOR turns
+colours off.
 
 \b
 Exit codes:

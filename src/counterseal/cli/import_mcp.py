@@ -89,41 +89,16 @@ def import_mcp(
     from counterseal.contract.mcp import overlay_text
 
     with usable():
-        text = overlay_text(plan.name, listing.definitions, source=shlex.join(words))
+        text = overlay_text(plan.name, listing.definitions, source=_source(words))
     if not dry_run:
         _write(plan.out, text)
         if accept:
             _accept(plan, listing, by or user_name("--by"))
-    steps = [] if dry_run else _steps(plan, accepted=accept)
-    from counterseal.cli import import_view
-
+    done = _Done(listing, text, written=not dry_run, accepted=accept and not dry_run)
     if as_json:
-        print_json(
-            {
-                "name": plan.name,
-                "written": not dry_run,
-                "file": str(plan.out),
-                "text": text,
-                "accepted": accept and not dry_run,
-                **import_view.record(listing),
-                "config": plan.block if plan.missing else None,
-                "next": steps,
-            }
-        )
-        return
-    print_styled(*import_view.page(listing))
-    count = len(listing.definitions)
-    tools = f"{count} tool{'' if count == 1 else 's'}"
-    verb = "would be written" if dry_run else "written"
-    print(safe(f"\n{plan.name}: an overlay for {tools} {verb} to {_shown(plan.out)}."))
-    print("Look at every line `# review:` before an agent gets them.")
-    if plan.missing:
-        grant = "# and a grant for each tool that an agent is to have:"
-        example = f'# [[grants]]\n# agent = "AGENT"\n# tool = "{listing.definitions[0].name}"'
-        print(safe(f"\nAdd to {plan.settings.file.name}:\n\n{plan.block}"))
-        print(safe(f"{grant}\n{example}\n"))
-    for step in steps:
-        print(safe(f"Next: {step}"))
+        _print_json(plan, done)
+    else:
+        _print(plan, done)
     _note_credentials(plan)
 
 
@@ -146,6 +121,15 @@ class _Plan(NamedTuple):
         overlay = os.path.relpath(self.out, root)
         named = {} if overlay == usual_overlay(self.name) else {"overlay": overlay}
         return upstream_entry.block(self.name, {**self.table, **named})
+
+
+class _Done(NamedTuple):
+    """What became of it."""
+
+    listing: Listing
+    text: str
+    written: bool
+    accepted: bool
 
 
 def _plan(
@@ -233,9 +217,57 @@ def _accept(plan: _Plan, listing: Listing, by: str) -> None:
         Lock.update(plan.settings.lock_path(), change)
 
 
-def _steps(plan: _Plan, *, accepted: bool) -> list[str]:
-    review = [] if accepted else [f"counterseal diff {plan.name} --accept"]
+# Printing -----------------------------------------------------------------------------------------
+
+
+def _print(plan: _Plan, done: _Done) -> None:
+    from counterseal.cli import import_view
+
+    print_styled(*import_view.page(done.listing))
+    count = len(done.listing.definitions)
+    tools = f"{count} tool{'' if count == 1 else 's'}"
+    verb = "written" if done.written else "would be written"
+    print(safe(f"\n{plan.name}: an overlay for {tools} {verb} to {_shown(plan.out)}."))
+    print("Look at every line `# review:` before an agent gets them.")
+    if done.accepted:
+        print(safe(f"Their definitions are accepted in {plan.settings.lock_path().name}."))
+    if plan.missing:
+        print(safe(f"\nAdd to {plan.settings.file.name}:\n\n{plan.block}"))
+        print("# and a grant for each tool that an agent is to have:")
+        first = done.listing.definitions[0].name
+        print(safe(f'# [[grants]]\n# agent = "AGENT"\n# tool = "{first}"\n'))
+    for step in _steps(plan, done):
+        print(safe(f"Next: {step}"))
+
+
+def _print_json(plan: _Plan, done: _Done) -> None:
+    from counterseal.cli import import_view
+
+    print_json(
+        {
+            "name": plan.name,
+            "written": done.written,
+            "file": str(plan.out),
+            "text": done.text,
+            "accepted": done.accepted,
+            **import_view.record(done.listing),
+            "config": plan.block if plan.missing else None,
+            "next": _steps(plan, done),
+        }
+    )
+
+
+def _steps(plan: _Plan, done: _Done) -> list[str]:
+    if not done.written:
+        return []
+    review = [] if done.accepted else [f"counterseal diff {plan.name} --accept"]
     return [*review, "counterseal serve"]
+
+
+def _source(words: list[str]) -> str:
+    """Where it was found, as it may stand in a file: a query can hold a key."""
+    address = upstream_entry.is_address(words[0])
+    return words[0].partition("?")[0] if address else shlex.join(words)
 
 
 def _note_credentials(plan: _Plan) -> None:

@@ -7,13 +7,13 @@ whose tools can't all be read can still be stopped.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from counterseal.cli.changes import drift, in_force, scope, told, which
-from counterseal.cli.output import Progress, fail, note, print_json, print_styled, safe
+from counterseal.cli.declared import declared_tools
+from counterseal.cli.output import fail, note, print_json, print_styled, safe
 from counterseal.cli.trying import project_settings, user_name
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 def list_tools(store: Store = None, as_json: AsJson = False) -> None:
     """List tools, what stops them, and where operators have left what code declares."""
     settings = project_settings()
-    registry = _tools(settings)
+    registry = declared_tools(settings)
     _operate(_address(settings, store), registry, "-", _nothing)
     if as_json:
         print_json(registry.export())
@@ -92,7 +92,7 @@ def kill(
         fail("Say what to stop: a TOOL, --effect E, or --all.")
     settings = project_settings()
     url, who = _address(settings, store), by or user_name("--by")
-    registry = _tools(settings)
+    registry = declared_tools(settings)
     stops = _operate(url, registry, who, lambda one: one.preview_kill(tool=tool, effect=effect))
     _print_preview(stops)
     why = _why(reason)
@@ -146,7 +146,7 @@ def enable(
 ) -> None:
     """Let a tool be used again."""
     settings, who, why = project_settings(), by or user_name("--by"), _why(reason)
-    url, registry = _address(settings, store), _tools(settings)
+    url, registry = _address(settings, store), declared_tools(settings)
     change = _operate(url, registry, who, lambda one: one.enable(tool, version, reason=why))
     _print_change(change, f"{which(tool, version)} is enabled.", as_json=as_json)
 
@@ -166,7 +166,7 @@ def disable(
     versions are left, new runs get those; to stop runs altogether, use `kill`.
     """
     settings, who, why = project_settings(), by or user_name("--by"), _why(reason)
-    url, registry = _address(settings, store), _tools(settings)
+    url, registry = _address(settings, store), declared_tools(settings)
     change = _operate(url, registry, who, lambda one: one.disable(tool, version, reason=why))
     _print_change(change, f"{which(tool, version)} is disabled.", as_json=as_json)
 
@@ -205,31 +205,6 @@ def _address(settings: Settings, given: str | None) -> str:
             "or give --store URL.",
         )
     return url
-
-
-def _tools(settings: Settings) -> Registry:
-    """A registry with the project's tools; those that can't be read are left out."""
-    from counterseal.config import ConfigError, discover
-    from counterseal.errors import ContractError
-    from counterseal.registry import Registry
-
-    progress, registry = Progress(), Registry()
-    try:
-        found = discover(settings.tool_paths(settings.file), progress=progress)
-    except ConfigError as error:
-        fail(str(error))
-    finally:
-        progress.done()
-    declared = [one for item in found if (one := item.tool or item.contract) is not None]
-    grants = [table.grant() for table in settings.grants]
-    try:
-        registry.register(*declared, grants=grants)
-    except ContractError:
-        note("Not all tools can be read; `counterseal lint` says why. Going on with the others.")
-        for one in declared:
-            with suppress(ContractError):
-                registry.register(one)
-    return registry
 
 
 def _operate(url: str, registry: Registry, by: str, act: Callable[[Operator], Awaitable[T]]) -> T:

@@ -89,6 +89,7 @@ class Declared(TypedDict, total=False):
     approval: ApprovalTerms | Mapping[str, Any]
     budget: int
     max_output_bytes: int
+    redact: Sequence[str]
     residency: Sequence[str]
     config_params: Sequence[ConfigParam | Mapping[str, Any]]
     invariants: Sequence[Invariant | Mapping[str, Any]]

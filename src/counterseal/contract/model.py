@@ -278,6 +278,11 @@ class Contract(Envelope):
     budget: Whole = Field(default=0, ge=0)
     """Calls a run may make, unless a grant says otherwise."""
     max_output_bytes: Whole = Field(default=65_536, ge=1)
+    redact: tuple[Annotated[str, Field(pattern=r"^(/([^~/]|~[01])*)+$")], ...] = ()
+    """JSON Pointers into the output: what they lead to is taken out before anybody sees it.
+
+    `*` stands for every item.
+    """
     residency: tuple[str, ...] = ()
     """Regions that its data stays in; empty says nothing. Policy decides what follows."""
 

@@ -85,13 +85,14 @@ async def gateway(
         await stack.enter_async_context(_beside(behind.run()))
         if planned:
             tell(f"connecting to {', '.join(planned)}")
-            await behind.compared(_FIRST_LOOK)
+            await behind.looked(_FIRST_LOOK)
             for line in _standing(behind):
                 tell(line)
         await stack.enter_async_context(_beside(front.keep_telling()))
         retention = Retention(**dict(settings.retention))
         reconciler = Reconciler(runtime, retention=retention)
         await stack.enter_async_context(reconciler.running(every=_RECONCILE))
+        stack.push_async_callback(front.calling.close)
         stack.callback(front.telling.close)
         yield Gateway(runtime=runtime, front=front, behind=behind)
 
@@ -117,6 +118,7 @@ def _standing(behind: Behind) -> list[str]:
             state = f"down ({one['trouble'] or 'not reached yet'})"
         lines.append(f"upstream {one['name']}: {state}; {', '.join(counts)}")
         lines += [f"  {name}: {why}" for name, why in one["unusable"].items()]
+    lines += [f"grants: nobody has a tool {name}" for name in behind.idle_grants()]
     return lines
 
 

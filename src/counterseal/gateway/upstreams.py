@@ -52,6 +52,8 @@ class Seen:
     definitions: tuple[Definition, ...] | None = None
     """As they were last listed. None: never."""
     compared: asyncio.Event = field(default_factory=asyncio.Event)
+    looked: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once it was tried, whatever came of it."""
     findings: list[Finding] = field(default_factory=list)
     hidden: int = 0
     troubles: dict[str, str] = field(default_factory=dict)
@@ -96,6 +98,7 @@ class Behind:
             for pin in pinned.servers.get(server, {}).values():
                 self._take_in(plan, pin, strict=True)
             for contract in pass_through(plan):
+                self._owners[contract.name] = server
                 self._register(plan, contract)
             self.upstreams[server].on_change = partial(self._told, server)
 
@@ -128,9 +131,9 @@ class Behind:
             if seen.hashes is None and not seen.listing and self.upstreams[server].ready:
                 yield server
 
-    async def compared(self, seconds: float) -> None:
-        """Wait until every upstream was looked at once, or the time is over."""
-        waits = [asyncio.ensure_future(seen.compared.wait()) for seen in self.seen.values()]
+    async def looked(self, seconds: float) -> None:
+        """Wait until every upstream was tried once, or the time is over."""
+        waits = [asyncio.ensure_future(seen.looked.wait()) for seen in self.seen.values()]
         if waits:
             await asyncio.wait(waits, timeout=seconds)
         for wait in waits:
@@ -173,6 +176,7 @@ class Behind:
             _log.exception("upstream %s could not be listed", server)
         finally:
             seen.listing = False
+            seen.looked.set()
 
     def _read(self, seen: Seen, listed: Sequence[Mapping[str, Any]]) -> Iterator[Definition]:
         names: set[str] = set()
@@ -329,6 +333,14 @@ class Behind:
     def relays(self, contract: Contract) -> bool:
         """Whether the upstream that carries a contract out may ask something of the client."""
         return contract.mcp is not None and bool(self.upstreams[contract.mcp.server].settings.relay)
+
+    def idle_grants(self) -> list[str]:
+        """Tools that grants name and nobody has, as far as all upstreams could be asked."""
+        if any(seen.definitions is None for seen in self.seen.values()):
+            return []
+        held = {one.name for one in self.runtime.registry.quarantined}
+        wanted = {grant.tool for grant in self._grants} - held - self._owners.keys()
+        return sorted(wanted)
 
     def names(self, server: str) -> list[str]:
         """The names under which what an upstream has is known here."""

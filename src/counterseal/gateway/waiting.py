@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from counterseal.approving import ApprovalError
-from counterseal.codes import Code
+from counterseal.codes import RESPONSES, Code
 from counterseal.contract.client import RefusedError
 from counterseal.gateway.asking import Fronted
 from counterseal.observation import Observation
@@ -24,10 +24,13 @@ __all__ = ["QUESTION", "Waiting", "needs_person"]
 QUESTION: Final = "approval"
 """Under which name the client is pointed to a request, beside other questions of a call."""
 
+_AWAITED: Final = RESPONSES[Code.CONFIRMATION_MISSING].next_action
+"""What a model is to do while nobody has decided. After a rejection it is something else."""
+
 
 def needs_person(seen: Observation) -> bool:
-    """Whether somebody is asked to decide on a call."""
-    return seen.code is Code.CONFIRMATION_MISSING and seen.approval_id is not None
+    """Whether somebody is asked to decide on a call, and has not yet."""
+    return seen.next_action == _AWAITED and seen.approval_id is not None
 
 
 class Waiting:

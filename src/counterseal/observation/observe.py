@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
+from counterseal.canonical import pointer, thaw
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
 from counterseal.contract.partial import Partial
@@ -26,10 +27,13 @@ from counterseal.observation.redact import Redaction, Redactor
 from counterseal.observation.text import neutralise
 from counterseal.observation.words import said
 
-__all__ = ["Observed", "failure", "observe"]
+__all__ = ["CONTRACT", "Observed", "failure", "observe"]
 
 _LONGEST_RAW = 16 * 1024 * 1024
 _MOST_ERRORS = 20
+CONTRACT: Final = "contract"
+"""The rule that is named for what a contract takes out of its output."""
+_WITHHELD: Final = "[redacted:contract]"
 _FLAT: Final = frozenset({str, int, bool, type(None)})
 _NAMES: Final = frozenset({str})
 _HALF = re.compile("[\ud800-\udfff]")
@@ -172,6 +176,17 @@ def _shown(
     code: Code, output: dict[str, Any], text: bytes, own: Profile, redactor: Redactor, mask: Mask
 ) -> Observed:
     """The clean and bounded form of a checked output. The usual case: it is both already."""
+    if own.redacted:
+        shown, places = _without(output, own, code)
+        seen = _clean(code, shown, to_json(shown), own, redactor, mask)
+        taken = tuple(Redaction(CONTRACT, place) for place in places)
+        return seen._replace(redactions=(*taken, *seen.redactions), output=output)
+    return _clean(code, output, text, own, redactor, mask)
+
+
+def _clean(
+    code: Code, output: dict[str, Any], text: bytes, own: Profile, redactor: Redactor, mask: Mask
+) -> Observed:
     if mask and mask.found(text):
         # Before anything is cut: half a secret is not recognised any more.
         output = mask.data(output)
@@ -184,6 +199,35 @@ def _shown(
     if redactions and len(to_json(data)) > own.max_bytes:
         return _summary(code, output, text, own, redactor)
     return Observed(code, data, redactions=redactions, output=output)
+
+
+def _without(output: dict[str, Any], own: Profile, code: Code) -> tuple[dict[str, Any], list[str]]:
+    """A copy without what the contract takes out, and where that was."""
+    copy: dict[str, Any] = thaw(output)
+    deeper = () if code is Code.SUCCESS else ("data",)  # where a partial success has its output
+    places: list[str] = []
+    for steps in own.redacted:
+        _take_out(copy, (*deeper, *steps), (), places)
+    return copy, places
+
+
+def _take_out(
+    value: Any, steps: tuple[str, ...], path: tuple[str | int, ...], places: list[str]
+) -> None:
+    step, rest = steps[0], steps[1:]
+    if isinstance(value, dict):
+        keys: list[Any] = list(value) if step == "*" else [step] if step in value else []
+    elif isinstance(value, list):
+        whole = step.isascii() and step.isdigit() and int(step) < len(value)
+        keys = list(range(len(value))) if step == "*" else [int(step)] if whole else []
+    else:
+        keys = []
+    for key in keys:
+        if rest:
+            _take_out(value[key], rest, (*path, key), places)
+        elif value[key] is not None:
+            value[key] = _WITHHELD
+            places.append(pointer(*path, key))
 
 
 def _summary(

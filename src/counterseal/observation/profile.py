@@ -50,6 +50,8 @@ class Profile:
     wrapped: bool
     """The declared output is no object, so whatever comes back is put under `result`."""
     max_bytes: int
+    redacted: tuple[tuple[str, ...], ...]
+    """The steps to what the contract has taken out."""
     verified: bool
     """An action that took effect is to be checked afterwards."""
 
@@ -87,8 +89,13 @@ def _profile(contract: Contract) -> Profile:
         wrapped=list(schema.get("properties", ())) == ["result"]
         and list(schema.get("required", ())) == ["result"],
         max_bytes=contract.max_output_bytes,
+        redacted=tuple(_steps(place) for place in contract.redact),
         verified=contract.transactional.post_action_verification_required,
     )
+
+
+def _steps(place: str) -> tuple[str, ...]:
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in place.split("/")[1:])
 
 
 def _refined(response: Response, contract: Contract) -> Response:

@@ -31,6 +31,7 @@ from counterseal.storage.requests import (
     Admission,
     Admit,
     Ballot,
+    Calls,
     Charge,
     Claim,
     Erasure,
@@ -42,6 +43,7 @@ from counterseal.storage.requests import (
     Refused,
     Search,
     Settle,
+    Tallied,
 )
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "Admit",
     "Asker",
     "Ballot",
+    "Calls",
     "Budgets",
     "Charge",
     "Claim",
@@ -69,6 +72,7 @@ __all__ = [
     "Search",
     "Settle",
     "Store",
+    "Tallied",
 ]
 
 IDLE_SECONDS: Final = 3600.0
@@ -243,6 +247,14 @@ class Store(Protocol):
 
     async def search(self, tenant: str, search: Search) -> Sequence[tuple[str, Event]]:
         """The same, narrowed down."""
+
+    async def calls(self, tenant: str, search: Calls) -> Sequence[tuple[str, Event]]:
+        """Calls, newest first: of each, the last event that ended it."""
+
+    async def tallies(
+        self, tenant: str, since: float, until: float, parts: int = 1
+    ) -> Sequence[Tallied]:
+        """How much of what was recorded from a moment on until another, in so many equal parts."""
 
     async def tenants(self) -> Sequence[str]:
         """Everybody of whom something is on record, by name."""

@@ -15,6 +15,7 @@ __all__ = [
     "Admission",
     "Admit",
     "Ballot",
+    "Calls",
     "Charge",
     "Claim",
     "Erasure",
@@ -26,6 +27,7 @@ __all__ = [
     "Refused",
     "Search",
     "Settle",
+    "Tallied",
 ]
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -223,6 +225,33 @@ class Search(NamedTuple):
     """The id of an event to go on behind, in the order asked for."""
     limit: int | None = None
     newest_first: bool = False
+
+
+class Calls(NamedTuple):
+    """Which calls of a tenant to show, newest first. What is None does not narrow."""
+
+    tool: str | None = None
+    agent: str | None = None
+    user: str | None = None
+    run_id: str | None = None
+    code: str | None = None
+    """What it was answered with."""
+    since: float | None = None
+    """As in `Search`."""
+    until: float | None = None
+    after: str | None = None
+    """The id of the event to go on behind."""
+    limit: int = 50
+
+
+class Tallied(NamedTuple):
+    """How many events of a tally fell into a part of a time, and what they cost."""
+
+    part: int
+    tally: str
+    """See `audit.facts`."""
+    count: int
+    cost: float
 
 
 class Recorded(NamedTuple):

@@ -1,6 +1,7 @@
 """An authorization server, a runtime, and a small endpoint behind `protect`."""
 
 import contextlib
+import time
 
 import httpx
 import pytest
@@ -24,6 +25,17 @@ class Steady:
 
     def __call__(self):
         return self.now
+
+
+class Late:
+    """The time of day at the beginning, moved forward as a test wants it."""
+
+    def __init__(self):
+        self.start = int(time.time())
+        self.by = 0
+
+    def __call__(self):
+        return self.start + self.by
 
 
 async def who_am_i(scope, receive, send):
@@ -73,6 +85,11 @@ def oauth(issuer):
 @pytest.fixture
 def steady():
     return Steady()
+
+
+@pytest.fixture
+def clock():
+    return Late()
 
 
 @pytest.fixture

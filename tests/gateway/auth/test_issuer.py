@@ -1,9 +1,9 @@
 """The issuer's keys: found, rotated, and not to be had."""
 
 import asyncio
+import contextlib
 import json
 import logging
-import socket
 
 import jwt
 import pytest
@@ -88,8 +88,17 @@ UNUSABLE = {
     "somebody else's metadata": lambda issuer: {
         METADATA: (200, json.dumps({**issuer.metadata(), "issuer": "https://evil.example.org"}))
     },
+    # Leads to this machine, where the keys are, and is not a loopback address all the same.
     "keys elsewhere in the open": lambda issuer: {
-        METADATA: (200, json.dumps({**issuer.metadata(), "jwks_uri": "http://192.0.2.1/jwks"}))
+        METADATA: (
+            200,
+            json.dumps(
+                {
+                    **issuer.metadata(),
+                    "jwks_uri": f"{issuer.url}/jwks".replace("127.0.0.1", "0.0.0.0"),
+                }
+            ),
+        )
     },
     "keys nowhere": lambda issuer: {METADATA: (200, json.dumps({"issuer": issuer.issuer}))},
     "no metadata": lambda issuer: {METADATA: (404, ""), OPENID: (404, "")},
@@ -111,7 +120,8 @@ async def test_redirect_of_the_keys_is_not_followed(caller, issuer):
 async def test_keys_that_make_no_sense_stand_in_nobodys_way(caller, issuer):
     issuer.published[:0] = [
         {"kty": "unheard-of", "kid": "x"},
-        {"kty": "RSA", "kid": "EdDSA-0", "use": "enc", "n": "AQ", "e": "AQ"},
+        {**issuer.public("EdDSA-0"), "use": "enc"},
+        {**issuer.public("EdDSA-0"), "alg": "Ed448"},
         {"kty": "oct", "kid": "y", "k": "c2VjcmV0"},
         {},
     ]
@@ -148,12 +158,26 @@ async def test_keys_can_be_fetched_from_a_given_address(door, issuer):
     assert issuer.asked == ["/jwks"]
 
 
-async def test_issuer_that_never_answers_is_not_waited_for(door, monkeypatch):
-    monkeypatch.setattr("counterseal.gateway.issuer._PATIENCE", 0.1)
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        host, port = silent.getsockname()
-        caller = await door(OAuth(issuer=f"http://{host}:{port}"))
+async def test_issuer_that_answers_for_ever_is_not_waited_for(door, monkeypatch):
+    ended = asyncio.Event()
+
+    async def trickle(_, writer):
+        with contextlib.suppress(ConnectionError):
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            while not writer.is_closing():
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        ended.set()
+
+    monkeypatch.setattr("counterseal.gateway.issuer._PATIENCE", 0.2)
+    slow = await asyncio.start_server(trickle, "127.0.0.1", 0)
+    async with slow, asyncio.timeout(30):
+        host, port = slow.sockets[0].getsockname()
+        caller = await door(OAuth(issuer=f"http://{host}:{port}", jwks_url=f"http://{host}:{port}"))
         token = jwt.encode({}, MAKERS["EdDSA"](), "EdDSA")
         assert await caller.status(token) == 503
+        await ended.wait()

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,21 +16,6 @@ from counterseal.runtime import Runtime
 BOT = Principal(
     tenant="acme", agent="notice-agent", user="u_7", roles=["support"], scopes=["notice:send"]
 )
-
-
-class Late:
-    """The time of day, moved forward as a test wants it."""
-
-    def __init__(self):
-        self.by = 0.0
-
-    def __call__(self):
-        return time.time() + self.by
-
-
-@pytest.fixture
-def clock():
-    return Late()
 
 
 @pytest.fixture
@@ -112,7 +96,7 @@ async def test_revoked_key_ends_at_every_worker_within_a_second(caller, operator
 
 
 async def test_expired_key_is_refused_from_its_end_on(caller, operator, clock):
-    end = datetime.now(UTC) + timedelta(hours=1)
+    end = datetime.fromtimestamp(clock(), UTC) + timedelta(hours=1)
     text, _ = await operator.issue_key(BOT, expires_at=end, reason="for an hour")
     verifier = caller.door.verifier
     identity = await verifier.verify_token(text)
@@ -163,7 +147,7 @@ async def test_nobody_is_let_in_while_the_store_can_not_be_asked(
 
 
 async def test_scopes_that_tokens_need_are_not_asked_of_keys(door, worker, operator):
-    oauth = OAuth(issuer="https://login.example.org", required_scopes=("mcp:use",))
+    oauth = OAuth(issuer="http://127.0.0.1:9", required_scopes=("mcp:use",))
     caller = await door(oauth, on=worker)
     text, _ = await operator.issue_key(BOT, reason="one")
     answer = await caller.get(text)
@@ -233,7 +217,7 @@ async def test_bad_credential_is_not_taken_for_none(door, worker, operator):
 
 
 async def test_scopes_that_tokens_need_are_not_asked_of_nobody(door, worker):
-    oauth = OAuth(issuer="https://login.example.org", required_scopes=("mcp:use",))
+    oauth = OAuth(issuer="http://127.0.0.1:9", required_scopes=("mcp:use",))
     caller = await door(oauth, on=worker, anonymous=Principal(tenant="local", agent="me"))
     answer = await caller.get()
     assert (answer.status_code, answer.json()["scopes"]) == (200, [])

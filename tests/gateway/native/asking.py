@@ -40,12 +40,10 @@ CONFIRM = form("Please confirm", ok={"type": "boolean"})
 
 async def ask(ctx: Context, **questions: Question) -> dict[str, dict[str, Any]]:
     """The answers to several questions, which are asked at once."""
-    async with asyncio.TaskGroup() as group:
-        asked = {
-            name: group.create_task(ctx.client.ask(method, params, name=name))
-            for name, (method, params) in questions.items()
-        }
-    return {name: one.result() for name, one in asked.items()}
+    answers = await asyncio.gather(
+        *(ctx.client.ask(method, params, name=name) for name, (method, params) in questions.items())
+    )
+    return dict(zip(questions, answers, strict=True))
 
 
 def answer(words: str) -> Blocks:

@@ -105,7 +105,7 @@ async def test_x_mcp_header(region: Region) -> Blocks:
     return Blocks(content=[text(f"The region is {region}.")])
 
 
-# A schema with keywords that no signature has ------------------------------------------------------
+# A schema with keywords that no signature has -----------------------------------------------------
 
 
 def _word(description: str) -> dict[str, object]:

@@ -45,7 +45,11 @@ def test_new_tools_are_shown_in_full_and_fail_until_they_are_accepted(run, proje
     result = run("diff")
     assert result.exit_code == 1
     assert "files  1 new" in result.stdout
-    for text in ("Read a file.\n    Returns its text.\n", '"required": ["path"]', "  title\n    Read"):
+    for text in (
+        "Read a file.\n    Returns its text.\n",
+        '"required": ["path"]',
+        "  title\n    Read",
+    ):
         assert text in result.stdout
     assert "n⟨U+0430 CYRILLIC SMALL LETTER A⟩me" in result.stdout, "whatever it is called"
     assert "counterseal diff SERVER [TOOL] --accept" in result.stderr
@@ -157,7 +161,9 @@ def test_definition_that_cannot_be_used_is_named_and_fails_nothing(run, project)
 def test_everything_can_be_had_as_json(run, project):
     project(project.tool("read_file", READ))
     accept(run)
-    project(project.tool("read_file", "Read.\u200b"), project.tool("a b"), project.tool("write_file"))
+    project(
+        project.tool("read_file", "Read.\u200b"), project.tool("a b"), project.tool("write_file")
+    )
     result = run("diff", "--json")
     assert result.exit_code == 1
     assert "\u200b" not in result.stdout

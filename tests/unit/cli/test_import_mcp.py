@@ -44,11 +44,15 @@ def test_command_is_imported_into_an_overlay_that_can_be_read(run, shop, folder)
     overlay = read_overlay(folder / "overlays/files.yaml")
     assert set(overlay.tools) == {"delete_file", "read_file"}
     assert not (folder / "counterseal.lock").exists()
-    assert result.stdout.endswith("Next: counterseal diff files --accept\nNext: counterseal serve\n")
+    assert result.stdout.endswith(
+        "Next: counterseal diff files --accept\nNext: counterseal serve\n"
+    )
 
 
 def test_pasted_block_is_what_was_imported(run, shop, folder, write):
-    result = run("import", "--name", "files", "--env", "API_TOKEN={secret:t}", "--env", "A=b c", *shop)
+    result = run(
+        "import", "--name", "files", "--env", "API_TOKEN={secret:t}", "--env", "A=b c", *shop
+    )
     assert result.exit_code == 1, "the secret is not there"
     assert "COUNTERSEAL_SECRET_T" in result.stderr
     result = run("import", "--name", "files", "--env", 'A="b" \\c', *shop)
@@ -73,7 +77,12 @@ def test_command_can_be_given_as_one_text_with_options_behind_it(run, shop, fold
 def test_words_behind_a_command_are_the_commands_own(run, shop):
     result = run("import", "--name", "files", "--dry-run", *shop, "--name", "x", "--json")
     assert result.exit_code == 0
-    assert block_in(result.stdout)["upstreams"]["files"]["command"] == [*shop, "--name", "x", "--json"]
+    assert block_in(result.stdout)["upstreams"]["files"]["command"] == [
+        *shop,
+        "--name",
+        "x",
+        "--json",
+    ]
     dashed = run("import", "--name", "files", "--dry-run", "--", *shop)
     assert block_in(dashed.stdout)["upstreams"]["files"]["command"] == shop
 
@@ -81,6 +90,7 @@ def test_words_behind_a_command_are_the_commands_own(run, shop):
 def test_accepted_import_pins_what_it_has_shown(run, shop, folder):
     result = run("import", "--name", "files", "--accept", "--by", "jo", *shop)
     assert result.exit_code == 0
+    assert "Their definitions are accepted in counterseal.lock." in result.stdout
     assert "counterseal diff" not in result.stdout
     pins = Lock.load(folder / "counterseal.lock").servers["files"]
     assert {name: pin.accepted_by for name, pin in pins.items()} == {
@@ -187,7 +197,10 @@ def test_server_without_tools_has_nothing_to_import(run, server):
     ("arguments", "message"),
     [
         ([""], "There is nothing to import."),
-        (["http://crm.example.org/mcp"], "Error: url: 'http://crm.example.org/mcp' would be spoken"),
+        (
+            ["http://crm.example.org/mcp"],
+            "Error: url: 'http://crm.example.org/mcp' would be spoken",
+        ),
         (["http://crm.example.org/mcp"], "write https, or give --insecure if"),
         (["https://a.example", "https://b.example"], "One address is imported at a time."),
         (["https://a.example", "--env", "A=b"], "--env is for a command."),

@@ -237,3 +237,37 @@ def test_without_a_store_in_the_settings_the_command_says_where_to_write_it(regi
 def test_help_fits_into_80_columns(registry):
     for command in ((), ("list",), ("kill",), ("restore",), ("enable",), ("disable",), ("log",)):
         assert max(map(len, registry(*command, "--help").stdout.splitlines())) <= 80
+
+
+# Tools of upstreams -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def behind(registry, run, write, server):
+    """An upstream with an accepted tool, and a grant for one that nobody has accepted."""
+    command = json.dumps(server(server.tool("read_file")))
+    upstream = f'[upstreams.files]\ncommand = {command}\nunlisted = "gated"\nprefix = "f_"\n'
+    grants = "".join(
+        f'[[grants]]\nagent = "shop-agent"\ntool = "f_{name}"\n' for name in ("read_file", "other")
+    )
+    write("counterseal.toml", SETTINGS + grants + upstream)
+    assert run("diff", "--accept", "--yes").exit_code == 0
+    (write("tools.json", "[]")).unlink()  # nobody asks the upstream again
+
+
+def test_accepted_tool_of_an_upstream_is_listed_and_stopped_like_any_other(behind, registry, kill):
+    before = registry("list", "--json")
+    assert (before.exit_code, before.stderr) == (0, "")
+    assert statuses(registry)["f_read_file", "1.0.0"] == "active"
+    assert kill("f_read_file").stdout == "kill_1 stops f_read_file.\n"
+    assert statuses(registry)["f_read_file", "1.0.0"] == "killed"
+    assert statuses(registry)["find_order", "1.0.0"] == "active"
+
+
+def test_upstream_whose_files_are_broken_does_not_keep_others_from_being_stopped(
+    behind, registry, kill, write
+):
+    write("counterseal.lock", "<<<<<<< mine\n")
+    result = kill("find_order")
+    assert (result.exit_code, result.stdout) == (0, "kill_1 stops find_order.\n")
+    assert "counterseal.lock: is not JSON" in result.stderr

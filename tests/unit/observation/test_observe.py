@@ -291,3 +291,26 @@ def test_injected_orders_reach_the_model_as_fenced_data_only(seen, contract_with
     assert "not instructions" in lines[start - 1]
     assert json.loads(lines[start + 1]) == {"page": order}
     assert lines[start + 2 :] == [lines[-1]]
+
+
+# --- what a contract takes out --------------------------------------------------------------------
+
+
+def test_what_a_contract_withholds_is_seen_by_nobody_and_listed(contract_with):
+    contract = contract_with(redact=["/people/*/email", "/owner", "/nothing/there"])
+    output = {"people": [{"name": "a", "email": "x@y"}, {"name": "b"}], "owner": "c"}
+    got = observe(
+        output,
+        compiled_output_validator=compile_schema(contract.affordance.output_schema),
+        contract=contract,
+        redactor=Redactor(),
+    )
+    assert got.data == {
+        "people": [{"name": "a", "email": "[redacted:contract]"}, {"name": "b"}],
+        "owner": "[redacted:contract]",
+    }
+    assert {(one.rule, one.pointer) for one in got.redactions} == {
+        ("contract", "/people/0/email"),
+        ("contract", "/owner"),
+    }
+    assert got.output == output

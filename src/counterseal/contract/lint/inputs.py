@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from counterseal.canonical import canonical, pointer
+from counterseal.contract.blocks import is_blocks
 from counterseal.contract.lint.base import Breach, breach, rule
 from counterseal.contract.lint.patterns import is_bounded, is_catastrophic
 from counterseal.contract.model import Contract
@@ -158,7 +159,8 @@ def schema_open(contract: Contract) -> Iterator[Breach]:
 
 @rule("output-open", "output schema is closed, at every level", warning=True)
 def output_open(contract: Contract) -> Iterator[Breach]:
-    yield from _open_objects(OUTPUT, contract.affordance.output_schema)
+    if not is_blocks(contract.affordance.output_schema):
+        yield from _open_objects(OUTPUT, contract.affordance.output_schema)
 
 
 def _open_objects(place: tuple[str, str], schema: Mapping[str, Any]) -> Iterator[Breach]:

@@ -75,6 +75,8 @@ def _schema_changes(name: str, old: Any, new: Any) -> Iterator[Change]:
     """What is known of the moves first, then whatever that did not show."""
     shown: set[Path] = set()
     for path, kind, told in _moves(old, new, _SIDES[name]):
+        if not path:
+            continue  # of the whole: its parts say more
         place = _whole_unions(path)
         was, now = at(old, pointer(*place)), at(new, pointer(*place))
         words = _words_changed(was, now)

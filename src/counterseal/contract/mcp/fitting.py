@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from counterseal.canonical import thaw
-from counterseal.contract.lint.inputs import fields, says_type
+from counterseal.canonical import canonical, thaw
+from counterseal.contract.lint.inputs import MAX_BYTES, fields, says_type
 from counterseal.contract.lint.patterns import is_catastrophic
 from counterseal.contract.mcp.characters import plain
 from counterseal.contract.mcp.joining import Anything, join
@@ -32,12 +32,15 @@ __all__ = ["MAX_ITEMS", "MAX_LENGTH", "fit_input", "fit_output"]
 MAX_LENGTH: Final = 100_000
 MAX_ITEMS: Final = 10_000
 """Where a definition has no bound of its own."""
+_MOST_COMPILED: Final = 4_000_000
 _LONGEST_TEXT: Final = 4_000
 _LONGEST_PATTERN: Final = 1_000
 _TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _SHARED: Final[tuple[str, ...]] = ("$defs", "definitions")
 _LIMITS: Final = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
-_CONDITIONS: Final = frozenset("allOf anyOf oneOf if then else not dependentSchemas".split())
+_CONDITIONS: Final = frozenset(
+    {"allOf", "anyOf", "oneOf", "if", "then", "else", "not", "dependentSchemas"}
+)
 _OPEN: Final[tuple[Any, ...]] = (True, {})
 
 Node = dict[str, Any]
@@ -54,6 +57,9 @@ def fit_input(schema: Mapping[str, Any]) -> Node:
     anything.define()
     _bound(own)
     _describe(own)
+    size = len(canonical(own))
+    if size > MAX_BYTES:
+        raise ValueError(f"its input takes {size:,} bytes to describe; at most {MAX_BYTES:,} do")
     _drop_bad_defaults(own)
     return own
 
@@ -248,12 +254,18 @@ def _describe(root: Node) -> None:
 
 
 def _drop_bad_defaults(root: Node) -> None:
+    """Take out defaults that break their own schema, or that are too many to find that out."""
     shared = {word: root[word] for word in _SHARED if word in root}
-    for _, _, value in fields(root):
-        if isinstance(value, dict) and "default" in value:
-            try:
-                fits = compile_schema({**value, **shared}).is_valid(value["default"])
-            except ValueError:
-                fits = False
-            if not fits:
-                del value["default"]
+    said = [value for _, _, value in fields(root) if isinstance(value, dict) and "default" in value]
+    # Each is checked by itself, with all definitions at hand; here and wherever contracts are read.
+    too_much = len(said) * len(canonical(shared)) > _MOST_COMPILED
+    for value in said:
+        if too_much or not _fits(value, shared):
+            del value["default"]
+
+
+def _fits(value: Node, shared: Node) -> bool:
+    try:
+        return compile_schema({**value, **shared}).is_valid(value["default"])
+    except ValueError:
+        return False

@@ -19,7 +19,9 @@ Node = dict[str, Any]
 
 _MANY: Final = ("allOf", "anyOf", "oneOf")
 _ONE: Final = ("if", "then", "else", "not")
-_MOST_COPIES: Final = 200
+_MOST_COPIES: Final = 50
+_MOST_NAMES: Final = 20_000
+"""How many names all parts of an object together may come to list."""
 _OPEN: Final[tuple[Any, ...]] = (True, {})
 
 
@@ -125,6 +127,8 @@ def _places(schema: Node) -> Iterator[tuple[Any, Any]]:
 def _share(schema: Node, parts: list[Node], anything: Anything) -> None:
     if not parts:
         return
+    if len(parts) * sum(map(len, map(_names, (schema, *parts)))) > _MOST_NAMES:
+        raise ValueError("its arguments are put together from too many parts")
     open_on_purpose = schema.get("additionalProperties") in _OPEN
     if "additionalProperties" in schema and not open_on_purpose:
         names = list(schema.get("properties") or ())

@@ -139,6 +139,7 @@ class _Making:
         name = prefix + contract_name(entry.rename or own.name)
         output = own.output_schema
         data: dict[str, Any] = {
+            "redact": list(entry.redact),
             "identity": {"name": name, "version": f"{revision}.0.0"},
             "affordance": {
                 "model_description": _description(own),
@@ -151,7 +152,8 @@ class _Making:
             "mcp": McpBinding(server=self.server, tool=own.name, definition=own.hash),
         }
         lay(data, self.defaults, entry)
-        data.setdefault("usage", data["affordance"]["model_description"])
+        told = str(data["affordance"]["model_description"])
+        data.setdefault("usage", plain(told, _LONGEST_DESCRIPTION))
         return data
 
     def input_schema(self) -> dict[str, Any]:
@@ -182,15 +184,17 @@ class _Making:
     # --- problems ---------------------------------------------------------------------------------
 
     def placed(self, fault: Fault) -> Problem:
+        own = self.definition.name
         problem = Problem(
-            rule=RULE,
-            tool=self.definition.name,
-            message=f"{self.definition.name}: {fault.message}",
+            rule=RULE if fault.place else "definition-unusable",
+            tool=own,
+            message=fault.message,
             fix=fault.fix or self.hide_it(),
         )
         if self.overlay is None:
             return problem
-        return problem.at(self.overlay.source(self.entry.place + fault.place))
+        source = self.overlay.source(self.entry.place + fault.place)
+        return replace(problem, message=f"{own}: {fault.message}", source=source)
 
     def blamed(self, problem: Problem) -> Problem:
         """Lint's advice is for whoever writes the schema; here that is a stranger."""

@@ -40,13 +40,14 @@ _NOT_HERE: Final = {
     "runs_code": "the upstream runs it, not this process",
 }
 """What `@tool` takes and an entry does not, and why."""
-DECLARED: Final = tuple(name for name in Declared.__annotations__ if name not in _NOT_HERE)
+_OWN: Final = ("rename", "hidden", "arguments", "redact", "annotations_reviewed")
+_BESIDE: Final = {*_NOT_HERE, *_OWN}
+DECLARED: Final = tuple(name for name in Declared.__annotations__ if name not in _BESIDE)
 _NOT_INSIDE: Final = (
     ("identity", "name", "Write `rename`."),
     ("runtime", "sandbox_isolated", "Leave it out: the upstream runs it, not this process."),
 )
 _PARTS: Final = ("server", "defaults", "tools", "rules")
-_OWN: Final = ("rename", "hidden", "arguments", "redact", "annotations_reviewed")
 _LISTS: Final = ("config_params", "state_reads")
 _STAND_IN: Final = {"model_description": "-", "input_schema": {"type": "object"}}
 

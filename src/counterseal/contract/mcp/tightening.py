@@ -13,7 +13,7 @@ from counterseal.canonical import pointer, thaw
 from counterseal.contract.blocks import is_blocks
 from counterseal.contract.mcp.entries import Entry, meant
 from counterseal.contract.schema_diff import compare_schemas
-from counterseal.contract.schemas import listed, properties_of, without_refs
+from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
 from counterseal.errors import Problem
 
 __all__ = ["Fault", "drop_credentials", "redaction_faults", "tightened"]
@@ -134,7 +134,9 @@ def _inside(root: Schema, schema: Any, step: str) -> Iterator[Any]:
     elif isinstance(rest, Mapping):
         yield rest
     elif not named and not branches and "items" not in full and rest is not False:
-        yield {}
+        types = types_of(full)
+        if not types or ("array" if step == "*" else "object") in types:
+            yield {}
 
 
 def _unescaped(part: str) -> str:

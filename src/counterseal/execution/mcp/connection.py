@@ -38,7 +38,7 @@ from counterseal.execution.mcp.exchange import EXCHANGE, Exchange
 from counterseal.execution.mcp.inside import Inside
 from counterseal.execution.mcp.process import Program
 from counterseal.execution.mcp.settings import Settings
-from counterseal.execution.mcp.verdict import ExpiredError, short, verdict
+from counterseal.execution.mcp.verdict import ExpiredError, is_cut, short, verdict
 from counterseal.execution.mcp.web import Web
 from counterseal.masking import Mask
 
@@ -72,6 +72,7 @@ class Connection:
         self._legacy = legacy
         """Whether it is known to speak no revision without a handshake."""
         self._over = asyncio.Event()
+        self.way: Way | None = None
         self._dispatcher: _Dispatcher | None = None
         self._session: ClientSession | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -96,13 +97,12 @@ class Connection:
 
     async def run(self, up: Callable[[Connection], None]) -> None:
         """From its start to its end. Raises nothing; `trouble` says why it is over."""
-        way: Way | None = None
         try:
             async with asyncio.timeout(self._settings.connect_timeout):
                 values = await self._credentials()
             self._mask = Mask(values)
-            way = self._way(values)
-            async with way.open() as (read, write):
+            self.way = self._way(values)
+            async with self.way.open() as (read, write):
                 self._dispatcher = _Dispatcher(read, write, self._over.set)
                 await self._serve(self._dispatcher, up)
         except CountersealError as error:
@@ -112,7 +112,8 @@ class Connection:
         finally:
             self.up = False
             self._over.set()
-            trouble = (way.trouble if way is not None else "") or self.trouble or "it ended"
+            told = "" if self.way is None else self.way.trouble
+            trouble = told or self.trouble or "it ended"
             self.trouble = short(self._mask.text(trouble)).replace("\n", " ")
             self.settled.set()
 
@@ -304,7 +305,7 @@ class Connection:
             modern=self.modern,
             closed=self._over.is_set(),
         )
-        if isinstance(judged, ExpiredError) or exchange.status == 401:
+        if isinstance(judged, ExpiredError) or exchange.status == 401 or is_cut(error):
             self.end(str(judged))
         return judged
 

@@ -92,20 +92,23 @@ class Program:
         )
         process = asyncio.subprocess.Process(transport, watched, loop)
         notes = loop.create_task(self._note(process.stderr))
+        reading = _Reading(self, process)
         try:
-            yield _Reading(self, process), _Writing(process)
+            yield reading, _Writing(process)
         finally:
-            if process.returncode is not None and not self.trouble:
-                self.trouble = self._ending(process.returncode)
+            by_itself = reading.ended and not self.trouble
             await _end(process, watched.exited, at_once=bool(self.trouble))
+            await asyncio.wait([notes], timeout=_LAST_WORDS)
             transport.close()
             notes.cancel()
             await asyncio.gather(notes, return_exceptions=True)
-            if not self.trouble and self._last_note:
-                self.trouble = f"it last wrote: {self._last_note}"
+            if by_itself:
+                self.trouble = self._ending(process.returncode)
 
-    def _ending(self, code: int) -> str:
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
+    def _ending(self, code: int | None) -> str:
+        how = "ended" if code is None else f"ended with code {code}"
+        if code is not None and code < 0:
+            how = f"was ended by signal {-code}"
         return f"the program {how}" + (f": {self._last_note}" if self._last_note else "")
 
     async def _note(self, stderr: asyncio.StreamReader | None) -> None:
@@ -171,6 +174,8 @@ class _Reading(_Stream):
         self._stdout = cast("asyncio.StreamReader", process.stdout)
         self._buffer = bytearray()
         self._searched = 0
+        self.ended = False
+        """Whether the program has closed its output."""
 
     def __aiter__(self) -> Self:
         return self
@@ -213,6 +218,7 @@ class _Reading(_Stream):
         await asyncio.sleep(0)
         chunk = await self._stdout.read(_CHUNK)
         if not chunk:
+            self.ended = True
             raise StopAsyncIteration
         self._buffer += chunk
 

@@ -23,7 +23,7 @@ from counterseal.errors import (
 )
 from counterseal.execution.mcp.exchange import TOO_LARGE, Exchange
 
-__all__ = ["BusyError", "ExpiredError", "failed_tool", "short", "verdict"]
+__all__ = ["BusyError", "ExpiredError", "failed_tool", "is_cut", "short", "verdict"]
 
 _LONGEST: Final = 2_000
 _SPOKEN: Final = {
@@ -68,16 +68,17 @@ def verdict(
         return ResponseTooLargeError(f"upstream {name} answered {what} with more than is read")
     if isinstance(error, ValidationError):
         return AnswerLostError(f"upstream {name} answered {what} with what is no result of it")
-    if code is None or (code == mcp_types.CONNECTION_CLOSED and (closed or _cut(error))):
+    if code is None or is_cut(error) or (closed and code == mcp_types.CONNECTION_CLOSED):
         return AnswerLostError(f"upstream {name} did not answer {what}: {why}")
     if exchange.lost and code in _SPOKEN:
         return AnswerLostError(f"upstream {name} did not answer {what}: {why}")
     return _by_status(name, what, code, exchange, modern=modern) or _said(name, what, error)
 
 
-def _cut(error: Exception) -> bool:
-    """Whether the library says this, which it does before the connection's end is known here."""
-    return isinstance(error, MCPError) and error.message == "Connection closed"
+def is_cut(error: Exception) -> bool:
+    """Whether the library says that the connection has ended, which it knows before others do."""
+    closed = isinstance(error, MCPError) and error.code == mcp_types.CONNECTION_CLOSED
+    return closed and str(error) == "Connection closed"
 
 
 def _by_status(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
+from bisect import bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from secrets import token_hex
 
 from counterseal.audit import GENESIS, Columns, Event, EventType, Head, Link, columns_of, extend
-from counterseal.storage.base import Recorded, Search
+from counterseal.audit.chain import CODE, COST, TALLY
+from counterseal.storage.base import Calls, Recorded, Search, Tallied
 from counterseal.storage.rules import erased, micros, place_of
 
 __all__ = ["Log"]
@@ -90,6 +92,35 @@ class Log:
         found = _matching(self._of(tenant), search)
         return list(islice(found, search.limit))
 
+    def calls(self, tenant: str, search: Calls) -> Sequence[tuple[str, Event]]:
+        """Of each call the last event that ended it, newest first."""
+        wide = Search(since=search.since, until=search.until, newest_first=True)
+        after = None if search.after is None else place_of(search.after)
+        known: set[str] = set()
+        found = []
+        for row in reversed(self._of(tenant)):
+            if row.columns is None or row.columns[CODE] is None or row.event is None:
+                continue
+            call_id = row.event.caller.call_id
+            ends, _ = call_id not in known, known.add(call_id)
+            fits = _fits(row.event, row.columns[CODE], search)
+            if ends and fits and _within(row, wide) and (after is None or row.place < after):
+                found.append((row.link.event_id, row.event))
+        return found[: search.limit]
+
+    def tallies(self, tenant: str, since: float, until: float, parts: int) -> Sequence[Tallied]:
+        begin, end = micros(since), micros(until)
+        edges = [begin + (end - begin) * part // parts for part in range(1, parts)]
+        counts: Counter[tuple[int, str]] = Counter()
+        costs: defaultdict[tuple[int, str], float] = defaultdict(float)
+        for row in self._of(tenant):
+            tally = None if row.columns is None else row.columns[TALLY]
+            if row.columns is not None and tally is not None and begin <= row.link.number < end:
+                where = bisect_right(edges, row.link.number), tally
+                counts[where] += 1
+                costs[where] += row.columns[COST] or 0.0
+        return [Tallied(*where, count, costs[where]) for where, count in counts.items()]
+
     def erase(self, until: int, limit: int) -> int:
         """Forget what was said before a number, by tenant; what tells of that is never erased."""
         left = limit
@@ -126,6 +157,23 @@ def _matching(rows: Sequence[_Row], search: Search) -> Iterator[tuple[str, Event
             continue
         if _matches(event, search):
             yield row.link.event_id, event
+
+
+def _within(row: _Row, search: Search) -> bool:
+    since, until = search.since, search.until
+    number = row.link.number
+    return (since is None or number >= micros(since)) and (until is None or number < micros(until))
+
+
+def _fits(event: Event, code: str, search: Calls) -> bool:
+    caller = event.caller
+    return (
+        search.tool in (None, caller.tool)
+        and search.agent in (None, caller.agent)
+        and search.user in (None, caller.user)
+        and search.run_id in (None, caller.run_id)
+        and search.code in (None, code)
+    )
 
 
 def _matches(event: Event, search: Search) -> bool:

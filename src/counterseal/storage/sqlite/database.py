@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -41,6 +41,7 @@ class Database:
 
     def __init__(self, path: Path, *, patience: float, clock: Callable[[], float]) -> None:
         self.path = path
+        self._patience = patience
         self._chain = Chain(clock)
         self._connection = _opened(path, patience)
         self._cursor = self._connection.cursor()
@@ -69,6 +70,18 @@ class Database:
             self._abandon()
             raise
         return found
+
+    def read_aside(self, work: Callable[[Transaction], _T]) -> _T:
+        """The same on a connection of its own, for a thread of its own."""
+        self.refuse_closed()
+        try:
+            with closing(_connection(self.path, self._patience)) as connection:
+                cursor = connection.cursor()
+                cursor.execute("PRAGMA query_only = ON")
+                cursor.execute("BEGIN")
+                return work(Transaction(cursor, self._chain, {}))
+        except sqlite3.Error as error:
+            raise explained(error, self.path) from error
 
     def commit(self, jobs: Sequence[Job], *, durable: bool) -> None:
         """Carry out all jobs in one transaction; each has its answer, or an error of its own.

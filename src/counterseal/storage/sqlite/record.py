@@ -15,11 +15,13 @@ from counterseal.storage.sqlite.queries import queries
 from counterseal.storage.sqlite.transaction import Transaction
 
 __all__ = [
+    "between",
     "change",
     "changes",
     "checkpoints",
     "expire",
     "fetch",
+    "found_of",
     "heads",
     "recorded",
     "seal",
@@ -39,7 +41,7 @@ _DAYS_KEPT: Final = 2
 
 def search(db: Transaction, tenant: str, search: Search) -> list[tuple[str, Event]]:
     """Events, narrowed down, in the order asked for."""
-    first, last = _between(search)
+    first, last = between(search)
     of_call, of_run, of_all = _NEWEST_FIRST if search.newest_first else _OLDEST_FIRST
     run_id, tool, where = search.run_id, search.tool, (*first, *last)
     types = None if search.types is None else f" {' '.join(map(str, search.types))} "
@@ -51,10 +53,10 @@ def search(db: Transaction, tenant: str, search: Search) -> list[tuple[str, Even
         rows = db.run(of_run, (tenant, run_id, *where, *narrow))
     else:
         rows = db.run(of_all, (tenant, *where, *narrow))
-    return [_found_of(row) for row in rows]
+    return [found_of(row) for row in rows]
 
 
-def _between(search: Search) -> tuple[tuple[int, str], tuple[int, str]]:
+def between(search: Search) -> tuple[tuple[int, str], tuple[int, str]]:
     """The places that what is looked for lies between, neither of them included."""
     first = _BEFORE_ALL if search.since is None else (micros(search.since), "")
     last = _AFTER_ALL if search.until is None else (micros(search.until), "")
@@ -161,7 +163,7 @@ def _erase(db: Transaction, now: float, before: int, limit: int) -> int:
 # --- between records and rows ---------------------------------------------------------------------
 
 
-def _found_of(row: Row) -> tuple[str, Event]:
+def found_of(row: Row) -> tuple[str, Event]:
     """From `events`: with the id that it goes by."""
     number, segment, *columns = row
     link = Link(number, segment, 0, None, b"", b"")

@@ -262,6 +262,14 @@ class SqliteStore:
     async def search(self, tenant: str, search: Search) -> Sequence[tuple[str, Event]]:
         return await self._read_all(lambda db: record.search(db, tenant, search))
 
+    async def calls(self, tenant: str, search: Calls) -> Sequence[tuple[str, Event]]:
+        return await self._read_aside(lambda db: counting.calls(db, tenant, search))
+
+    async def tallies(
+        self, tenant: str, since: float, until: float, parts: int = 1
+    ) -> Sequence[Tallied]:
+        return await self._read_aside(lambda db: counting.tallies(db, tenant, since, until, parts))
+
     async def tenants(self) -> Sequence[str]:
         return await self._read_all(record.tenants)
 
@@ -293,6 +301,12 @@ class SqliteStore:
         with suppress(StoreError):  # what could not be written is not on record
             await self._writer.flush()
         return await self._read(look)
+
+    async def _read_aside(self, look: Callable[[Transaction], _T]) -> _T:
+        """The same for what may take long: on a thread, where no call has to wait for it."""
+        with suppress(StoreError):
+            await self._writer.flush()
+        return await asyncio.to_thread(self._database.read_aside, look)
 
     async def _read(self, look: Callable[[Transaction], _T]) -> _T:
         """One read. It waits only while somebody opens the file, or repairs it after a crash."""

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -130,9 +131,8 @@ def test_two_definitions_are_equal_exactly_when_their_json_is(one, other):
     ],
 )
 def test_what_is_no_definition_is_refused_with_the_reason(change, said):
-    with pytest.raises(ValueError, match="^(?!.*\n)") as refused:
+    with pytest.raises(ValueError, match=re.escape(said)):
         Definition.of(changed(**change))
-    assert said in str(refused.value)
 
 
 def test_a_definition_can_not_nest_for_ever():

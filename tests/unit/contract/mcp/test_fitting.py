@@ -127,6 +127,24 @@ def test_defaults_that_break_their_own_schema_are_dropped():
     assert "default" not in made["c"]
 
 
+def test_defaults_that_are_too_many_to_check_are_dropped():
+    parts = {f"D{n}": {"type": "string", "description": "x" * 500} for n in range(100)}
+    named = {f"a{n}": {"$ref": f"#/$defs/D{n % 100}", "default": "x"} for n in range(300)}
+    made = fitted(obj(named, **{"$defs": parts}))["properties"]
+    assert not any("default" in value for value in made.values())
+
+
+def test_an_input_that_takes_too_much_to_describe_is_refused():
+    with pytest.raises(ValueError, match="bytes to describe"):
+        fit_input(obj({f"argument_{n}": {"type": "string"} for n in range(3000)}))
+
+
+def test_an_object_of_too_many_parts_is_refused():
+    parts = [{"properties": {f"a{n}": {"type": "string"}}} for n in range(500)]
+    with pytest.raises(ValueError, match="too many parts"):
+        fit_input({"type": "object", "anyOf": parts})
+
+
 def test_words_of_older_drafts_are_rewritten():
     made = fitted(
         obj(

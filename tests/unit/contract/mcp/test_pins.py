@@ -152,7 +152,7 @@ def test_a_new_file_is_as_open_as_the_umask_says(tmp_path):
 
 
 def test_a_file_that_can_not_be_written_is_told(tmp_path):
-    with pytest.raises(LockError, match="counterseal.lock: can't be written: No such file"):
+    with pytest.raises(LockError, match=r"counterseal\.lock: can't be written: No such file"):
         pinned("a").save(tmp_path / "missing" / "counterseal.lock")
 
 

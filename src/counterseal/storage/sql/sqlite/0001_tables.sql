@@ -189,11 +189,23 @@ CREATE TABLE events (
   policy_version TEXT,
   external_ref TEXT,
   body TEXT,                         -- JSON; NULL: nothing beside the columns
+  code TEXT,                         -- what a call was answered with; NULL: this ends none
+  tally TEXT,                        -- what it counts as; NULL: it is not counted
+  cost REAL,
   PRIMARY KEY (tenant, number, segment)
 ) WITHOUT ROWID;
 
 CREATE INDEX events_by_call ON events (tenant, call_id) WHERE call_id IS NOT NULL;
 CREATE INDEX events_by_run ON events (tenant, run_id) WHERE run_id IS NOT NULL;
+-- Calls, by the events that end them. Those that succeed are most of all, and found without one.
+CREATE INDEX events_by_tool ON events (tenant, tool, number) WHERE code IS NOT NULL;
+CREATE INDEX events_by_agent ON events (tenant, agent, number) WHERE code IS NOT NULL;
+CREATE INDEX events_by_user ON events (tenant, user, number)
+WHERE code IS NOT NULL AND user IS NOT NULL;
+CREATE INDEX events_by_code ON events (tenant, code, number)
+WHERE code IS NOT NULL AND code <> 'SUCCESS';
+-- Numbers of a time, without a look at the events themselves.
+CREATE INDEX events_by_tally ON events (tenant, tally, number, cost) WHERE tally IS NOT NULL;
 
 CREATE TABLE erasures (
   tenant TEXT NOT NULL PRIMARY KEY,

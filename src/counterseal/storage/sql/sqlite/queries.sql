@@ -274,8 +274,8 @@ DELETE FROM refusals WHERE tenant = ? AND run_id = ? AND tool = ?;
 -- name: record
 INSERT INTO events (number, segment, seq, salt, digest, hash,
   type, tenant, run_id, call_id, tool, version, agent, user, trace_id, occurred_at, decision,
-  policy_version, external_ref, body)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+  policy_version, external_ref, body, code, tally, cost)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- Events between two places, neither of them included, narrowed down by run, tool and type; erased
 -- ones are left out. Oldest first, then newest first.
@@ -340,6 +340,159 @@ WHERE tenant = ? AND run_id = ? AND (number, segment) > (?, ?) AND (number, segm
   AND (? IS NULL OR instr(?, ' ' || type || ' '))
 ORDER BY number DESC, segment DESC LIMIT ?;
 
+-- Calls, newest first: the last event that ended each. One statement for each way to find them, and
+-- one that says how many would be looked at, up to some number.
+
+-- name: calls
+SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
+  occurred_at, decision, policy_version, external_ref, body
+FROM events AS e
+WHERE tenant = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+  AND code IS NOT NULL
+  AND (? IS NULL OR tool = ?) AND (? IS NULL OR agent = ?) AND (? IS NULL OR user = ?)
+  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR code = ?)
+  AND NOT EXISTS (
+    SELECT 1 FROM events AS later INDEXED BY events_by_call
+    WHERE later.tenant = e.tenant AND later.call_id = e.call_id AND later.code IS NOT NULL
+      AND (later.number, later.segment) > (e.number, e.segment)
+  )
+ORDER BY number DESC, segment DESC LIMIT ?;
+
+-- name: calls_of_run
+SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
+  occurred_at, decision, policy_version, external_ref, body
+FROM events AS e INDEXED BY events_by_run
+WHERE tenant = ? AND run_id = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+  AND code IS NOT NULL
+  AND (? IS NULL OR tool = ?) AND (? IS NULL OR agent = ?) AND (? IS NULL OR user = ?)
+  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR code = ?)
+  AND NOT EXISTS (
+    SELECT 1 FROM events AS later INDEXED BY events_by_call
+    WHERE later.tenant = e.tenant AND later.call_id = e.call_id AND later.code IS NOT NULL
+      AND (later.number, later.segment) > (e.number, e.segment)
+  )
+ORDER BY number DESC, segment DESC LIMIT ?;
+
+-- name: count_calls_of_run
+SELECT count(*) FROM (
+  SELECT 1 FROM events AS e INDEXED BY events_by_run
+  WHERE tenant = ? AND run_id = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+    AND code IS NOT NULL
+  LIMIT ?
+);
+
+-- name: calls_of_tool
+SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
+  occurred_at, decision, policy_version, external_ref, body
+FROM events AS e INDEXED BY events_by_tool
+WHERE tenant = ? AND tool = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+  AND code IS NOT NULL
+  AND (? IS NULL OR tool = ?) AND (? IS NULL OR agent = ?) AND (? IS NULL OR user = ?)
+  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR code = ?)
+  AND NOT EXISTS (
+    SELECT 1 FROM events AS later INDEXED BY events_by_call
+    WHERE later.tenant = e.tenant AND later.call_id = e.call_id AND later.code IS NOT NULL
+      AND (later.number, later.segment) > (e.number, e.segment)
+  )
+ORDER BY number DESC, segment DESC LIMIT ?;
+
+-- name: count_calls_of_tool
+SELECT count(*) FROM (
+  SELECT 1 FROM events AS e INDEXED BY events_by_tool
+  WHERE tenant = ? AND tool = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+    AND code IS NOT NULL
+  LIMIT ?
+);
+
+-- name: calls_of_agent
+SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
+  occurred_at, decision, policy_version, external_ref, body
+FROM events AS e INDEXED BY events_by_agent
+WHERE tenant = ? AND agent = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+  AND code IS NOT NULL
+  AND (? IS NULL OR tool = ?) AND (? IS NULL OR agent = ?) AND (? IS NULL OR user = ?)
+  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR code = ?)
+  AND NOT EXISTS (
+    SELECT 1 FROM events AS later INDEXED BY events_by_call
+    WHERE later.tenant = e.tenant AND later.call_id = e.call_id AND later.code IS NOT NULL
+      AND (later.number, later.segment) > (e.number, e.segment)
+  )
+ORDER BY number DESC, segment DESC LIMIT ?;
+
+-- name: count_calls_of_agent
+SELECT count(*) FROM (
+  SELECT 1 FROM events AS e INDEXED BY events_by_agent
+  WHERE tenant = ? AND agent = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+    AND code IS NOT NULL
+  LIMIT ?
+);
+
+-- name: calls_of_user
+SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
+  occurred_at, decision, policy_version, external_ref, body
+FROM events AS e INDEXED BY events_by_user
+WHERE tenant = ? AND user = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+  AND code IS NOT NULL
+  AND (? IS NULL OR tool = ?) AND (? IS NULL OR agent = ?) AND (? IS NULL OR user = ?)
+  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR code = ?)
+  AND NOT EXISTS (
+    SELECT 1 FROM events AS later INDEXED BY events_by_call
+    WHERE later.tenant = e.tenant AND later.call_id = e.call_id AND later.code IS NOT NULL
+      AND (later.number, later.segment) > (e.number, e.segment)
+  )
+ORDER BY number DESC, segment DESC LIMIT ?;
+
+-- name: count_calls_of_user
+SELECT count(*) FROM (
+  SELECT 1 FROM events AS e INDEXED BY events_by_user
+  WHERE tenant = ? AND user = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+    AND code IS NOT NULL
+  LIMIT ?
+);
+
+-- name: calls_of_code
+SELECT number, segment, type, tenant, run_id, call_id, tool, version, agent, user, trace_id,
+  occurred_at, decision, policy_version, external_ref, body
+FROM events AS e INDEXED BY events_by_code
+WHERE tenant = ? AND code <> 'SUCCESS' AND code = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+  AND code IS NOT NULL
+  AND (? IS NULL OR tool = ?) AND (? IS NULL OR agent = ?) AND (? IS NULL OR user = ?)
+  AND (? IS NULL OR run_id = ?) AND (? IS NULL OR code = ?)
+  AND NOT EXISTS (
+    SELECT 1 FROM events AS later INDEXED BY events_by_call
+    WHERE later.tenant = e.tenant AND later.call_id = e.call_id AND later.code IS NOT NULL
+      AND (later.number, later.segment) > (e.number, e.segment)
+  )
+ORDER BY number DESC, segment DESC LIMIT ?;
+
+-- name: count_calls_of_code
+SELECT count(*) FROM (
+  SELECT 1 FROM events AS e INDEXED BY events_by_code
+  WHERE tenant = ? AND code <> 'SUCCESS' AND code = ? AND (number, segment) > (?, ?) AND (number, segment) < (?, ?)
+    AND code IS NOT NULL
+  LIMIT ?
+);
+
+-- name: tallies
+-- What is counted of a tenant: one step for each, however many events there are of it.
+WITH RECURSIVE each (tally) AS (
+  SELECT min(tally) FROM events INDEXED BY events_by_tally WHERE tenant = ?1 AND tally IS NOT NULL
+  UNION ALL
+  SELECT (
+    SELECT min(e.tally) FROM events AS e INDEXED BY events_by_tally
+    WHERE e.tenant = ?1 AND e.tally > each.tally
+  ) FROM each WHERE each.tally IS NOT NULL
+)
+SELECT tally FROM each WHERE tally IS NOT NULL;
+
+-- name: any_of_tally
+SELECT 1 FROM events INDEXED BY events_by_tally
+WHERE tenant = ? AND tally = ? AND number >= ? AND number < ? LIMIT 1;
+
+-- name: count_tally
+SELECT count(*), total(cost) FROM events INDEXED BY events_by_tally
+WHERE tenant = ? AND tally = ? AND number >= ? AND number < ?;
+
 -- name: tenants
 -- Everybody who has events or checkpoints: one step for each, however many they have.
 WITH RECURSIVE each (tenant) AS (
@@ -360,7 +513,7 @@ SELECT tenant FROM each WHERE tenant IS NOT NULL;
 -- name: recorded
 SELECT number, segment, seq, salt, digest, hash,
   type, tenant, run_id, call_id, tool, version, agent, user, trace_id, occurred_at, decision,
-  policy_version, external_ref, body
+  policy_version, external_ref, body, code, tally, cost
 FROM events WHERE tenant = ? AND (number, segment) > (?, ?) ORDER BY number, segment LIMIT ?;
 
 -- name: heads
@@ -381,7 +534,7 @@ ORDER BY number, segment LIMIT ?;
 UPDATE events
 SET salt = NULL, type = NULL, run_id = NULL, call_id = NULL, tool = NULL, version = NULL,
   agent = NULL, user = NULL, trace_id = NULL, occurred_at = NULL, decision = NULL,
-  policy_version = NULL, external_ref = NULL, body = NULL
+  policy_version = NULL, external_ref = NULL, body = NULL, code = NULL, tally = NULL, cost = NULL
 WHERE tenant = ? AND number = ? AND segment = ?;
 
 -- name: erased

@@ -1,0 +1,44 @@
+"""What people look at and do: approvals, calls, tools, concerns, the record, metrics.
+
+A `Desk` is one person's in one tenant. Roles are checked here, and nothing of another tenant can be
+reached from here, so that neither the console nor the API can forget it. Every record that it gives
+has `.record()`, so that all of them say the same.
+"""
+
+from __future__ import annotations
+
+from counterseal.desk.approvals import InboxRow, confirmation, packet_record
+from counterseal.desk.base import NotAllowed, NotThere, Page
+from counterseal.desk.calls import Attempt, CallPage, CallRow, CallSearch, GateRow, RunPage
+from counterseal.desk.concerns import ACTIONS, ConcernRow
+from counterseal.desk.desk import Desk
+from counterseal.desk.metrics import METRICS, Metric, prometheus
+from counterseal.desk.record import ChainStatus, EventRow
+from counterseal.desk.tools import Quarantined, Quarantines, ToolPage, ToolRow
+
+__all__ = [
+    "ACTIONS",
+    "METRICS",
+    "Attempt",
+    "CallPage",
+    "CallRow",
+    "CallSearch",
+    "ChainStatus",
+    "ConcernRow",
+    "Desk",
+    "EventRow",
+    "GateRow",
+    "InboxRow",
+    "Metric",
+    "NotAllowed",
+    "NotThere",
+    "Page",
+    "Quarantined",
+    "Quarantines",
+    "RunPage",
+    "ToolPage",
+    "ToolRow",
+    "confirmation",
+    "packet_record",
+    "prometheus",
+]

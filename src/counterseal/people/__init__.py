@@ -1,0 +1,1 @@
+"""People who sign in: who they are, and what they may do where."""
