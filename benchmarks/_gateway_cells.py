@@ -8,16 +8,9 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from benchmarks._gateway_load import LEGACY, MODERN, Load, Sdk, Wire, spend
+from benchmarks._gateway_load import CLIENTS, spend
 from benchmarks._gateway_parties import Party
 from benchmarks._ledger_turns import in_turns
-
-BARE = f"bare sockets, {MODERN}"
-CLIENTS: Mapping[str, Callable[[str, int], Load]] = {
-    BARE: Wire,
-    f"SDK client, {MODERN}": lambda url, callers: Sdk(url, callers, MODERN),
-    f"SDK client, {LEGACY}": lambda url, callers: Sdk(url, callers, LEGACY),
-}
 
 
 class Cell(NamedTuple):

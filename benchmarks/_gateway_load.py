@@ -1,30 +1,23 @@
-"""Clients that make calls as fast as they are answered, and what that takes.
+"""Clients that call as fast as they are answered. Every answer is looked at: a refusal is fast, too.
 
-`Wire` writes the requests of 2026-07-28 onto sockets and reads no more of an answer than it must,
-so that the client takes little of a processor that the servers need too. `Sdk` is the official
-client, as a real program would use it, in either revision. Every answer is looked at: a refusal
-must not pass for a fast call.
+`Sdk` is the official client as a real program would use it; `Wire` is the one that takes little.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from itertools import count
 from typing import Any, Protocol, Self
-from urllib.parse import urlsplit
 
 from mcp import Client
 
-MODERN, LEGACY = "2026-07-28", "2025-11-25"
-TEXT = "a line of text that is given back, "
+from benchmarks._gateway_wire import LEGACY, MODERN, Caller, Wire
 
-Caller = Callable[[str, dict[str, Any]], Awaitable[str]]
-"""Makes one call of a tool and returns the text that came back."""
+TEXT = "a line of text that is given back, "
 
 
 class Load(Protocol):
@@ -36,79 +29,11 @@ class Load(Protocol):
     async def __aexit__(self, *_: object) -> None: ...
 
 
-class Wire:
-    """As many connections as callers, kept open."""
-
-    def __init__(self, url: str, callers: int) -> None:
-        self._url = urlsplit(url)
-        self._count = callers
-        self._open: list[asyncio.StreamWriter] = []
-        self.callers: list[Caller] = []
-
-    async def __aenter__(self) -> Self:
-        for _ in range(self._count):
-            reader, writer = await asyncio.open_connection(self._url.hostname, self._url.port)
-            self._open.append(writer)
-            self.callers.append(self._caller(reader, writer))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for writer in self._open:
-            writer.close()
-            await writer.wait_closed()
-
-    def _caller(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Caller:
-        numbers = count(1)
-
-        async def call(tool: str, arguments: dict[str, Any]) -> str:
-            body = _body(next(numbers), tool, arguments)
-            writer.write(self._head(tool, len(body)) + body)
-            head = await reader.readuntil(b"\r\n\r\n")
-            answer = await reader.readexactly(_length(head))
-            result = json.loads(answer).get("result")
-            if not head.startswith(b"HTTP/1.1 200") or not result or result.get("isError"):
-                sys.exit(f"A call was refused: {(head + answer).decode()}")
-            return str(result["content"][0]["text"])
-
-        return call
-
-    def _head(self, tool: str, length: int) -> bytes:
-        return (
-            f"POST {self._url.path} HTTP/1.1\r\n"
-            f"Host: {self._url.netloc}\r\n"
-            "Accept: application/json, text/event-stream\r\n"
-            "Content-Type: application/json\r\n"
-            f"MCP-Protocol-Version: {MODERN}\r\n"
-            "Mcp-Method: tools/call\r\n"
-            f"Mcp-Name: {tool}\r\n"
-            f"Content-Length: {length}\r\n\r\n"
-        ).encode()
-
-
-def _body(number: int, tool: str, arguments: dict[str, Any]) -> bytes:
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": MODERN,
-        "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-    params = {"name": tool, "arguments": arguments, "_meta": meta}
-    asked = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
-    return json.dumps(asked, separators=(",", ":")).encode()
-
-
-def _length(head: bytes) -> int:
-    for line in head.lower().split(b"\r\n"):
-        if line.startswith(b"content-length:"):
-            return int(line[15:])
-    sys.exit(f"An answer of another kind than was expected: {head.decode()}")
-
-
 class Sdk:
     """One client with one connection, and its callers at once over that."""
 
     def __init__(self, url: str, callers: int, revision: str) -> None:
-        mode = "legacy" if revision == LEGACY else revision
-        self._client = Client(url, mode=mode)
+        self._client = Client(url, mode="legacy" if revision == LEGACY else revision)
         self._revision = revision
         self._stack = AsyncExitStack()
         self.callers: list[Caller] = [self._call] * callers
@@ -130,7 +55,15 @@ class Sdk:
         return str(getattr(result.content[0], "text", ""))
 
 
-_NUMBERS = count()
+CLIENTS: Mapping[str, Callable[[str, int], Load]] = {
+    f"bare sockets, {MODERN}": lambda url, callers: Wire(url, callers, MODERN),
+    f"bare sockets, {LEGACY}": lambda url, callers: Wire(url, callers, LEGACY),
+    f"SDK client, {MODERN}": lambda url, callers: Sdk(url, callers, MODERN),
+    f"SDK client, {LEGACY}": lambda url, callers: Sdk(url, callers, LEGACY),
+}
+BARE = [name for name in CLIENTS if name.startswith("bare")]
+
+_numbers = count()
 
 
 async def spend(load: Load, tool: str, seconds: float) -> tuple[int, float]:
@@ -140,7 +73,7 @@ async def spend(load: Load, tool: str, seconds: float) -> tuple[int, float]:
     async def caller(call: Caller) -> int:
         made = 0
         while time.perf_counter() < until:
-            text = f"{TEXT}{next(_NUMBERS)}"  # never the same: each is an operation of its own
+            text = f"{TEXT}{next(_numbers)}"  # never the same: each is an operation of its own
             if text not in await call(tool, {"text": text}):
                 sys.exit("An answer was another call's.")
             made += 1

@@ -7,10 +7,11 @@ what a change means; who may be an operator is for whoever hands out an `Operato
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from counterseal.audit import Caller, Event, EventType
 from counterseal.canonical import canonical
@@ -27,9 +28,10 @@ from counterseal.registry import (
 )
 from counterseal.registry.changes import Op
 from counterseal.registry.credentials import Credential, key_id_in, new_key, stored
+from counterseal.registry.people import User, without_hashes
 from counterseal.storage.base import Store
 
-__all__ = ["EVERYBODY", "Operator", "catch_up"]
+__all__ = ["EVERYBODY", "News", "Operator", "catch_up"]
 
 EVERYBODY: Final = "*"
 """The tenant under which changes are on record: they concern all of them."""
@@ -39,6 +41,8 @@ _LONGEST_NAME: Final = 200
 _MOST_BYTES: Final = 16_384
 _TRIES: Final = 5
 """How often a change is tried while others make theirs."""
+_FRESH: Final = 1.0
+"""For how many seconds news are new."""
 
 
 async def catch_up(store: Store, registry: Registry) -> bool:
@@ -47,6 +51,37 @@ async def catch_up(store: Store, registry: Registry) -> bool:
     for number, what in await store.changes(known):
         registry.apply(number, what)
     return registry.stored > known
+
+
+class Follower(Protocol):
+    """What has a registry to keep up to date: the runtime."""
+
+    async def catch_up(self) -> bool: ...
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]: ...
+
+
+class News:
+    """Keeps up with what operators change, asking the store at most once a second."""
+
+    def __init__(self, runtime: Follower, steady: Callable[[], float] = time.monotonic) -> None:
+        self._runtime = runtime
+        self._steady = steady
+        self._heard = -float("inf")
+        self._hearing: asyncio.Future[None] | None = None
+
+    async def heard(self) -> None:
+        """Wait until what is known is at most a second old. StoreError."""
+        if self._steady() - self._heard < _FRESH:
+            return
+        if self._hearing is None or self._hearing.done():
+            self._hearing = self._runtime.begin(self._catch_up())
+        await asyncio.shield(self._hearing)
+
+    async def _catch_up(self) -> None:
+        began = self._steady()
+        await self._runtime.catch_up()
+        self._heard = began
 
 
 class Operator:
@@ -142,6 +177,18 @@ class Operator:
         known = key_id_in(key_id)
         return await self._make(Op.UNKEY, reason, lambda: {"key_id": known})
 
+    async def put_user(self, did: str, made: Callable[[Registry], User], *, reason: str) -> User:
+        """Store a user as `made` gives them; it is called with all that others changed known."""
+        change = await self._make(
+            Op.USER, reason, lambda: {"did": did, "user": made(self._registry).stored()}
+        )
+        return cast("User", change.user)
+
+    async def remove_user(self, name: str, *, reason: str) -> Change:
+        """Forget a user: no session and no personal key of theirs is good any more."""
+        known = self._registry.existing_user
+        return await self._make(Op.UNUSER, reason, lambda: {"name": known(name).name})
+
     async def _make(self, op: Op, reason: str, what: Callable[[], dict[str, Any]]) -> Change:
         """Store a change as the next one. Whoever was faster is replayed first."""
         store, registry = self._store, self._registry
@@ -172,7 +219,7 @@ def _event(number: int, what: Mapping[str, Any], now: float) -> Event:
         user=what["by"],
         trace_id="",
     )
-    body = {"number": number, **what}
+    body = {"number": number, **without_hashes(what)}
     return Event(EventType.REGISTRY_CHANGED, caller, now, what["op"], body=body)
 
 

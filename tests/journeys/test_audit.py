@@ -121,6 +121,10 @@ WHERE = "WHERE tenant = 'acme' AND number = {number} AND segment = '{segment}'"
 KINDS = {
     "a text": (['UPDATE events SET body = \'{{"code":"SUCCESS"}}\' ' + WHERE], {"changed"}),
     "a decision": (["UPDATE events SET decision = 'allow' " + WHERE], {"changed"}),
+    "what it counts as": (
+        ["UPDATE events SET tally = 'tool.failed TIMEOUT 0' " + WHERE],
+        {"changed"},
+    ),
     "who it was": (["UPDATE events SET agent = 'somebody-else' " + WHERE], {"changed"}),
     "a hash": (["UPDATE events SET hash = zeroblob(32) " + WHERE], {"changed", "rewritten"}),
     "a place": (["UPDATE events SET seq = seq + 1 " + WHERE], {"changed"}),
@@ -133,7 +137,7 @@ KINDS = {
             "UPDATE events SET salt = NULL, type = NULL, run_id = NULL, call_id = NULL,"
             " tool = NULL, version = NULL, agent = NULL, user = NULL, trace_id = NULL,"
             " occurred_at = NULL, decision = NULL, policy_version = NULL, external_ref = NULL,"
-            " body = NULL " + WHERE
+            " body = NULL, code = NULL, tally = NULL, cost = NULL " + WHERE
         ],
         {"erased"},
     ),
@@ -142,7 +146,7 @@ KINDS = {
         [
             "INSERT INTO events SELECT tenant, number + 1, segment, seq + 1, salt, digest, hash,"
             " type, run_id, call_id, tool, version, agent, user, trace_id, occurred_at, decision,"
-            " policy_version, external_ref, body FROM events " + WHERE
+            " policy_version, external_ref, body, code, tally, cost FROM events " + WHERE
         ],
         {"inserted"},
     ),

@@ -500,7 +500,7 @@ async def test_asking_for_a_failure_again_is_the_same_mistake_again():
     assert await told(runtime, {"n": 1}, {"n": 1}, tool="save") == [REPAIR, ESCALATE]
     assert len(made.calls) == 1, "the second answer came from memory"
     types = [event.type for _, event in await runtime.store.events("acme")]
-    assert types[-2:] == [EventType.REPAIR_ASKED, EventType.ESCALATED]
+    assert types[-3:] == [EventType.REPAIR_ASKED, EventType.REPLAYED, EventType.ESCALATED]
 
 
 async def test_trying_things_out_counts_nothing():

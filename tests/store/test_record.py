@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from counterseal.audit import EventType, Head
+from counterseal.audit.chain import BODY
 from counterseal.audit.checkpoint import Checkpoint
 from counterseal.errors import CountersealError
 from counterseal.storage.base import Search
@@ -149,7 +150,7 @@ async def test_every_event_follows_from_all_before_it(store, make, filled):
     check_chain(rows)
     ids = [row.link.event_id for row in rows]
     assert ids[:12] == [event_id for event_id, _ in everything]
-    assert rows[12].columns[-1] == '{"deep":[{"ü":null}],"n":1.5}'
+    assert rows[12].columns[BODY] == '{"deep":[{"ü":null}],"n":1.5}'
     assert rows[0].columns[:4] == ("tool.requested", "acme", "run_0", "call_0")
     check_chain(await log_of(store, "other"), "other")
 

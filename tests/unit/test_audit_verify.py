@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.audit import GENESIS, Caller, Event, EventType, Head, columns_of, extend
-from counterseal.audit.chain import Link, digest_of, link_hash
+from counterseal.audit.chain import BODY, Link, digest_of, link_hash
 from counterseal.audit.checkpoint import Checkpoint, hash_of, make, sealed_heads
 from counterseal.audit.report import MAX_FINDINGS, Kind
 from counterseal.audit.verify import LATE_MICROS, Verifier
@@ -105,7 +105,7 @@ class Log:
 
     def erased_until(self, tenant):
         told = [row for row in self.of(tenant) if row.columns and row.columns[0] == "audit.erased"]
-        return max((json.loads(row.columns[-1])["until"] for row in told), default=0)
+        return max((json.loads(row.columns[BODY])["until"] for row in told), default=0)
 
     def is_sealed(self, row):
         head = sealed_heads(self.sealed_by(row.tenant)).get(row.link.segment)
@@ -175,7 +175,7 @@ def test_what_nobody_touched_is_in_order(log, page):
 def test_knowing_of_erasures_beforehand_changes_no_finding(log):
     for tenant in TENANTS:
         told = [row for row in log.of(tenant) if row.columns and row.columns[0] == "audit.erased"]
-        known = [(row.id, json.loads(row.columns[-1])["until"]) for row in told]
+        known = [(row.id, json.loads(row.columns[BODY])["until"]) for row in told]
         assert log.check(tenant, erasures=known) == log.check(tenant)
 
 

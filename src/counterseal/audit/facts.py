@@ -103,7 +103,7 @@ def read_tally(tally: str) -> tuple[str, str | None, Fact]:
     return kind, None if code == "-" else code, Fact(int(facts))
 
 
-def _plain(decision: str, body: Body) -> Counted:
+def _plain(_decision: str, _body: Body) -> Counted:
     return _PLAIN
 
 
@@ -119,7 +119,7 @@ def _kind_of(body: Body) -> int:
     return facts
 
 
-def _denied(decision: str, body: Body) -> Counted:
+def _denied(_decision: str, body: Body) -> Counted:
     gate, code = body.get("gate"), body.get("code")
     facts = _kind_of(body)
     if gate in _SHAPE:
@@ -133,7 +133,7 @@ def _denied(decision: str, body: Body) -> Counted:
     return (str(code) if code else "UNKNOWN_ERROR", facts, None)
 
 
-def _held(decision: str, body: Body) -> Counted:
+def _held(_decision: str, body: Body) -> Counted:
     return ("CONFIRMATION_MISSING", _kind_of(body), None)
 
 
@@ -182,7 +182,7 @@ def _reconciled(decision: str, body: Body) -> Counted | None:
     return ended(decision, body)
 
 
-def _escalated(decision: str, body: Body) -> Counted | None:
+def _escalated(_decision: str, body: Body) -> Counted | None:
     return (None, _EXHAUSTED, None) if "exhausted" in body else None
 
 

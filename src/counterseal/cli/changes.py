@@ -40,6 +40,11 @@ def told(change: Change) -> str:
         side = "to" if change.op == "grant" else "from"
         named = which(change.grant.tool, change.grant.version)
         return f"{change.op} {named} {side} {one_line(change.grant.agent)}"
+    if change.credential is not None:
+        who = change.credential.principal
+        return f"key {change.credential.key_id} for {one_line(f'{who.agent} of {who.tenant}')}"
+    if change.unkeys is not None:
+        return f"unkey {change.unkeys}"
     named = f"{change.op} {which(change.tool or '', change.version)}"
     share = change.sets.get("rollout_percentage")
     return named if share is None else f"{named} to {share}%"

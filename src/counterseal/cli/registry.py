@@ -6,20 +6,28 @@ whose tools can't all be read can still be stopped.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from counterseal.cli.changes import drift, in_force, scope, told, which
 from counterseal.cli.declared import declared_tools
+from counterseal.cli.operators import (
+    AsJson,
+    By,
+    Reason,
+    Store,
+    address,
+    just_look,
+    operate,
+    why,
+)
 from counterseal.cli.output import fail, note, print_json, print_styled, safe
 from counterseal.cli.trying import project_settings, user_name
 
 if TYPE_CHECKING:
-    from counterseal.config import Settings
-    from counterseal.operating import Operator
-    from counterseal.registry import Change, Kill, Registry, RegistryRecord
+    from counterseal.registry import Change, Kill, RegistryRecord
 
 __all__ = ["app"]
 
@@ -29,23 +37,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-T = TypeVar("T")
-
 Tool = Annotated[str, typer.Argument(metavar="TOOL", help="A tool's name.")]
 Version = Annotated[
     str | None, typer.Option("--version", metavar="V", help="Which version.  [default: all]")
 ]
-Reason = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Why; asked for if not given.")
-]
-By = Annotated[
-    str | None, typer.Option("--by", metavar="NAME", help="Who.  [default: your user name]")
-]
-Store = Annotated[
-    str | None,
-    typer.Option("--store", metavar="URL", help="The store.  [default: as in counterseal.toml]"),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.command("list")
@@ -53,7 +48,7 @@ def list_tools(store: Store = None, as_json: AsJson = False) -> None:
     """List tools, what stops them, and where operators have left what code declares."""
     settings = project_settings()
     registry = declared_tools(settings)
-    _operate(_address(settings, store), registry, "-", _nothing)
+    operate(address(settings, store), registry, "-", just_look)
     if as_json:
         print_json(registry.export())
         return
@@ -91,14 +86,14 @@ def kill(
     if [tool is not None, effect is not None, everything].count(True) != 1:
         fail("Say what to stop: a TOOL, --effect E, or --all.")
     settings = project_settings()
-    url, who = _address(settings, store), by or user_name("--by")
+    url, who = address(settings, store), by or user_name("--by")
     registry = declared_tools(settings)
-    stops = _operate(url, registry, who, lambda one: one.preview_kill(tool=tool, effect=effect))
+    stops = operate(url, registry, who, lambda one: one.preview_kill(tool=tool, effect=effect))
     _print_preview(stops)
-    why = _why(reason)
+    said = why(reason)
     if not yes:
         typer.confirm("Stop it?", abort=True, err=True)
-    done = _operate(url, registry, who, lambda one: one.kill(tool=tool, effect=effect, reason=why))
+    done = operate(url, registry, who, lambda one: one.kill(tool=tool, effect=effect, reason=said))
     if as_json:
         print_json(
             {
@@ -125,12 +120,12 @@ def restore(
     """Undo a kill, in one step."""
     from counterseal.registry import Registry
 
-    url, who, registry = _address(project_settings(), store), by or user_name("--by"), Registry()
-    _operate(url, registry, who, _nothing)
+    url, who, registry = address(project_settings(), store), by or user_name("--by"), Registry()
+    operate(url, registry, who, just_look)
     if kill_id is None:
         kill_id = _only(registry.kills)
-    why = _why(reason)
-    change = _operate(url, registry, who, lambda one: one.restore(kill_id, reason=why))
+    said = why(reason)
+    change = operate(url, registry, who, lambda one: one.restore(kill_id, reason=said))
     _print_change(change, f"{kill_id} is undone.", as_json=as_json)
     _note_kills(registry.kills)
 
@@ -145,9 +140,9 @@ def enable(
     as_json: AsJson = False,
 ) -> None:
     """Let a tool be used again."""
-    settings, who, why = project_settings(), by or user_name("--by"), _why(reason)
-    url, registry = _address(settings, store), declared_tools(settings)
-    change = _operate(url, registry, who, lambda one: one.enable(tool, version, reason=why))
+    settings, who, said = project_settings(), by or user_name("--by"), why(reason)
+    url, registry = address(settings, store), declared_tools(settings)
+    change = operate(url, registry, who, lambda one: one.enable(tool, version, reason=said))
     _print_change(change, f"{which(tool, version)} is enabled.", as_json=as_json)
 
 
@@ -165,9 +160,9 @@ def disable(
     Without --version, versions that come later are disabled too. Where others than the disabled
     versions are left, new runs get those; to stop runs altogether, use `kill`.
     """
-    settings, who, why = project_settings(), by or user_name("--by"), _why(reason)
-    url, registry = _address(settings, store), declared_tools(settings)
-    change = _operate(url, registry, who, lambda one: one.disable(tool, version, reason=why))
+    settings, who, said = project_settings(), by or user_name("--by"), why(reason)
+    url, registry = address(settings, store), declared_tools(settings)
+    change = operate(url, registry, who, lambda one: one.disable(tool, version, reason=said))
     _print_change(change, f"{which(tool, version)} is disabled.", as_json=as_json)
 
 
@@ -177,7 +172,7 @@ def log(store: Store = None, as_json: AsJson = False) -> None:
     from counterseal.registry import Registry
 
     registry = Registry()
-    _operate(_address(project_settings(), store), registry, "-", _nothing)
+    operate(address(project_settings(), store), registry, "-", just_look)
     if as_json:
         print_json({"changes": [change.export() for change in registry.changes]})
         return
@@ -194,51 +189,6 @@ def log(store: Store = None, as_json: AsJson = False) -> None:
 
 
 # What it works on --------------------------------------------------------------------------------
-
-
-def _address(settings: Settings, given: str | None) -> str:
-    url = given or settings.store_url()
-    if url is None or url.startswith("memory:"):
-        fail(
-            "There is no store that workers share.",
-            f'Write [store] url = "sqlite:///calls.db" into {settings.file.name}, '
-            "or give --store URL.",
-        )
-    return url
-
-
-def _operate(url: str, registry: Registry, by: str, act: Callable[[Operator], Awaitable[T]]) -> T:
-    """Do something with the store, having caught up with it; the command ends where it can't."""
-    import asyncio
-
-    from counterseal.errors import CountersealError, StoreError
-    from counterseal.operating import Operator, catch_up
-    from counterseal.storage import open_store
-
-    async def operate() -> T:
-        store = open_store(url)
-        try:
-            await store.ready()
-            await catch_up(store, registry)
-            return await act(Operator(store, registry, by=by))
-        finally:
-            await store.close()
-
-    try:
-        return asyncio.run(operate())
-    except StoreError as error:
-        fail(str(error), code=1)
-    except CountersealError as error:
-        fail(str(error))
-
-
-async def _nothing(_: Operator) -> None:
-    """Catching up was all."""
-
-
-def _why(reason: str | None) -> str:
-    asked: str = reason or typer.prompt("Why? The next person will read it", err=True)
-    return asked
 
 
 def _only(kills: Sequence[Kill]) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from counterseal.contract.effects import Effect, RiskClass
+from counterseal.contract.model import Contract
 from counterseal.contract.schemas import compile_schema
 from counterseal.execution.executor import Executor, Runner
 from counterseal.execution.http import http_tool
@@ -20,6 +23,7 @@ def compile_record(record: RegistryRecord, policy: Policy, executor: Executor) -
     contract = record.contract
     effect = contract.effect or Effect.IRREVERSIBLE
     mutates = contract.mutates
+    announced = mutates or contract.observability.audit_required
     facts = contract_facts(contract)
     compiled = policy.compile_for(facts)
     return Compiled(
@@ -35,11 +39,18 @@ def compile_record(record: RegistryRecord, policy: Policy, executor: Executor) -
         # A call that goes into no ledger can't have been made before; then only rules about the run
         # have something to look up.
         recalls=contract.idempotency.required or "run" in compiled.names,
-        announced=mutates or contract.observability.audit_required,
+        announced=announced,
         waits=contract.probe is not None,
         runner=_runner(record, executor),
+        told=_told(contract, announced=announced),
         gates=gates_for(contract),
     )
+
+
+def _told(contract: Contract, *, announced: bool) -> dict[str, Any]:
+    told = {"mutates": contract.mutates, "announced": announced}
+    cost = contract.runtime.cost_profile.cost_per_call
+    return {name: True for name, so in told.items() if so} | ({"cost": cost} if cost else {})
 
 
 def _runner(record: RegistryRecord, executor: Executor) -> Runner | None:

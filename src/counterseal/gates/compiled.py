@@ -41,5 +41,7 @@ class Compiled:
     """What carries it out; None where only the contract is known."""
     plans: dict[tuple[int, ...], Any] = field(default_factory=dict, repr=False)
     """What the budget gate has worked out for grants and kinds of runs."""
+    told: dict[str, Any]
+    """What events tell of every call: whether it changes something, is announced, costs."""
     gates: tuple[Any, ...]
     """The gates after recall, in their order; the ready decision where there is nothing to ask."""

@@ -45,6 +45,8 @@ class Executing(Deciding):
     outcome = _NOT_BEGUN
     in_doubt = False
     """Whether an attempt under this key may have taken effect without saying so."""
+    retry_blocked = False
+    """Whether it was not tried again because that might have done it twice."""
     reconciled = False
     """Whether the outcome was found out by asking the destination."""
     gone: BaseException | None = None
@@ -81,6 +83,7 @@ class Executing(Deciding):
                     return
                 self._note_doubt()
                 if self.outcome.interrupted or not await self._may_retry(contract):
+                    self._note_blocked(contract)
                     break
                 self.attempt += 1
             if self.outcome.interrupted:
@@ -182,6 +185,13 @@ class Executing(Deciding):
         if not compiled.mutates or not self.outcome.began:
             return True
         return self.unknown and contract.on_unknown is OnUnknown.RETRY_SAME_KEY
+
+    def _note_blocked(self, contract: Contract) -> None:
+        """Whether the only reason not to try again is that it may have taken effect."""
+        compiled = self.ctx.compiled
+        if compiled is not None and self.unknown:
+            transient = compiled.profile.responses[self.outcome.code].retryable
+            self.retry_blocked = transient and contract.on_unknown is not OnUnknown.RETRY_SAME_KEY
 
     async def _spend_retry(self, contract: Contract) -> bool:
         """Another attempt costs what a call costs, in money and in rate, and is counted."""

@@ -40,7 +40,10 @@ class Passage(Settling):
         """As for any duplicate; but where nobody knows what became of it, the destination may."""
         end = self.duplicate(entry)
         if isinstance(end, Observation):
-            return end if end.ok or self.ctx.preview else await self._failed_before(end)
+            if self.ctx.preview:
+                return end
+            self._note_replay(end)
+            return end if end.ok else await self._failed_before(end)
         if end is not None or self.takes_over is None:
             return end
         self.takes_over = None
@@ -52,6 +55,11 @@ class Passage(Settling):
             self.in_doubt = True
             return None
         return self._not_known(None) if self.ctx.preview else await self._asked(entry, contract)
+
+    def _note_replay(self, answer: Observation) -> None:
+        """That a call was answered from what an earlier one did is on record, too."""
+        body = {**self.told(), "of": answer.call_id}
+        self.runtime.store.note(self.event(EventType.REPLAYED, answer.code.value, body))
 
     def _contract_of(self, entry: Entry) -> Contract | None:
         """What was executed: only that version can say what to do about its outcome."""
@@ -211,7 +219,10 @@ class Passage(Settling):
         if admission.refused is Refused.RATE:
             return self._overruled(rate_limited(admission.retry_after))
         if admission.refused is Refused.DUPLICATE and admission.entry is not None:
-            return self.duplicate(admission.entry) or AGAIN
+            end = self.duplicate(admission.entry)
+            if isinstance(end, Observation):
+                self._note_replay(end)
+            return end or AGAIN
         if admission.refused is Refused.EPOCH:
             await self.runtime.catch_up()
         return AGAIN

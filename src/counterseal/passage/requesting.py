@@ -71,6 +71,7 @@ class Requesting(Telling):
             self.runtime.report(ctx.call_id, "approval", error)
             return deny("approval", Code.UNKNOWN_ERROR, _UNKEEPABLE, rule="unkeepable")
         body = {"rule": demand.rule, "approval_id": held.approval_id, **self.config_told()}
+        body |= self.told()
         event = self.event(EventType.APPROVAL_REQUIRED, "require_approval", body)
         made = held.approval_id
         held = await self.runtime.store.hold(held, [event], self.runtime.notices(held))

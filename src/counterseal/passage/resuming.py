@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from counterseal.audit import Event
 from counterseal.codes import Code
@@ -111,6 +111,10 @@ class Resumed(Passage):
         self.outcome = Outcome(Code.DEPENDENCY_UNAVAILABLE, began=False)
         self.reconciled = True
         return await self.settle(self.observe())
+
+    def told(self, answer: Observation | None = None) -> dict[str, Any]:
+        """No agent proposed it now."""
+        return {**super().told(answer), "resumed": True}
 
     async def bounded(self, answer: Observation, events: Sequence[Event] = ()) -> Observation:
         """No agent made this try, so none is told that it was one too many."""

@@ -88,7 +88,7 @@ class Settling(Observing):
         raw = self._raw()
         if raw is not None:
             observation = observation._replace(raw=await self._kept(raw))
-        event = self._ending(observation) if ok else await self._failure(observation)
+        event = self._ending(observation) if ok else await self._failure(plain)
         seen, state = self._effects(observation)
         awaited = self.ctx.compiled is None or self.ctx.compiled.announced
         mended = self._mended() if ok and self.ctx.run.refused else None
@@ -238,25 +238,35 @@ class Settling(Observing):
     def _ending(self, observation: Observation) -> Event:
         """The event that ends a call."""
         kind = EventType.RECONCILED if self.reconciled else EventType.SUCCEEDED
-        event = self.event(kind, observation.code.value, self._particulars() or None)
+        body = self._particulars(observation)
+        if observation.verification.required:
+            body["verify"] = True
+        event = self.event(kind, observation.code.value, body)
         if self.entry is None:
             return event
         return event._replace(occurred_at=self.runtime.clock())
 
-    def _particulars(self) -> dict[str, Any]:
-        body: dict[str, Any] = {}
+    def _particulars(self, observation: Observation) -> dict[str, Any]:
+        body = self.told(observation)
         if self.ctx.corrections:
             body["corrections"] = len(self.ctx.corrections)
         if self.ctx.config_shown:
             shown, _ = self.runtime.redactor.redact(self.ctx.config_shown)
             body["config"] = self.outcome.mask.data(shown)
-        if self.attempt > 1:
-            body["attempts"] = self.attempt
+        attempts = self.attempt + (self.entry.attempts - 1 if self.entry else 0)
+        if attempts > 1:
+            body["attempts"] = attempts
+        if self.ctx.approval_id is not None:
+            body["approval_id"] = self.ctx.approval_id
         return body
 
     async def _failure(self, observation: Observation) -> Event:
         """The same for a failure, with what an operator needs to look into it."""
-        body, outcome = self._particulars(), self.outcome
+        body, outcome = self._particulars(observation), self.outcome
+        if not outcome.began:
+            body["began"] = False
+        if self.retry_blocked:
+            body["retry_blocked"] = True
         if self.unknown and self.ctx.record is not None:
             body["unknown"] = self.ctx.record.contract.on_unknown.value
         if outcome.fault is not None:
@@ -264,7 +274,7 @@ class Settling(Observing):
         if outcome.trace:
             body["trace"] = await self._kept(outcome.trace.encode(errors="replace"))
         kind = EventType.RECONCILED if self.reconciled else EventType.FAILED
-        event = self.event(kind, observation.code.value, body or None)
+        event = self.event(kind, observation.code.value, body)
         return event._replace(occurred_at=self.runtime.clock())
 
     def _settled(self, observation: Observation) -> Entry | None:

@@ -15,6 +15,7 @@ from counterseal.gates import GATES
 from counterseal.gates.base import Decision, GateContext
 from counterseal.observation import Observation, neutralise, refusal
 from counterseal.passage.asking import Asking
+from counterseal.proposal import System
 from counterseal.storage.base import HeldStatus
 from counterseal.telemetry import Finished, trace_in
 
@@ -46,6 +47,8 @@ class Telling(Asking):
     key: str | None = None
     """Under which the ledger knows the call."""
     refused: Decision | None = None
+    exhausted = False
+    """Whether this was the last try that an agent has to get a call right."""
     _caller: Caller | None = None
 
     def take_on(self, trace_id: str) -> None:
@@ -65,6 +68,7 @@ class Telling(Asking):
             told = {"approval_id": decision.approval_id, "reason": decision.reason}
             event = self.event(EventType.APPROVAL_VOID, "void", told)
             await self.runtime.store.decide(tenant, decision.approval_id, void, [event])
+        answer = self.answer(decision)
         body = {
             "gate": decision.gate,
             "code": code.value,
@@ -72,12 +76,38 @@ class Telling(Asking):
             "fields": [error.field for error in decision.field_errors],
             **self.config_told(),
         }
-        events = [self.event(EventType.DENIED, "deny", body)]
+        told = {**body, **self.told(answer), **self._reason(decision)}
+        events = [self.event(EventType.DENIED, "deny", told)]
         if self._stopped_by_gate():
             events.insert(0, self.event(EventType.refused_by(decision.gate), "deny", body))
-        answer = await self.bounded(self.answer(decision), events)
+        answer = await self.bounded(answer, events)
         self.note_path(answer)
         return answer
+
+    def _reason(self, decision: Decision) -> dict[str, Any]:
+        """Why, as the agent is told it."""
+        reason = decision.reason
+        return {"reason": self.runtime.redactor.redact(reason)[0]} if reason else {}
+
+    def told(self, answer: Observation | None = None) -> dict[str, Any]:
+        """What every event tells that ends a call: what kind of call it is, and the gates' words.
+
+        Beside that, which way was pointed out; and whether the agent had been refused this tool
+        before, and had not got it right since.
+        """
+        ctx, compiled = self.ctx, self.ctx.compiled
+        body = {} if compiled is None else dict(compiled.told)
+        refused = ctx.run.refused
+        if refused and (ctx.record.name if ctx.record else NOBODY) in refused:
+            body["again"] = True
+        if isinstance(ctx.principal, System):
+            body["system"] = True
+        path = None if answer is None else answer.path
+        if path is not None:
+            body["path"] = path.value
+        if self.trail.decisions:
+            body["gates"] = self.trail.told()
+        return body
 
     def config_told(self) -> dict[str, Any]:
         """The config that a decision rests on, as an event tells it."""
@@ -100,6 +130,8 @@ class Telling(Asking):
         if left > 0:
             # Who repeats a mistake has used up its attempts, and gets no new ones by another.
             await refuse(tenant, run_id, tool, ["tool"] * left, ())
+        mended = answer.path in (Path.REPAIR, Path.REPLAN)
+        self.exhausted = mended and all(counted[one] <= limit for one, limit in limits.items())
         return answer._replace(response=_spent(answer.response), next_action="escalate")
 
     def _limits(self, answer: Observation) -> dict[str, int]:
@@ -132,7 +164,9 @@ class Telling(Asking):
         """Which way was pointed out; retries are on record where they are made."""
         kind = _PATHS.get(answer.path) if answer.path else None
         if kind is not None:
-            body = {"code": answer.code.value, "next_action": answer.next_action}
+            body: dict[str, Any] = {"code": answer.code.value, "next_action": answer.next_action}
+            if self.exhausted:
+                body["exhausted"] = True
             self.runtime.store.note(self.event(kind, answer.path or "", body))
 
     def answer(self, decision: Decision, *, approval_id: str | None = None) -> Observation:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, overload
 
-from counterseal.gates.base import Decision, Timed
+from counterseal.gates.base import Decision, Timed, Verdict
 
 __all__ = ["AGAIN", "Again", "Patience", "Preview", "Trail"]
 
@@ -46,6 +46,14 @@ class Trail(Sequence[Timed]):
 
     def __iter__(self) -> Iterator[Timed]:
         return map(Timed, self.decisions, self.nanoseconds)
+
+    def told(self) -> dict[str, Any]:
+        """As an event tells them: nanoseconds, and where a gate said more than yes, what it was."""
+        told: dict[str, Any] = {}
+        for decision, took in zip(self.decisions, self.nanoseconds, strict=True):
+            plain = decision.verdict is Verdict.ALLOW and decision.rule is None
+            told[decision.gate] = took if plain else [took, decision.verdict.value, decision.rule]
+        return told
 
     @overload
     def __getitem__(self, index: int) -> Timed: ...

@@ -21,6 +21,7 @@ from counterseal.errors import CountersealError, RegistryError, StoreError
 from counterseal.registry.credentials import Credential
 from counterseal.registry.grants import Grant
 from counterseal.registry.kills import Kill, known_effect
+from counterseal.registry.people import User, without_hashes
 from counterseal.registry.records import (
     Deprecation,
     RegistryRecord,
@@ -46,6 +47,8 @@ class Op(StrEnum):
     DEPRECATE = "deprecate"
     KEY = "key"
     UNKEY = "unkey"
+    USER = "user"
+    UNUSER = "unuser"
 
 
 class Change(NamedTuple):
@@ -57,7 +60,7 @@ class Change(NamedTuple):
     by: str
     at: datetime
     what: Mapping[str, Any]
-    """As it is stored."""
+    """As it is stored, but for what is kept of passwords and personal keys."""
     tool: str | None = None
     version: str | None = None
     """None: every version."""
@@ -75,13 +78,19 @@ class Change(NamedTuple):
     """An API key that it issues."""
     unkeys: str | None = None
     """The id of the API key that it revokes."""
+    user: User | None = None
+    """Somebody who can sign in, as it leaves them."""
+    did: str = ""
+    """What it changes of the user, in a word."""
+    unuser: str | None = None
+    """The name of the user whom it removes."""
 
     @classmethod
     def of(cls, number: int, what: Mapping[str, Any]) -> Change:
         """From plain data. KeyError, TypeError, ValueError or one of ours, if it makes no sense."""
         op = Op(what["op"])
         moment = datetime.fromisoformat(what["at"])
-        said = cls(number, op, what["reason"], what["by"], moment, freeze(what))
+        said = cls(number, op, what["reason"], what["by"], moment, freeze(without_hashes(what)))
         return _READERS[op](said, what)
 
     @classmethod
@@ -175,6 +184,15 @@ def _unkey(said: Change, what: Mapping[str, Any]) -> Change:
     return said._replace(unkeys=what["key_id"])
 
 
+def _user(said: Change, what: Mapping[str, Any]) -> Change:
+    made = User.of(what["user"], by=said.by, at=said.at, reason=said.reason)
+    return said._replace(user=made, did=what["did"])
+
+
+def _unuser(said: Change, what: Mapping[str, Any]) -> Change:
+    return said._replace(unuser=what["name"])
+
+
 def _of_one_version(said: Change, what: Mapping[str, Any], sets: Mapping[str, Any]) -> Change:
     if not isinstance(what["version"], str):
         raise RegistryError("version: name one; this is said of each version by itself")
@@ -196,6 +214,8 @@ _READERS: Final[Mapping[Op, Callable[[Change, Mapping[str, Any]], Change]]] = {
     Op.DEPRECATE: _deprecate,
     Op.KEY: _key,
     Op.UNKEY: _unkey,
+    Op.USER: _user,
+    Op.UNUSER: _unuser,
 }
 
 

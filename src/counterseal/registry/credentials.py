@@ -36,7 +36,7 @@ MARK: Final = "cs_key_"
 
 _KEY: Final = re.compile(rf"{MARK}([0-9a-f]{{16}})_([A-Za-z0-9_-]{{43}})")
 _ID: Final = re.compile(r"[0-9a-f]{16}")
-_NAMED: Final = re.compile(rf"(?:{MARK})?({_ID.pattern})(?:_.*)?")
+_NAMED: Final = re.compile(rf"(?:cs_[a-z]+_)?({_ID.pattern})(?:_.*)?")
 _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 

@@ -24,6 +24,7 @@ from counterseal.registry.choosing import Choosing
 from counterseal.registry.credentials import Credential, Credentials
 from counterseal.registry.grants import Grant
 from counterseal.registry.kills import Kill, known_effect
+from counterseal.registry.people import ADDED, User, Users
 from counterseal.registry.quarantine import Quarantine
 from counterseal.registry.records import (
     Deprecation,
@@ -36,6 +37,8 @@ __all__ = ["Registry"]
 
 _LOCAL = "kill_local_"
 """How the ids of kills begin that were never stored."""
+_WHO = frozenset({Op.KEY, Op.UNKEY, Op.USER, Op.UNUSER})
+"""Changes of who is let in. No tool is concerned."""
 
 
 def _utc_now() -> datetime:
@@ -58,6 +61,7 @@ class Registry(Choosing):
         """As code declares them, whatever has become of them."""
         self._history = History()
         self._credentials = Credentials()
+        self._users = Users()
 
     # --- what is there ----------------------------------------------------------------------------
 
@@ -83,6 +87,23 @@ class Registry(Choosing):
     def credential(self, key_id: str) -> Credential | None:
         """None when there is none, or it was revoked."""
         return self._credentials.get(key_id)
+
+    @property
+    def users(self) -> tuple[User, ...]:
+        """Those who can sign in, and those who could if they were active; oldest first."""
+        return tuple(self._users)
+
+    def user(self, name: str) -> User | None:
+        """Upper and lower case are the same. None when there is none."""
+        return self._users.get(name)
+
+    def existing_user(self, name: str) -> User:
+        """RegistryError when there is none."""
+        return self._users.check_there(name)
+
+    def key_holder(self, key_id: str) -> User | None:
+        """Whose personal key it is; None when it is nobody's."""
+        return self._users.holder(key_id)
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
@@ -348,13 +369,21 @@ class Registry(Choosing):
             self._switch.discard(change.restores)
         elif change.grant is not None:
             self._settle(change, change.grant)
-        elif change.credential is not None:
-            self._credentials.add(change.credential)
-        elif change.unkeys is not None:
-            self._credentials.discard(change.unkeys)
+        elif change.op in _WHO:
+            self._let_in(change)
         else:
             self._shelf.put(list(self._with(change)))
         self._changed()
+
+    def _let_in(self, change: Change) -> None:
+        if change.credential is not None:
+            self._credentials.add(change.credential)
+        elif change.unkeys is not None:
+            self._credentials.discard(change.unkeys)
+        elif change.user is not None:
+            self._users.put(change.user)
+        elif change.unuser is not None:
+            self._users.discard(change.unuser)
 
     def _settle(self, change: Change, grant: Grant) -> None:
         if change.op is Op.GRANT:
@@ -384,12 +413,20 @@ class Registry(Choosing):
             self._check_grant(change.grant)
         elif change.grant is not None:
             self._check_given(change.grant)
-        elif change.credential is not None:
+        elif change.op in _WHO:
+            self._check_who(change)
+        else:
+            self._shelf.get(change.tool or "", change.version)
+
+    def _check_who(self, change: Change) -> None:
+        if change.credential is not None:
             self._credentials.check(change.credential, self._now())
         elif change.unkeys is not None:
             self._credentials.check_there(change.unkeys)
-        else:
-            self._shelf.get(change.tool or "", change.version)
+        elif change.user is not None:
+            self._users.check(change.user, new=change.did == ADDED)
+        elif change.unuser is not None:
+            self._users.check_there(change.unuser)
 
     def drift(self, name: str, version: str) -> list[dict[str, Any]]:
         """Where operators have left what code declares, as JSON data. RegistryError as in `get`."""

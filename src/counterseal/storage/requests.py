@@ -250,7 +250,7 @@ class Tallied(NamedTuple):
     part: int
     tally: str
     """See `audit.facts`."""
-    count: int
+    times: int
     cost: float
 
 

@@ -149,7 +149,7 @@ def in_front(client):
 async def until(condition):
     """Wait for something that has to come true."""
     async with asyncio.timeout(LONG):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what it waits for has no event
             await asyncio.sleep(0.01)
 
 

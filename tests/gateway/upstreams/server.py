@@ -4,7 +4,7 @@
     python server.py --port N           streamable HTTP on 127.0.0.1; says its URL on stdout
 
 With `--legacy` it knows no revision after 2025-11-25. `--tools N` adds so many to its list, 100 on
-a page; `--token` is what a request over HTTP has to bear; `--status N` answers every tools/call
+a page; `--token` is what a request over HTTP has to bear. A call of the tool `status_N` is answered
 with that HTTP status. Files tell tests how far a call is: `wait` makes FLAG.started, waits for FLAG
 and, when it is cancelled, makes FLAG.cancelled.
 """
@@ -34,10 +34,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.responses import Response
 
 STRING = {"type": "string"}
-NAMES = (
-    "add ask big change die echo endless env fail garbage headers log nothing progress refuse "
-    "roots sample wait wrong"
-).split()
+NAMES = ["add", "ask", "big", "change", "die", "echo", "env", "fail", "log", "sample", "wait"]
 BUS = InMemorySubscriptionBus()
 PAGE = 100
 WIRE = os.dup(1)
@@ -80,7 +77,7 @@ async def asked(ctx, params, name):
         raise MCPError(
             types.MISSING_REQUIRED_CLIENT_CAPABILITY,
             "The client can't",
-            {"requiredCapabilities": dict.fromkeys(capability, {})},
+            {"requiredCapabilities": {key: {} for key in capability}},
         )
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return (params.input_responses or {}).get("the-key")
@@ -100,12 +97,12 @@ async def ask_client(ctx, params, name):
 
 
 async def wait(flag):
-    Path(f"{flag}.started").touch()
+    await anyio.Path(f"{flag}.started").touch()
     try:
-        while not Path(flag).exists():
+        while not await anyio.Path(flag).exists():  # noqa: ASYNC110 - a file has no event
             await anyio.sleep(0.01)
     except anyio.get_cancelled_exc_class():
-        Path(f"{flag}.cancelled").touch()
+        Path(f"{flag}.cancelled").touch()  # noqa: ASYNC240 - it can't wait any more
         raise
 
 
@@ -173,6 +170,8 @@ async def call_tool(ctx, params):  # noqa: PLR0911, PLR0912 - one arm a tool
             if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
                 await ctx.session.send_resource_updated("test://one")
             return said("touched")
+        case "nag":
+            return types.InputRequiredResult(input_requests={"again": form("And now?")})
         case "ask" | "sample" | "roots":
             return await ask_client(ctx, params, params.name)
     raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name}")
@@ -247,8 +246,18 @@ class Serving(uvicorn.Server):
             print(f"http://127.0.0.1:{one.getsockname()[1]}/mcp", flush=True)  # noqa: T201 - asked for
 
 
-def guarded(app, *, token=None, legacy=False, status=None):
+def gone(headers, forgotten, forget):
+    """Whether the session is one that the server was told to forget."""
+    session = headers.get(b"mcp-session-id")
+    if session is not None and Path(forget).exists():
+        forgotten.add(session)
+        Path(forget).unlink()
+    return session in forgotten
+
+
+def guarded(app, *, token=None, legacy=False, forget=None):
     """The same application behind a door, for requests as they should be."""
+    forgotten = set()
 
     async def door(scope, receive, send):
         headers = dict(scope.get("headers", ()))
@@ -258,8 +267,10 @@ def guarded(app, *, token=None, legacy=False, status=None):
                 answer = Response(status_code=401)
             elif legacy and headers.get(b"mcp-protocol-version") == b"2026-07-28":
                 answer = Response(status_code=400)
-            elif status is not None and headers.get(b"mcp-name") == b"echo":
-                answer = Response(status_code=status, headers={"retry-after": "7"})
+            elif forget is not None and gone(headers, forgotten, forget):
+                answer = Response(status_code=404)
+            elif (name := headers.get(b"mcp-name", b"")).startswith(b"status_"):
+                answer = Response(status_code=int(name[7:]), headers={"retry-after": "7"})
         await (answer or app)(scope, receive, send)
 
     return door
@@ -267,7 +278,12 @@ def guarded(app, *, token=None, legacy=False, status=None):
 
 def serve_http(chosen):
     app = make_server(chosen.tools).streamable_http_app(json_response=chosen.json)
-    app = guarded(app, token=chosen.token, legacy=chosen.legacy, status=chosen.status)
+    app = guarded(
+        app,
+        token=chosen.token,
+        legacy=chosen.legacy,
+        forget=chosen.forget,
+    )
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", chosen.port))
@@ -283,7 +299,7 @@ if __name__ == "__main__":
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--tools", type=int, default=0)
     parser.add_argument("--token")
-    parser.add_argument("--status", type=int)
+    parser.add_argument("--forget", help="while this file is there, the next session is forgotten")
     parser.add_argument("--banner")
     chosen = parser.parse_args()
     if chosen.banner:

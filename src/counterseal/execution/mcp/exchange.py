@@ -20,6 +20,7 @@ class Exchange:
 
     __slots__ = (
         "client",
+        "in_json",
         "lost",
         "posted",
         "retry_after",
@@ -43,6 +44,8 @@ class Exchange:
         """HTTP: whether the request itself was seen; what comes later only belongs to it."""
         self.status: int | None = None
         """HTTP: how it was answered."""
+        self.in_json = False
+        """HTTP: whether that was with JSON, so that the protocol's own words may be in it."""
         self.retry_after: str | None = None
 
 

@@ -98,8 +98,7 @@ def _by_status(
         return NotSentError(f"{told}: it does not take our credentials")
     if not modern and (status == 404 or (status == 400 and code in _NO_SESSION)):
         return ExpiredError(f"{told}: the session is gone")
-    spoken = code not in _SPOKEN and not (status == 404 and not modern)
-    if status in (400, 404) and spoken:
+    if status in (400, 404) and exchange.in_json and code not in _SPOKEN:
         return None  # an error in the protocol's words, with a status that goes with it
     if status in (301, 302, 307, 308) or 400 <= status < 500:
         return NotSentError(told)

@@ -114,6 +114,7 @@ class _Recording(httpx2.AsyncBaseTransport):
         exchange.retry_after = response.headers.get("retry-after")
         self.status = response.status_code
         kind = _kind(response)
+        exchange.in_json = kind == _JSON
         if response.status_code == 202 or (response.is_success and kind not in (_EVENTS, _JSON)):
             exchange.lost = True
             exchange.trouble = f"it answered {response.status_code} {kind or 'without content'}"

@@ -102,7 +102,8 @@ class Log:
             if row.columns is None or row.columns[CODE] is None or row.event is None:
                 continue
             call_id = row.event.caller.call_id
-            ends, _ = call_id not in known, known.add(call_id)
+            ends = call_id not in known
+            known.add(call_id)
             fits = _fits(row.event, row.columns[CODE], search)
             if ends and fits and _within(row, wide) and (after is None or row.place < after):
                 found.append((row.link.event_id, row.event))

@@ -15,6 +15,7 @@ from counterseal.storage.base import (
     Admit,
     Asker,
     Ballot,
+    Calls,
     Claim,
     Concern,
     Due,
@@ -30,6 +31,7 @@ from counterseal.storage.base import (
     RunRecord,
     Search,
     Settle,
+    Tallied,
 )
 from counterseal.storage.memory.counters import Counters
 from counterseal.storage.memory.holds import Holds
@@ -273,6 +275,14 @@ class MemoryStore:
 
     async def search(self, tenant: str, search: Search) -> Sequence[tuple[str, Event]]:
         return self._log.search(tenant, search)
+
+    async def calls(self, tenant: str, search: Calls) -> Sequence[tuple[str, Event]]:
+        return self._log.calls(tenant, search)
+
+    async def tallies(
+        self, tenant: str, since: float, until: float, parts: int = 1
+    ) -> Sequence[Tallied]:
+        return self._log.tallies(tenant, since, until, parts)
 
     async def tenants(self) -> Sequence[str]:
         sealed = [tenant for tenant, made in self._checkpoints.items() if made]

@@ -21,6 +21,7 @@ __all__ = [
     "Sealing",
     "changes",
     "checkpoints",
+    "found_of",
     "heads",
     "recorded",
     "search",
@@ -39,6 +40,8 @@ _CHANGES: Final = _Q["changes"]
 _CHANGE: Final = _Q["change"]
 _NEVER: Final = 2**62
 _COLUMNS: Final = 14
+_WHOLE: Final = 17
+"""With what an event counts as."""
 
 
 async def search(connection: Any, tenant: str, search: Search) -> Sequence[tuple[str, Event]]:
@@ -60,7 +63,12 @@ async def search(connection: Any, tenant: str, search: Search) -> Sequence[tuple
         await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
         query = _SEARCH_BACK if search.newest_first else _SEARCH
         rows = await connection.fetch(query, *values)
-    return [(_id(*row[_COLUMNS:]), event_of(row[:_COLUMNS])) for row in rows]
+    return [found_of(row) for row in rows]
+
+
+def found_of(row: Any) -> tuple[str, Event]:
+    """An event with the id that it goes by."""
+    return _id(*row[_COLUMNS:]), event_of(row[:_COLUMNS])
 
 
 def _id(number: int, segment: str) -> str:
@@ -76,8 +84,8 @@ async def recorded(
 
 
 def _recorded_of(row: Row) -> Recorded:
-    link = Link(*row[_COLUMNS:])
-    return Recorded(link, said(link, row[:_COLUMNS]))
+    link = Link(*row[_WHOLE:])
+    return Recorded(link, said(link, row[:_WHOLE]))
 
 
 async def heads(connection: Any, tenant: str, since: int) -> Mapping[str, Head]:

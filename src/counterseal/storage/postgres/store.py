@@ -20,6 +20,7 @@ from counterseal.storage.base import (
     Admit,
     Asker,
     Ballot,
+    Calls,
     Claim,
     Concern,
     Due,
@@ -34,8 +35,9 @@ from counterseal.storage.base import (
     RunRecord,
     Search,
     Settle,
+    Tallied,
 )
-from counterseal.storage.postgres import reading, record
+from counterseal.storage.postgres import counting, reading, record
 from counterseal.storage.postgres.address import Address
 from counterseal.storage.postgres.admission import Admitting, Renewing, Settling, Watching
 from counterseal.storage.postgres.batch import carry_out
@@ -270,6 +272,14 @@ class PostgresStore:
 
     async def search(self, tenant: str, search: Search) -> Sequence[tuple[str, Event]]:
         return await self._read_record(lambda db: record.search(db, tenant, search))
+
+    async def calls(self, tenant: str, search: Calls) -> Sequence[tuple[str, Event]]:
+        return await self._read_record(lambda db: counting.calls(db, tenant, search))
+
+    async def tallies(
+        self, tenant: str, since: float, until: float, parts: int = 1
+    ) -> Sequence[Tallied]:
+        return await self._read_record(lambda db: counting.tallies(db, tenant, since, until, parts))
 
     async def tenants(self) -> Sequence[str]:
         return await self._read_record(record.tenants)

@@ -74,7 +74,7 @@ async def _write_calls(connection: Any, world: World, links: Links) -> None:
         *columns(new, 19),
         *columns(_single(world.counters.changed), 4),
         *columns(_single(world.rates.changed), 3),
-        *columns([(*told, *link) for told, link in zip(world.told, links, strict=True)], 20),
+        *columns([(*told, *link) for told, link in zip(world.told, links, strict=True)], 23),
     )
     if added != len(new):
         raise ConflictError

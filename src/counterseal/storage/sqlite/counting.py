@@ -26,18 +26,15 @@ class _Way(NamedTuple):
 
     field: str
     find: str
-    count: str
+    weigh: str
 
 
-_WAYS: Final = tuple(
-    _Way(field, _Q[f"calls_of_{name}"], _Q[f"count_calls_of_{name}"])
-    for field, name in (
-        ("run_id", "run"),
-        ("user", "user"),
-        ("code", "code"),
-        ("agent", "agent"),
-        ("tool", "tool"),
-    )
+_WAYS: Final = (
+    _Way("run_id", _Q["calls_of_run"], _Q["count_calls_of_run"]),
+    _Way("user", _Q["calls_of_user"], _Q["count_calls_of_user"]),
+    _Way("code", _Q["calls_of_code"], _Q["count_calls_of_code"]),
+    _Way("agent", _Q["calls_of_agent"], _Q["count_calls_of_agent"]),
+    _Way("tool", _Q["calls_of_tool"], _Q["count_calls_of_tool"]),
 )
 
 
@@ -69,7 +66,7 @@ def _open_to(search: Calls) -> Iterator[_Way]:
 
 
 def _led_past(db: Transaction, way: _Way, given: tuple[object, ...]) -> int:
-    row = db.one(way.count, (*given, _ENOUGH))
+    row = db.one(way.weigh, (*given, _ENOUGH))
     return 0 if row is None else int(row[0])
 
 
@@ -79,7 +76,7 @@ def tallies(
     """One look at the index for every tally and part."""
     begin, end = micros(since), micros(until)
     edges = [begin + (end - begin) * part // parts for part in range(parts + 1)]
-    known = [tally for (tally,) in db.run(_Q["tallies"], (tenant,))]
+    known = [tally for (tally,) in db.run(_Q["tallies"], (tenant, tenant))]
     found = []
     for tally in known:
         if not _counted(db, tenant, tally, begin, end):

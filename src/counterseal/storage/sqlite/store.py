@@ -23,6 +23,7 @@ from counterseal.storage.base import (
     Admit,
     Asker,
     Ballot,
+    Calls,
     Claim,
     Concern,
     Due,
@@ -37,8 +38,9 @@ from counterseal.storage.base import (
     RunRecord,
     Search,
     Settle,
+    Tallied,
 )
-from counterseal.storage.sqlite import admission, holds, leases, record, runs, work
+from counterseal.storage.sqlite import admission, counting, holds, leases, record, runs, work
 from counterseal.storage.sqlite.database import Database
 from counterseal.storage.sqlite.faults import LockedError
 from counterseal.storage.sqlite.queries import queries

@@ -179,21 +179,34 @@ CREATE TABLE events (
   type TEXT,
   run_id TEXT COLLATE "C",
   call_id TEXT COLLATE "C",
-  tool TEXT,
+  tool TEXT COLLATE "C",
   version TEXT,
-  agent TEXT,
-  user_id TEXT,
+  agent TEXT COLLATE "C",
+  user_id TEXT COLLATE "C",
   trace_id TEXT,
   occurred_at DOUBLE PRECISION,
   decision TEXT,
   policy_version TEXT,
   external_ref TEXT,
   body TEXT,                         -- JSON; NULL: nothing beside the columns
+  code TEXT COLLATE "C",             -- what a call was answered with; NULL: this ends none
+  tally TEXT COLLATE "C",            -- what it counts as; NULL: it is not counted
+  cost DOUBLE PRECISION,
   PRIMARY KEY (tenant, number, segment)
 );
 
 CREATE INDEX events_by_call ON events (tenant, call_id, number) WHERE call_id IS NOT NULL;
 CREATE INDEX events_by_run ON events (tenant, run_id, number) WHERE run_id IS NOT NULL;
+-- Calls, by the events that end them. Those that succeed are most of all, and found without one.
+CREATE INDEX events_by_tool ON events (tenant, tool, number, segment) WHERE code IS NOT NULL;
+CREATE INDEX events_by_agent ON events (tenant, agent, number, segment) WHERE code IS NOT NULL;
+CREATE INDEX events_by_user ON events (tenant, user_id, number, segment)
+WHERE code IS NOT NULL AND user_id IS NOT NULL;
+CREATE INDEX events_by_code ON events (tenant, code, number, segment)
+WHERE code IS NOT NULL AND code <> 'SUCCESS';
+-- Numbers of a time, without a look at the events themselves.
+CREATE INDEX events_by_tally ON events (tenant, tally, number) INCLUDE (cost)
+WHERE tally IS NOT NULL;
 
 CREATE TABLE erasures (
   tenant TEXT COLLATE "C" PRIMARY KEY,

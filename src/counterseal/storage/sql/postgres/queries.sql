@@ -132,12 +132,12 @@ WITH
   ),
   recorded AS (
     INSERT INTO events (type, tenant, run_id, call_id, tool, version, agent, user_id, trace_id,
-      occurred_at, decision, policy_version, external_ref, body, number, segment, seq, salt, digest,
-      hash)
+      occurred_at, decision, policy_version, external_ref, body, code, tally, cost, number, segment,
+      seq, salt, digest, hash)
     SELECT * FROM unnest($47::text[], $48::text[], $49::text[], $50::text[], $51::text[],
       $52::text[], $53::text[], $54::text[], $55::text[], $56::float8[], $57::text[], $58::text[],
-      $59::text[], $60::text[], $61::bigint[], $62::text[], $63::bigint[], $64::bytea[],
-      $65::bytea[], $66::bytea[])
+      $59::text[], $60::text[], $61::text[], $62::text[], $63::float8[], $64::bigint[],
+      $65::text[], $66::bigint[], $67::bytea[], $68::bytea[], $69::bytea[])
   )
 SELECT count(*) FROM new;
 
@@ -428,9 +428,50 @@ WHERE tenant = $1 AND salt IS NOT NULL AND type IS NOT NULL
   AND ($8::bigint IS NULL OR (number, segment) < ($8, $9::text))
 ORDER BY number DESC, segment DESC LIMIT $10;
 
+-- name: calls
+-- Calls, newest first: the last event that ended each.
+SELECT type, tenant, run_id, call_id, tool, version, agent, user_id, trace_id, occurred_at, decision,
+  policy_version, external_ref, body, number, segment
+FROM events AS e
+WHERE tenant = $1 AND code IS NOT NULL
+  AND ($2::text IS NULL OR tool = $2) AND ($3::text IS NULL OR agent = $3)
+  AND ($4::text IS NULL OR user_id = $4) AND ($5::text IS NULL OR run_id = $5)
+  AND ($6::text IS NULL OR (code = $6 AND ($6 = 'SUCCESS' OR code <> 'SUCCESS')))
+  AND number >= $7::bigint AND number < $8::bigint
+  AND ($9::bigint IS NULL OR (number, segment) < ($9, $10::text))
+  AND NOT EXISTS (
+    SELECT 1 FROM events AS later
+    WHERE later.tenant = $1 AND later.call_id = e.call_id AND later.code IS NOT NULL
+      AND (later.number, later.segment) > (e.number, e.segment)
+  )
+ORDER BY number DESC, segment DESC LIMIT $11;
+
+-- name: tallies
+-- What is counted of a tenant: one step for each tally, then one look for each part of the time.
+WITH RECURSIVE each AS (
+  (
+    SELECT tally FROM events WHERE tenant = $1 AND tally IS NOT NULL ORDER BY tally LIMIT 1
+  )
+  UNION ALL
+  SELECT (
+    SELECT e.tally FROM events AS e WHERE e.tenant = $1 AND e.tally > each.tally
+    ORDER BY e.tally LIMIT 1
+  )
+  FROM each WHERE each.tally IS NOT NULL
+)
+SELECT w.part, each.tally, found.count, found.cost
+FROM each
+CROSS JOIN unnest($2::bigint[], $3::bigint[], $4::bigint[]) AS w (part, since, until)
+CROSS JOIN LATERAL (
+  SELECT count(*) AS count, coalesce(sum(e.cost), 0) AS cost FROM events AS e
+  WHERE e.tenant = $1 AND e.tally = each.tally AND e.number >= w.since AND e.number < w.until
+) AS found
+WHERE each.tally IS NOT NULL AND found.count > 0;
+
 -- name: recorded
 SELECT type, tenant, run_id, call_id, tool, version, agent, user_id, trace_id, occurred_at, decision,
-  policy_version, external_ref, body, number, segment, seq, salt, digest, hash
+  policy_version, external_ref, body, code, tally, cost, number, segment, seq,
+  salt, digest, hash
 FROM events WHERE tenant = $1 AND (number, segment) > ($2::bigint, $3::text)
 ORDER BY number, segment LIMIT $4;
 
@@ -539,7 +580,7 @@ ORDER BY number, segment LIMIT $5;
 UPDATE events AS e
 SET salt = NULL, type = NULL, run_id = NULL, call_id = NULL, tool = NULL, version = NULL,
   agent = NULL, user_id = NULL, trace_id = NULL, occurred_at = NULL, decision = NULL,
-  policy_version = NULL, external_ref = NULL, body = NULL
+  policy_version = NULL, external_ref = NULL, body = NULL, code = NULL, tally = NULL, cost = NULL
 FROM unnest($2::bigint[], $3::text[]) AS w (number, segment)
 WHERE e.tenant = $1 AND e.number = w.number AND e.segment = w.segment;
 

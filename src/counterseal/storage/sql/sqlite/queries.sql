@@ -476,11 +476,11 @@ SELECT count(*) FROM (
 -- name: tallies
 -- What is counted of a tenant: one step for each, however many events there are of it.
 WITH RECURSIVE each (tally) AS (
-  SELECT min(tally) FROM events INDEXED BY events_by_tally WHERE tenant = ?1 AND tally IS NOT NULL
+  SELECT min(tally) FROM events INDEXED BY events_by_tally WHERE tenant = ? AND tally IS NOT NULL
   UNION ALL
   SELECT (
     SELECT min(e.tally) FROM events AS e INDEXED BY events_by_tally
-    WHERE e.tenant = ?1 AND e.tally > each.tally
+    WHERE e.tenant = ? AND e.tally > each.tally
   ) FROM each WHERE each.tally IS NOT NULL
 )
 SELECT tally FROM each WHERE tally IS NOT NULL;

@@ -1,0 +1,118 @@
+"""Lists, pages, resources and prompts of an upstream, and how its changes are told."""
+
+import pytest
+
+from counterseal.errors import ResponseTooLargeError, ToolFailedError
+from counterseal.execution.mcp import Settings, listing
+
+from .conftest import call_context, connected, program, until
+from .server import make_server
+
+ERAS = [(), ("--legacy",)]
+
+
+async def test_all_pages_of_a_thousand_tools_are_listed():
+    async with connected(Settings(name="up", python=make_server(1000))) as upstream:
+        names = [tool["name"] for tool in await upstream.definitions()]
+    assert len(names) > 1000
+    assert len(set(names)) == len(names)
+    assert names[-1] == "tool_999"
+
+
+async def test_a_list_without_end_is_given_up():
+    async def page(params):
+        return {"tools": [{"name": f"t{params.get('cursor', 0)}"}], "nextCursor": "more"}
+
+    with pytest.raises(ResponseTooLargeError, match="100 pages"):
+        await listing.tools("up", page, lambda: "2025-11-25")
+
+    async def long_page(params):
+        return {"tools": [{"name": "t", "description": "x" * 1_000_000}] * 20, "nextCursor": "more"}
+
+    with pytest.raises(ResponseTooLargeError, match="bytes"):
+        await listing.tools("up", long_page, lambda: "2025-11-25")
+
+
+async def test_arguments_that_a_tool_wants_in_headers_are_repeated_there():
+    def tool(name, header):
+        region = {"type": "string", "x-mcp-header": header}
+        return {"name": name, "inputSchema": {"type": "object", "properties": {"region": region}}}
+
+    async def page(params):
+        return {"tools": [tool("good", "Region"), tool("bad", "not a token")]}
+
+    tools, wanted = await listing.tools("up", page, lambda: "2026-07-28")
+    assert [one["name"] for one in tools] == ["good"]
+    assert listing.headers(wanted, "good", {"region": "eu"}) == {"Mcp-Param-Region": "eu"}
+    assert listing.headers(wanted, "other", {"region": "eu"}) == {}
+
+
+@pytest.mark.parametrize("options", ERAS)
+async def test_a_change_of_the_tools_is_told(options):
+    async with connected(program(*options)) as upstream:
+        told = []
+        upstream.on_change = told.append
+        before = {tool["name"] for tool in await upstream.definitions()}
+        # To be told of changes is asked for with a request of its own, which has to be there first.
+        await until(lambda: _listens(upstream))
+        await upstream.call("change", {}, context=call_context())
+        await until(lambda: "tools" in told)
+        after = {tool["name"] for tool in await upstream.definitions()}
+        assert after - before == {"new"}
+
+
+def _listens(upstream):
+    connection = upstream._pools["*"].line.connection
+    routes = connection._session._listen_routes.values()
+    return not connection.modern or any(route.honored for route in routes)
+
+
+@pytest.mark.parametrize("options", ERAS)
+async def test_resources_are_read_and_their_changes_told_to_who_subscribed(website, options):
+    site = website(*options)
+    async with connected(site.settings()) as upstream:
+        told = []
+        upstream.on_change = told.append
+
+        async def ask(method, **params):
+            return await upstream.request(method, params, tenant="acme")
+
+        listed = await ask("resources/list")
+        assert [one["uri"] for one in listed["resources"]] == ["test://one"]
+        read = await ask("resources/read", uri="test://one")
+        assert read["contents"] == [{"uri": "test://one", "text": "1"}]
+        with pytest.raises(ToolFailedError) as unknown:
+            await ask("resources/read", uri="test://two")
+        assert unknown.value.details == {"code": -32602, "message": "Resource not found"}
+
+        await ask("resources/subscribe", uri="test://one")
+        await until(lambda: _listens_to(upstream, "test://one"))
+        await upstream.call("touch", {}, context=call_context())
+        await until(lambda: "resource:test://one" in told)
+
+        # Who is connected anew has not forgotten it.
+        site.kill()
+        await until(lambda: not upstream.ready)
+        site.start()
+        await until(lambda: upstream.ready and _listens_to(upstream, "test://one"))
+        del told[:]
+        await upstream.call("touch", {}, context=call_context())
+        await until(lambda: "resource:test://one" in told)
+
+
+def _listens_to(upstream, uri):
+    connection = upstream._pools["*"].line.connection
+    if not connection.modern:
+        return (
+            uri in connection.subscribed
+            and connection._listening is None
+            or (connection._listening.done())
+        )
+    routes = connection._session._listen_routes.values()
+    return any(route.honored and uri in route._honored_uris for route in routes)
+
+
+async def test_nothing_else_is_passed_on():
+    async with connected(Settings(name="up", python=make_server())) as upstream:
+        with pytest.raises(ValueError, match="tools/call is not passed on"):
+            await upstream.request("tools/call", {}, tenant="acme")

@@ -1,0 +1,81 @@
+"""Whose connections a call takes, and with whose credentials."""
+
+import asyncio
+
+import pytest
+
+from counterseal.errors import NotSentError
+from counterseal.execution.mcp import Settings
+
+from .conftest import call_context, connected, program, text_of
+
+SECRETS = {
+    "token": "t0ken-of-all",
+    "acme": {"token": "t0ken-of-acme"},
+    "globex": {"token": "t0ken-of-globex"},
+}
+
+
+async def variable(upstream, name, tenant):
+    return await upstream.call("env", {"name": name}, context=call_context(tenant))
+
+
+async def test_each_tenant_has_connections_with_its_own_credentials():
+    settings = program(env={"TOKEN": "Bearer {secret:token}"})
+    async with connected(settings, secrets=SECRETS) as upstream:
+        acme, globex, other = await asyncio.gather(
+            *(variable(upstream, "TOKEN", tenant) for tenant in ("acme", "globex", "other"))
+        )
+        assert text_of(acme) == "Bearer t0ken-of-acme"
+        assert text_of(globex) == "Bearer t0ken-of-globex"
+        assert text_of(other) == "Bearer t0ken-of-all"
+        pids = {one["structuredContent"]["pid"] for one in (acme, globex, other)}
+        assert len(pids) == 3
+        again = await variable(upstream, "TOKEN", "acme")
+        assert again["structuredContent"]["pid"] == acme["structuredContent"]["pid"]
+
+
+async def test_tenants_share_a_connection_that_needs_no_credentials(monkeypatch):
+    monkeypatch.setenv("COUNTERSEAL_SECRET_TOKEN", "not for everybody")
+    async with connected(program(env={"PLAIN": "{{value}}"}), secrets=SECRETS) as upstream:
+        acme = await variable(upstream, "PLAIN", "acme")
+        globex = await variable(upstream, "COUNTERSEAL_SECRET_TOKEN", "globex")
+        assert text_of(acme) == "{value}"
+        assert text_of(globex) == "<unset>"
+        assert acme["structuredContent"]["pid"] == globex["structuredContent"]["pid"]
+
+
+async def test_a_secret_that_is_not_there_is_trouble_and_nothing_is_sent():
+    settings = program(env={"TOKEN": "{secret:token}"})
+    async with connected(settings, secrets={"acme": {"token": "t0ken-of-acme"}}) as upstream:
+        assert "the secret token is not configured" in upstream.trouble
+        with pytest.raises(NotSentError):
+            await variable(upstream, "TOKEN", "globex")
+        assert text_of(await variable(upstream, "TOKEN", "acme")) == "t0ken-of-acme"
+
+
+async def test_tools_are_listed_with_the_first_tenants_credentials():
+    settings = program(env={"TOKEN": "{secret:token}"}, tenants=("acme",))
+    async with connected(settings, secrets={"acme": {"token": "t0ken-of-acme"}}) as upstream:
+        assert upstream.ready, upstream.trouble
+        assert await upstream.definitions()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"name": "Up", "command": ("x",)}, "can't be called"),
+        ({}, "give one of command, url and python"),
+        ({"command": ("x",), "url": "http://x"}, "give one of"),
+        ({"url": "http://x", "env": {"A": "b"}}, "env and cwd are for a command"),
+        ({"command": ("x",), "headers": {"A": "b"}}, "headers are for a url"),
+        ({"command": ("x",), "relay": frozenset({"mind reading"})}, "relay can't hold"),
+        ({"command": ("x",), "connections": 0}, "connections must be at least 1"),
+        ({"command": ("x",), "max_bytes": 2**40}, "not over hard_limit"),
+        ({"command": ("x",), "env": {"A": "{secret:"}}, "A: a lone {"),
+        ({"command": ("x",), "env": {"A": "{argument}"}}, "written {secret:name}"),
+    ],
+)
+def test_settings_that_make_no_sense_say_what_to_do(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        Settings(**{"name": "up", **wrong})
