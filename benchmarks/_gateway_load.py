@@ -1,4 +1,4 @@
-"""Clients that call as fast as they are answered. Every answer is looked at: a refusal is fast, too.
+"""Clients that call as fast as they are answered. Each answer is looked at: refusals are fast, too.
 
 `Sdk` is the official client as a real program would use it; `Wire` is the one that takes little.
 """

@@ -102,6 +102,10 @@ class Approvals:
         """Everything that is asked, as an approver is shown it. ApprovalError when it is gone."""
         return self._packet(await self._held(tenant, approval_id))
 
+    def packet(self, held: Held) -> Packet:
+        """The same of a request that was found. ApprovalError when it can't be shown here."""
+        return self._packet(held)
+
     async def decide(
         self,
         approval_id: str,

@@ -8,7 +8,10 @@ from .runner import read_blocks, run_page
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("README.md"), *sorted(ROOT.glob("docs/**/*.md"))]
-SLOW = ("approvals.md", "audit.md", "http-tools.md", "policy.md", "README.md")
+SLOW = (
+    *("approvals.md", "audit.md", "gateway.md", "gateway-auth.md"),
+    *("http-tools.md", "policy.md", "README.md"),
+)
 """Pages whose examples are commands, each a program that has to start."""
 
 

@@ -1,7 +1,7 @@
 """What is not passed of the official conformance suite, and why. Nothing of it is required.
 
-The SDK fails the same: whatever it passes alone has to pass when Counterseal serves it, or stands
-in front of it.
+`FAILED` is what the SDK alone fails, too: whatever it passes has to pass when Counterseal serves
+it, or stands in front of it. `NOT_DONE` fails nowhere, but the suite recommends more than is done.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ FAILED: Final[Mapping[str, Mapping[str, str]]] = {
 
 NOT_DONE: Final[Mapping[str, Mapping[str, str]]] = {
     "2025-11-25": {
-        "server-sse-polling": "a stream that broke off is not replayed, because the SDK keeps the "
-        "events of all sessions in one place, and 2026-07-28 has dropped it; a client that lost "
-        "an answer makes the same call again, which is carried out once"
+        "server-sse-polling": "broken streams are not resumed: the SDK hands the events of all "
+        "sessions to one store without saying whose they are, and 2026-07-28 has dropped it; a "
+        "client that lost an answer makes the same call again, which is carried out once"
     },
     "2026-07-28": {},
 }

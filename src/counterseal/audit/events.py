@@ -38,6 +38,8 @@ class EventType(StrEnum):
     QUARANTINED = "tool.quarantined"
     RELEASED = "tool.released"
     PASSED_ON = "mcp.passed_on"
+    SIGNED_IN = "person.signed_in"
+    SIGN_IN_REFUSED = "person.refused"
     ERASED = "audit.erased"
 
     RETRIED = "path.retry"

@@ -49,8 +49,9 @@ _STATE_SECONDS: Final = 3600.0
 _SESSION_HEADER: Final = "mcp-session-id"
 _EPOCH_LOOK: Final = 0.2
 _STORE_LOOK: Final = 1.0
+_DATE_LOOK: Final = 60.0
 _CREDENTIAL_LOOK: Final = 15.0
-"""Seconds between looks: whether the registry, the store, or a stream's credential has changed."""
+"""Seconds between looks: has the registry changed, the store, a date come, a credential ended?"""
 _FRESH: Final = CacheHint(ttl_ms=0, scope="private")
 """Lists are a caller's own, and may change with every grant."""
 
@@ -210,15 +211,17 @@ class Front:
 
     async def keep_telling(self) -> None:
         """Tell clients of changes, wherever they were made. Until cancelled."""
-        registry, told, last = self.runtime.registry, self.runtime.registry.epoch, 0.0
+        registry, told = self.runtime.registry, self.runtime.registry.epoch
+        last = all_told = monotonic()
         while True:
             await asyncio.sleep(_EPOCH_LOOK)
             try:
                 if monotonic() - last > _STORE_LOOK:
                     last = monotonic()
                     await self.runtime.catch_up()
-                if registry.epoch != told:
-                    told = registry.epoch
+                # A grant may end, or a version be removed, by its date alone.
+                if registry.epoch != told or monotonic() - all_told > _DATE_LOOK:
+                    told, all_told = registry.epoch, monotonic()
                     await self.telling.tools_changed()
             except Exception:  # noqa: BLE001 - a store that is away for a while ends nothing here
                 _log.exception("clients could not be told of a change")

@@ -176,7 +176,7 @@ class Behind:
             _log.exception("upstream %s could not be listed", server)
         finally:
             seen.listing = False
-            seen.looked.set()
+        seen.looked.set()
 
     def _read(self, seen: Seen, listed: Sequence[Mapping[str, Any]]) -> Iterator[Definition]:
         names: set[str] = set()

@@ -210,13 +210,17 @@ class Executing(Deciding):
             entry=None,
             approval_id=None,
             epoch=self.runtime.registry.stored,
-            events=(self.event(EventType.RETRIED, "retry", {"attempt": self.attempt + 1}),),
+            events=(self.event(EventType.RETRIED, "retry", self._next_attempt()),),
         )
         try:
             return (await self.runtime.store.admit(request)).refused is None
         except Exception as error:  # noqa: BLE001 - what was done so far must still be settled
             self.runtime.report(ctx.call_id, "store", error)
             return False
+
+    def _next_attempt(self) -> dict[str, Any]:
+        """Which attempt comes, and what became of the one before."""
+        return {"attempt": self.attempt + 1, "code": self.outcome.code.value}
 
     async def _find_out(self, contract: Contract) -> None:
         """Ask the destination whether it happened. Not finding it there yet proves nothing."""

@@ -241,6 +241,8 @@ class Settling(Observing):
         body = self._particulars(observation)
         if observation.verification.required:
             body["verify"] = True
+        if observation.redactions:
+            body["redactions"] = [one.record() for one in observation.redactions]
         event = self.event(kind, observation.code.value, body)
         if self.entry is None:
             return event

@@ -77,6 +77,8 @@ class Telling(Asking):
             **self.config_told(),
         }
         told = {**body, **self.told(answer), **self._reason(decision)}
+        if decision.approval_id is not None:
+            told["approval_id"] = decision.approval_id
         events = [self.event(EventType.DENIED, "deny", told)]
         if self._stopped_by_gate():
             events.insert(0, self.event(EventType.refused_by(decision.gate), "deny", body))

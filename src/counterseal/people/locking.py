@@ -80,8 +80,7 @@ class _Counts(Generic[K]):
         found = self._all.get(key)
         if found is not None and found.failures > 0:
             found.failures -= 1
-            if found.failures < self._allowed:
-                found.until = 0.0
+            found.until = 0.0  # it began when no wait was left
 
     def forget(self, key: K) -> None:
         self._all.pop(key, None)
@@ -111,18 +110,23 @@ class Lockout:
 
     def begin(self, name: str, address: str) -> float:
         """Count an attempt as failed. More than 0: it may not be made before so many seconds."""
-        now, pair = self._steady(), (name, address)
-        known = pair in self._known
-        by_name = self._pairs.wait(pair, now) if known else self._names.wait(name, now)
-        wait = max(by_name, self._addresses.wait(address, now))
+        wait = self.wait(name, address)
         if wait > 0:
             return wait
-        if known:
+        now, pair = self._steady(), (name, address)
+        if pair in self._known:
             self._pairs.failed(pair, now)
         else:
             self._names.failed(name, now)
         self._addresses.failed(address, now)
         return 0.0
+
+    def wait(self, name: str, address: str) -> float:
+        """For how many seconds no attempt may be made."""
+        now, pair = self._steady(), (name, address)
+        known = pair in self._known
+        by_name = self._pairs.wait(pair, now) if known else self._names.wait(name, now)
+        return max(by_name, self._addresses.wait(address, now))
 
     def passed(self, name: str, address: str) -> None:
         """It has not failed. Of the address only this attempt is forgotten."""

@@ -157,10 +157,12 @@ class Store(Protocol):
         *,
         after: float | None = None,
         newest_first: bool = False,
+        beyond: tuple[float, str] | None = None,
     ) -> Sequence[Held]:
         """Requests of a status, by when they end, then by id. None: of every tenant.
 
         Only those that end after a moment, where one is given; or what ends last comes first.
+        `beyond` is when a request ends, and its id, to go on behind in the order asked for.
         """
 
     async def vote(self, ballot: Ballot) -> Held | None:
@@ -217,6 +219,9 @@ class Store(Protocol):
 
     async def look_up(self, tenant: str, key: str) -> Kept | None:
         """An entry, with what is needed to go on from it."""
+
+    async def look_up_call(self, tenant: str, call_id: str) -> Kept | None:
+        """The same by the call that it is of."""
 
     async def concerns(self, tenant: str | None = None, limit: int = 100) -> Sequence[Concern]:
         """The operator's list, oldest first: escalated entries, and due work that failed."""

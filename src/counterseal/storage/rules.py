@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from counterseal.audit import Caller, Columns, Event, EventType, Link
@@ -17,6 +18,7 @@ __all__ = [
     "asker",
     "concern",
     "erased",
+    "held_between",
     "merged",
     "micros",
     "parked",
@@ -132,6 +134,24 @@ def parked(due: Due) -> Concern:
     return Concern(
         due.tenant, str(due.kind), due.key, *call, due.since, due.failed or "", due.fence
     )
+
+
+def held_between(
+    after: float | None, beyond: tuple[float, str] | None, *, newest_first: bool
+) -> tuple[tuple[float, str], tuple[float, str]]:
+    """The places that requests lie between that are asked for, neither of them included.
+
+    A place is when a request ends, and its id.
+    """
+    first = (-inf, "") if after is None else (after, _BEHIND_ALL)
+    last = (inf, _BEHIND_ALL)
+    if beyond is None:
+        return first, last
+    return (first, min(last, beyond)) if newest_first else (max(first, beyond), last)
+
+
+_BEHIND_ALL = "\U0010ffff"
+"""Greater than any id."""
 
 
 def micros(moment: float) -> int:

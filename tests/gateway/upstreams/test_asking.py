@@ -81,9 +81,9 @@ async def test_a_client_that_can_not_is_not_asked(standing, era):
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_client_that_refuses_ends_the_call(standing, era):
     async with connected(at(standing, era, relay=ALL)) as upstream:
-        with in_front(everything(elicitation=RefusedError("not now"))):
-            with pytest.raises((RefusedError, ToolFailedError)) as refused:
-                await upstream.call("ask", {}, context=call_context())
+        no = everything(elicitation=RefusedError("not now"))
+        with in_front(no), pytest.raises((RefusedError, ToolFailedError)) as refused:
+            await upstream.call("ask", {}, context=call_context())
     told = refused.value.details["message"] if era == "legacy" else str(refused.value)
     assert "not now" in told
 

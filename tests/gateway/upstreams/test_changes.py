@@ -103,10 +103,8 @@ async def test_resources_are_read_and_their_changes_told_to_who_subscribed(websi
 def _listens_to(upstream, uri):
     connection = upstream._pools["*"].line.connection
     if not connection.modern:
-        return (
-            uri in connection.subscribed
-            and connection._listening is None
-            or (connection._listening.done())
+        return (uri in connection.subscribed and connection._listening is None) or (
+            connection._listening.done()
         )
     routes = connection._session._listen_routes.values()
     return any(route.honored and uri in route._honored_uris for route in routes)

@@ -1,4 +1,4 @@
-"""Upstreams over HTTP: which requests were sent, which answers were lost, and what is told apart."""
+"""Upstreams over HTTP: which requests were sent, and which answers were lost."""
 
 import asyncio
 import contextlib

@@ -19,6 +19,7 @@ from counterseal.contract.mcp.characters import plain
 from counterseal.contract.mcp.joining import Anything, join
 from counterseal.contract.openapi.keywords import types_in
 from counterseal.contract.schemas import (
+    DIALECT,
     compile_schema,
     listed,
     properties_of,
@@ -61,7 +62,8 @@ def fit_input(schema: Mapping[str, Any]) -> Node:
     if size > MAX_BYTES:
         raise ValueError(f"its input takes {size:,} bytes to describe; at most {MAX_BYTES:,} do")
     _drop_bad_defaults(own)
-    return own
+    # Said of a schema of this dialect, it stays: clients may go by it.
+    return {"$schema": DIALECT, **own} if schema.get("$schema") == DIALECT else own
 
 
 def fit_output(schema: Mapping[str, Any]) -> Node:

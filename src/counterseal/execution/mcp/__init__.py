@@ -6,6 +6,7 @@ Reached by the gateway alone, which is the one that may import MCP's library.
 - `upstream`, `upstreams`: one server as everybody else sees it, and all of them together.
 - `tools`: an upstream's tool as a tool of ours.
 - `pool`, `line`, `connection`: which connection a call takes, how one is kept up, one itself.
+- `handshake`: what both sides say of themselves.
 - `process`, `web`, `inside`: the three ways to a server.
 - `exchange`, `verdict`: what became of one request, and what that means to a caller.
 - `listing`, `asking`, `changes`: its tools, what it asks back, and what it tells by itself.

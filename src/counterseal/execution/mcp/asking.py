@@ -9,7 +9,7 @@ call they belong: those go to the one call that has the connection for itself.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import Context, copy_context
 from typing import Any, Final, TypeVar
 
@@ -19,10 +19,12 @@ from pydantic import BaseModel, ValidationError
 
 from counterseal.contract.client import Client, RefusedError
 
-__all__ = ["ROUNDS", "Asked", "answers", "capabilities"]
+__all__ = ["Asked", "capabilities", "until_answered"]
 
-ROUNDS: Final = 10
+_ROUNDS: Final = 10
 """So many times an upstream may answer with questions."""
+_AGAIN: Final = (0.05, 0.25)
+"""Seconds, from and to, until an upstream that only wants to be asked again is."""
 
 _WHAT: Final = {
     "elicitation/create": "elicitation",
@@ -58,7 +60,34 @@ def _check(relay: frozenset[str], client: Client, method: str, params: Mapping[s
         raise RefusedError(f"the client in front of this call can't do {what}", missing=what)
 
 
-async def answers(
+async def until_answered(
+    send: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]],
+    params: Mapping[str, Any],
+    relay: frozenset[str],
+    client: Client,
+) -> dict[str, Any]:
+    """The result of a request: sent anew with answers, while it is answered with questions."""
+    pause = _AGAIN[0]
+    result = await send(params)
+    for _ in range(_ROUNDS):
+        if result.get("resultType") != "input_required":
+            return result
+        again = dict(params)
+        questions = result.get("inputRequests")
+        if questions:
+            again["inputResponses"] = await _answers(relay, client, questions)
+        else:
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _AGAIN[1])
+        if result.get("requestState") is not None:
+            again["requestState"] = result["requestState"]
+        result = await send(again)
+    if result.get("resultType") != "input_required":
+        return result
+    raise RefusedError(f"the upstream asked more than {_ROUNDS} times for one request")
+
+
+async def _answers(
     relay: frozenset[str], client: Client, requests: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The client's answers to all that an upstream wants to know, by the upstream's own keys."""

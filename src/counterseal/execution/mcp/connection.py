@@ -16,25 +16,16 @@ from typing import Any, Final
 import mcp_types
 from mcp.client.session import ClientSession
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
-from mcp.shared.exceptions import MCPError
-from mcp.shared.inbound import (
-    MCP_METHOD_HEADER,
-    MCP_NAME_HEADER,
-    MCP_PROTOCOL_VERSION_HEADER,
-    NAME_BEARING_METHODS,
-    encode_header_value,
-)
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
 
-from counterseal import __version__
 from counterseal.contract.client import Client
 from counterseal.errors import CountersealError, NotSentError
 from counterseal.execution.mcp.asking import Asked, capabilities
 from counterseal.execution.mcp.changes import listen_on, noticed, subscribe_on
 from counterseal.execution.mcp.exchange import EXCHANGE, Exchange
+from counterseal.execution.mcp.handshake import INFO, shake_hands, stamp, stop, told
 from counterseal.execution.mcp.inside import Inside
 from counterseal.execution.mcp.process import Program
 from counterseal.execution.mcp.settings import Settings
@@ -45,9 +36,6 @@ from counterseal.masking import Mask
 __all__ = ["Connection"]
 
 _KEY: Final = "counterseal/idempotency_key"
-_INFO: Final = mcp_types.Implementation(name="counterseal", version=__version__)
-_WIRE_INFO: Final = _INFO.model_dump(by_alias=True, mode="json", exclude_none=True)
-_LOG_LEVEL: Final = "info"
 
 Way = Program | Web | Inside
 
@@ -62,6 +50,7 @@ class Connection:
         credentials: Callable[[], Awaitable[dict[str, str]]],
         changed: Callable[[str], None],
         subscribed: set[str],
+        refused: Callable[[], None],
         legacy: bool = False,
     ) -> None:
         self._settings = settings
@@ -69,6 +58,8 @@ class Connection:
         self._changed = changed
         self.subscribed = subscribed
         """Resources of which changes are told."""
+        self._refused = refused
+        """Told when the upstream does not take the credentials: they may have been changed."""
         self._legacy = legacy
         """Whether it is known to speak no revision without a handshake."""
         self._over = asyncio.Event()
@@ -108,13 +99,15 @@ class Connection:
         except CountersealError as error:
             self.trouble = self.trouble or str(error)
         except Exception as error:  # noqa: BLE001 - whatever it was, the upstream is not there
-            self.trouble = self.trouble or _told(error)
+            self.trouble = self.trouble or told(error)
         finally:
             self.up = False
             self._over.set()
-            told = "" if self.way is None else self.way.trouble
-            trouble = told or self.trouble or "it ended"
+            why = "" if self.way is None else self.way.trouble
+            trouble = why or self.trouble or "it ended"
             self.trouble = short(self._mask.text(trouble)).replace("\n", " ")
+            if isinstance(self.way, Web) and self.way.refused:
+                self._refused()
             self.settled.set()
 
     def end(self, why: str) -> None:
@@ -134,13 +127,16 @@ class Connection:
     async def _serve(self, dispatcher: _Dispatcher, up: Callable[[Connection], None]) -> None:
         session = ClientSession(
             dispatcher=dispatcher,
-            client_info=_INFO,
+            client_info=INFO,
             logging_callback=self._logged,
             message_handler=self._told,
             **self.asked.callbacks(),
         )
         async with session:
-            if not await self._shake_hands(session):
+            seconds = self._settings.connect_timeout
+            trouble = await shake_hands(session, self._over, seconds, legacy=self._legacy)
+            if trouble:
+                self.trouble = self.trouble or trouble
                 return
             self._session = session
             self._adopt(session)
@@ -153,42 +149,7 @@ class Connection:
             self.up = False
             self.asked.end()
             if self._listening is not None:
-                await _stop(self._listening)
-
-    async def _shake_hands(self, session: ClientSession) -> bool:
-        """Whether it came to that, before time was up or somebody ended it."""
-        loop = asyncio.get_running_loop()
-        over = loop.create_task(self._over.wait())
-        negotiating = loop.create_task(self._negotiate(session))
-        try:
-            seconds = self._settings.connect_timeout
-            await asyncio.wait(
-                {over, negotiating}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
-            )
-            if negotiating.done():
-                negotiating.result()
-                return not self._over.is_set()
-            if not over.done():
-                self.trouble = f"no handshake within {seconds:g} s"
-        except (MCPError, ValidationError, RuntimeError) as error:
-            self.trouble = self.trouble or f"no handshake: {_told(error)}"
-        finally:
-            await _stop(over, negotiating)
-        return False
-
-    async def _negotiate(self, session: ClientSession) -> None:
-        """The newest revision that both speak; most servers know only those with a handshake."""
-        if not self._legacy:
-            with suppress(MCPError, ValidationError, RuntimeError):
-                await session.discover()
-                return
-        try:
-            await session.initialize()
-        except MCPError as error:
-            # It answered the first question too late, and takes no handshake any more.
-            if error.code != mcp_types.UNSUPPORTED_PROTOCOL_VERSION:
-                raise
-            await session.discover()
+                await stop(self._listening)
 
     def _adopt(self, session: ClientSession) -> None:
         self.version = session.protocol_version or ""
@@ -245,9 +206,10 @@ class Connection:
         if not self.up or dispatcher is None:
             raise NotSentError(f"upstream {self._settings.name} was not reached: {self.trouble}")
         exchange = Exchange(client)
-        stamped, options = self._stamped(method, params, client, key)
-        if headers:
-            options["headers"].update(headers)
+        modern = capabilities(self._settings.relay, client) if self.modern else None
+        meta = {} if key is None else {_KEY: key}
+        stamped, stamps = stamp(method, params, meta, client.traceparent, self.version, modern)
+        options = CallOptions(headers={**stamps, **(headers or {})})
         if progress is not None:
             options["on_progress"] = progress
         token = EXCHANGE.set(exchange)
@@ -261,32 +223,6 @@ class Connection:
             self._in_flight.discard(exchange)
             EXCHANGE.reset(token)
         return raw
-
-    def _stamped(
-        self, method: str, params: Mapping[str, Any], client: Client, key: str | None
-    ) -> tuple[dict[str, Any], CallOptions]:
-        """The request with what the revision, and whoever traces it, want to see on it."""
-        meta = dict(params.get("_meta") or {})
-        if client.traceparent is not None:
-            meta["traceparent"] = client.traceparent
-        if key is not None:
-            meta[_KEY] = key
-        headers = {MCP_PROTOCOL_VERSION_HEADER: self.version}
-        if self.modern:
-            meta[mcp_types.PROTOCOL_VERSION_META_KEY] = self.version
-            meta[mcp_types.CLIENT_INFO_META_KEY] = _WIRE_INFO
-            meta[mcp_types.CLIENT_CAPABILITIES_META_KEY] = capabilities(
-                self._settings.relay, client
-            )
-            meta[mcp_types.LOG_LEVEL_META_KEY] = _LOG_LEVEL
-            headers[MCP_METHOD_HEADER] = method
-            named = params.get(NAME_BEARING_METHODS.get(method, ""))
-            if isinstance(named, str):
-                headers[MCP_NAME_HEADER] = encode_header_value(named)
-        stamped = dict(params)
-        if meta:
-            stamped["_meta"] = meta
-        return stamped, CallOptions(headers=headers)
 
     def _check(self, method: str, raw: dict[str, Any]) -> None:
         """ValidationError: that is no result of this method."""
@@ -322,16 +258,3 @@ class _Dispatcher(JSONRPCDispatcher):
             await super().run(*args, **kwargs)
         finally:
             self._ended()
-
-
-async def _stop(*tasks: asyncio.Task[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _told(error: BaseException) -> str:
-    """One line of an exception; of the first in a group."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

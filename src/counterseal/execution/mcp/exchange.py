@@ -22,7 +22,6 @@ class Exchange:
         "client",
         "in_json",
         "lost",
-        "posted",
         "retry_after",
         "sent",
         "status",
@@ -40,8 +39,6 @@ class Exchange:
         self.too_large = False
         self.trouble = ""
         """What went wrong on the way, in a few words for an operator."""
-        self.posted = False
-        """HTTP: whether the request itself was seen; what comes later only belongs to it."""
         self.status: int | None = None
         """HTTP: how it was answered."""
         self.in_json = False

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context
 from typing import Final
 
 from counterseal.errors import NotSentError
@@ -42,8 +43,8 @@ class Line:
         return self.connection is not None and self.connection.up
 
     def open(self) -> None:
-        """Start connecting."""
-        self._task = asyncio.get_running_loop().create_task(self._keep())
+        """Start connecting. Nothing of the call that may have led here goes on in it."""
+        self._task = asyncio.get_running_loop().create_task(self._keep(), context=Context())
 
     async def close(self) -> None:
         """End the connection, within a bounded time."""

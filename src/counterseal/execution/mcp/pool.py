@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from contextvars import Context
 from typing import Final
 
 from counterseal.contract.client import Client
@@ -87,7 +88,8 @@ class Pool:
 
     def _open(self) -> None:
         connection = self._make()
-        task = asyncio.get_running_loop().create_task(connection.run(lambda _: self._free()))
+        running = connection.run(lambda _: self._free())
+        task = asyncio.get_running_loop().create_task(running, context=Context())
         self._extra[connection] = task
         task.add_done_callback(lambda _: self._gone(connection))
 

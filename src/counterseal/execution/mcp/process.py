@@ -14,7 +14,7 @@ import signal
 from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, Self, cast
+from typing import Final, Self, cast
 
 import anyio
 from mcp.client.stdio import get_default_environment
@@ -250,16 +250,21 @@ async def _end(
     """Close its input and let it go; then ask it and all that it started to end; then kill them."""
     with suppress(OSError, RuntimeError):
         cast("asyncio.StreamWriter", process.stdin).close()
-    steps: list[tuple[Any, float]] = [(None, _LEAVE), (signal.SIGTERM, _TERMINATE)]
-    for number, seconds in steps if not at_once else steps[1:]:
-        if number is not None:
-            _signal(process.pid, number)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await exited.wait()
-                break
-    # Its children may still be there when it is gone.
-    _signal(process.pid, signal.SIGKILL)
+    steps: list[tuple[signal.Signals | None, float]] = [
+        (None, _LEAVE),
+        (signal.SIGTERM, _TERMINATE),
+    ]
+    try:
+        for number, seconds in steps if not at_once else steps[1:]:
+            if number is not None:
+                _signal(process.pid, number)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await exited.wait()
+                    break
+    finally:
+        # Its children may still be there when it is gone.
+        _signal(process.pid, signal.SIGKILL)
     with suppress(TimeoutError):
         async with asyncio.timeout(_KILLED):
             await exited.wait()

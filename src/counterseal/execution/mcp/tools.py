@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Final
+
+import mcp_types
 
 from counterseal.canonical import thaw
 from counterseal.contract.blocks import is_blocks
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
 from counterseal.contract.surroundings import Context
+from counterseal.errors import ToolFailedError
 from counterseal.execution.http import AnswerError
 from counterseal.execution.mcp.upstream import Upstream
+from counterseal.execution.mcp.verdict import AbsentError
 
 __all__ = ["mcp_tool"]
 
 _Function = Callable[..., Awaitable[Any]]
+
+_NOT_THERE: Final = frozenset({mcp_types.INVALID_PARAMS, -32002})
+"""What a server says of a resource or prompt that it does not have; the second up to 2025-11-25."""
 
 
 def mcp_tool(contract: Contract, upstream: Upstream) -> Tool[..., Any]:
@@ -53,7 +60,7 @@ def _call(upstream: Upstream, tool: str, *, in_blocks: bool) -> _Function:
 
 def _read(upstream: Upstream) -> _Function:
     async def read(arguments: Mapping[str, Any], context: Context) -> Any:
-        result = await upstream.request("resources/read", arguments, tenant=context.tenant)
+        result = await _looked_up(upstream, "resources/read", arguments, context)
         return {"contents": result["contents"]}
 
     return read
@@ -61,8 +68,20 @@ def _read(upstream: Upstream) -> _Function:
 
 def _prompt(upstream: Upstream) -> _Function:
     async def prompt(arguments: Mapping[str, Any], context: Context) -> Any:
-        result = await upstream.request("prompts/get", arguments, tenant=context.tenant)
+        result = await _looked_up(upstream, "prompts/get", arguments, context)
         said = {"description": result["description"]} if "description" in result else {}
         return {**said, "messages": result["messages"]}
 
     return prompt
+
+
+async def _looked_up(
+    upstream: Upstream, method: str, arguments: Mapping[str, Any], context: Context
+) -> dict[str, Any]:
+    """What changes nothing: an upstream that refuses what it was asked for has done nothing."""
+    try:
+        return await upstream.request(method, arguments, tenant=context.tenant)
+    except ToolFailedError as error:
+        if isinstance(error.details, Mapping) and error.details.get("code") in _NOT_THERE:
+            raise AbsentError(method, error.details) from None
+        raise

@@ -11,15 +11,16 @@ from typing import Any, Final
 
 import mcp_types
 
-from counterseal.contract.client import Client, RefusedError, client
+from counterseal.contract.client import Client, client
 from counterseal.contract.surroundings import Context
 from counterseal.errors import (
     AnswerLostError,
     CountersealError,
+    NotSentError,
     ToolFailedError,
 )
 from counterseal.execution.mcp import listing
-from counterseal.execution.mcp.asking import ROUNDS, answers
+from counterseal.execution.mcp.asking import until_answered
 from counterseal.execution.mcp.changes import listed
 from counterseal.execution.mcp.connection import Connection
 from counterseal.execution.mcp.pool import Pool
@@ -34,7 +35,6 @@ _EVERYBODY: Final = "*"
 _IDLE: Final = 600.0
 """Seconds without a call after which a tenant's own connections are closed."""
 _SWEEP: Final = 60.0
-_WAIT_AGAIN: Final = (0.05, 0.25)
 _ASKS_BACK: Final = frozenset({"tools/call", "resources/read", "prompts/get"})
 _SUBSCRIBE, _UNSUBSCRIBE = "resources/subscribe", "resources/unsubscribe"
 _PASSED_ON: Final = frozenset(
@@ -67,6 +67,7 @@ class Upstream:
         self._pools: dict[str, Pool] = {}
         self._subscribed: dict[str, set[str]] = {}
         self._sweeping: asyncio.Task[None] | None = None
+        self._is_open = False
         self._headers: listing.Headers = {}
         self._legacy = False
         self._capabilities: dict[str, Any] = {}
@@ -183,24 +184,14 @@ class Upstream:
         **about: Any,
     ) -> dict[str, Any]:
         """One request; again with answers, as long as the upstream ends it with questions."""
-        in_front = client()
-        pool = self._pool(tenant)
-        asked: dict[str, Any] = dict(params)
-        pause = _WAIT_AGAIN[0]
-        for _ in range(ROUNDS + 1):
-            result = await self._once(pool, method, asked, in_front, seconds, about)
-            if result.get("resultType") != "input_required":
-                return result
-            questions = result.get("inputRequests")
-            asked = dict(params)
-            if questions:
-                asked["inputResponses"] = await answers(self.settings.relay, in_front, questions)
-            else:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _WAIT_AGAIN[1])
-            if result.get("requestState") is not None:
-                asked["requestState"] = result["requestState"]
-        raise RefusedError(f"upstream {self.name} asked more than {ROUNDS} times for one request")
+        in_front, pool = client(), self._pool(tenant)
+
+        async def send(asked: Mapping[str, Any]) -> dict[str, Any]:
+            return await self._once(pool, method, asked, in_front, seconds, about)
+
+        if method not in _ASKS_BACK:
+            return await send(params)
+        return await until_answered(send, params, self.settings.relay, in_front)
 
     async def _once(
         self,
@@ -239,12 +230,14 @@ class Upstream:
 
     def open(self) -> None:
         """Start connecting."""
+        self._is_open = True
         self._pool(self._home)
         if self.settings.secrets:
             self._sweeping = asyncio.get_running_loop().create_task(self._sweep())
 
     async def close(self) -> None:
         """End every connection, within a bounded time."""
+        self._is_open = False
         if self._sweeping is not None:
             self._sweeping.cancel()
         await asyncio.gather(*(pool.close() for pool in self._pools.values()))
@@ -257,11 +250,14 @@ class Upstream:
         name = tenant if self.settings.secrets else _EVERYBODY
         pool = self._pools.get(name)
         if pool is None:
+            if not self._is_open:
+                raise NotSentError(f"upstream {self.name} is not open")
             home = name == self._home
             came_up = self._came_up if home else lambda _: None
             pool = Pool(self.settings, partial(self._connection, name), came_up)
             self._pools[name] = pool
             pool.line.open()
+        pool.used_at = asyncio.get_running_loop().time()
         return pool
 
     def _connection(self, tenant: str) -> Connection:
@@ -270,6 +266,7 @@ class Upstream:
             credentials=partial(self._values, tenant),
             changed=self._tell,
             subscribed=self._subscribed.setdefault(tenant, set()),
+            refused=partial(self._credentials.forget, tenant),
             legacy=self._legacy,
         )
 

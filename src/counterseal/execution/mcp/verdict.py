@@ -23,7 +23,7 @@ from counterseal.errors import (
 )
 from counterseal.execution.mcp.exchange import TOO_LARGE, Exchange
 
-__all__ = ["BusyError", "ExpiredError", "failed_tool", "is_cut", "short", "verdict"]
+__all__ = ["AbsentError", "BusyError", "ExpiredError", "failed_tool", "is_cut", "short", "verdict"]
 
 _LONGEST: Final = 2_000
 _SPOKEN: Final = {
@@ -51,6 +51,12 @@ class BusyError(NotSentError):
     def __init__(self, message: str, retry_after: str | None) -> None:
         super().__init__(message)
         self.headers = {} if retry_after is None else {"retry-after": retry_after}
+
+
+class AbsentError(ToolFailedError):
+    """The upstream has no such resource or prompt, or not with these arguments."""
+
+    status = 404
 
 
 def verdict(

@@ -21,6 +21,8 @@ from counterseal.execution.mcp.settings import Settings
 
 __all__ = ["Web"]
 
+_CONNECT: Final = 10.0
+"""Seconds to reach the server, while it is still certain that nothing was sent."""
 _ASIDE: Final = 5.0
 """Seconds for what is no request: while it is sent, nothing else is."""
 _NOT_SENT: Final = (
@@ -48,6 +50,11 @@ class Web:
         self._why = ""
 
     @property
+    def refused(self) -> bool:
+        """Whether the server does not take our credentials."""
+        return self._transport.status == 401
+
+    @property
     def trouble(self) -> str:
         """Why it can't be reached, or what it answered last, when that was no success."""
         status = self._transport.status
@@ -56,7 +63,7 @@ class Web:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Any]:
         """Streams of messages. Nothing is sent before the first of them."""
-        wait = self._settings.connect_timeout
+        wait = min(self._settings.connect_timeout, _CONNECT)
         async with (
             httpx2.AsyncClient(
                 headers={**self._headers, "accept-encoding": "identity"},
@@ -73,15 +80,16 @@ class Web:
         ):
             yield streams
 
-    def _missed(self, why: str) -> None:
+    def _missed(self, why: str, *, unreachable: bool) -> None:
         self._why = why
-        self._unreachable(why)
+        if unreachable:
+            self._unreachable(why)
 
 
 class _Recording(httpx2.AsyncBaseTransport):
     """Sends requests, and writes down what became of those that somebody waits for."""
 
-    def __init__(self, settings: Settings, missed: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings, missed: Callable[..., None]) -> None:
         self._inner = httpx2.AsyncHTTPTransport(
             trust_env=False,
             limits=_LIMITS,
@@ -95,16 +103,16 @@ class _Recording(httpx2.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         exchange = EXCHANGE.get()
         asked = b'"id":' in request.content[:60] and b'"method":' in request.content[:120]
-        if exchange is None or exchange.posted or not asked:
+        if exchange is None or not asked:
             # Of the library's own making, or what follows a request: that it was given up on.
             return await self._aside(request, exchange, asked=asked)
-        exchange.posted = exchange.sent = True
+        exchange.sent = True
         try:
             response = await self._inner.handle_async_request(request)
         except _NOT_SENT as error:
             exchange.sent = False
             exchange.trouble = _why(error)
-            self._missed(exchange.trouble)
+            self._missed(exchange.trouble, unreachable=True)
             return httpx2.Response(503, json=_FAILED)
         except httpx2.TransportError as error:
             exchange.lost = True
@@ -129,8 +137,7 @@ class _Recording(httpx2.AsyncBaseTransport):
         try:
             response = await self._inner.handle_async_request(request)
         except httpx2.TransportError as error:
-            if isinstance(error, _NOT_SENT):
-                self._missed(_why(error))
+            self._missed(_why(error), unreachable=isinstance(error, _NOT_SENT))
             return httpx2.Response(503, json=_FAILED)
         if request.method != "GET":
             self.status = response.status_code

@@ -41,16 +41,17 @@ class Holds:
         tenant: str | None,
         status: HeldStatus,
         limit: int,
+        between: tuple[tuple[float, str], tuple[float, str]],
         *,
-        after: float | None,
         newest_first: bool,
     ) -> Sequence[Held]:
+        first, last = between
         found = [
             held
             for held in self._held.values()
             if held.status is status
             and tenant in (None, held.tenant)
-            and (after is None or held.expires_at > after)
+            and first < (held.expires_at, held.approval_id) < last
         ]
         return sorted(found, key=_by_end, reverse=newest_first)[:limit]
 

@@ -52,6 +52,10 @@ class Ledger:
         entry = self.find(where)
         return None if entry is None else Kept(entry, self._terms[where].resume)
 
+    def look_up_call(self, tenant: str, call_id: str) -> Kept | None:
+        keys = [key for key, one in self.entries.items() if one.call_id == call_id]
+        return next((self.look_up(key) for key in keys if key[0] == tenant), None)
+
     def reserve(self, entry: Entry, lease: float, resume: bytes | None) -> Entry:
         """The entry under its next fence; what was there before is over."""
         where = (entry.tenant, entry.key)

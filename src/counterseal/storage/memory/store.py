@@ -40,7 +40,7 @@ from counterseal.storage.memory.log import Log
 from counterseal.storage.memory.runs import Runs
 from counterseal.storage.memory.vault import Vault
 from counterseal.storage.memory.work import Work
-from counterseal.storage.rules import micros, reservable, usable
+from counterseal.storage.rules import held_between, micros, reservable, usable
 
 __all__ = ["MemoryStore"]
 
@@ -180,8 +180,10 @@ class MemoryStore:
         *,
         after: float | None = None,
         newest_first: bool = False,
+        beyond: tuple[float, str] | None = None,
     ) -> Sequence[Held]:
-        return self._holds.some(tenant, status, limit, after=after, newest_first=newest_first)
+        between = held_between(after, beyond, newest_first=newest_first)
+        return self._holds.some(tenant, status, limit, between, newest_first=newest_first)
 
     async def vote(self, ballot: Ballot) -> Held | None:
         changed = self._holds.vote(ballot)
@@ -239,6 +241,9 @@ class MemoryStore:
 
     async def look_up(self, tenant: str, key: str) -> Kept | None:
         return self._ledger.look_up((tenant, key))
+
+    async def look_up_call(self, tenant: str, call_id: str) -> Kept | None:
+        return self._ledger.look_up_call(tenant, call_id)
 
     async def concerns(self, tenant: str | None = None, limit: int = 100) -> Sequence[Concern]:
         found = self._ledger.concerns(tenant) + self._work.concerns(tenant)

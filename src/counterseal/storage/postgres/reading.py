@@ -39,11 +39,13 @@ __all__ = [
     "held_waits",
     "list_held",
     "look_up",
+    "look_up_call",
 ]
 
 _Q: Final = queries()
 _RECALL: Final = _Q["recall"]
 _LOOK_UP: Final = _Q["look_up"]
+_LOOK_UP_CALL: Final = _Q["look_up_call"]
 _FIND_RUN: Final = _Q["find_run"]
 _FIND_IMPLICIT: Final = _Q["find_implicit"]
 _FIND_HELD: Final = _Q["find_held"]
@@ -51,7 +53,6 @@ _LIST_HELD: Final = _Q["list_held"]
 _LIST_ALL_HELD: Final = _Q["list_all_held"]
 _NEWEST_HELD: Final = _Q["newest_held"]
 _NEWEST_OF_ALL_HELD: Final = _Q["newest_of_all_held"]
-_EVER: Final = float("-inf")
 _HELD_WAITS: Final = _Q["held_waits"]
 _FIND_DUE: Final = _Q["find_due"]
 _ESCALATED: Final = _Q["escalated"]
@@ -166,6 +167,12 @@ async def look_up(connection: Any, tenant: str, key: str) -> Kept | None:
     return None if row is None else Kept(shown(line_of(row), row[19]), row[18])
 
 
+async def look_up_call(connection: Any, tenant: str, call_id: str) -> Kept | None:
+    """The same by the call that it is of."""
+    row = await connection.fetchrow(_LOOK_UP_CALL, tenant, call_id)
+    return None if row is None else Kept(shown(line_of(row), row[19]), row[18])
+
+
 async def find_held(connection: Any, tenant: str, approval_id: str) -> Held | None:
     """A request, whatever became of it."""
     row = await connection.fetchrow(_FIND_HELD, tenant, approval_id)
@@ -177,18 +184,18 @@ async def list_held(
     tenant: str | None,
     status: HeldStatus,
     limit: int,
+    between: tuple[tuple[float, str], tuple[float, str]],
     *,
-    after: float | None,
     newest_first: bool,
 ) -> Sequence[Held]:
-    """Those of a status that end after a moment, by when they end."""
-    since = _EVER if after is None else after
+    """Those of a status between two places, by when they end."""
+    first, last = between
     if tenant is None:
         query = _NEWEST_OF_ALL_HELD if newest_first else _LIST_ALL_HELD
-        rows = await connection.fetch(query, status.value, since, limit)
+        rows = await connection.fetch(query, status.value, *first, *last, limit)
     else:
         query = _NEWEST_HELD if newest_first else _LIST_HELD
-        rows = await connection.fetch(query, tenant, status.value, since, limit)
+        rows = await connection.fetch(query, tenant, status.value, *first, *last, limit)
     return [held_of(row).held for row in rows]
 
 

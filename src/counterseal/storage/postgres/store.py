@@ -56,6 +56,7 @@ from counterseal.storage.postgres.work import (
     Finishing,
     Scheduling,
 )
+from counterseal.storage.rules import held_between
 
 __all__ = ["PostgresStore"]
 
@@ -174,10 +175,12 @@ class PostgresStore:
         *,
         after: float | None = None,
         newest_first: bool = False,
+        beyond: tuple[float, str] | None = None,
     ) -> Sequence[Held]:
+        between = held_between(after, beyond, newest_first=newest_first)
         return await self._read(
             lambda db: reading.list_held(
-                db, tenant, status, limit, after=after, newest_first=newest_first
+                db, tenant, status, limit, between, newest_first=newest_first
             )
         )
 
@@ -231,6 +234,9 @@ class PostgresStore:
 
     async def look_up(self, tenant: str, key: str) -> Kept | None:
         return await self._read(lambda db: reading.look_up(db, tenant, key))
+
+    async def look_up_call(self, tenant: str, call_id: str) -> Kept | None:
+        return await self._read(lambda db: reading.look_up_call(db, tenant, call_id))
 
     async def concerns(self, tenant: str | None = None, limit: int = 100) -> Sequence[Concern]:
         return await self._read(lambda db: reading.concerns(db, tenant, limit))

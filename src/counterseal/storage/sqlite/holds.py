@@ -44,12 +44,13 @@ def list_held(
     tenant: str | None,
     status: HeldStatus,
     limit: int,
+    between: tuple[tuple[float, str], tuple[float, str]],
     *,
-    after: float | None,
     newest_first: bool,
 ) -> Sequence[Held]:
-    """Those of a status that end after a moment, by when they end."""
-    asked = (status.value, _EVER if after is None else after, limit)
+    """Those of a status between two places, by when they end."""
+    first, last = between
+    asked = (status.value, *first, *last, limit)
     if tenant is None:
         query = _Q["newest_of_all_held"] if newest_first else _Q["list_all_held"]
         rows = db.run(query, asked)

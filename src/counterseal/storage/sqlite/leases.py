@@ -15,7 +15,15 @@ from counterseal.storage.sqlite.rows import entry_of
 from counterseal.storage.sqlite.transaction import Transaction
 from counterseal.storage.sqlite.work import failed, which
 
-__all__ = ["any_orphans", "claim_orphans", "concerns", "leased_for", "look_up", "renew"]
+__all__ = [
+    "any_orphans",
+    "claim_orphans",
+    "concerns",
+    "leased_for",
+    "look_up",
+    "look_up_call",
+    "renew",
+]
 
 _Q: Final = queries()
 _ORPHANS: Final = _Q["orphans"]
@@ -28,6 +36,12 @@ def look_up(db: Transaction, tenant: str, key: str) -> Kept | None:
     entry = find_entry(db, tenant, key)
     row = db.one(_Q["find_resume"], (tenant, key))
     return None if entry is None or row is None else Kept(entry, row[0])
+
+
+def look_up_call(db: Transaction, tenant: str, call_id: str) -> Kept | None:
+    """The same by the call that it is of."""
+    row = db.one(_Q["key_of_call"], (tenant, call_id))
+    return None if row is None else look_up(db, tenant, row[0])
 
 
 def renew(db: Transaction, entries: Sequence[Entry], lease: float) -> Sequence[bool]:

@@ -40,6 +40,7 @@ from counterseal.storage.base import (
     Settle,
     Tallied,
 )
+from counterseal.storage.rules import held_between
 from counterseal.storage.sqlite import admission, counting, holds, leases, record, runs, work
 from counterseal.storage.sqlite.database import Database
 from counterseal.storage.sqlite.faults import LockedError
@@ -158,10 +159,12 @@ class SqliteStore:
         *,
         after: float | None = None,
         newest_first: bool = False,
+        beyond: tuple[float, str] | None = None,
     ) -> Sequence[Held]:
+        between = held_between(after, beyond, newest_first=newest_first)
         return await self._read(
             lambda db: holds.list_held(
-                db, tenant, status, limit, after=after, newest_first=newest_first
+                db, tenant, status, limit, between, newest_first=newest_first
             )
         )
 
@@ -229,6 +232,9 @@ class SqliteStore:
 
     async def look_up(self, tenant: str, key: str) -> Kept | None:
         return await self._read(lambda db: leases.look_up(db, tenant, key))
+
+    async def look_up_call(self, tenant: str, call_id: str) -> Kept | None:
+        return await self._read(lambda db: leases.look_up_call(db, tenant, call_id))
 
     async def concerns(self, tenant: str | None = None, limit: int = 100) -> Sequence[Concern]:
         return await self._read(lambda db: leases.concerns(db, tenant, limit))

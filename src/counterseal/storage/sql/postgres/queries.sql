@@ -288,6 +288,12 @@ SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version,
   extract(epoch FROM clock_timestamp())::float8
 FROM ledger WHERE tenant = $1 AND key = $2;
 
+-- name: look_up_call
+SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence, attempts,
+  unknown_since, observation, worker, looks, lease_until, expires_at, awaited, resume,
+  extract(epoch FROM clock_timestamp())::float8
+FROM ledger WHERE tenant = $1 AND call_id = $2 LIMIT 1;
+
 -- name: find_run
 SELECT r.started_at, r.objective, r.allowed_tools, r.budgets, r.deadline, r.config, r.turn, r.changes,
   r.pins, r.seen, r.refused,
@@ -310,29 +316,38 @@ FROM held WHERE tenant = $1 AND approval_id = $2;
 SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
   tool, version, agent, user_id, reason, rule, risk, demand, version_seen, created_at, expires_at,
   trace_id, sealed, votes, token, latest, awaited
-FROM held WHERE tenant = $1 AND status = $2 AND expires_at > $3
-ORDER BY expires_at, approval_id LIMIT $4;
+FROM held WHERE tenant = $1 AND status = $2
+  AND (expires_at, approval_id) > ($3::float8, $4::text)
+  AND (expires_at, approval_id) < ($5::float8, $6::text)
+ORDER BY expires_at, approval_id LIMIT $7;
 
 -- name: newest_held
 SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
   tool, version, agent, user_id, reason, rule, risk, demand, version_seen, created_at, expires_at,
   trace_id, sealed, votes, token, latest, awaited
-FROM held WHERE tenant = $1 AND status = $2 AND expires_at > $3
-ORDER BY expires_at DESC, approval_id DESC LIMIT $4;
+FROM held WHERE tenant = $1 AND status = $2
+  AND (expires_at, approval_id) > ($3::float8, $4::text)
+  AND (expires_at, approval_id) < ($5::float8, $6::text)
+ORDER BY expires_at DESC, approval_id DESC LIMIT $7;
 
 -- name: list_all_held
 -- The same of every tenant.
 SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
   tool, version, agent, user_id, reason, rule, risk, demand, version_seen, created_at, expires_at,
   trace_id, sealed, votes, token, latest, awaited
-FROM held WHERE status = $1 AND expires_at > $2 ORDER BY expires_at, approval_id LIMIT $3;
+FROM held WHERE status = $1
+  AND (expires_at, approval_id) > ($2::float8, $3::text)
+  AND (expires_at, approval_id) < ($4::float8, $5::text)
+ORDER BY expires_at, approval_id LIMIT $6;
 
 -- name: newest_of_all_held
 SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
   tool, version, agent, user_id, reason, rule, risk, demand, version_seen, created_at, expires_at,
   trace_id, sealed, votes, token, latest, awaited
-FROM held WHERE status = $1 AND expires_at > $2
-ORDER BY expires_at DESC, approval_id DESC LIMIT $3;
+FROM held WHERE status = $1
+  AND (expires_at, approval_id) > ($2::float8, $3::text)
+  AND (expires_at, approval_id) < ($4::float8, $5::text)
+ORDER BY expires_at DESC, approval_id DESC LIMIT $6;
 
 -- name: held_waits
 SELECT status = 'waiting' FROM held WHERE tenant = $1 AND approval_id = $2;

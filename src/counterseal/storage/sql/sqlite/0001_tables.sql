@@ -98,6 +98,7 @@ CREATE TABLE ledger (
   PRIMARY KEY (tenant, key)
 );
 
+CREATE INDEX ledger_by_call ON ledger (tenant, call_id);
 -- These are few among many, and looked for whoever's they are.
 CREATE INDEX ledger_by_lease ON ledger (lease_until)
 WHERE status = 'PENDING' AND phase IS NOT 'escalated' AND lease_until IS NOT NULL;

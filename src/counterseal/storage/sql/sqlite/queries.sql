@@ -136,6 +136,9 @@ SELECT tenant, key,
 FROM ledger WHERE status = 'PENDING' AND phase = 'escalated' AND (? IS NULL OR tenant = ?)
 ORDER BY unknown_since, tenant, key LIMIT ?;
 
+-- name: key_of_call
+SELECT key FROM ledger WHERE tenant = ? AND call_id = ?;
+
 -- name: expire_keys
 -- What is still to be verified or reversed needs its entry.
 UPDATE ledger
@@ -216,14 +219,16 @@ ORDER BY rowid DESC LIMIT 1;
 SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
   tool, version, agent, user, reason, rule, risk, demand, version_seen, created_at, expires_at,
   trace_id, sealed, votes, token
-FROM held WHERE tenant = ? AND status = ? AND expires_at > ?
+FROM held WHERE tenant = ? AND status = ?
+  AND (expires_at, approval_id) > (?, ?) AND (expires_at, approval_id) < (?, ?)
 ORDER BY expires_at, approval_id LIMIT ?;
 
 -- name: newest_held
 SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
   tool, version, agent, user, reason, rule, risk, demand, version_seen, created_at, expires_at,
   trace_id, sealed, votes, token
-FROM held WHERE tenant = ? AND status = ? AND expires_at > ?
+FROM held WHERE tenant = ? AND status = ?
+  AND (expires_at, approval_id) > (?, ?) AND (expires_at, approval_id) < (?, ?)
 ORDER BY expires_at DESC, approval_id DESC LIMIT ?;
 
 -- name: list_all_held
@@ -231,13 +236,17 @@ ORDER BY expires_at DESC, approval_id DESC LIMIT ?;
 SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
   tool, version, agent, user, reason, rule, risk, demand, version_seen, created_at, expires_at,
   trace_id, sealed, votes, token
-FROM held WHERE status = ? AND expires_at > ? ORDER BY expires_at, approval_id LIMIT ?;
+FROM held WHERE status = ?
+  AND (expires_at, approval_id) > (?, ?) AND (expires_at, approval_id) < (?, ?)
+ORDER BY expires_at, approval_id LIMIT ?;
 
 -- name: newest_of_all_held
 SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
   tool, version, agent, user, reason, rule, risk, demand, version_seen, created_at, expires_at,
   trace_id, sealed, votes, token
-FROM held WHERE status = ? AND expires_at > ? ORDER BY expires_at DESC, approval_id DESC LIMIT ?;
+FROM held WHERE status = ?
+  AND (expires_at, approval_id) > (?, ?) AND (expires_at, approval_id) < (?, ?)
+ORDER BY expires_at DESC, approval_id DESC LIMIT ?;
 
 -- name: held_status
 SELECT status FROM held WHERE tenant = ? AND approval_id = ?;

@@ -1,0 +1,253 @@
+"""A project with MCP servers behind its gateway, and the gateway as people run it.
+
+    project = Project(folder)
+    project.upstream("git", ["mcp-server-git"], tools={"git_status": {"effect": "retrieve"}})
+    project.grant("bot", "git_status")
+    await project.accept()                        # what the servers say of themselves now
+    with project.serving() as url: ...            # `counterseal serve`, in a process of its own
+    async with project.gateway() as running: ...  # the same in this process, without HTTP
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from counterseal import Principal
+from counterseal.config import load_settings
+from counterseal.config.opening import secrets_of
+from counterseal.config.reaching import reached
+from counterseal.contract.mcp import Definition, Lock
+from counterseal.execution.mcp import Upstreams
+from counterseal.gateway.running import Gateway, gateway
+
+COUNTERSEAL = [sys.executable, "-m", "counterseal"]
+PATIENCE = 60.0
+"""Seconds after which something that should have happened long ago is missed."""
+BOT = Principal(tenant="acme", agent="bot", user="u_1")
+
+
+class Project:
+    """A folder with a configuration, overlays and a lock."""
+
+    def __init__(self, folder: Path, *, store: str | None = None, wait: float = 1.0) -> None:
+        self.folder = folder
+        self.store = store or f"sqlite:///{folder / 'calls.db'}"
+        self._wait = wait
+        self._upstreams: dict[str, dict[str, Any]] = {}
+        self._grants: list[tuple[str, str]] = []
+        (folder / "overlays").mkdir(exist_ok=True)
+        self.write()
+
+    def upstream(
+        self,
+        name: str,
+        way: Sequence[str] | str,
+        *,
+        tools: Mapping[str, Mapping[str, Any]] | str = "",
+        **table: Any,
+    ) -> None:
+        """Put a server behind the gateway: a command or a URL. `tools` are its overlay's."""
+        reach = {"url": way} if isinstance(way, str) else {"command": list(way)}
+        self._upstreams[name] = {**reach, **table}
+        if tools:
+            text = tools if isinstance(tools, str) else json.dumps({"server": name, "tools": tools})
+            (self.folder / "overlays" / f"{name}.yaml").write_text(text)
+        self.write()
+
+    def grant(self, agent: str, *tools: str) -> None:
+        self._grants += [(agent, tool) for tool in tools]
+        self.write()
+
+    def write(self) -> None:
+        lines = [
+            f"[store]\nurl = {json.dumps(self.store)}",
+            f"[gateway]\napproval_wait_seconds = {self._wait}",
+            '[approvers.boss]\ntenant = "acme"',
+            '[agents.bot]\ntenant = "acme"\nuser = "u_1"',
+        ]
+        for name, table in self._upstreams.items():
+            lines.append(f"[upstreams.{name}]")
+            plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+            lines += [f"{key} = {json.dumps(value)}" for key, value in plain.items()]
+            for key in table.keys() - plain.keys():
+                pairs = [f"{inner} = {json.dumps(text)}" for inner, text in table[key].items()]
+                lines.append(f"{key} = {{ {', '.join(pairs)} }}")
+        lines += [
+            f'[[grants]]\nagent = "{agent}"\ntool = "{tool}"' for agent, tool in self._grants
+        ]
+        (self.folder / "counterseal.toml").write_text("\n".join(lines) + "\n")
+
+    @property
+    def settings(self) -> Any:
+        return load_settings(self.folder / "counterseal.toml")
+
+    @property
+    def lock(self) -> Path:
+        return self.folder / "counterseal.lock"
+
+    async def definitions(self) -> dict[str, list[Definition]]:
+        """What the servers say of their tools now, by server."""
+        found = {}
+        settings = self.settings
+        async with Upstreams(reached(settings), secrets=secrets_of(settings)) as upstreams:
+            await upstreams.settle()
+            for name, upstream in upstreams.items():
+                found[name] = [Definition.of(wire) for wire in await upstream.definitions()]
+        return found
+
+    async def accept(self) -> None:
+        """Pin everything as it is now."""
+        lock = Lock.load(self.lock)
+        for server, definitions in (await self.definitions()).items():
+            for one in definitions:
+                lock = lock.accept(server, one, by="tests", at="2026-11-16T10:00:00Z")
+        lock.save(self.lock)
+
+    # --- the command line -------------------------------------------------------------------------
+
+    async def run(self, *words: str, code: int | None = 0) -> str:
+        """What a command prints."""
+        return await asyncio.to_thread(self.run_now, *words, code=code)
+
+    def run_now(self, *words: str, code: int | None = 0) -> str:
+        done = subprocess.run(
+            [*COUNTERSEAL, *words],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE,
+        )
+        assert code is None or done.returncode == code, done.stderr or done.stdout
+        return done.stdout
+
+    def key(self, tenant: str, agent: str, user: str = "u_1") -> str:
+        """An API key that was issued for somebody."""
+        words = ("--tenant", tenant, "--agent", agent, "--user", user)
+        told = self.run_now("keys", "issue", *words, "--reason", "a test", "--json")
+        return str(json.loads(told)["key"])
+
+    @contextlib.contextmanager
+    def serving(self, *options: str) -> Iterator[Serving]:
+        """`counterseal serve`, ready."""
+        process = subprocess.Popen(
+            [*COUNTERSEAL, "serve", "--port", "0", "--json", *options],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        serving = Serving(process)
+        try:
+            serving.await_ready()
+            yield serving
+        finally:
+            if process.poll() is None:
+                process.kill()
+            serving.close()
+
+    # --- in this process --------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def gateway(self, who: Principal = BOT) -> AsyncIterator[Behind]:
+        """The gateway for one caller, without HTTP before it."""
+        said: list[str] = []
+        options = {"who": lambda: who, "console": "https://console.test", "tell": said.append}
+        async with gateway(self.settings, **options) as running:
+            yield Behind(running, said)
+
+
+class Serving:
+    """A `counterseal serve` that runs."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.told: dict[str, Any] = {}
+        self._errors: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        self._errors.extend(iter(self.process.stderr.readline, ""))
+
+    def await_ready(self) -> None:
+        assert self.process.stdout is not None
+        text = ""
+        for line in self.process.stdout:
+            text += line
+            if line == "}\n":
+                break
+        assert text, self.errors
+        self.told = json.loads(text)
+
+    @property
+    def url(self) -> str:
+        return str(self.told["mcp_url"])
+
+    @property
+    def errors(self) -> str:
+        """What it has said on stderr."""
+        if self.process.poll() is not None:
+            self._reader.join(PATIENCE)
+        return "".join(self._errors)
+
+    async def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end. The exit code."""
+        self.process.send_signal(number)
+        return await asyncio.to_thread(self.process.wait, PATIENCE)
+
+    def close(self) -> None:
+        self.process.wait(PATIENCE)
+        self._reader.join(PATIENCE)
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+class Behind:
+    """A gateway in this process."""
+
+    def __init__(self, running: Gateway, said: list[str]) -> None:
+        self.runtime = running.runtime
+        self.front = running.front
+        self.behind = running.behind
+        self.said = said
+
+    def client(self, mode: str = "2026-07-28", **options: Any) -> Client:
+        return Client(self.front.server, mode=mode, **options)
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    url: str, key: str | None = None, mode: str = "2026-07-28", **options: Any
+) -> AsyncIterator[Client]:
+    """The SDK's client before a gateway that is reached over HTTP."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    timeout = httpx2.Timeout(PATIENCE)
+    async with httpx2.AsyncClient(trust_env=False, headers=headers, timeout=timeout) as http:
+        transport = streamable_http_client(url, http_client=http)
+        async with Client(transport, mode=mode, **options) as client:
+            yield client
+
+
+async def there(path: Path) -> None:
+    """Until another process has made a file."""
+    async with asyncio.timeout(PATIENCE):
+        while not path.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
+            await asyncio.sleep(0.02)
