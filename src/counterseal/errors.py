@@ -10,6 +10,7 @@ exception: it is a decision, and comes back as an observation.
     ├── RegistryError      the registry was asked for something that it can't do
     ├── SecretUnavailableError   a credential could not be had
     ├── ToolFailedError    a tool said itself that it failed
+    │   └── SpokenError    in words that its caller may read, too
     ├── NotSentError       a request never left this machine: nothing can have come of it
     ├── AnswerLostError    a request left, and whoever should have answered did not
     ├── EgressError        a tool wanted to connect where its contract does not let it
@@ -52,6 +53,7 @@ __all__ = [
     "SecretUnavailableError",
     "Severity",
     "Source",
+    "SpokenError",
     "StoreError",
     "ToolFailedError",
 ]
@@ -164,6 +166,14 @@ class ToolFailedError(CountersealError):
     def __init__(self, tool: str, details: Any = None) -> None:
         self.details = details
         super().__init__(f"{tool} reported a failure")
+
+
+class SpokenError(ToolFailedError):
+    """A tool reported a failure in words that are meant for its caller. They come from outside."""
+
+    def __init__(self, tool: str, words: str) -> None:
+        super().__init__(tool, words)
+        self.words = words
 
 
 class NotSentError(CountersealError):

@@ -76,7 +76,7 @@ class Project:
         lines = [
             f"[store]\nurl = {json.dumps(self.store)}",
             f"[gateway]\napproval_wait_seconds = {self._wait}",
-            '[approvers.boss]\ntenant = "acme"',
+            '[approvers.boss]\ntenants = ["acme"]',
             '[agents.bot]\ntenant = "acme"\nuser = "u_1"',
         ]
         for name, table in self._upstreams.items():

@@ -1,7 +1,6 @@
 """What a client hears while its call runs: how far it is, and what the tool has to say."""
 
 import asyncio
-import threading
 import warnings
 
 import mcp_types as types
@@ -62,8 +61,7 @@ async def test_reports_arrive_in_order_and_all_of_them_before_the_result(mode):
 
 @MODES
 async def test_reports_arrive_while_the_call_runs(mode):
-    heard, seen, loop = Heard(), threading.Event(), asyncio.get_running_loop()
-    told = asyncio.Event()
+    heard, told = Heard(), asyncio.Event()
 
     @tool(**READS)
     async def half(ctx: Context) -> dict[str, int]:
@@ -80,7 +78,6 @@ async def test_reports_arrive_while_the_call_runs(mode):
         result = await client.call_tool("half", {}, progress_callback=progress)
         assert result.structured_content == {"done": 2}
     assert heard == [(1, 2, None)]
-    del seen, loop
 
 
 async def test_reports_of_both_rounds_arrive_each_in_its_own():

@@ -63,7 +63,8 @@ def test_what_can_be_on_record_is_a_calls_life_and_one_more_for_every_path_and_g
         "compensation.failed",
     }
     upstream = {"tool.quarantined", "tool.released", "mcp.passed_on"}
-    others = {"registry.changed", "audit.erased"} | upstream
+    people = {"person.signed_in", "person.refused"}
+    others = {"registry.changed", "audit.erased"} | upstream | people
     refusals = {f"gate.{gate.name}.refused" for gate in GATES}
     paths = {f"path.{path.value}" for path in Path}
     assert {kind.value for kind in EventType} == life | others | paths | refusals

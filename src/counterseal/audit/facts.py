@@ -49,6 +49,8 @@ class Fact(IntFlag):
     """Somebody has to look whether it took effect."""
     UNAPPROVED = 16384
     """It came without an approval that stands for it, and not for the first time."""
+    COMPLETE = 32768
+    """What became of it is known, and on record."""
 
 
 Filed = tuple[str | None, str | None, float | None]
@@ -75,14 +77,15 @@ Counted = tuple[str | None, int, float | None]
     _RETRY_BLOCKED,
     _TO_VERIFY,
     _UNAPPROVED,
+    _COMPLETE,
 ) = (fact.value for fact in Fact)
 
 _NOT: Final[Filed] = (None, None, None)
 _PLAIN: Final[Counted] = (None, 0, None)
 _SHAPE: Final = ("parse", "schema")
 _MENDING: Final = ("repair", "replan")
-_SAID_TRUE: Final = "happened"
-"""An operator's word for a call that took effect."""
+_SAID: Final = {"happened": "SUCCESS", "did_not_happen": None}
+"""An operator's word for what became of a call."""
 
 Body = Mapping[str, Any]
 
@@ -126,7 +129,7 @@ def _denied(_decision: str, body: Body) -> Counted:
         facts |= _UNSHAPED
     elif gate == "approval":
         facts |= _UNAPPROVED
-    elif gate == "ledger" and "mutates" in body and code != "DEPENDENCY_UNAVAILABLE":
+    elif gate == "ledger" and code != "DEPENDENCY_UNAVAILABLE":
         facts |= _KEY_MATCHED
         if code == "IDEMPOTENCY_CONFLICT":
             facts |= _RETRY_BLOCKED
@@ -142,7 +145,7 @@ def _replayed(decision: str, body: Body) -> Counted:
 
 
 def _succeeded(decision: str, body: Body) -> Counted:
-    facts = _executed(body)
+    facts = _executed(body) | _COMPLETE
     if "again" in body:
         facts |= _MENDED
     if "verify" in body:
@@ -151,9 +154,11 @@ def _succeeded(decision: str, body: Body) -> Counted:
 
 
 def _failed(decision: str, body: Body) -> Counted:
-    if "began" in body:  # it says so only where it did not
-        return (decision, _kind_of(body), None)
     facts = _executed(body)
+    if "began" in body:  # it says so only where it did not
+        return (decision, (facts & ~_EXECUTED) | _COMPLETE, None)
+    if "unknown" not in body:
+        facts |= _COMPLETE
     if "retry_blocked" in body:
         facts |= _RETRY_BLOCKED
     return (decision, facts, _cost(body))
@@ -174,8 +179,8 @@ def _cost(body: Body) -> float | None:
 
 
 def _reconciled(decision: str, body: Body) -> Counted | None:
-    if decision == _SAID_TRUE:
-        return ("SUCCESS", 0, None)
+    if decision in _SAID:
+        return (_SAID[decision], _MUTATES | _ANNOUNCED | _COMPLETE, None)
     if not decision.isupper():
         return None  # what an operator did about it, and no outcome
     ended = _succeeded if decision in ("SUCCESS", "PARTIAL_SUCCESS") else _failed

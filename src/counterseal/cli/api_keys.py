@@ -27,9 +27,18 @@ from counterseal.cli.trying import project_settings, user_name
 if TYPE_CHECKING:
     from counterseal.registry.credentials import Credential
 
-__all__ = ["issue", "issued", "revoke"]
+__all__ = ["Expires", "expiry", "issue", "issued", "revoke"]
 
 _MOST_DAYS = 3650
+
+Expires = Annotated[
+    str | None,
+    typer.Option(
+        "--expires",
+        metavar="WHEN",
+        help="After so many days, or on a date like 2027-01-31 (UTC).  [default: never]",
+    ),
+]
 
 
 def issue(
@@ -44,14 +53,7 @@ def issue(
     scope: Annotated[
         list[str] | None, typer.Option("--scope", metavar="S", help="A scope; can be repeated.")
     ] = None,
-    expires: Annotated[
-        str | None,
-        typer.Option(
-            "--expires",
-            metavar="WHEN",
-            help="After so many days, or on a date like 2027-01-31 (UTC).  [default: never]",
-        ),
-    ] = None,
+    expires: Expires = None,
     reason: Reason = None,
     by: By = None,
     store: Store = None,
@@ -72,7 +74,7 @@ def issue(
         )
     except ValueError as error:
         fail(str(error))
-    until, said = _moment(expires), why(reason)
+    until, said = expiry(expires), why(reason)
     text, made = operate(
         address(settings, store),
         Registry(),
@@ -151,7 +153,7 @@ def _row(one: Credential, now: datetime) -> tuple[str, ...]:
     return tuple("\n".join(map(one_line, lines)) for lines in cells)
 
 
-def _moment(text: str | None) -> datetime | None:
+def expiry(text: str | None) -> datetime | None:
     """The end that was asked for: some days from now, or the beginning of a day."""
     if text is None:
         return None

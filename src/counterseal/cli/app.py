@@ -25,6 +25,7 @@ from counterseal.cli import (
     schema,
     serve,
     show,
+    users,
 )
 
 __all__ = ["app"]
@@ -69,6 +70,7 @@ app.add_typer(approvals.app, name="approvals")
 app.add_typer(audit.app, name="audit")
 app.add_typer(keys.app, name="keys")
 app.add_typer(registry.app, name="registry")
+app.add_typer(users.app, name="users")
 app.add_typer(reconcile.app, name="reconcile")
 app.add_typer(imports.app, name="import")
 

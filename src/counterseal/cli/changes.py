@@ -36,6 +36,8 @@ def told(change: Change) -> str:
         return f"kill {scope(change.kill)} ({change.kill.id})"
     if change.restores is not None:
         return f"restore {change.restores}"
+    if change.op in ("key", "unkey", "user", "unuser"):
+        return _who(change)
     if change.grant is not None:
         side = "to" if change.op == "grant" else "from"
         named = which(change.grant.tool, change.grant.version)
@@ -48,6 +50,19 @@ def told(change: Change) -> str:
     named = f"{change.op} {which(change.tool or '', change.version)}"
     share = change.sets.get("rollout_percentage")
     return named if share is None else f"{named} to {share}%"
+
+
+def _who(change: Change) -> str:
+    """Who is let in, or no more."""
+    if change.credential is not None:
+        return (
+            f"issue key {change.credential.key_id} to {one_line(change.credential.principal.agent)}"
+        )
+    if change.unkeys is not None:
+        return f"revoke key {change.unkeys}"
+    if change.user is not None:
+        return f"user {change.user.name}: {change.did.replace('_', ' ')}"
+    return f"remove user {change.unuser}"
 
 
 def drift(row: dict[str, Any]) -> str:

@@ -75,7 +75,8 @@ def _defaults(
         "transactional": {
             "side_effect_class": risk_class,
             "confirmation_required": risk.approval.approvers > 0
-            or ("approval" in given and approvers > 0),
+            # Who writes how many approve, or how they are asked, wants them asked.
+            or (approvers > 0 and not given.keys().isdisjoint(("approval", "approvers"))),
             "semantics": "compensable_write" if compensation else effect.semantics,
             # Who says what is expected wants it looked at.
             "post_action_verification_required": risk.verification or "expected" in given,

@@ -257,6 +257,8 @@ _RULES: dict[str, Rule] = {
     "egress": _always(_GOVERNANCE),
     # Another request is another action, whatever its arguments are called.
     "http": _always(_GOVERNANCE),
+    "mcp": _always(_GOVERNANCE),
+    "redact": _always(_GOVERNANCE),
     "tenant_argument": _always(_GOVERNANCE),
     "resource": _always(_GOVERNANCE),
     "version_from": _always(_GOVERNANCE),

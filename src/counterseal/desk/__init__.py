@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from counterseal.desk.approvals import InboxRow, confirmation, packet_record
 from counterseal.desk.base import NotAllowed, NotThere, Page
-from counterseal.desk.calls import Attempt, CallPage, CallRow, CallSearch, GateRow, RunPage
+from counterseal.desk.calls import Attempt, CallPage, CallRow, CallSearch, GateRow
 from counterseal.desk.concerns import ACTIONS, ConcernRow
 from counterseal.desk.desk import Desk
-from counterseal.desk.metrics import METRICS, Metric, prometheus
+from counterseal.desk.exposition import prometheus
+from counterseal.desk.metrics import METRICS, Metric
+from counterseal.desk.quarantine import Quarantined, Quarantines
 from counterseal.desk.record import ChainStatus, EventRow
-from counterseal.desk.tools import Quarantined, Quarantines, ToolPage, ToolRow
+from counterseal.desk.runs import BudgetRow, RunPage
+from counterseal.desk.tools import ToolPage, ToolRow, ToolUse
 
 __all__ = [
     "ACTIONS",
     "METRICS",
     "Attempt",
+    "BudgetRow",
     "CallPage",
     "CallRow",
     "CallSearch",
@@ -38,6 +42,7 @@ __all__ = [
     "RunPage",
     "ToolPage",
     "ToolRow",
+    "ToolUse",
     "confirmation",
     "packet_record",
     "prometheus",

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from counterseal.errors import CountersealError
+from counterseal.gates.parse import is_id
 from counterseal.people.model import Person, Role
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ __all__ = [
     "Page",
     "Recordable",
     "Seat",
+    "bounded",
+    "findable",
     "iso",
     "read_cursor",
     "write_cursor",
@@ -50,7 +53,7 @@ R_co = TypeVar("R_co", bound=Recordable, covariant=True)
 
 
 class NotThere(CountersealError):  # noqa: N818 - it is an answer, not a fault
-    """There is no such thing in this tenant. `what` is its kind: call, approval, run, tool…"""
+    """There is no such thing in this tenant. `what` is its kind: call, approval, run, tool."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"There is no such {what}.")
@@ -116,16 +119,26 @@ def read_cursor(text: str, *kinds: type) -> Cursor:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
         place = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
         fits = isinstance(place, list) and len(place) == len(kinds)
-        if fits and all(
-            type(one) in _ALSO.get(kind, (kind,)) for one, kind in zip(place, kinds, strict=True)
-        ):
+        if fits and all(map(_is, place, kinds)):
             return tuple(place)
     except (ValueError, binascii.Error, RecursionError):
         pass
     raise ValueError("cursor: is none that was given out; leave it out to begin at the top")
 
 
-_ALSO: Final[dict[type, tuple[type, ...]]] = {float: (float, int)}
+def _is(value: object, kind: type) -> bool:
+    """JSON writes a whole number of seconds without a fraction."""
+    return type(value) is kind or (kind is float and type(value) is int)
+
+
+def bounded(limit: int) -> int:
+    """How many rows a page has that was asked for so many."""
+    return max(1, min(int(limit), MOST))
+
+
+def findable(*given: str | None) -> bool:
+    """Whether any store could hold such values; what can't be kept is not there."""
+    return all(one is None or is_id(one) for one in given)
 
 
 def iso(moment: float | None) -> str | None:

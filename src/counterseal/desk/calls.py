@@ -1,15 +1,31 @@
-"""Calls: which there were, and one call's whole story on a page."""
+"""Calls: which there were, by what is known of them. One call's page is in `story`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any
 
-from counterseal.desk.approvals import InboxRow
-from counterseal.desk.base import Page, Seat, iso
+from counterseal.audit import Event
+from counterseal.audit.facts import filed
+from counterseal.codes import Code
+from counterseal.desk.base import (
+    NotThere,
+    Page,
+    Seat,
+    bounded,
+    findable,
+    iso,
+    read_cursor,
+    write_cursor,
+)
+from counterseal.desk.story import Attempt, CallPage, CallRow, GateRow, call_row, page_of
+from counterseal.errors import CountersealError
+from counterseal.observation import Observation
+from counterseal.storage.base import Calls, Kept, Search
 
-__all__ = ["Attempt", "CallPage", "CallRow", "CallSearch", "CallsDesk", "GateRow", "RunPage"]
+__all__ = ["Attempt", "CallPage", "CallRow", "CallSearch", "CallsDesk", "GateRow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,187 +37,121 @@ class CallSearch:
     user: str | None = None
     run: str | None = None
     code: str | None = None
-    """One of the 21 codes: SUCCESS, PERMISSION_DENIED…"""
+    """One of the 21 codes, such as SUCCESS or PERMISSION_DENIED."""
     since: float | None = None
+    """Answered at this time or later; in seconds since the epoch."""
     until: float | None = None
+    """Answered before."""
     cursor: str | None = None
     limit: int = 50
 
     def query(self) -> dict[str, str]:
         """As the parameters of a URL: only what narrows."""
-        raise NotImplementedError
+        told = {name: getattr(self, name) for name in _TEXTS}
+        told |= {"since": iso(self.since), "until": iso(self.until), "cursor": self.cursor}
+        if self.limit != CallSearch.__dataclass_fields__["limit"].default:
+            told["limit"] = str(self.limit)
+        return {name: value for name, value in told.items() if value is not None}
+
+    def checked(self) -> CallSearch:
+        """ValueError for what no search can be made of; it names the field."""
+        if self.code is not None and self.code not in Code.__members__:
+            raise ValueError(f"code: {ascii(self.code)[:40]} is none of the codes")
+        for name in ("since", "until"):
+            moment = getattr(self, name)
+            if moment is not None and not (isfinite(moment) and abs(moment) < _LATEST):
+                raise ValueError(f"{name}: takes seconds since the epoch")
+        return replace(self, limit=bounded(self.limit))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallRow:
-    """How one call ended, or where it stands."""
-
-    call_id: str
-    tool: str
-    version: str
-    agent: str
-    user: str | None
-    run_id: str
-    trace_id: str
-    at: float
-    """When it was answered."""
-    type: str
-    """The event that says so: tool.succeeded, tool.failed, tool.denied, approval.required…"""
-    code: str
-    """SUCCESS, or what went wrong."""
-    gate: str | None
-    """Which gate refused it, if one did."""
-    approval_id: str | None
-    replayed: bool
-    """Whether it was answered from what an earlier call under the same key did."""
-
-    def record(self) -> dict[str, Any]:
-        return {
-            "call_id": self.call_id,
-            "tool": self.tool,
-            "version": self.version,
-            "agent": self.agent,
-            "user": self.user,
-            "run_id": self.run_id,
-            "trace_id": self.trace_id,
-            "at": iso(self.at),
-            "type": self.type,
-            "code": self.code,
-            "gate": self.gate,
-            "approval_id": self.approval_id,
-            "replayed": self.replayed,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateRow:
-    """What one gate said, in the order of the gates."""
-
-    gate: str
-    verdict: str | None
-    """allow, deny, require_approval; None: it was not asked."""
-    microseconds: float | None
-    rule: str | None = None
-    code: str | None = None
-    reason: str = ""
-
-    def record(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """One try of an execution."""
-
-    number: int
-    at: float
-    code: str | None
-    """What came of it; None for one that is under way, or of which only the next try tells."""
-
-    def record(self) -> dict[str, Any]:
-        return {"number": self.number, "at": iso(self.at), "code": self.code}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallPage:
-    """One call's whole story."""
-
-    row: CallRow
-    gates: Sequence[GateRow]
-    attempts: Sequence[Attempt]
-    approval: InboxRow | None
-    votes: Sequence[Mapping[str, Any]]
-    """Who said what on it."""
-    ledger: Mapping[str, Any] | None
-    """key, status, phase, attempts, fence, call_id of the entry; None: it went into no ledger."""
-    observation: Mapping[str, Any] | None
-    """As the model got it, without the gates; None where it is not kept (any more)."""
-    text: str | None
-    """The same as the model read it."""
-    redactions: Sequence[Mapping[str, Any]]
-    verification: Mapping[str, Any] | None
-    """required, state (due, verified, unverified, failed), and the reference and expectation."""
-    compensation: Mapping[str, Any] | None
-    """state (due, compensated, failed), and which tool."""
-    events: Sequence[Mapping[str, Any]]
-    """All of them, oldest first, as records."""
-    trace_id: str
-    cli: str
-    """The command that shows this call."""
-    curl: str
-    """The same from the HTTP API; `{base}` stands for the server."""
-
-    def record(self) -> dict[str, Any]:
-        return {
-            "call": self.row.record(),
-            "gates": [gate.record() for gate in self.gates],
-            "attempts": [attempt.record() for attempt in self.attempts],
-            "approval": None if self.approval is None else self.approval.record(),
-            "votes": [dict(vote) for vote in self.votes],
-            "ledger": None if self.ledger is None else dict(self.ledger),
-            "observation": None if self.observation is None else dict(self.observation),
-            "text": self.text,
-            "redactions": [dict(one) for one in self.redactions],
-            "verification": None if self.verification is None else dict(self.verification),
-            "compensation": None if self.compensation is None else dict(self.compensation),
-            "events": [dict(event) for event in self.events],
-            "trace_id": self.trace_id,
-            "copy_as": {"cli": self.cli, "curl": self.curl},
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunPage:
-    """A run: what it was opened with, what it has spent, and its latest calls."""
-
-    run_id: str
-    started_at: float
-    objective: str | None
-    allowed_tools: Sequence[str] | None
-    deadline: float | None
-    turn: int
-    pins: Mapping[str, str]
-    budgets: Sequence[Mapping[str, Any]]
-    """name, spent, limit (None: none of its own), of (run or tenant)."""
-    calls: Page[CallRow]
-
-    def record(self) -> dict[str, Any]:
-        return {
-            "run_id": self.run_id,
-            "started_at": iso(self.started_at),
-            "objective": self.objective,
-            "allowed_tools": None if self.allowed_tools is None else list(self.allowed_tools),
-            "deadline": iso(self.deadline),
-            "turn": self.turn,
-            "pins": dict(self.pins),
-            "budgets": [dict(one) for one in self.budgets],
-            "calls": self.calls.record(),
-        }
+_TEXTS = ("tool", "agent", "user", "run", "code")
+_LATEST = 1e11
+"""Some thousand years, in seconds."""
 
 
 class CallsDesk(Seat):
+    """Calls of this tenant, for every viewer."""
+
     async def calls(self, search: CallSearch | None = None) -> Page[CallRow]:
-        """Calls, newest first. ValueError for a cursor that was never given out."""
-        raise NotImplementedError
+        """Calls, newest first. ValueError for what no search can be made of."""
+        asked = (search or CallSearch()).checked()
+        after = None if asked.cursor is None else read_cursor(asked.cursor, str)[0]
+        if not findable(asked.tool, asked.agent, asked.user, asked.run, after):
+            return Page([])
+        wanted = Calls(
+            tool=asked.tool,
+            agent=asked.agent,
+            user=asked.user,
+            run_id=asked.run,
+            code=asked.code,
+            since=asked.since,
+            until=asked.until,
+            after=after,
+            limit=asked.limit + 1,
+        )
+        try:
+            found = list(await self.runtime.store.calls(self.tenant, wanted))
+        except CountersealError as error:
+            if after is not None and str(error).startswith("after:"):
+                raise ValueError("cursor: is none that was given out") from None
+            raise
+        shown = found[: asked.limit]
+        more = write_cursor((shown[-1][0],)) if len(found) > asked.limit else None
+        return Page([call_row(event) for _, event in shown], more)
 
     async def call(self, call_id: str) -> CallPage:
-        """NotThere."""
-        raise NotImplementedError
-
-    async def observation(
-        self, *, call_id: str | None = None, key: str | None = None
-    ) -> dict[str, Any]:
-        """What the model got, by the call or by its key in the ledger. NotThere."""
-        raise NotImplementedError
+        """One call's whole story. NotThere."""
+        told = await self._events(call_id)
+        return await page_of(self.runtime, self.tenant, told)
 
     async def events(self, call_id: str) -> list[dict[str, Any]]:
         """A call's events as records, oldest first. NotThere where there are none."""
-        raise NotImplementedError
+        return [event.record(event_id) for event_id, event in await self._events(call_id)]
 
-    async def run(self, run_id: str) -> RunPage:
-        """NotThere."""
-        raise NotImplementedError
+    async def _events(self, call_id: str) -> list[tuple[str, Event]]:
+        last = Search(call_id=call_id, limit=_MOST_EVENTS, newest_first=True)
+        told = await self.runtime.store.search(self.tenant, last) if findable(call_id) else ()
+        if not told:
+            raise NotThere("call")
+        return list(reversed(told))
 
-    async def budgets(self, run_id: str | None = None) -> list[dict[str, Any]]:
-        """What was spent of what: of the tenant today, and of a run. NotThere for the run."""
-        raise NotImplementedError
+    async def observation(
+        self, *, call_id: str | None = None, key: str | None = None, tool: str | None = None
+    ) -> dict[str, Any]:
+        """What the model got, by the call, or by its key in the ledger. NotThere.
+
+        With a tool, `key` is the one that its caller chose.
+        """
+        kept = await self._kept(call_id, key if tool is None else f"call:{tool}:{key}")
+        if kept is None or kept.entry.observation is None:
+            raise NotThere("observation")
+        return {
+            **_without_gates(kept.entry.observation),
+            "text": Observation.from_record(kept.entry.observation).for_model(),
+        }
+
+    async def _kept(self, call_id: str | None, key: str | None) -> Kept | None:
+        store = self.runtime.store
+        if call_id is not None and findable(call_id):
+            return await store.look_up_call(self.tenant, await self._first(call_id))
+        if call_id is None and key is not None and key.isprintable() and len(key) <= _LONGEST_KEY:
+            return await store.look_up(self.tenant, key)
+        return None
+
+    async def _first(self, call_id: str) -> str:
+        """The call that did what this one was answered with."""
+        last = Search(call_id=call_id, limit=_MOST_EVENTS, newest_first=True)
+        for _, event in await self.runtime.store.search(self.tenant, last):
+            if filed(event.type, event.decision, event.body)[0] and "of" in event.body:
+                return str(event.body["of"])
+        return call_id
+
+
+_LONGEST_KEY = 1000
+_MOST_EVENTS = 500
+"""Of one call: a caller may give many calls one id."""
+
+
+def _without_gates(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What was decided about a call is for people, and stands on its page."""
+    return {name: value for name, value in record.items() if name not in ("decisions", "raw")}

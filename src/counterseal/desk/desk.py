@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from counterseal.desk.approvals import ApprovalsDesk
-from counterseal.desk.calls import CallsDesk
 from counterseal.desk.concerns import ConcernsDesk
 from counterseal.desk.metrics import MetricsDesk
+from counterseal.desk.quarantine import Quarantines
 from counterseal.desk.record import RecordDesk
-from counterseal.desk.tools import Quarantines, ToolsDesk
+from counterseal.desk.runs import RunsDesk
+from counterseal.desk.tools import ToolsDesk
 from counterseal.people.model import Person, Role
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Desk"]
 
 
-class Desk(ApprovalsDesk, CallsDesk, ToolsDesk, ConcernsDesk, RecordDesk, MetricsDesk):
+class Desk(ApprovalsDesk, RunsDesk, ToolsDesk, ConcernsDesk, RecordDesk, MetricsDesk):
     """NotAllowed at once for somebody who may not even look."""
 
     def __init__(

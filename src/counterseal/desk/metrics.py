@@ -1,18 +1,26 @@
-"""The twenty numbers by which one sees whether contracts work, counted from the events."""
+"""The twenty numbers by which one sees whether contracts work, counted from the events.
+
+The store adds up events by what they count as (`audit.facts`), by index and within a window; here
+the sums are put into proportion, as `formulas` says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from counterseal.desk.base import Seat
+from counterseal.audit.facts import read_tally
+from counterseal.desk.base import NotThere, Seat, iso
 from counterseal.desk.calls import CallSearch
+from counterseal.desk.formulas import METRICS, Sum, Sums
+from counterseal.desk.windows import seconds_of
+from counterseal.storage.base import Tallied
 
-__all__ = ["METRICS", "Metric", "MetricsDesk", "prometheus"]
+__all__ = ["METRICS", "Metric", "MetricsDesk", "measure"]
 
-METRICS: Sequence[str] = ()
-"""Their names."""
+_MOST_BUCKETS: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,21 +48,80 @@ class Metric:
     """Which types of events are behind it, as a search of the record."""
 
     def record(self) -> dict[str, Any]:
-        raise NotImplementedError
+        told = {name: getattr(self, name) for name in self.__slots__ if name not in _LINKS}
+        link = None if self.calls is None else self.calls.query()
+        return {
+            **told,
+            "since": iso(self.since),
+            "until": iso(self.until),
+            "link": {"calls": link, "events": list(self.events)},
+        }
+
+
+_LINKS: Final = ("calls", "events")
 
 
 class MetricsDesk(Seat):
+    """Numbers of this tenant, for every viewer."""
+
     async def metrics(self, window: str = "24h") -> list[Metric]:
-        """All twenty over a window that ends now: 15m, 1h, 24h, 7d. ValueError for another."""
-        raise NotImplementedError
+        """All twenty over a window that ends now, such as 15m, 24h or 7d. ValueError else."""
+        until = self.runtime.clock()
+        since = until - seconds_of(window)
+        found = await self.runtime.store.tallies(self.tenant, since, until)
+        return measure(found, window, since, until)
 
     async def series(
         self, metric: str, window: str = "24h", buckets: int = 24
     ) -> list[float | None]:
-        """One of them, for each of so many equal parts of the window, oldest first."""
-        raise NotImplementedError
+        """One of them, for each of so many equal parts of the window, oldest first. NotThere."""
+        formula = METRICS.get(metric)
+        if formula is None:
+            raise NotThere("metric")
+        if not 0 < buckets <= _MOST_BUCKETS:
+            raise ValueError(f"buckets: takes 1 to {_MOST_BUCKETS}")
+        until = self.runtime.clock()
+        since = until - seconds_of(window)
+        found = await self.runtime.store.tallies(self.tenant, since, until, buckets)
+        parts: defaultdict[int, list[Tallied]] = defaultdict(list)
+        for one in found:
+            parts[one.part].append(one)
+        sums = [_read(parts[part]) for part in range(buckets)]
+        return [_ratio(formula.numerator(one), formula.denominator(one)) for one in sums]
 
 
-def prometheus(metrics: Sequence[tuple[str, Sequence[Metric]]]) -> str:
-    """As Prometheus reads it: (tenant, its metrics) for every tenant that may be told."""
-    raise NotImplementedError
+def measure(found: Iterable[Tallied], window: str, since: float, until: float) -> list[Metric]:
+    """All metrics of what was counted."""
+    sums = _read(found)
+    made = []
+    for name, formula in METRICS.items():
+        numerator, denominator = formula.numerator(sums), formula.denominator(sums)
+        by_code = None
+        if formula.code is not None:
+            by_code = CallSearch(code=formula.code, since=since, until=until)
+        made.append(
+            Metric(
+                name=name,
+                title=formula.title,
+                formula=formula.words,
+                meaning=formula.meaning,
+                unit=formula.unit,
+                window=window,
+                since=since,
+                until=until,
+                numerator=numerator,
+                denominator=denominator,
+                value=_ratio(numerator, denominator),
+                calls=by_code,
+                events=tuple(kind.value for kind in formula.events),
+            )
+        )
+    return made
+
+
+def _read(found: Iterable[Tallied]) -> Sums:
+    return [Sum(*read_tally(one.tally), one.times, one.cost) for one in found]
+
+
+def _ratio(numerator: float, denominator: float) -> float | None:
+    return numerator / denominator if denominator else None

@@ -2,63 +2,30 @@
 
 The registry is shared. Who stops, enables or rolls out a tool does so for every tenant that has
 it, and needs the operator's role everywhere, unless nobody else has that tool. Grants are a
-tenant's own.
+tenant's own. What is in quarantine is in `quarantine`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final
 
 from counterseal.contract.effects import Effect
 from counterseal.contract.mcp.changes import Change as DefinitionChange
-from counterseal.desk.base import Seat
-from counterseal.registry import Change, Grant, Kill
+from counterseal.desk.base import NotAllowed, NotThere
+from counterseal.desk.quarantine import Quarantined, QuarantineDesk
+from counterseal.desk.story import call_row
+from counterseal.desk.windows import seconds_of
+from counterseal.people.model import Role
+from counterseal.registry import Change, Grant, Kill, RegistryRecord
+from counterseal.storage.base import Calls
 
-__all__ = ["Quarantined", "Quarantines", "ToolPage", "ToolRow", "ToolsDesk"]
+__all__ = ["ToolPage", "ToolRow", "ToolUse", "ToolsDesk"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quarantined:
-    """A name that is not to be used until a person has looked at its definition."""
-
-    name: str
-    server: str
-    why: str
-    """changed, new, gone, shadowed."""
-    message: str
-    hash: str | None = None
-    """Of the definition as it is now: what would be accepted. None: there is none."""
-    accepted: str | None = None
-    """Of the one that was accepted; None: none was."""
-    tenants: frozenset[str] = frozenset()
-    """Who knows the name at all; empty: every tenant."""
-
-    def record(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "server": self.server,
-            "why": self.why,
-            "message": self.message,
-            "hash": self.hash,
-            "accepted": self.accepted,
-        }
-
-
-class Quarantines(Protocol):
-    """What is kept out, and the way in. The gateway has one; others have none."""
-
-    def list(self) -> Sequence[Quarantined]: ...
-
-    def changes(self, name: str) -> Sequence[DefinitionChange]:
-        """What differs from the definition that was accepted."""
-
-    async def accept(self, name: str, hash: str, by: str) -> None:  # noqa: A002 - its name
-        """Let exactly this definition in. CountersealError when it is another by now."""
-
-    async def refuse(self, name: str, by: str, reason: str) -> None:
-        """Keep it out, and say so on record."""
+_MOST_COUNTED: Final = 1000
+_MOST_CHANGES: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +34,17 @@ class ToolRow:
 
     name: str
     version: str
-    """The newest one."""
+    """The newest one; empty where only a quarantine knows the name."""
     versions: int
     effect: str | None
     risk: str
     owner: str
     status: str
-    """Of the newest: active, disabled, killed, quarantined, deprecated…"""
+    """Of the newest: active, deprecated, disabled, killed, sunset, quarantined."""
     drift: int
     """How many of its settings operators have left other than code declares."""
     grants: int
-    """Of this tenant."""
+    """That count in this tenant."""
     kills: Sequence[str]
     """Ids of the kills that cover it."""
 
@@ -94,10 +61,10 @@ class ToolPage:
 
     row: ToolRow
     contract: Mapping[str, Any]
-    """The newest version's, as its record."""
+    """The newest version's, as its record; empty where only a quarantine knows the name."""
     versions: Sequence[Mapping[str, Any]]
-    """Newest first: version, status, enabled, note, rollout_percentage, deprecation, drift, hash."""
-    grants: Sequence[Mapping[str, Any]]
+    """Newest first, each as the registry exports it, with its `status` and `drift`."""
+    grants: Sequence[Grant]
     kills: Sequence[Kill]
     changes: Sequence[Mapping[str, Any]]
     """What operators changed about it, newest first."""
@@ -111,7 +78,7 @@ class ToolPage:
             **self.row.record(),
             "contract": dict(self.contract),
             "version_list": [dict(one) for one in self.versions],
-            "grant_list": [dict(one) for one in self.grants],
+            "grant_list": [grant.export() for grant in self.grants],
             "kill_list": [kill.export() for kill in self.kills],
             "changes": [dict(one) for one in self.changes],
             "quarantine": None if self.quarantine is None else self.quarantine.record(),
@@ -120,78 +87,225 @@ class ToolPage:
         }
 
 
-class ToolsDesk(Seat):
-    quarantines: Quarantines | None = None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolUse:
+    """How a tool's latest calls ended."""
+
+    window: str
+    calls: int
+    codes: Mapping[str, int]
+    more: bool
+    """Whether there were more calls than were counted."""
+
+    def record(self) -> dict[str, Any]:
+        return {**{name: getattr(self, name) for name in self.__slots__}, "codes": dict(self.codes)}
+
+
+class ToolsDesk(QuarantineDesk):
+    """Looking is for every viewer; changing takes an operator."""
+
+    # --- looking ----------------------------------------------------------------------------------
 
     def tools(self) -> list[ToolRow]:
         """Every tool that this tenant can have, by name; quarantined ones too."""
-        raise NotImplementedError
+        rows: dict[str, list[Mapping[str, Any]]] = {}
+        for one in self._exported():
+            rows.setdefault(one["tool"], []).append(one)
+        held = {one.name: one for one in self.quarantined()}
+        names = sorted({*rows, *held})
+        return [self._row(name, rows.get(name, ()), held.get(name)) for name in names]
 
     def tool(self, name: str) -> ToolPage:
         """NotThere."""
-        raise NotImplementedError
+        held = next((one for one in self.quarantined() if one.name == name), None)
+        rows = [one for one in self._exported() if one["tool"] == name]
+        if not rows and held is None:
+            raise NotThere("tool")
+        records = self._records(name)
+        return ToolPage(
+            row=self._row(name, rows, held),
+            contract=records[0].contract.record() if records else {},
+            versions=rows,
+            grants=self.grants(tool=name),
+            kills=[kill for kill in self.kills() if any(map(kill.covers, records))],
+            changes=list(self._changes(name))[:_MOST_CHANGES],
+            quarantine=held,
+            definition_changes=[] if held is None else self.definition_changes(name),
+            may_operate=self._may_operate(name),
+        )
 
-    def versions(self, name: str) -> list[dict[str, Any]]:
+    def versions(self, name: str) -> list[Mapping[str, Any]]:
         """Its versions, newest first. NotThere."""
-        raise NotImplementedError
+        found = [one for one in self._exported() if one["tool"] == name]
+        if not found:
+            raise NotThere("tool")
+        return found
 
-    async def use(self, name: str, window: str = "24h") -> dict[str, int]:
-        """How its calls ended in a window: code to count. NotThere."""
-        raise NotImplementedError
+    async def use(self, name: str, window: str = "24h") -> ToolUse:
+        """How its latest calls ended, a thousand at most. NotThere; ValueError for the window."""
+        self._must_know(name)
+        since = self.runtime.clock() - seconds_of(window)
+        wanted = Calls(tool=name, since=since, limit=_MOST_COUNTED + 1)
+        found = list(await self.runtime.store.calls(self.tenant, wanted))
+        codes = Counter(call_row(event).code or "" for _, event in found[:_MOST_COUNTED])
+        return ToolUse(
+            window=window,
+            calls=codes.total(),
+            codes=dict(codes.most_common()),
+            more=len(found) > _MOST_COUNTED,
+        )
 
     def grants(self, *, tool: str | None = None, agent: str | None = None) -> list[Grant]:
         """Those that count in this tenant."""
-        raise NotImplementedError
+        return [
+            grant
+            for grant in self.runtime.registry.grants
+            if grant.tenant in (None, self.tenant)
+            and tool in (None, grant.tool)
+            and agent in (None, grant.agent)
+            and self._records(grant.tool)
+        ]
 
     def kills(self) -> list[Kill]:
-        """What is stopped here, for the banner: all kills that cover a tool of this tenant."""
-        raise NotImplementedError
+        """What is stopped here, for the banner; not what stops other tenants' tools only."""
+        mine = [one for one in self.runtime.registry.records if one.allows_tenant(self.tenant)]
+        return [
+            kill
+            for kill in self.runtime.registry.kills
+            if kill.tool is None or any(map(kill.covers, mine))
+        ]
+
+    # --- changing ---------------------------------------------------------------------------------
 
     async def preview_kill(
         self, *, tool: str | None = None, effect: Effect | str | None = None
-    ) -> list[ToolRow]:
-        """What such a kill would stop that nothing else has stopped yet."""
-        raise NotImplementedError
+    ) -> list[RegistryRecord]:
+        """What such a kill would stop here that nothing else has stopped yet. NotThere."""
+        self.needs(Role.OPERATOR)
+        await self.runtime.catch_up()
+        if tool is not None:
+            self._must_know(tool)
+        stopped = await self._operator().preview_kill(tool=tool, effect=effect)
+        return [record for record in stopped if record.allows_tenant(self.tenant)]
 
     async def kill(
         self, *, tool: str | None = None, effect: Effect | str | None = None, reason: str
     ) -> Kill:
-        """Stop a tool, every tool of an effect, or (with neither) everything."""
-        raise NotImplementedError
+        """Stop a tool, every tool of an effect, or (with neither) everything. NotThere."""
+        await self._must_operate(tool)
+        return await self._operator().kill(tool=tool, effect=effect, reason=reason)
 
     async def restore(self, kill_id: str, *, reason: str) -> Change:
         """Undo one kill. NotThere."""
-        raise NotImplementedError
+        self.needs(Role.OPERATOR)
+        await self.runtime.catch_up()
+        kill = next((one for one in self.kills() if one.id == kill_id), None)
+        if kill is None:
+            raise NotThere("kill")
+        await self._must_operate(kill.tool)
+        return await self._operator().restore(kill, reason=reason)
 
     async def enable(self, name: str, version: str | None = None, *, reason: str) -> Change:
-        raise NotImplementedError
+        """Let a tool be used again; without a version, all of them. NotThere."""
+        await self._must_operate(name, version)
+        return await self._operator().enable(name, version, reason=reason)
 
     async def disable(self, name: str, version: str | None = None, *, reason: str) -> Change:
-        raise NotImplementedError
+        """Take a tool out of use; without a version, those that come later too. NotThere."""
+        await self._must_operate(name, version)
+        return await self._operator().disable(name, version, reason=reason)
 
     async def set_rollout(self, name: str, version: str, percentage: int, *, reason: str) -> Change:
-        raise NotImplementedError
+        """How many of the new runs get this version. NotThere."""
+        await self._must_operate(name, version)
+        return await self._operator().set_rollout(name, version, percentage, reason=reason)
 
     async def grant(self, grant: Grant, *, reason: str) -> Change:
-        """Add a grant of this tenant's."""
-        raise NotImplementedError
+        """Add a grant of this tenant's. One for all tenants takes a role everywhere. NotThere."""
+        self._must_give(grant)
+        await self.runtime.catch_up()
+        self._must_know(grant.tool)
+        return await self._operator().grant(grant, reason=reason)
 
     async def revoke(self, grant: Grant, *, reason: str) -> Change:
-        """Take a grant of this tenant's back. NotThere."""
-        raise NotImplementedError
+        """Take a grant back. NotThere."""
+        self.needs(Role.OPERATOR)
+        await self.runtime.catch_up()
+        if grant not in self.grants():
+            raise NotThere("grant")
+        self._must_give(grant)
+        return await self._operator().revoke(grant, reason=reason)
 
-    def quarantined(self) -> list[Quarantined]:
-        """What is kept out of this tenant's sight until a person accepts it."""
-        raise NotImplementedError
+    # --- who may ----------------------------------------------------------------------------------
 
-    def definition_changes(self, name: str) -> list[DefinitionChange]:
-        """What differs from what was accepted. NotThere."""
-        raise NotImplementedError
+    async def _must_operate(self, name: str | None, version: str | None = None) -> None:
+        """NotAllowed, or NotThere, unless this person may change the tool; None: all of them."""
+        self.needs(Role.OPERATOR)
+        await self.runtime.catch_up()
+        if name is not None:
+            self._must_know(name, version)
+        if not self._may_operate(name):
+            raise NotAllowed(Role.OPERATOR, everywhere=True)
 
-    async def accept(self, name: str, hash: str) -> None:  # noqa: A002 - what the caller has seen
-        """Let exactly this definition in. NotThere."""
-        raise NotImplementedError
+    def _may_operate(self, name: str | None) -> bool:
+        if self.person.may_everywhere(Role.OPERATOR):
+            return True
+        return name is not None and self.person.may(Role.OPERATOR) and self._only_ours(name)
 
-    async def refuse(self, name: str, *, reason: str) -> None:
-        """Keep it out, and say so on record. NotThere."""
-        raise NotImplementedError
+    def _only_ours(self, name: str) -> bool:
+        """Whether no other tenant has it."""
+        records = self.runtime.registry.versions(name)
+        return bool(records) and all(one.allowed_tenants == {self.tenant} for one in records)
+
+    def _must_give(self, grant: Grant) -> None:
+        self.needs(Role.OPERATOR)
+        if grant.tenant == self.tenant:
+            return
+        if grant.tenant is not None:
+            raise NotThere("tenant")
+        if not self.person.may_everywhere(Role.OPERATOR):
+            raise NotAllowed(Role.OPERATOR, everywhere=True)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _records(self, name: str) -> list[RegistryRecord]:
+        """Its versions that this tenant can have, newest first."""
+        versions = self.runtime.registry.versions(name)
+        return [one for one in versions if one.allows_tenant(self.tenant)]
+
+    def _must_know(self, name: str, version: str | None = None) -> None:
+        if not any(version in (None, one.version) for one in self._records(name)):
+            raise NotThere("tool")
+
+    def _exported(self) -> Iterator[Mapping[str, Any]]:
+        """Versions that this tenant can have, without a word of who else can."""
+        for one in self.runtime.registry.export()["records"]:
+            tenants = one["allowed_tenants"]
+            if not tenants or self.tenant in tenants:
+                yield {**one, "allowed_tenants": [self.tenant] if tenants else []}
+
+    def _row(
+        self, name: str, rows: Sequence[Mapping[str, Any]], held: Quarantined | None
+    ) -> ToolRow:
+        records = self._records(name)
+        newest, first = (rows[0], records[0]) if rows and records else (None, None)
+        return ToolRow(
+            name=name,
+            version=newest["version"] if newest else "",
+            versions=len(rows),
+            effect=newest["effect"] if newest else None,
+            risk=newest["risk_class"] if newest else "",
+            owner=first.contract.identity.owner if first else "",
+            status="quarantined" if held is not None or newest is None else newest["status"],
+            drift=sum(len(row["drift"]) for row in rows),
+            grants=len(self.grants(tool=name)),
+            kills=[kill.id for kill in self.kills() if any(map(kill.covers, records))],
+        )
+
+    def _changes(self, name: str) -> Iterator[dict[str, Any]]:
+        for change in reversed(self.runtime.registry.changes):
+            told = change.export()
+            grant = told.get("grant") or {}
+            ours = grant.get("tenant") in (None, self.tenant)
+            if ours and name in (told.get("tool"), grant.get("tool")):
+                yield told

@@ -24,7 +24,7 @@ from counterseal.contract.declare import Tool
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract, Isolation
 from counterseal.contract.surroundings import Config, Context, Secret, State
-from counterseal.errors import IsolationError
+from counterseal.errors import IsolationError, SpokenError
 from counterseal.execution import http, local, logs
 from counterseal.execution.failures import code_of, describe
 from counterseal.execution.files import directory_for
@@ -228,7 +228,7 @@ class Runner:
         self.nested = _takes_nested(contract)
         self.egress = Egress.of(contract)
         self.is_request = contract.http is not None or contract.mcp is not None
-        """Whether it is nothing but a request to somebody else: then nothing happens before that."""
+        """Whether it is nothing but a request to somebody: then nothing happens before that."""
         self.address: Address | None = None
         if self.where is Where.PROCESS or self.where is Where.SANDBOX:
             self.address = address_of(tool.function)
@@ -380,6 +380,7 @@ class Runner:
             trace=logs.masked_trace(error, mask),
             began=not (self.is_request and http.never_left(fault)),
             misfit=misfit,
+            words=mask.text(error.words) if isinstance(error, SpokenError) else "",
             mask=mask,
         )
 

@@ -69,6 +69,8 @@ _ROWS: Final = (
     ("counterseal.errors", Code.OBSERVATION_NORMALIZATION_FAIL, "ResponseTooLargeError"),
     ("counterseal.errors", Code.DEPENDENCY_UNAVAILABLE, "NotSentError AnswerLostError"),
     ("counterseal.errors", Code.UNKNOWN_ERROR, "ToolFailedError"),
+    # It answered, and said no: the words say what to do otherwise.
+    ("counterseal.errors", Code.SEMANTIC_INVALIDITY, "SpokenError"),
     ("counterseal.contract.client", Code.SEMANTIC_INVALIDITY, "RefusedError"),
     ("counterseal.execution.request", Code.SEMANTIC_INVALIDITY, "UnsendableError"),
     ("counterseal.execution.http", Code.OBSERVATION_NORMALIZATION_FAIL, "AnswerError"),

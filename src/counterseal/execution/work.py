@@ -55,5 +55,7 @@ class Outcome(NamedTuple):
     """An argument that could not be sent: its JSON Pointer, and why not; fit for a model."""
     late: asyncio.Future[Any] | None = None
     """What still runs, though nobody waits for it any more."""
+    words: str = ""
+    """What the tool said of its failure, for its caller: somebody else's words."""
     mask: Mask = NO_MASK
     """What must not be seen of this attempt."""

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 import mcp_types as types
+from anyio.lowlevel import checkpoint_if_cancelled
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan
@@ -89,6 +90,11 @@ class Calling:
         self.under_way += 1
         try:
             return await self._round(ctx, proposal, who, given, _state(state))
+        except asyncio.CancelledError:
+            # The runtime has settled what was under way, and says with an exception of its own that
+            # its caller is gone. The SDK knows its cancellations by the exception: have it here.
+            await checkpoint_if_cancelled()
+            raise
         finally:
             self.under_way -= 1
             self._ended.set()

@@ -106,7 +106,8 @@ def _named(url: str) -> str:
 def _standing(behind: Behind) -> list[str]:
     lines = []
     for one in summary(behind):
-        counts = [f"{len(one['accepted'])} tools"]
+        count = len(one["accepted"])
+        counts = [f"{count} tool{'' if count == 1 else 's'}"]
         if one["quarantined"]:
             counts.append(f"{len(one['quarantined'])} quarantined")
         if one["hidden"]:

@@ -35,6 +35,7 @@ _FAILURES = {
     Code.SEMANTIC_INVALIDITY: "The service behind the tool does not accept these arguments.",
     Code.OBSERVATION_NORMALIZATION_FAIL: "What came back can't be read.",
 }
+_MOST_WORDS = 4000
 _UNKNOWN = "It is not known whether the call took effect. {}"
 THEN = {
     OnUnknown.RETRY_SAME_KEY: ("retry_same_key", "The same call may be made again."),
@@ -55,7 +56,7 @@ class Observing(Executing):
         """The outcome as the agent may see it: checked, redacted, bounded, labelled."""
         outcome, ctx, record = self.outcome, self.ctx, self.ctx.record
         if outcome.code is not Code.SUCCESS or record is None or ctx.compiled is None:
-            return self.answer(self._failed())
+            return self._with_words(self.answer(self._failed()))
         own = ctx.compiled.profile
         try:
             self.observed = observe(
@@ -91,6 +92,13 @@ class Observing(Executing):
             # What was made of something from outside is from outside, too.
             return seen._replace(trust=Trust.UNTRUSTED)
         return seen
+
+    def _with_words(self, seen: Observation) -> Observation:
+        """With what the tool said of its failure: as data, whoever it comes from."""
+        if not self.outcome.words:
+            return seen
+        said, redactions = self.runtime.redactor.redact({"said": self.outcome.words[:_MOST_WORDS]})
+        return seen._replace(data=said, redactions=redactions, trust=Trust.UNTRUSTED)
 
     def _failed(self) -> Decision:
         """What is said of an outcome that is no success."""

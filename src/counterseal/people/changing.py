@@ -17,7 +17,14 @@ from counterseal.operating import Operator
 from counterseal.people.passwords import Passwords, refuse_unfit
 from counterseal.registry import Change, Registry
 from counterseal.registry.credentials import key_id_in, new_key
-from counterseal.registry.people import ADDED, PersonalKey, User, person_key_text, roles_by_tenant
+from counterseal.registry.people import (
+    ADDED,
+    PersonalKey,
+    User,
+    new_stamp,
+    person_key_text,
+    roles_by_tenant,
+)
 
 __all__ = ["Accounts", "Roles"]
 
@@ -43,8 +50,8 @@ class Accounts:
         """Somebody new, who can sign in at once."""
         roles, kept = roles_by_tenant(tenants), await self._hashed(password)
 
-        def made(registry: Registry) -> User:
-            return User(name=name, hash=kept, tenants=roles, since=registry.stored + 1)
+        def made(_: Registry) -> User:
+            return User(name=name, hash=kept, tenants=roles, stamp=new_stamp())
 
         return await self._operator.put_user(ADDED, made, reason=reason)
 
@@ -53,10 +60,18 @@ class Accounts:
         kept = await self._hashed(password)
         return await self._alter(name, "password", reason, lambda user: replace(user, hash=kept))
 
-    async def set_roles(self, name: str, tenants: Roles, *, reason: str) -> User:
-        """Other roles, in the place of all that there were. All sessions end."""
-        roles = roles_by_tenant(tenants)
-        return await self._alter(name, "roles", reason, lambda user: replace(user, tenants=roles))
+    async def set_roles(self, name: str, tenant: str, roles: Iterable[str], *, reason: str) -> User:
+        """Other roles in one tenant, in the place of all there; none: no more business there.
+
+        All sessions end.
+        """
+        given = roles_by_tenant({tenant: kept}) if (kept := _list(roles)) else {}
+
+        def altered(user: User) -> User:
+            others = {one: had for one, had in user.tenants.items() if one != tenant}
+            return replace(user, tenants=others | given)
+
+        return await self._alter(name, "roles", reason, altered)
 
     async def set_active(self, name: str, *, active: bool, reason: str) -> User:
         """Whether the user is let in at all. All sessions end, and no personal key is taken."""
@@ -107,11 +122,13 @@ class Accounts:
         return await self._operator.put_user("unkey", made, reason=reason)
 
     async def rehash(self, user: User, password: str) -> User:
-        """Keep the same password by today's parameters, unless it was changed meanwhile."""
+        """Keep the same password by today's parameters. RegistryError: it is another one by now."""
         kept = await self._passwords.hashed(password)
 
         def altered(now: User) -> User:
-            return replace(now, hash=kept) if now.hash == user.hash else now
+            if now.hash != user.hash:
+                raise RegistryError(f"the password of {user.name} was changed meanwhile")
+            return replace(now, hash=kept)
 
         reason = "hashed anew, by today's parameters"
         return await self._alter(user.name, "rehashed", reason, altered, ends_sessions=False)
@@ -131,9 +148,14 @@ class Accounts:
     ) -> User:
         def made(registry: Registry) -> User:
             user = change(registry.existing_user(name))
-            return replace(user, since=registry.stored + 1) if ends_sessions else user
+            return replace(user, stamp=new_stamp()) if ends_sessions else user
 
         return await self._operator.put_user(did, made, reason=reason)
+
+
+def _list(roles: Iterable[str]) -> Iterable[str]:
+    """Still one string where one was given by mistake: it will be refused."""
+    return roles if isinstance(roles, str) else list(roles)
 
 
 def _only_tenant(user: User) -> str:

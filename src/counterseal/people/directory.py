@@ -25,6 +25,9 @@ class Directory(Protocol):
     async def user(self, name: str) -> User | None:
         """Who that is now, be they active or not; None when there is no such user."""
 
+    async def user_now(self, name: str) -> User | None:
+        """The same, as of this very moment: for those who are about to be let in."""
+
     async def holder(self, key_id: str) -> User | None:
         """Whose personal key it is; None when it is nobody's."""
 
@@ -39,16 +42,16 @@ class LocalUsers:
 
     async def user(self, name: str) -> User | None:
         await self._news.heard()
-        found = self._runtime.registry.user(name)
-        if found is None:
-            await self._doubts.heard()  # they may have been added just now, elsewhere
-            found = self._runtime.registry.user(name)
-        return found
+        return self._runtime.registry.user(name)
+
+    async def user_now(self, name: str) -> User | None:
+        await self._runtime.catch_up()
+        return self._runtime.registry.user(name)
 
     async def holder(self, key_id: str) -> User | None:
         await self._news.heard()
         found = self._runtime.registry.key_holder(key_id)
         if found is None:
-            await self._doubts.heard()
+            await self._doubts.heard()  # it may have been issued just now, elsewhere
             found = self._runtime.registry.key_holder(key_id)
         return found

@@ -22,17 +22,19 @@ async def person_by_key(text: str, directory: Directory, now: float) -> Person |
     """Whose key it is, as they are now. None for one that is not good. StoreError."""
     key = read_person_key(text)
     if key is None:
-        return _refused("it is no whole personal key")
+        _log.info("a personal key was refused: it is not a whole one")
+        return None
     user = await directory.holder(key.key_id)
     found = None if user is None else user.key(key.key_id)
     if user is None or found is None:
-        return _refused(f"{key.key_id} is not in force")
-    if not found.matches(key):
-        return _refused(f"{key.key_id} comes with a wrong secret")
-    if not user.active or found.expired(datetime.fromtimestamp(now, UTC)):
-        return _refused(f"{key.key_id} has expired, or its holder is disabled")
-    return Person.of(user.name, found.tenant, user.tenants)
-
-
-def _refused(why: str) -> None:
-    _log.info("a personal key was refused: %s", why)
+        why = "it is not in force"
+    elif not found.matches(key):
+        why = "its secret is wrong"
+    elif found.expired(datetime.fromtimestamp(now, UTC)):
+        why = "it has expired"
+    elif not user.active:
+        why = "its holder is disabled"
+    else:
+        return Person.of(user.name, found.tenant, user.tenants)
+    _log.info("the personal key %s was refused: %s", key.key_id, why)
+    return None

@@ -1,8 +1,8 @@
 """Passwords: what may be one, and argon2 hashes of them, made aside from everything else.
 
-A hash costs a tenth of a second of one core and 64 MiB, on purpose. So few are made at a time, in
-threads of their own, and only so many may wait: whoever tries passwords by the thousand slows down
-nobody but those who sign in at the same moment.
+A hash costs 46 MiB and some fifty milliseconds of one core, on purpose. So few are made at a time,
+in threads of their own, and only so many may wait: whoever tries passwords by the thousand slows
+down nobody but those who sign in at the same moment.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Passwords:
     def __init__(
         self,
         *,
-        time_cost: int = 3,
-        memory_kib: int = 65_536,
+        time_cost: int = 1,
+        memory_kib: int = 47_104,
         at_once: int | None = None,
         waiting: int = _WAITING,
     ) -> None:

@@ -33,6 +33,8 @@ _PURPOSE: Final = "console sessions"
 _RENEWED: Final = 60.0
 """Seconds after which a browser gets a cookie that says when it was last seen."""
 _LONGEST: Final = 4000
+"""Characters of a cookie; browsers keep no longer one."""
+_LONGEST_NAME: Final = 200
 _log = logging.getLogger("counterseal.people")
 
 
@@ -42,7 +44,7 @@ class Sealed(NamedTuple):
     form: int
     name: str
     tenant: str
-    since: int
+    stamp: str
     issued_at: float
     seen_at: float
     session_id: str
@@ -73,7 +75,7 @@ class Session:
         return self.sealed.issued_at
 
 
-_KINDS: Final = (int, str, str, int, float, float, str, str)
+_KINDS: Final = (int, str, str, str, float, float, str, str)
 
 
 class Sessions:
@@ -110,12 +112,12 @@ class Sessions:
         Without a tenant: the first of the user's own.
         """
         chosen = _first(user) if tenant is None else tenant
-        now = self._clock()
+        now = float(self._clock())
         made = Sealed(
             form=_FORM,
             name=user.name,
             tenant=chosen,
-            since=user.since,
+            stamp=user.stamp,
             issued_at=now,
             seen_at=now,
             session_id=secrets.token_urlsafe(16),
@@ -162,14 +164,16 @@ class Sessions:
         if sealed.session_id in self._ended:
             return None
         user = await directory.user(sealed.name)
-        if user is None or not user.active or user.since != sealed.since:
+        if user is None or user.stamp != sealed.stamp:
+            user = await directory.user_now(sealed.name)  # it may be this process that is late
+        if user is None or not user.active or user.stamp != sealed.stamp:
             return None
         return self._session(sealed, user)
 
     def _given(self, sealed: Sealed, user: User) -> tuple[str, Session]:
         session = self._session(sealed, user)
-        if session is None:
-            raise ValueError(f"tenant: {user.name} has no role in {sealed.tenant!r}")
+        if session is None or len(sealed.tenant) > _LONGEST_NAME:
+            raise ValueError(f"tenant: {user.name} has no role in {sealed.tenant[:100]!r}")
         raw = json.dumps(sealed, ensure_ascii=False, separators=(",", ":")).encode()
         text = base64.urlsafe_b64encode(self._vault.seal("*", _PURPOSE, raw)).decode().rstrip("=")
         return text, session

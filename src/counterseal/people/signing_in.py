@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.errors import RegistryError
+from counterseal.errors import CountersealError
 from counterseal.people.changing import Accounts
 from counterseal.people.directory import Directory
 from counterseal.people.locking import Lockout, address_of
@@ -86,7 +86,7 @@ class SignIn:
         wait = self._lockout.begin(known_as, address)
         if wait > 0:
             return Refused(Why.LOCKED, wait)
-        user = await self._directory.user(known_as)
+        user = await self._directory.user_now(known_as)
         able = user if user is not None and user.active else None
         try:
             good = await self._passwords.matches(None if able is None else able.hash, password)
@@ -106,7 +106,7 @@ class SignIn:
         operator = self._runtime.operator(user.name)
         try:
             return await Accounts(operator, self._passwords).rehash(user, password)
-        except (BusyError, RegistryError):
+        except CountersealError:
             return user  # the next time will do
 
     # --- on record --------------------------------------------------------------------------------

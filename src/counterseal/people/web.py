@@ -38,9 +38,9 @@ def dropped_cookie(*, https: bool) -> str:
 
 
 def safe_next(url: str | None, otherwise: str = "/") -> str:
-    """Where to go after signing in: a path of ours, or else `otherwise`.
+    r"""Where to go after signing in: a path of ours, or else `otherwise`.
 
-    What browsers read as another host is none: `//host`, `/\\host`, a scheme, a line break.
+    What browsers read as another host is none: `//host`, `/\host`, a scheme, a line break.
     """
     if not url or len(url) > _LONGEST or _PATH.fullmatch(url) is None:
         return otherwise

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import re
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -28,6 +29,7 @@ __all__ = [
     "User",
     "Users",
     "folded",
+    "new_stamp",
     "person_key_text",
     "read_person_key",
     "roles_by_tenant",
@@ -42,12 +44,22 @@ MOST_KEYS: Final = 20
 """How many personal keys a user has at most."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}")
+_STAMP: Final = re.compile(r"[0-9a-f]{16}")
 _HASH: Final = re.compile(r"\$argon2id\$[!-~]{20,300}")
 
 
 def folded(name: str) -> str:
     """Under which two names are the same. What nobody can be called is nobody's name."""
     return name.strip().lower()[:200]
+
+
+def new_stamp() -> str:
+    """One that ends all sessions under the one before."""
+    return secrets.token_hex(8)
+
+
+def _is(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None
 
 
 # --- personal keys --------------------------------------------------------------------------------
@@ -123,12 +135,9 @@ class User:
     """Of the password, as argon2 writes it. Shown to nobody."""
     tenants: Mapping[str, frozenset[str]]
     """Roles by tenant; those under `*` count in every one."""
+    stamp: str
+    """Sessions bear it, and end with it. Random, because the clocks of workers differ."""
     active: bool = True
-    since: int = 0
-    """The number of the change that ended all sessions: what was begun before it is void.
-
-    A number and not a time, because the clocks of workers differ.
-    """
     keys: tuple[PersonalKey, ...] = ()
     by: str = ""
     at: datetime | None = None
@@ -136,17 +145,17 @@ class User:
     """Of the last change."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or _NAME.fullmatch(self.name) is None:
+        if not _is(_NAME, self.name):
             raise RegistryError(
                 "name: takes up to 100 letters and digits from ASCII, and . _ @ + - inside"
             )
         if self.name.lower().split(".")[0] == "counterseal":
             raise RegistryError("name: those that begin with `counterseal` are Counterseal's own")
-        if not isinstance(self.hash, str) or _HASH.fullmatch(self.hash) is None:
-            raise RegistryError("password: its hash is none")
+        if not _is(_HASH, self.hash) or not _is(_STAMP, self.stamp):
+            raise RegistryError("password: its hash, or the user's stamp, is none")
         object.__setattr__(self, "tenants", MappingProxyType(roles_by_tenant(self.tenants)))
-        if not isinstance(self.active, bool) or type(self.since) is not int:
-            raise RegistryError("active takes true or false, since the number of a change")
+        if self.active not in (True, False):
+            raise RegistryError("active: takes true or false")
         if len(self.keys) > MOST_KEYS:
             raise RegistryError(f"keys: a user has at most {MOST_KEYS}; revoke one")
 
@@ -193,14 +202,14 @@ class User:
             "hash": self.hash,
             "tenants": {tenant: sorted(roles) for tenant, roles in sorted(self.tenants.items())},
             "active": self.active,
-            "since": self.since,
+            "stamp": self.stamp,
             "keys": [one.stored() for one in self.keys],
         }
 
 
 def roles_by_tenant(tenants: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
     """As they are kept. RegistryError says what is wrong with them."""
-    if not isinstance(tenants, Mapping) or not tenants:
+    if not tenants:
         raise RegistryError("tenants: a user has a role in one of them at least")
     try:
         text_set("tenants", tenants)
@@ -217,10 +226,12 @@ def without_hashes(what: Mapping[str, Any]) -> dict[str, Any]:
     """A change of a user for those who look at it later: on record, in lists, in logs."""
     if not isinstance(what.get("user"), Mapping):
         return dict(what)
-    user = {name: value for name, value in what["user"].items() if name != "hash"}
-    keys: Iterable[Mapping[str, Any]] = user.get("keys", ())
-    user["keys"] = [{name: one[name] for name in one if name != "hash"} for one in keys]
-    return {**what, "user": user}
+    user = _shown(what["user"])
+    return {**what, "user": {**user, "keys": [_shown(one) for one in user.get("keys", ())]}}
+
+
+def _shown(what: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in what.items() if name not in ("hash", "stamp")}
 
 
 class Users:

@@ -34,8 +34,25 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.responses import Response
 
 STRING = {"type": "string"}
-NAMES = ["add", "ask", "big", "change", "die", "echo", "env", "fail", "log", "sample", "wait"]
+NAMES = [
+    "add",
+    "ask",
+    "big",
+    "change",
+    "die",
+    "echo",
+    "env",
+    "fail",
+    "headers",
+    "log",
+    "sample",
+    "wait",
+]
 BUS = InMemorySubscriptionBus()
+REGION = {
+    "type": "object",
+    "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
+}
 PAGE = 100
 WIRE = os.dup(1)
 
@@ -184,7 +201,10 @@ def make_server(more=0):
         start = int((params and params.cursor) or 0)
         known = listed if more else NAMES
         schema = {"type": "object", "properties": {}}
-        tools = [types.Tool(name=name, input_schema=schema) for name in known[start : start + PAGE]]
+        tools = [
+            types.Tool(name=name, input_schema=REGION if name == "headers" else schema)
+            for name in known[start : start + PAGE]
+        ]
         after = start + PAGE
         return types.ListToolsResult(
             tools=tools, next_cursor=str(after) if after < len(known) else None

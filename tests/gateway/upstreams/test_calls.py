@@ -15,7 +15,7 @@ from .server import make_server
 WAYS = ["program", "legacy program", "website", "legacy website", "json website", "inside"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def way(request, standing):
     options = [f"--{word}" for word in ("legacy", "json") if word in request.param]
     if "program" in request.param:

@@ -67,6 +67,7 @@ def _listens(upstream):
     return not connection.modern or any(route.honored for route in routes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ERAS)
 async def test_resources_are_read_and_their_changes_told_to_who_subscribed(website, options):
     site = website(*options)
@@ -103,9 +104,7 @@ async def test_resources_are_read_and_their_changes_told_to_who_subscribed(websi
 def _listens_to(upstream, uri):
     connection = upstream._pools["*"].line.connection
     if not connection.modern:
-        return (uri in connection.subscribed and connection._listening is None) or (
-            connection._listening.done()
-        )
+        return connection._listening.done() and uri in connection.subscribed
     routes = connection._session._listen_routes.values()
     return any(route.honored and uri in route._honored_uris for route in routes)
 

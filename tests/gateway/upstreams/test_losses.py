@@ -126,6 +126,7 @@ async def test_garbage_on_its_output_ends_the_connection_and_the_calls_on_it():
         assert text_of(await echo(upstream)) == "still here"
 
 
+@pytest.mark.slow
 async def test_an_answer_is_read_up_to_its_limit_and_refused_beyond_it():
     async with connected(program()) as upstream:
         result = await upstream.call("big", {"bytes": 10_000_000}, context=call_context())
@@ -136,6 +137,7 @@ async def test_an_answer_is_read_up_to_its_limit_and_refused_beyond_it():
         assert text_of(await echo(upstream)) == "still here"
 
 
+@pytest.mark.slow
 async def test_a_line_without_end_is_not_read_to_its_end():
     settings = program(max_bytes=MIB, hard_limit=2 * MIB)
     async with connected(settings) as upstream:
@@ -145,6 +147,7 @@ async def test_a_line_without_end_is_not_read_to_its_end():
         assert text_of(await echo(upstream)) == "still here"
 
 
+@pytest.mark.slow
 async def test_closing_ends_the_program_and_all_that_it_started(tmp_path):
     # A shell that does not end with its input, and a child that ignores a request to end.
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"

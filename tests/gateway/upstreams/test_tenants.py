@@ -6,8 +6,9 @@ import pytest
 
 from counterseal.errors import NotSentError
 from counterseal.execution.mcp import Settings
+from counterseal.execution.mcp import upstream as module
 
-from .conftest import call_context, connected, program, text_of
+from .conftest import call_context, connected, program, text_of, until
 
 SECRETS = {
     "token": "t0ken-of-all",
@@ -20,6 +21,7 @@ async def variable(upstream, name, tenant):
     return await upstream.call("env", {"name": name}, context=call_context(tenant))
 
 
+@pytest.mark.slow
 async def test_each_tenant_has_connections_with_its_own_credentials():
     settings = program(env={"TOKEN": "Bearer {secret:token}"})
     async with connected(settings, secrets=SECRETS) as upstream:
@@ -59,6 +61,42 @@ async def test_tools_are_listed_with_the_first_tenants_credentials():
     async with connected(settings, secrets={"acme": {"token": "t0ken-of-acme"}}) as upstream:
         assert upstream.ready, upstream.trouble
         assert await upstream.definitions()
+
+
+@pytest.mark.slow
+async def test_a_tenants_own_connections_are_closed_when_nobody_uses_them(monkeypatch):
+    monkeypatch.setattr(module, "_SWEEP", 0.01)
+    monkeypatch.setattr(module, "_IDLE", 0.0)
+    settings = program(env={"TOKEN": "{secret:token}"})
+    async with connected(settings, secrets=SECRETS) as upstream:
+        first = await variable(upstream, "TOKEN", "acme")
+        await until(lambda: list(upstream._pools) == ["*"])
+        second = await variable(upstream, "TOKEN", "acme")
+        assert text_of(second) == text_of(first)
+        assert second["structuredContent"]["pid"] != first["structuredContent"]["pid"]
+
+
+async def test_a_credential_that_is_refused_is_asked_for_anew(website):
+    tokens = ["t0ken-that-was", "t0ken-that-is"]
+    settings = website("--token", tokens[1]).settings(
+        headers={"Authorization": "Bearer {secret:t}"}
+    )
+
+    def resolve(tenant, name):
+        return tokens.pop(0) if len(tokens) > 1 else tokens[0]
+
+    async with connected(settings, secrets=resolve) as upstream:
+        assert "401" in upstream.trouble
+        await until(lambda: upstream.ready)
+
+
+async def test_nothing_is_sent_to_an_upstream_that_was_closed():
+    settings = program(env={"TOKEN": "{secret:token}"})
+    async with connected(settings, secrets=SECRETS) as upstream:
+        pass
+    for tenant in ("acme", "globex"):
+        with pytest.raises(NotSentError):
+            await variable(upstream, "TOKEN", tenant)
 
 
 @pytest.mark.parametrize(

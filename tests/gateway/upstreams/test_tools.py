@@ -63,9 +63,12 @@ async def test_an_answer_without_the_structure_that_was_promised_can_not_be_obse
     assert outcome.began
 
 
-async def test_a_failure_of_the_tool_has_one_code(upstream):
+async def test_a_tool_that_says_no_is_told_from_a_server_that_does(upstream):
     outcome = await run(upstream, contract("fail"))
-    assert outcome.code is Code.UNKNOWN_ERROR
+    assert (outcome.code, outcome.words) == (Code.SEMANTIC_INVALIDITY, "it broke")
+    assert outcome.began
+    outcome = await run(upstream, contract("refuse"))
+    assert (outcome.code, outcome.words) == (Code.UNKNOWN_ERROR, "")
     assert outcome.began
 
 

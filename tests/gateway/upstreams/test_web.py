@@ -36,6 +36,7 @@ async def listening(answer):
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", ERAS)
 async def test_a_server_that_goes_away_loses_what_was_sent_and_is_not_sent_more(
     website, tmp_path, options
@@ -150,6 +151,7 @@ def redirected(connection, url):
         transport.handle_async_request = send
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--legacy",), ("--json",)])
 async def test_a_long_answer_is_read_up_to_its_limit(standing, options):
     site = standing(*options)
@@ -186,6 +188,12 @@ async def test_the_gateways_credentials_are_sent_and_nothing_of_the_caller(websi
         assert '"authorization": "Bearer t0ken-of-acme"' in text_of(result)
         with pytest.raises(NotSentError):
             await upstream.call("echo", {}, context=call_context("other"))
+
+
+async def test_a_tool_whose_wish_for_headers_was_not_known_is_called_anew_with_them(standing):
+    async with connected(standing().settings()) as upstream:
+        result = await upstream.call("headers", {"region": "eu"}, context=call_context())
+        assert '"mcp-param-region": "eu"' in text_of(result)
 
 
 async def test_a_server_that_refuses_our_credentials_is_down_and_says_with_what_status(website):

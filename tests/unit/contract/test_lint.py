@@ -225,7 +225,11 @@ BREACHES = {
         changed(("transactional/confirmation_required", False)),
         changed(("effect", "irreversible"), ("approvers", 1)),
     ],
-    "approvers-unasked": [changed(("effect", "draft"), ("approvers", 1))],
+    "approvers-unasked": [
+        changed(
+            ("effect", "draft"), ("approvers", 1), ("transactional/confirmation_required", False)
+        )
+    ],
     "verification-off": [
         changed(("transactional/post_action_verification_required", False)),
         changed(("effect", "draft"), ("transactional/post_action_verification_required", False)),

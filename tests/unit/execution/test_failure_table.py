@@ -83,8 +83,11 @@ EXPECTED = {
     },
     "counterseal.errors": {
         Code.POLICY_VIOLATION: "EgressError FilesError",
-        Code.DEPENDENCY_UNAVAILABLE: "SecretUnavailableError IsolationError",
+        Code.DEPENDENCY_UNAVAILABLE: (
+            "SecretUnavailableError IsolationError NotSentError AnswerLostError"
+        ),
         Code.OBSERVATION_NORMALIZATION_FAIL: "ResponseTooLargeError",
+        Code.SEMANTIC_INVALIDITY: "SpokenError",
     },
 }
 

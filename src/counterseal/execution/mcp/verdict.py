@@ -19,6 +19,7 @@ from counterseal.errors import (
     AnswerLostError,
     NotSentError,
     ResponseTooLargeError,
+    SpokenError,
     ToolFailedError,
 )
 from counterseal.execution.mcp.exchange import TOO_LARGE, Exchange
@@ -138,14 +139,14 @@ def _missing(data: Any) -> str | None:
     return f"{name}.url" if isinstance(inside, Mapping) and "url" in inside else name
 
 
-def failed_tool(tool: str, result: Mapping[str, Any]) -> ToolFailedError:
+def failed_tool(tool: str, result: Mapping[str, Any]) -> SpokenError:
     """For a result that calls itself an error, with the words that it has for it."""
     texts = [
         block["text"]
         for block in result.get("content", ())
         if isinstance(block, Mapping) and isinstance(block.get("text"), str)
     ]
-    return ToolFailedError(tool, short("\n".join(texts[:10])))
+    return SpokenError(tool, short("\n".join(texts[:10])))
 
 
 def short(text: str) -> str:

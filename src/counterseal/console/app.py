@@ -1,0 +1,88 @@
+"""The console's routes, for whoever serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from counterseal.console import approvals, signing_in
+from counterseal.console.headers import headers
+from counterseal.console.live import Broker, EventStream, FullError, marks_of, stream
+from counterseal.console.problems import Problem
+from counterseal.console.visit import House, Section, Visit
+from counterseal.desk import Desk
+from counterseal.people import People, Person, origin_of
+
+if TYPE_CHECKING:
+    from counterseal.runtime import Runtime
+
+__all__ = ["console_routes"]
+
+_ROOMS: Final = (
+    (Section("Approvals", "/approvals"), approvals.routes),
+)
+"""What stands in the header, and the pages behind it."""
+
+
+def console_routes(
+    runtime: Runtime,
+    people: People,
+    desk_for: Callable[[Person], Desk],
+    *,
+    urls: Collection[str],
+    broker: Broker | None = None,
+) -> list[Route]:
+    """All pages. Put them last: every path that nobody else has is theirs, to say that it is none.
+
+    `urls` are those under which it is reached, the public one first; cookies are for https alone
+    where that one is. Close the broker when the server stops, or open pages hold it up.
+    """
+    origins = frozenset(filter(None, map(origin_of, urls)))
+    public = next(iter(urls), "")
+    house = House(
+        people=people,
+        desk_for=desk_for,
+        broker=broker or Broker(marks_of(runtime)),
+        clock=runtime.clock,
+        origins=origins,
+        https=public.startswith("https:"),
+        sections=tuple(section for section, _ in _ROOMS),
+    )
+    return [
+        house.assets.route(),
+        *signing_in.routes(house),
+        *(route for _, routes in _ROOMS for route in routes(house)),
+        house.open_get("/events", events),
+        house.open_get("/{path:path}", nothing),
+        house.open_post("/{path:path}", nothing),
+    ]
+
+
+async def events(visit: Visit) -> Response:
+    """The stream that tells a page to look again. Nothing, for good, where it has no reason to."""
+    session, house = visit.session, visit.house
+    if session is None or visit.asked("tenant") != session.person.tenant:
+        return Response(status_code=204)
+    open_pages = ExitStack()
+    try:
+        listener = open_pages.enter_context(
+            house.broker.listening(session.person.tenant, session.person.name)
+        )
+    except FullError:
+        return Response(status_code=503, headers={"Retry-After": "30"})
+
+    async def still() -> bool:
+        return await house.people.still(session) is not None
+
+    return EventStream(
+        stream(listener, still), headers=headers(https=house.https), done=open_pages.close
+    )
+
+
+async def nothing(visit: Visit) -> Response:
+    """No page has this address."""
+    raise Problem(404, "There is no such page.")

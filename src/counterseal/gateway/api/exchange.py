@@ -1,0 +1,152 @@
+"""One request on its way: what came with it, and what every answer to it bears."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, NamedTuple
+
+from starlette.types import Message, Scope, Send
+
+from counterseal.desk import Desk
+from counterseal.gateway.api.callers import Caller
+from counterseal.gateway.api.cursors import Cursors
+from counterseal.gateway.api.problems import MEDIA, ProblemError
+from counterseal.people import Person, set_cookie
+from counterseal.runtime import Runtime
+
+__all__ = ["Answer", "Exchange", "House", "Raw"]
+
+Raw = list[tuple[bytes, bytes]]
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_ALWAYS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"private, no-cache"),
+    (b"vary", b"Authorization, Cookie"),
+)
+JSON: Final = b"application/json"
+_MOST_MARKED: Final = 1024 * 1024
+"""Bytes of an answer for which an ETag is worked out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """What all requests have in common."""
+
+    runtime: Runtime
+    desk_for: Callable[[Person], Desk]
+    cursors: Cursors
+    public: str
+    """Our URL, without a slash at its end."""
+
+
+class Answer(NamedTuple):
+    """One that is all there."""
+
+    status: int
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+    media: bytes = JSON
+
+
+class Exchange:
+    """A request, and the way back to whoever made it."""
+
+    __slots__ = (
+        "_send",
+        "_start",
+        "begun",
+        "caller",
+        "headers",
+        "house",
+        "limit",
+        "method",
+        "request_id",
+    )
+
+    def __init__(self, scope: Scope, send: Send, house: House) -> None:
+        self.house = house
+        self.method: str = scope["method"]
+        self.headers = _read(scope["headers"])
+        given = self.headers.get("x-request-id", "")
+        sane = _REQUEST_ID.fullmatch(given) is not None
+        self.request_id = given if sane else f"req_{secrets.token_hex(12)}"
+        self.caller: Caller | None = None
+        self.limit: tuple[tuple[bytes, bytes], ...] = ()
+        """What is said of how often the caller may ask."""
+        self.begun = False
+        self._send = send
+        self._start: Message | None = None
+
+    async def answer(self, answer: Answer) -> None:
+        """Send something that is all there."""
+        headers: Raw = [(b"content-type", answer.media), *answer.headers]
+        await self.send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await self.send({"type": "http.response.body", "body": answer.body})
+
+    async def refuse(self, problem: ProblemError) -> None:
+        headers = tuple((n.lower().encode(), v.encode()) for n, v in problem.headers.items())
+        body = problem.body(self.request_id)
+        await self.answer(Answer(problem.known.status, body, headers, MEDIA))
+
+    async def send(self, message: Message) -> None:
+        """Pass an answer on, with what every answer bears. A short one waits for its body."""
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        if message["type"] != "http.response.body":
+            await self._send(message)
+            return
+        body = message.get("body", b"")
+        if self._start is not None:
+            start, self._start = self._start, None
+            whole = not message.get("more_body")
+            status, headers, body = self._dressed(start, body, whole=whole)
+            self.begun = True
+            await self._send(
+                {"type": "http.response.start", "status": status, "headers": headers}
+            )
+        if self.method == "HEAD":
+            body = b""
+        await self._send({**message, "body": body})
+
+    def _dressed(self, start: Message, body: bytes, *, whole: bool) -> tuple[int, Raw, bytes]:
+        """Status, headers and body as they are sent."""
+        status: int = start["status"]
+        headers: Raw = [(b"x-request-id", self.request_id.encode()), *_ALWAYS, *self.limit]
+        headers += [one for one in start["headers"] if one[0] != b"content-length"]
+        session = getattr(self.caller, "session", None)
+        if session is not None and session.cookie is not None:
+            https = self.house.public.startswith("https:")
+            headers.append((b"set-cookie", set_cookie(session.cookie, https=https).encode()))
+        if not whole:
+            return status, headers, body
+        if status == 200 and self.method in ("GET", "HEAD") and len(body) <= _MOST_MARKED:
+            mark = f'"{sha256(body).hexdigest()[:32]}"'
+            headers.append((b"etag", mark.encode()))
+            if _matches(self.headers.get("if-none-match"), mark):
+                return 304, [one for one in headers if one[0] != b"content-type"], b""
+        if status != 204:
+            headers.append((b"content-length", str(len(body)).encode()))
+        return status, headers, body
+
+
+def _read(raw: Raw) -> Mapping[str, str]:
+    """Headers by lower-case name. Of what comes twice both are there, so that neither counts."""
+    found: dict[str, str] = {}
+    for name, value in raw:
+        key, text = name.decode("latin-1"), value.decode("latin-1")
+        joint = "; " if key == "cookie" else ", "
+        found[key] = f"{found[key]}{joint}{text}" if key in found else text
+    return found
+
+
+def _matches(given: str | None, mark: str) -> bool:
+    if given is None:
+        return False
+    if given.strip() == "*":
+        return True
+    return any(one.strip().removeprefix("W/") == mark for one in given.split(","))

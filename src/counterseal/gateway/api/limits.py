@@ -1,0 +1,103 @@
+"""How often somebody may ask: a token bucket for each credential, and for each address without one.
+
+In memory, for one process. What a contract or a tenant's budget limits is limited elsewhere.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from counterseal.gateway.api.problems import ProblemError
+
+__all__ = ["Limits", "Rate", "place_of"]
+
+_MOST: Final = 10_000
+"""Buckets that are kept; who was not heard of for longest has a full one again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many a second on average, and so many at once after a rest."""
+
+    each_second: float
+    at_once: int
+
+    def __post_init__(self) -> None:
+        if not (self.each_second > 0 and self.at_once >= 1):
+            raise ValueError("a rate lets at least something pass")
+
+
+class Limits:
+    """Both kinds. `take` raises where there is nothing left; what it returns tells what is."""
+
+    def __init__(
+        self,
+        *,
+        credential: Rate = Rate(200.0, 1000),
+        address: Rate = Rate(5.0, 100),
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._credentials = _Buckets("credential", credential, steady)
+        self._addresses = _Buckets("address", address, steady)
+
+    def by_credential(self, name: str) -> tuple[tuple[bytes, bytes], ...]:
+        """For every request of somebody who is known. The headers that say how much is left."""
+        return self._credentials.take(name)
+
+    def by_address(self, address: str) -> None:
+        """For every request of somebody who is not."""
+        self._addresses.take(place_of(address))
+
+
+class _Buckets:
+    def __init__(self, name: str, rate: Rate, steady: Callable[[], float]) -> None:
+        self._name = name
+        self._rate = rate
+        self._steady = steady
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """How much is in each bucket, and since when."""
+        window = max(1, math.ceil(rate.at_once / rate.each_second))
+        self._policy = (b"ratelimit-policy", f'"{name}";q={rate.at_once};w={window}'.encode())
+
+    def take(self, who: str) -> tuple[tuple[bytes, bytes], ...]:
+        now, rate = self._steady(), self._rate
+        left, since = self._left.pop(who, (float(rate.at_once), now))
+        left = min(float(rate.at_once), left + (now - since) * rate.each_second)
+        enough = left >= 1.0
+        self._left[who] = (left - 1.0 if enough else left, now)
+        if len(self._left) > _MOST:
+            self._left.popitem(last=False)
+        if not enough:
+            raise self._refusal(left)
+        return self._policy, self._standing(left - 1.0)
+
+    def _standing(self, left: float) -> tuple[bytes, bytes]:
+        wait = 0 if left >= 1.0 else math.ceil((1.0 - left) / self._rate.each_second)
+        return b"ratelimit", b'"%b";r=%d;t=%d' % (self._name.encode(), int(left), wait)
+
+    def _refusal(self, left: float) -> ProblemError:
+        wait = max(1, math.ceil((1.0 - left) / self._rate.each_second))
+        headers = {"Retry-After": str(wait)}
+        headers |= {
+            name.decode(): value.decode() for name, value in (self._policy, self._standing(left))
+        }
+        return ProblemError("rate-limited", f"Try again in {wait} s.", headers=headers)
+
+
+def place_of(address: str) -> str:
+    """Under which a caller is counted: of IPv6, whoever has one address has all of its network."""
+    try:
+        known = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(known, ipaddress.IPv6Address):
+        if known.ipv4_mapped is not None:
+            return str(known.ipv4_mapped)
+        return str(ipaddress.ip_network((known, 64), strict=False))
+    return str(known)

@@ -1,0 +1,120 @@
+"""What is wrong with a request, as `application/problem+json`. One table, and one form for all.
+
+A code is what a program decides by: one of the 21 for a call that was refused, else one of those
+here. Nothing that is told names a file, a query, or whoever else there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Literal, NamedTuple
+
+from pydantic_core import to_json
+
+__all__ = ["PROBLEMS", "FieldProblem", "Known", "ProblemError", "Where", "problem_body"]
+
+Where = Literal["body", "query", "path", "header"]
+MEDIA: Final = b"application/problem+json"
+
+
+class Known(NamedTuple):
+    """What is always so of a problem."""
+
+    status: int
+    title: str
+    next_action: str
+    repairable: bool = False
+    retryable: bool = False
+
+
+# fmt: off
+PROBLEMS: Final[Mapping[str, Known]] = {
+    "invalid-request": Known(400, "The request is not valid", "repair_request", repairable=True),
+    "malformed-json": Known(400, "The body is not JSON", "repair_request", repairable=True),
+    "invalid-cursor": Known(400, "The cursor is none of ours", "start_over", repairable=True),
+    "idempotency-key-required": Known(400, "An Idempotency-Key is required", "send_idempotency_key", repairable=True),
+    "idempotency-key-malformed": Known(400, "The Idempotency-Key is malformed", "send_idempotency_key", repairable=True),
+    "unauthenticated": Known(401, "Who calls is not known", "authenticate"),
+    "agents-only": Known(403, "This is for agents", "stop"),
+    "people-only": Known(403, "This is for people", "stop"),
+    "role-required": Known(403, "Another role is needed", "stop"),
+    "scope-required": Known(403, "The token's scope is too small", "stop"),
+    "csrf": Known(403, "The request does not come from a page of this session", "reload"),
+    "may-not-vote": Known(403, "This person can't decide on this", "stop"),
+    "not-found": Known(404, "There is nothing here", "stop"),
+    "method-not-allowed": Known(405, "Not by this method", "stop"),
+    "request-timeout": Known(408, "The body came too slowly", "retry_later", retryable=True),
+    "conflict": Known(409, "It is not as it was thought to be", "look_again", repairable=True),
+    "already-decided": Known(409, "It is decided already", "stop"),
+    "cannot-be-shown": Known(409, "It can't be decided here", "escalate"),
+    "too-large": Known(413, "The body is too large", "repair_request", repairable=True),
+    "unsupported-media-type": Known(415, "The body has to be JSON", "repair_request", repairable=True),
+    "refused-change": Known(422, "The change makes no sense", "repair_request", repairable=True),
+    "confirmation-required": Known(422, "Something has to be typed to confirm it", "confirm", repairable=True),
+    "justification-required": Known(422, "It takes a justification", "justify", repairable=True),
+    "rate-limited": Known(429, "Too many requests", "retry_later", retryable=True),
+    "internal": Known(500, "Something went wrong here", "escalate"),
+    "unavailable": Known(503, "It can't be told now", "retry_later", retryable=True),
+}
+# fmt: on
+"""Every code that is not a call's."""
+
+
+class FieldProblem(NamedTuple):
+    """One thing that is wrong."""
+
+    param: str | None
+    """JSON Pointer into the body, or the name of a parameter as one; None: the whole."""
+    where: Where | None
+    message: str
+    code: str
+
+
+class ProblemError(Exception):
+    """Raised anywhere on the way of a request; the front sends it."""
+
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        *,
+        param: str | None = None,
+        where: Where | None = None,
+        errors: Iterable[FieldProblem] = (),
+        headers: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(detail)
+        self.known = PROBLEMS[code]
+        self.code = code
+        self.detail = detail
+        self.param = param
+        self.where = where
+        self.errors = tuple(errors)
+        self.headers = dict(headers or {})
+        self.more = more
+        """Members that only some problems have, such as `role`."""
+
+    def body(self, request_id: str) -> bytes:
+        known = self.known
+        return problem_body(
+            code=self.code,
+            title=known.title,
+            status=known.status,
+            detail=self.detail,
+            param=self.param,
+            where=self.where,
+            repairable=known.repairable,
+            retryable=known.retryable,
+            next_action=known.next_action,
+            request_id=request_id,
+            errors=self.errors,
+            **self.more,
+        )
+
+
+def problem_body(*, code: str, errors: Iterable[FieldProblem], **members: Any) -> bytes:
+    """A problem as it is sent."""
+    listed = [one._asdict() for one in errors]
+    told = {"type": f"urn:counterseal:problem:{code}", "code": code, **members, "errors": listed}
+    return to_json(told, inf_nan_mode="null")

@@ -1,0 +1,156 @@
+"""Searches and numbers over many events go by index: what they look at, and in which order."""
+
+import random
+import sqlite3
+import time
+from contextlib import closing
+
+import pytest
+
+from counterseal.audit import Caller, Event, EventType, columns_of
+from counterseal.audit.chain import GENESIS, extend
+from counterseal.storage import open_store
+from counterseal.storage.base import Calls
+from counterseal.storage.postgres.queries import queries as postgres_queries
+from counterseal.storage.sqlite.queries import queries as sqlite_queries
+from tests.postgres_server import borrowed_database
+
+MANY = 200_000
+CALLS = MANY // 2
+BY_INDEX = {
+    "calls_of_tool": "events_by_tool",
+    "calls_of_agent": "events_by_agent",
+    "calls_of_user": "events_by_user",
+    "calls_of_run": "events_by_run",
+    "calls_of_code": "events_by_code",
+    "count_tally": "events_by_tally",
+    "tallies": "events_by_tally",
+}
+SEARCHES = {
+    "rare tool": (Calls(tool="rare"), 2),
+    "no tool": (Calls(tool="none"), 0),
+    "agent and code": (Calls(agent="agent_1", code="TIMEOUT"), 50),
+    "user": (Calls(user="u_7"), 50),
+    "run": (Calls(run_id="run_77"), 10),
+    "all": (Calls(), 50),
+}
+
+
+def rows():
+    """Two events a call, a day's worth of them; two calls are of a tool that is hardly used."""
+    chance, start, head = random.Random(7), time.time() - 86_400, GENESIS
+    for number in range(CALLS):
+        moment = start + 86_000 * number / CALLS
+        tool = "rare" if number % (CALLS // 2) == 5 else f"tool_{chance.randrange(20)}"
+        who = (f"agent_{chance.randrange(5)}", f"u_{chance.randrange(100)}")
+        caller = Caller(
+            "acme", f"run_{number // 10}", f"call_{number:09x}", tool, "1.0.0", *who, "t"
+        )
+        failed = number % 9 == 0
+        kind, code = (EventType.FAILED, "TIMEOUT") if failed else (EventType.SUCCEEDED, "SUCCESS")
+        begun = Event(EventType.STARTED, caller, moment, "allow")
+        for event in (begun, Event(kind, caller, moment, code, body={"announced": True})):
+            columns = columns_of(event)
+            link = extend("acme", "s", head, columns, int(moment * 1e6), b"0" * 16)
+            head = link.head
+            yield link, columns
+
+
+async def check(store):
+    for name, (search, count) in SEARCHES.items():
+        assert len(await store.calls("acme", search)) == count, name
+    now = time.time()
+    sums = await store.tallies("acme", now - 2 * 86_400, now)
+    assert sum(one.times for one in sums) == MANY
+
+
+@pytest.mark.slow
+async def test_sqlite_finds_calls_and_counts_them_by_index(tmp_path):
+    path = tmp_path / "store.db"
+    store = open_store(f"sqlite:///{path}")
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA synchronous = OFF")
+        db.execute("BEGIN")
+        db.executemany(sqlite_queries()["record"], ((*link, *columns) for link, columns in rows()))
+        db.execute("COMMIT")
+        for name, index in BY_INDEX.items():
+            query = sqlite_queries()[name]
+            plan = db.execute(f"EXPLAIN QUERY PLAN {query}", [None] * query.count("?"))
+            steps = [row[3] for row in plan]
+            assert any(f"INDEX {index}" in step for step in steps), (name, steps)
+            assert not [step for step in steps if "TEMP B-TREE" in step], (name, steps)
+        query = sqlite_queries()["calls"]
+        steps = [
+            row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}", [None] * query.count("?"))
+        ]
+        assert steps[0].startswith("SEARCH e USING PRIMARY KEY (tenant=?"), steps
+        assert not [step for step in steps if "TEMP B-TREE" in step], steps
+    try:
+        await check(store)
+    finally:
+        await store.close()
+
+
+@pytest.mark.slow
+async def test_postgres_finds_calls_and_counts_them_by_index():
+    import asyncpg
+
+    fields = [
+        "type",
+        "tenant",
+        "run_id",
+        "call_id",
+        "tool",
+        "version",
+        "agent",
+        "user_id",
+        "trace_id",
+        "occurred_at",
+        "decision",
+        "policy_version",
+        "external_ref",
+        "body",
+        "code",
+        "tally",
+        "cost",
+        "number",
+        "segment",
+        "seq",
+        "salt",
+        "digest",
+        "hash",
+    ]
+    with borrowed_database() as url:
+        store = open_store(url)
+        await store.ready()
+        db = await asyncpg.connect(url)
+        try:
+            records = [(*columns, *link) for link, columns in rows()]
+            await db.copy_records_to_table("events", records=records, columns=fields)
+            await db.execute("ANALYZE events")
+            await check(store)
+            await db.execute("SET plan_cache_mode = force_custom_plan")
+            ways = {
+                "events_by_tool": ("rare", None, None, None, None),
+                "events_by_user": (None, None, "u_7", None, None),
+                "events_by_run": (None, None, None, "run_77", None),
+                "events_by_code": (None, None, None, None, "OUT_OF_BOUNDS"),
+            }
+            edges = (-(2**62), 2**62, None, None, 50)
+            for index, narrow in ways.items():
+                plan = await explained(db, postgres_queries()["calls"], "acme", *narrow, *edges)
+                assert index in plan, plan
+                assert "Seq Scan" not in plan, plan
+            day = int((time.time() - 86_400) * 1e6), int(time.time() * 1e6)
+            plan = await explained(
+                db, postgres_queries()["tallies"], "acme", [0], [day[0]], [day[1]]
+            )
+            assert "events_by_tally" in plan, plan
+            assert "Seq Scan" not in plan, plan
+        finally:
+            await db.close()
+            await store.close()
+
+
+async def explained(db, query, *values):
+    return "\n".join(row[0] for row in await db.fetch(f"EXPLAIN {query}", *values))
