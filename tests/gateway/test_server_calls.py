@@ -21,6 +21,15 @@ from tests.gateway.served import BOT, MODES, Desk, Text, facts, raw_call, said, 
 READS = {"effect": "read_only", "version": "1.0.0", "owner": "desk"}
 
 
+@pytest.fixture(scope="module")
+async def served():
+    """For calls that leave nothing behind."""
+    desk = Desk()
+    async with serving(desk.tools) as running:
+        yield running
+    assert desk.notes == desk.sent == []
+
+
 def granted(*tools, **more):
     return [Grant(agent="bot", tool=name, **more) for name in tools]
 
@@ -43,8 +52,8 @@ def refused(result, code, *fields):
 
 
 @MODES
-async def test_arguments_of_the_wrong_shape_are_told_field_by_field(mode):
-    async with serving(Desk().tools) as served, served.client(mode) as client:
+async def test_arguments_of_the_wrong_shape_are_told_field_by_field(served, mode):
+    async with served.client(mode) as client:
         wrong = await client.call_tool("add", {"a": "one", "b": 2})
         told = refused(wrong, "TYPE_MISMATCH", "/a")
         assert told["response"]["repairable"] is True
@@ -59,8 +68,8 @@ async def test_arguments_of_the_wrong_shape_are_told_field_by_field(mode):
 
 @MODES
 @pytest.mark.parametrize("arguments", [[1, 2], "a text", 7, True, '{"a": 1, "b": 2}'])
-async def test_arguments_that_are_no_object_are_the_models_mistake_too(mode, arguments):
-    async with serving(Desk().tools) as served, served.client(mode) as client:
+async def test_arguments_that_are_no_object_are_the_models_mistake_too(served, mode, arguments):
+    async with served.client(mode) as client:
         result = await raw_call(client, name="add", arguments=arguments)
         assert result["isError"] is True
         assert result["_meta"]["counterseal/observation"]["code"] == "SYNTACTIC_PARSE_FAIL"
@@ -84,8 +93,8 @@ async def test_another_tenants_tool_is_answered_like_one_that_does_not_exist(mod
 
 @MODES
 @pytest.mark.parametrize("name", ["", "x" * 5000, "../../etc", "a\nb", "\0"])
-async def test_a_name_that_names_nothing_is_refused_as_a_tool_error(mode, name):
-    async with serving(Desk().tools) as served, served.client(mode) as client:
+async def test_a_name_that_names_nothing_is_refused_as_a_tool_error(served, mode, name):
+    async with served.client(mode) as client:
         result = await raw_call(client, name=name, arguments={})
         assert result["isError"] is True
 
@@ -100,16 +109,13 @@ async def test_a_name_that_names_nothing_is_refused_as_a_tool_error(mode, name):
         b'{"name": "note", "arguments": {"text": ' + b"[" * 500 + b"]" * 500 + b"}}",
     ],
 )
-async def test_what_a_careless_reader_would_stumble_over_is_refused(params):
-    desk = Desk()
-    async with serving(desk.tools) as served:
-        body = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": %s}' % params
-        async with served.http() as http:
-            answer = await http.post(served.url, content=body, headers=await served.session(http))
-        (told,) = [line for line in answer.text.splitlines() if "jsonrpc" in line]
-        said = json.loads(told.removeprefix("data: "))  # some of it the transport can't read itself
-        assert said["result"]["isError"] if "result" in said else answer.status_code == 400
-    assert desk.notes == []
+async def test_what_a_careless_reader_would_stumble_over_is_refused(served, params):
+    body = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": %s}' % params
+    async with served.http() as http:
+        answer = await http.post(served.url, content=body, headers=await served.session(http))
+    (told,) = [line for line in answer.text.splitlines() if "jsonrpc" in line]
+    said = json.loads(told.removeprefix("data: "))  # some of it the transport can't read itself
+    assert said["result"]["isError"] if "result" in said else answer.status_code == 400
 
 
 # --- what a caller may not do ---------------------------------------------------------------------
@@ -184,8 +190,8 @@ async def test_neither_an_exceptions_words_nor_a_secret_reach_the_client(mode, c
 
 
 @MODES
-async def test_what_a_client_says_of_its_call_has_to_be_text(mode):
-    async with serving(Desk().tools) as served, served.client(mode) as client:
+async def test_what_a_client_says_of_its_call_has_to_be_text(served, mode):
+    async with served.client(mode) as client:
         for name in ("run_id", "idempotency_key", "operation_id"):
             with pytest.raises(MCPError, match=f"counterseal/{name}: takes a text"):
                 await client.call_tool("add", {"a": 1, "b": 2}, meta={f"counterseal/{name}": 7})
@@ -195,8 +201,8 @@ async def test_what_a_client_says_of_its_call_has_to_be_text(mode):
 
 
 @MODES
-async def test_a_result_is_structured_and_told_to_the_model_as_data(mode):
-    async with serving(Desk().tools) as served, served.client(mode) as client:
+async def test_a_result_is_structured_and_told_to_the_model_as_data(served, mode):
+    async with served.client(mode) as client:
         result = await client.call_tool("add", {"a": 1, "b": 2})
     assert result.structured_content == {"total": 3}
     assert not result.is_error

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["console_routes"]
 
-_ROOMS: Final = (
-    (Section("Approvals", "/approvals"), approvals.routes),
-)
+_ROOMS: Final = ((Section("Approvals", "/approvals"), approvals.routes),)
 """What stands in the header, and the pages behind it."""
 
 
@@ -83,6 +81,6 @@ async def events(visit: Visit) -> Response:
     )
 
 
-async def nothing(visit: Visit) -> Response:
+async def nothing(_: Visit) -> Response:
     """No page has this address."""
     raise Problem(404, "There is no such page.")

@@ -24,16 +24,19 @@ _FILTERS: Final = ("tool", "agent", "risk", "text")
 _ENDED: Final = ("approved", "rejected", "expired", "spent", "void")
 _GONE: Final = frozenset({"decided", "expired", "voted"})
 """Why a vote comes too late."""
+_LONGEST_TITLE: Final = 80
 _FIELDS: Final = {"typed": "typed", "justification": "justification"}
 """Which field of the form an objection is about."""
 
 
 def routes(house: House) -> list[Route]:
+    """The pages about approvals."""
     return [
         house.get("/", inbox),
         house.get("/approvals", inbox),
         house.get("/approvals/{approval_id}", show),
         house.post("/approvals/{approval_id}/decision", decide),
+        house.get("/approvals/{approval_id}/decision", back),
         house.get("/approvals/{approval_id}/result", result),
     ]
 
@@ -48,11 +51,17 @@ async def inbox(visit: Visit) -> Response:
 
 
 async def _waiting(visit: Visit) -> Response:
-    chosen = {name: visit.asked(name) for name in _FILTERS}
+    chosen, cursor = {name: visit.asked(name) for name in _FILTERS}, visit.asked("cursor")
     with understood():
-        page = await visit.desk.inbox(**chosen, cursor=visit.asked("cursor"))
+        page = await visit.desk.inbox(
+            tool=chosen["tool"],
+            agent=chosen["agent"],
+            risk=chosen["risk"],
+            text=chosen["text"],
+            cursor=cursor,
+        )
     more = _more(page, **chosen)
-    shows = address("v1", "approvals", status="waiting", **chosen, cursor=visit.asked("cursor"))
+    shows = address("v1", "approvals", status="waiting", **chosen, cursor=cursor)
     return await _list(visit, page, "waiting", shows, more, chosen)
 
 
@@ -127,7 +136,7 @@ async def _packet_page(visit: Visit, error: ApprovalError | None = None) -> Resp
         )
     return await visit.render(
         "packet.html",
-        title=packet.consequence,
+        title=packet.consequence[:_LONGEST_TITLE],
         shows=shows,
         status=status,
         packet=packet,
@@ -168,6 +177,11 @@ async def decide(visit: Visit) -> Response:
     except ApprovalError as error:
         return await _packet_page(visit, error)
     return visit.go(address("approvals", approval_id, "result"))
+
+
+async def back(visit: Visit) -> Response:
+    """Whoever reloads what came of a form that was wrong gets the page that it is on."""
+    return visit.go(address("approvals", _approval_id(visit)))
 
 
 async def result(visit: Visit) -> Response:

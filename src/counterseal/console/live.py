@@ -167,12 +167,12 @@ async def stream(
     Every `beat` seconds, and before anything is told, the session is looked at.
     """
     yield b"retry: 3000\n\n"
-    while not listener.over:
+    while True:
         changed = await listener.changed(beat)
+        if listener.over:
+            return
         if not await still():
             yield b"event: over\ndata: signed out\n\n"
-            return
-        if listener.over:
             return
         told = json.dumps(listener.marks, separators=(",", ":"))
         yield f"event: marks\ndata: {told}\n\n".encode() if changed else b": still here\n\n"

@@ -48,7 +48,7 @@ def environment(asset: Callable[[str], str]) -> Environment:
 def _shown(value: Any) -> Any:
     """Every single value that a template puts out goes through here."""
     if value is None:
-        return "–"
+        return "—"
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return visible(value)
     return value

@@ -19,6 +19,7 @@ _LONGEST: Final = 4096
 
 
 def routes(house: House) -> list[Route]:
+    """What stands at the door."""
     return [
         house.open_get("/sign-in", show),
         house.open_post("/sign-in", sign_in),

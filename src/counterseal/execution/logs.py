@@ -30,6 +30,11 @@ _LOGGERS = (
     "httpcore.http2",
     "httpcore.proxy",
     "httpcore.socks",
+    "httpx2",
+    "httpcore2.connection",
+    "httpcore2.http11",
+    "httpcore2.http2",
+    "mcp.client.streamable_http",
     "counterseal",
     _TOOL,
 )

@@ -1,0 +1,57 @@
+// j and k go through the rows, a and r to the two forms, u back, / to the search, ? to the help.
+// No key decides anything: it leads to the form, and the form is sent by hand.
+const rows = () => [...document.querySelectorAll("[data-row]")];
+const link = (row) => row?.querySelector("[data-open]");
+const current = () => document.activeElement?.closest?.("[data-row]");
+
+function step(by) {
+  const all = rows();
+  if (!all.length) return;
+  const at = all.indexOf(current());
+  const next = at < 0 ? (by > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + by, 0), all.length - 1);
+  link(all[next])?.focus();
+}
+
+// In a list: the request in focus, at its form. On its page: the form's first field, or its button.
+function decide(name) {
+  const form = document.getElementById(name);
+  if (form) {
+    const field = form.querySelector("[required]") ?? form.querySelector("button[type=submit]");
+    field.focus();
+    form.scrollIntoView({ block: "nearest" });
+    return;
+  }
+  const open = link(current());
+  if (open) location.assign(`${open.href}#${name}`);
+}
+
+const KEYS = {
+  j: () => step(1),
+  k: () => step(-1),
+  a: () => decide("approve"),
+  r: () => decide("reject"),
+  u: () => document.querySelector("[data-up]")?.click(),
+  "/": () => document.querySelector("[data-search]")?.focus(),
+  "?": () => document.getElementById("keys")?.showModal(),
+};
+
+const writing = (element) => element?.matches?.("input, select, textarea, [contenteditable]");
+
+export function startKeys() {
+  if (!document.getElementById("keys")) return;
+  document.querySelector(".keys-hint").hidden = false;
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    if (writing(event.target)) {
+      if (event.key === "Escape") event.target.blur();
+      return;
+    }
+    if (document.querySelector("dialog[open]")) return;
+    const act = KEYS[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  });
+  const name = location.hash.slice(1);
+  if (name === "approve" || name === "reject") decide(name);
+}

@@ -1,0 +1,42 @@
+// Countdowns, and times in the reader's own zone. The server's clock counts, not this one.
+const ahead = Number(document.body.dataset.now) * 1000 - Date.now();
+
+export const now = () => (Date.now() + ahead) / 1000;
+
+function left(seconds) {
+  const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const said = [];
+  let rest = Math.floor(seconds);
+  for (const [size, word] of units) {
+    const count = Math.floor(rest / size);
+    rest %= size;
+    if (count || (said.length && word === "s")) said.push(`${count} ${word}`);
+  }
+  return said.slice(0, 2).join(" ") || "0 s";
+}
+
+function tick() {
+  for (const element of document.querySelectorAll("[data-countdown]")) {
+    const seconds = Number(element.dataset.countdown) - now();
+    const text = seconds > 0 ? left(seconds) : "over";
+    if (element.textContent !== text) element.textContent = text;
+    element.classList.toggle("soon", seconds < 120);
+  }
+}
+
+// When the page comes anew from the server, what it holds is treated again.
+export function treatTimes(root) {
+  for (const element of root.querySelectorAll("time[datetime]:not([data-local])")) {
+    element.dataset.local = "";
+    const moment = new Date(element.dateTime);
+    if (Number.isNaN(moment.valueOf())) continue;
+    const here = moment.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+    element.title = `${here} your time`;
+  }
+  tick();
+}
+
+export function startTimes() {
+  treatTimes(document);
+  setInterval(tick, 1000);
+}
