@@ -27,7 +27,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from counterseal import Principal
-from counterseal.config import load_settings
+from counterseal.config import load_settings, open_runtime
 from counterseal.config.opening import secrets_of
 from counterseal.config.reaching import reached
 from counterseal.contract.mcp import Definition, Lock
@@ -35,7 +35,7 @@ from counterseal.execution.mcp import Upstreams
 from counterseal.gateway.running import Gateway, gateway
 
 COUNTERSEAL = [sys.executable, "-m", "counterseal"]
-PATIENCE = 60.0
+PATIENCE = 20.0
 """Seconds after which something that should have happened long ago is missed."""
 BOT = Principal(tenant="acme", agent="bot", user="u_1")
 
@@ -135,11 +135,14 @@ class Project:
         assert code is None or done.returncode == code, done.stderr or done.stdout
         return done.stdout
 
-    def key(self, tenant: str, agent: str, user: str = "u_1") -> str:
-        """An API key that was issued for somebody."""
-        words = ("--tenant", tenant, "--agent", agent, "--user", user)
-        told = self.run_now("keys", "issue", *words, "--reason", "a test", "--json")
-        return str(json.loads(told)["key"])
+    async def keys(self, **who: Principal) -> dict[str, str]:
+        """API keys, issued for each of them."""
+        async with open_runtime(self.settings) as runtime:
+            operator = runtime.operator("tests")
+            return {
+                name: (await operator.issue_key(one, reason="for a test"))[0]
+                for name, one in who.items()
+            }
 
     @contextlib.contextmanager
     def serving(self, *options: str) -> Iterator[Serving]:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import fastmcp
@@ -19,8 +20,11 @@ from fastmcp.exceptions import ToolError
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from ruamel.yaml import YAML
 
+from counterseal import Principal
 from counterseal.config import open_runtime
+from counterseal.contract.mcp import Lock
 from counterseal.contract.mcp.writing import overlay_text
+from counterseal.gateway.plans import register_pinned
 from tests.gateway.projects import PATIENCE, Project, connected
 from tests.gateway.served import BOSS, LEGACY, MODES, facts, said
 from tests.node_tools import EVERYTHING, FILESYSTEM, MEMORY, node_program
@@ -86,27 +90,27 @@ class World:
         beside = Path(sys.executable).parent
         relay = ["elicitation", "sampling", "roots"]
         passed = {"resources": True, "prompts": True}
-        project = self.project
-        project.upstream("everything", node_program(EVERYTHING), relay=relay, **passed)
-        project.upstream("files", node_program(FILESYSTEM, str(self.files)))
+        upstream = partial(self.project.upstream, unlisted="gated")  # so that all is shown
+        upstream("everything", node_program(EVERYTHING), relay=relay, **passed)
+        upstream("files", node_program(FILESYSTEM, str(self.files)))
         memory = {"MEMORY_FILE_PATH": str(self.memory)}
-        project.upstream("memory", node_program(MEMORY), env=memory)
+        upstream("memory", node_program(MEMORY), env=memory)
         git = [str(beside / "mcp-server-git"), "--repository", str(self.repository)]
-        project.upstream("git", git)
+        upstream("git", git)
         time = [str(beside / "mcp-server-time"), "--local-timezone", "UTC"]
-        project.upstream("time", time)
+        upstream("time", time)
+        project = self.project
         project.grant("coder", *CODER)
         project.grant("reader", *READER)
-        for server, definitions in asyncio.run(project.definitions()).items():
-            overlay = YAML().load(overlay_text(server, definitions))
+        project.run_now("diff", "--accept", "--yes", "--by", "reviewer")
+        for server, pins in Lock.load(project.lock).servers.items():
+            overlay = YAML().load(overlay_text(server, [pin.definition for pin in pins.values()]))
             overlay["tools"].update(REVIEWED.get(server, {}))
             with (project.folder / "overlays" / f"{server}.yaml").open("w") as file:
                 YAML().dump(overlay, file)
-        project.run_now("diff", "--accept", "--yes", "--by", "reviewer")
-        self.keys = {
-            "coder": project.key("acme", "coder"),
-            "reader": project.key("globex", "reader"),
-        }
+        coder = Principal(tenant="acme", agent="coder", user="u_1")
+        reader = Principal(tenant="globex", agent="reader", user="u_2")
+        self.keys = asyncio.run(project.keys(coder=coder, reader=reader))
 
     def git(self, *words):
         where = () if words[0] == "init" else ("-C", str(self.repository))
@@ -122,12 +126,13 @@ class World:
     async def approve(self):
         """A person approves the one request that waits, in no time."""
         async with open_runtime(self.project.settings) as runtime:
+            register_pinned(runtime, self.project.settings)
             (held,) = await runtime.approvals.list()
             await runtime.approvals.decide(held.approval_id, BOSS, "approve")
 
-    async def events(self, call_id):
-        """What is on record of a call, in its order."""
-        words = ("--tenant", "acme", "--call", call_id, "--json")
+    async def events(self, tool):
+        """What is on record of a tool's calls, in its order."""
+        words = ("--tenant", "acme", "--tool", tool, "--json")
         listed = await self.project.run("audit", "list", *words)
         assert not any(key in listed for key in self.keys.values())
         return [json.loads(line) for line in reversed(listed.splitlines())]
@@ -139,10 +144,11 @@ class World:
 
 async def called(client, tool, arguments):
     """What came of a call that a person has to approve, however long that takes."""
-    while True:
-        result = await client.call_tool(tool, arguments)
-        if facts(result)["code"] != "CONFIRMATION_MISSING":
-            return result
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            result = await client.call_tool(tool, arguments)
+            if facts(result)["code"] != "CONFIRMATION_MISSING":
+                return result
 
 
 @pytest.fixture(scope="module")
@@ -204,9 +210,10 @@ async def test_a_tool_that_says_no_and_one_that_is_called_wrongly_are_told_apart
         assert outside.is_error
         wrong = await client.call_tool("read_text_file", {"file": "hello.txt"})
         assert wrong.is_error
-    assert facts(outside)["code"] == "UNKNOWN_ERROR"
-    assert facts(wrong)["code"] == "SCHEMA_INVALIDITY"
-    assert {error["field"] for error in facts(wrong)["errors"]} == {"/file", "/path"}
+    assert "Access denied" in said(outside), "what the server says is for the model to read"
+    assert "Access denied" not in said(wrong), "it was never asked"
+    assert facts(wrong)["code"] == "STRUCTURAL_VIOLATION"
+    assert "/path" in {error["field"] for error in facts(wrong)["errors"]}
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
@@ -249,7 +256,7 @@ async def test_commit_is_made_once_and_only_after_a_person_has_approved_it(world
         again = await client.call_tool("git_commit", commit)
         assert facts(again)["replayed"] is True
         assert said(done).splitlines()[1:2] == said(again).splitlines()[1:2]
-    assert f"Commits to {world.repository}: {message}." in asked[0].message
+    assert f'Commits to "{world.repository}": "{message}".' in asked[0].message
     assert len(asked) == 1, "the same call later asks nobody again"
     assert world.commits() == before + 1
     assert message in world.git("log", "-1", "--format=%s")
@@ -268,7 +275,6 @@ async def test_client_that_can_show_nothing_is_told_to_call_again_and_the_file_i
         assert link["url"].endswith(f"/approvals/{link['id']}")
         assert not path.exists()
         await world.approve_by_command(link["id"])
-        assert not path.exists(), "approving is not calling"
         done = await client.call_tool("write_file", letter)
         assert not done.is_error
         assert path.read_text() == "Dear all"
@@ -276,11 +282,13 @@ async def test_client_that_can_show_nothing_is_told_to_call_again_and_the_file_i
         again = await client.call_tool("write_file", letter)
         assert again.meta["counterseal/observation"]["replayed"] is True
     assert path.read_text() == "changed by somebody else"
-    events = await world.events(done.meta["counterseal/observation"]["call_id"])
+    events = await world.events("write_file")
     assert {(one["tenant"], one["agent"], one["user"]) for one in events} == {
         ("acme", "coder", "u_1")
     }
-    print([one["type"] for one in events])
+    story = [one["type"] for one in events]
+    print(json.dumps(events[0]), story)
+    assert story.count("tool.started") == story.count("tool.succeeded") == 1
 
 
 async def test_two_calls_that_are_alike_at_once_reach_the_server_once(world):

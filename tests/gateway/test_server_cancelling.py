@@ -112,7 +112,7 @@ async def test_a_client_of_2025_that_vanishes_has_its_call_carried_out_and_finds
     assert desk.notes == ["a"]
 
 
-async def test_a_client_of_2026_that_vanishes_in_the_middle_of_a_question_ends_its_call():
+async def test_a_client_of_2026_that_vanishes_ends_its_call():
     asked = asyncio.Event()
     stopped = asyncio.Event()
 

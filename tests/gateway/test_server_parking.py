@@ -80,7 +80,7 @@ async def test_a_parked_call_goes_on_where_it_stood_and_executes_once():
 
 
 async def test_a_call_whose_client_never_comes_back_ends_by_its_deadline_and_is_settled():
-    desk = Desk(timeout_ms=200)
+    desk = Desk(timeout_ms=1000)
     async with (
         serving(desk.tools) as served,
         served.client(MODERN, elicitation_callback=nobody) as client,
@@ -125,7 +125,7 @@ async def test_with_too_many_calls_parked_the_next_is_refused_and_those_are_not(
         states = [(await call(client, text)).request_state for text in ("a", "b")]
         third = await call(client, "c")
         assert third.is_error
-        assert facts(third)["code"] == "SEMANTIC_INVALIDITY"
+        assert facts(third)["code"] == "DEPENDENCY_UNAVAILABLE"
         for text, state in zip(("a", "b"), states, strict=True):
             last = await call(client, text, state=state, name="Ada")
             assert last.structured_content == {"signed": "Ada"}

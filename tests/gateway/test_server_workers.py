@@ -1,4 +1,4 @@
-"""Two gateways on one Postgres: what one has begun the other goes on with, and nothing is redone."""
+"""Two gateways on one Postgres: the one goes on with what the other began, and redoes nothing."""
 
 import asyncio
 import contextlib

@@ -18,6 +18,7 @@ from counterseal.cli import (
     keys,
     lint,
     mcp,
+    metrics,
     plan,
     policy,
     reconcile,
@@ -65,6 +66,7 @@ app.command("explain")(explain.explain)
 app.command("serve")(serve.serve)
 app.command("mcp")(mcp.mcp)
 app.command("diff")(diff.diff)
+app.command("metrics")(metrics.metrics)
 app.add_typer(policy.app, name="policy")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(audit.app, name="audit")

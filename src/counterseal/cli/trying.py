@@ -101,6 +101,11 @@ def opened(settings: Settings, store: str | None = None) -> Runtime:
     try:
         url = store or os.environ.get(STORE_VARIABLE)
         runtime = open_runtime(settings, url, progress=progress)
+        if settings.upstreams:
+            # Their tools are called through the gateway, and decided on and looked into anywhere.
+            from counterseal.gateway.plans import register_pinned
+
+            register_pinned(runtime, settings)
     except ConfigError as error:
         progress.done()
         fail(str(error))

@@ -9,7 +9,7 @@ from starlette.routing import Route
 
 from counterseal.approvals.packet import Packet
 from counterseal.approvals.patterns import Then
-from counterseal.approvals.votes import Choice
+from counterseal.approvals.votes import Choice, Objection
 from counterseal.approving import ApprovalError
 from counterseal.console.card import card
 from counterseal.console.problems import Problem, understood
@@ -17,6 +17,7 @@ from counterseal.console.rendering import address
 from counterseal.console.visit import House, Visit
 from counterseal.contract.effects import RiskClass
 from counterseal.desk import InboxRow, Page, confirmation
+from counterseal.storage.base import HeldStatus
 
 __all__ = ["routes"]
 
@@ -141,11 +142,18 @@ async def _packet_page(visit: Visit, error: ApprovalError | None = None) -> Resp
         status=status,
         packet=packet,
         card=card(packet, now=visit.house.clock()),
-        objection=visit.desk.objection(packet),
+        objection=_objection(visit, packet),
         word=confirmation(packet),
         progress=_progress(packet),
         **told,
     )
+
+
+def _objection(visit: Visit, packet: Packet) -> str | None:
+    """Why this person can't decide it, in a sentence."""
+    if packet.status == HeldStatus.EXPIRED:
+        return Objection.EXPIRED.text
+    return visit.desk.objection(packet)
 
 
 def _progress(packet: Packet) -> list[bool]:

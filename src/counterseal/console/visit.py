@@ -243,12 +243,12 @@ class Visit:
 
     async def _about_me(self) -> Mapping[str, Any]:
         if self.session is None:
-            return {"me": None, "tenants": (), "csrf": "", "kills": (), "marks": {}}
+            return {"me": None, "tenants": (), "csrf_token": "", "kills": (), "marks": {}}
         me = self.session.person
         return {
             "me": me,
             "tenants": await self.house.people.tenants(self.session.user),
-            "csrf": self.session.csrf,
+            "csrf_token": self.session.csrf,
             "marks": self.house.broker.latest(me.tenant),
             "kills": self._kills(),
         }

@@ -16,9 +16,9 @@ from counterseal.desk.base import NotThere, Seat, iso
 from counterseal.desk.calls import CallSearch
 from counterseal.desk.formulas import METRICS, Sum, Sums
 from counterseal.desk.windows import seconds_of
-from counterseal.storage.base import Tallied
+from counterseal.storage.base import Store, Tallied
 
-__all__ = ["METRICS", "Metric", "MetricsDesk", "measure"]
+__all__ = ["METRICS", "Metric", "MetricsDesk", "measure", "measured"]
 
 _MOST_BUCKETS: Final = 500
 
@@ -66,10 +66,7 @@ class MetricsDesk(Seat):
 
     async def metrics(self, window: str = "24h") -> list[Metric]:
         """All twenty over a window that ends now, such as 15m, 24h or 7d. ValueError else."""
-        until = self.runtime.clock()
-        since = until - seconds_of(window)
-        found = await self.runtime.store.tallies(self.tenant, since, until)
-        return measure(found, window, since, until)
+        return await measured(self.runtime.store, self.tenant, window, self.runtime.clock())
 
     async def series(
         self, metric: str, window: str = "24h", buckets: int = 24
@@ -88,6 +85,12 @@ class MetricsDesk(Seat):
             parts[one.part].append(one)
         sums = [_read(parts[part]) for part in range(buckets)]
         return [_ratio(formula.numerator(one), formula.denominator(one)) for one in sums]
+
+
+async def measured(store: Store, tenant: str, window: str, until: float) -> list[Metric]:
+    """All metrics of a tenant over a window that ends at a moment. ValueError for the window."""
+    since = until - seconds_of(window)
+    return measure(await store.tallies(tenant, since, until), window, since, until)
 
 
 def measure(found: Iterable[Tallied], window: str, since: float, until: float) -> list[Metric]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from counterseal.codes import Code
+from counterseal.contract.client import RefusedError
 from counterseal.contract.declare import Tool
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract, Isolation
@@ -380,9 +381,16 @@ class Runner:
             trace=logs.masked_trace(error, mask),
             began=not (self.is_request and http.never_left(fault)),
             misfit=misfit,
-            words=mask.text(error.words) if isinstance(error, SpokenError) else "",
+            words=mask.text(_words(error)),
             mask=mask,
         )
+
+
+def _words(error: BaseException) -> str:
+    """What of an error its caller may read."""
+    if isinstance(error, SpokenError):
+        return error.words
+    return str(error) if isinstance(error, RefusedError) else ""
 
 
 class _OwnLoop:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from counterseal.contract.model import Contract
 
 if TYPE_CHECKING:
-    from counterseal.gateway.upstreams import Plan
+    from counterseal.gateway.plans import Plan
 
 __all__ = ["pass_through"]
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from counterseal.config import Settings
-from counterseal.contract.mcp import Definition, Overlay, contract_of, read_overlay
+from counterseal.config.opening import later_grants
+from counterseal.contract.mcp import Definition, Lock, Overlay, contract_of, read_overlay
 from counterseal.contract.model import Contract
+from counterseal.errors import ContractError
+from counterseal.gateway.passing import pass_through
+from counterseal.runtime import Runtime
 
-__all__ = ["Plan", "plans"]
+__all__ = ["Plan", "plans", "register_pinned"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +57,29 @@ def plans(settings: Settings) -> dict[str, Plan]:
             prompts=table.prompts,
         )
     return found
+
+
+def register_pinned(runtime: Runtime, settings: Settings) -> None:
+    """Take in the contracts of what is accepted of all upstreams, and connect to none of them.
+
+    For whoever decides on a call or looks into one, and makes none. What can't be taken in is left
+    out: whoever serves it is told.
+    """
+    grants = later_grants(settings, {record.name for record in runtime.registry.records})
+    for plan, contract in _pinned(settings):
+        mine = [grant for grant in grants if grant.tool == contract.name]
+        if not runtime.registry.versions(contract.name):
+            with suppress(ContractError):
+                runtime.register(contract, grants=mine, allowed_tenants=plan.tenants)
+
+
+def _pinned(settings: Settings) -> Iterator[tuple[Plan, Contract]]:
+    lock = Lock.load(settings.lock_path())
+    for server, plan in plans(settings).items():
+        for pin in lock.servers.get(server, {}).values():
+            with suppress(ContractError):
+                contract = plan.contract(pin.definition, pin.revision)
+                if contract is not None:
+                    yield plan, contract
+        for contract in pass_through(plan):
+            yield plan, contract

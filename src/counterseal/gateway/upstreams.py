@@ -1,8 +1,8 @@
 """What is behind the gateway, under contract: which tools of which upstream may be used, as what.
 
-A tool is registered from its pin, so an upstream that is down is missed and not forgotten. Nothing
-is sent to an upstream before its definitions were compared with the pins on this connection; what
-is new or changed is quarantined until a person accepts it, which every process finds in the lock.
+A tool is registered from its pin, so an upstream that is down is missed and not forgotten. What is
+new or changed is quarantined until a person accepts it, which every process finds in the lock; and
+each connection itself sends nothing for a tool that it has not shown as it was accepted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from counterseal.contract.client import RefusedError
 from counterseal.contract.declare import Tool
 from counterseal.contract.mcp import Definition, Finding, Lock, Pin, State
 from counterseal.contract.model import Contract
-from counterseal.errors import ContractError, CountersealError, NotSentError
+from counterseal.errors import ContractError, CountersealError
 from counterseal.execution.mcp import Upstream, Upstreams, mcp_tool
 from counterseal.gateway.asking import lacks
 from counterseal.gateway.passing import pass_through
@@ -38,8 +38,6 @@ _log = logging.getLogger("counterseal.gateway")
 
 _LOOK: Final = 2.0
 """Seconds between two looks at the lock file."""
-_PATIENCE: Final = 10.0
-"""How long a call waits until its upstream's definitions were compared."""
 _WHY: Final = {State.CHANGED: Why.CHANGED, State.NEW: Why.NEW, State.GONE: Why.GONE}
 
 
@@ -47,11 +45,10 @@ _WHY: Final = {State.CHANGED: Why.CHANGED, State.NEW: Why.NEW, State.GONE: Why.G
 class Seen:
     """What is known of one upstream by now."""
 
-    hashes: dict[str, str] | None = None
-    """By tool: the definition that it has on this connection. None: not compared yet."""
     definitions: tuple[Definition, ...] | None = None
     """As they were last listed. None: never."""
-    compared: asyncio.Event = field(default_factory=asyncio.Event)
+    current: bool = False
+    """Whether that was since it last said that they have changed."""
     looked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once it was tried, whatever came of it."""
     findings: list[Finding] = field(default_factory=list)
@@ -128,7 +125,7 @@ class Behind:
     def _missed(self) -> Iterator[str]:
         """Those that are there, and could not be listed when they should have been."""
         for server, seen in self.seen.items():
-            if seen.hashes is None and not seen.listing and self.upstreams[server].ready:
+            if not seen.current and not seen.listing and self.upstreams[server].ready:
                 yield server
 
     async def looked(self, seconds: float) -> None:
@@ -150,9 +147,8 @@ class Behind:
 
     def _told(self, server: str, kind: str) -> None:
         if kind == "tools":
-            self.seen[server].hashes = None  # nothing is sent before it was compared again
+            self.seen[server].current = False
             self.seen[server].turn += 1
-            self.seen[server].compared.clear()
             self._stale.add(server)
             self._stir.set()
         else:
@@ -166,10 +162,9 @@ class Behind:
             if turn != seen.turn:  # it has changed meanwhile, and is listed anew
                 return
             seen.troubles.clear()
-            seen.definitions = found = tuple(self._read(seen, listed))
+            seen.definitions = tuple(self._read(seen, listed))
             self._judge(server)
-            seen.hashes = {one.name: one.hash for one in found}
-            seen.compared.set()
+            seen.current = True
         except CountersealError as error:
             _log.warning("upstream %s could not be listed: %s", server, error)
         except Exception:  # noqa: BLE001 - one upstream's oddities must not end the watch over all
@@ -279,15 +274,11 @@ class Behind:
             registry.disable(record.name, record.version, reason=f"replaced by {contract.version}")
 
     def _guarded(self, contract: Contract, upstream: Upstream) -> Tool[..., Any]:
-        """The tool, which sends nothing to an upstream that has it in another form."""
+        """The tool, which leaves word of what the client in front of its call could not do."""
         made = mcp_tool(contract, upstream)
-        binding, call = contract.mcp, made.function
-        if binding is None:
-            return made
+        call = made.function
 
         async def guarded(**arguments: Any) -> Any:
-            if binding.kind == "tool":
-                await self._verified(upstream, binding.tool, binding.definition)
             try:
                 return await call(**arguments)
             except RefusedError as refusal:
@@ -295,17 +286,6 @@ class Behind:
                 raise
 
         return replace(made, function=guarded)
-
-    async def _verified(self, upstream: Upstream, tool: str, definition: str) -> None:
-        seen = self.seen[upstream.name]
-        if seen.hashes is None and upstream.ready:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_PATIENCE):
-                    await seen.compared.wait()
-        if seen.hashes is None:
-            raise NotSentError(f"{upstream.name} is not there")
-        if seen.hashes.get(tool) != definition:
-            raise NotSentError(f"{upstream.name} has {tool} in a form that nobody accepted")
 
     def _shadow(self, name: str, server: str) -> str:
         return (

@@ -182,6 +182,8 @@ class Executing(Deciding):
             return False
         if not compiled.profile.responses[self.outcome.code].retryable:
             return False
+        if self.outcome.words:  # who has said no in words would only be asked once more
+            return False
         if not compiled.mutates or not self.outcome.began:
             return True
         return self.unknown and contract.on_unknown is OnUnknown.RETRY_SAME_KEY

@@ -7,6 +7,7 @@ from counterseal.people.model import Person
 from counterseal.proposal import Proposal
 from counterseal.registry import Grant
 from counterseal.runtime import Runtime
+from counterseal.storage.base import Claim, Due, DueKind, Finish
 from counterseal.testing import fake_tool, someone
 
 NUMBER = {
@@ -27,9 +28,20 @@ class Office:
 
     async def call(self, tool, arguments=None, *, tenant="acme", agent="agent", **more):
         proposal = Proposal(
-            tool=tool, arguments=arguments or {"n": 1}, run_id=more.pop("run_id", "run_1"), **more
+            tool=tool,
+            arguments={"n": 1} if arguments is None else arguments,
+            run_id=more.pop("run_id", "run_1"),
+            **more,
         )
         return await self.runtime.submit(proposal, someone(agent, tenant))
+
+    async def fail(self, key, call_id="call_1", tenant="acme"):
+        """Put a verification on the operator's list."""
+        store = self.runtime.store
+        due = Due(tenant, DueKind.VERIFY, key, call_id, "run_1", "save", "1.0.0")
+        await store.schedule(0.0, due, [])
+        (work,) = [one for one in await store.claim_due(Claim("w", 9.0)) if one.key == key]
+        await store.finish(Finish(work, failed="It was not so."))
 
     def desk(self, *roles, tenant="acme", name="ann", everywhere=(), upstreams=None):
         held = frozenset(roles or ("viewer",)) | frozenset(everywhere)

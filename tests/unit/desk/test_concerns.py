@@ -5,7 +5,6 @@ import pytest
 from counterseal.desk import ACTIONS, NotAllowed, NotThere
 from counterseal.ledger import Status
 from counterseal.registry import Grant
-from counterseal.storage.base import Due, DueKind
 from counterseal.testing import fake_tool
 
 EMPTY = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -64,8 +63,7 @@ async def test_only_operators_do_anything_about_it(office, stuck, act):
 
 async def test_work_that_failed_is_tried_again_or_dismissed(office):
     for key in ("a", "b", "c"):
-        due = Due("acme", DueKind.VERIFY, key, "call_1", "run_1", "save", "1.0.0", failed="No.")
-        await office.runtime.store.schedule(0.0, due, [])
+        await office.fail(key)
     desk = office.desk("operator")
     first = await desk.concerns(limit=2)
     rest = await desk.concerns(limit=2, cursor=first.next)

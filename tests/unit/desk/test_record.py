@@ -4,12 +4,13 @@ import csv
 import io
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from counterseal.auditing import seal_store
 from counterseal.desk import NotThere
-from counterseal.keys import Key, KeyRing, Purpose
+from counterseal.keys import KeyRing, Purpose, new_key
 
 
 async def test_events_are_found_newest_first_and_paged_through(office):
@@ -35,12 +36,11 @@ async def test_what_can_not_be_searched_for_is_named(office, search):
         await office.desk().search(**search)
 
 
-async def test_the_chain_says_how_far_it_is_sealed(office):
+async def test_the_chain_says_how_far_it_is_sealed(office, tmp_path):
     await office.call("save")
     desk = office.desk()
     assert (await desk.chain()).unsealed is None
-    key = Key.new(Purpose.AUDIT)
-    office.runtime.keys = KeyRing([key])
+    office.runtime.keys = KeyRing([new_key(tmp_path, Purpose.AUDIT, datetime.now(UTC))])
     signer = office.runtime.keys.signer("audit")
     made = await seal_store(office.runtime.store, "acme", signer, 1_800_000_000.0)
     status = await desk.chain()

@@ -7,7 +7,6 @@ import pytest
 from counterseal.desk import CallSearch, Desk, NotThere
 from counterseal.ledger import Phase
 from counterseal.registry import Grant
-from counterseal.storage.base import Due, DueKind
 from counterseal.testing import fake_tool
 
 OPERATOR = ("operator", "approver")
@@ -47,8 +46,7 @@ async def zeta(office):
     grant = Grant(agent="agent", tool="theirs", tenant="zeta")
     await runtime.operator("op").grant(grant, reason="For a test.")
     kill = await runtime.operator("op").kill(tool="theirs", reason="For a test.")
-    failed = Due("zeta", DueKind.VERIFY, "call:save:k", saved.call_id, "run_zeta", "save", "1.0.0")
-    await runtime.store.schedule(0.0, failed._replace(failed="It was not so."), [])
+    await office.fail("call:save:k", saved.call_id, "zeta")
     broken = fake_tool(
         "stuck",
         TimeoutError(),

@@ -18,6 +18,7 @@ from mcp.client.session import ClientRequestContext
 from pydantic import BaseModel, ValidationError
 
 from counterseal.contract.client import Client, RefusedError
+from counterseal.masking import NO_MASK
 
 __all__ = ["Asked", "capabilities", "until_answered"]
 
@@ -118,6 +119,8 @@ class Asked:
 
     def __init__(self, relay: frozenset[str]) -> None:
         self._relay = relay
+        self.mask = NO_MASK
+        """Hides our credentials, which the upstream knows, from the client."""
         self._client: Client | None = None
         self._context: Context | None = None
         self._asking: set[asyncio.Task[dict[str, Any]]] = set()
@@ -167,7 +170,7 @@ class Asked:
         client, context = self._client, self._context
         if client is None:
             return _refusal("no call is under way that this could belong to")
-        wire = {} if params is None else _wire(params)
+        wire = {} if params is None else self.mask.data(_wire(params))
         try:
             _check(self._relay, client, method, wire)
             # In a task of its own: it ends with the call, and sees what the call sees.

@@ -16,26 +16,43 @@ from typing import Any, Final
 import mcp_types
 from mcp.client.session import ClientSession
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
+from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from counterseal.contract.client import Client
-from counterseal.errors import CountersealError, NotSentError
+from counterseal.contract.client import Client, client
+from counterseal.errors import (
+    AnswerLostError,
+    CountersealError,
+    NotSentError,
+    ResponseTooLargeError,
+    ToolFailedError,
+)
 from counterseal.execution.mcp.asking import Asked, capabilities
 from counterseal.execution.mcp.changes import listen_on, noticed, subscribe_on
 from counterseal.execution.mcp.exchange import EXCHANGE, Exchange
 from counterseal.execution.mcp.handshake import INFO, shake_hands, stamp, stop, told
 from counterseal.execution.mcp.inside import Inside
+from counterseal.execution.mcp.listing import Shown
 from counterseal.execution.mcp.process import Program
 from counterseal.execution.mcp.settings import Settings
-from counterseal.execution.mcp.verdict import ExpiredError, is_cut, short, verdict
+from counterseal.execution.mcp.verdict import (
+    ExpiredError,
+    is_cut,
+    short,
+    verdict,
+    wants_other_headers,
+)
 from counterseal.execution.mcp.web import Web
 from counterseal.masking import Mask
 
 __all__ = ["Connection"]
 
 _KEY: Final = "counterseal/idempotency_key"
+_OPAQUE: Final = ("requestState", "nextCursor")
+_LIST: Final = 10.0
+"""Seconds that a call waits until its upstream has listed its tools."""
 
 Way = Program | Web | Inside
 
@@ -55,7 +72,8 @@ class Connection:
     ) -> None:
         self._settings = settings
         self._credentials = credentials
-        self._changed = changed
+        self._tell_changed = changed
+        self._shown = Shown(settings.name)
         self.subscribed = subscribed
         """Resources of which changes are told."""
         self._refused = refused
@@ -91,7 +109,7 @@ class Connection:
         try:
             async with asyncio.timeout(self._settings.connect_timeout):
                 values = await self._credentials()
-            self._mask = Mask(values)
+            self._mask = self.asked.mask = Mask(values)
             self.way = self._way(values)
             async with self.way.open() as (read, write):
                 self._dispatcher = _Dispatcher(read, write, self._over.set)
@@ -179,7 +197,7 @@ class Connection:
         if exchange not in self._in_flight:
             exchange = next(iter(self._in_flight)) if len(self._in_flight) == 1 else None
         if exchange is not None:
-            await exchange.client.log(params.level, params.data, params.logger)
+            await exchange.client.log(params.level, self._mask.data(params.data), params.logger)
         else:
             self._log.info("%s", short(self._mask.text(str(params.data))))
 
@@ -187,6 +205,46 @@ class Connection:
         kind = noticed(message)
         if kind is not None:
             self._changed(kind)
+
+    def _changed(self, kind: str) -> None:
+        if kind == "tools":
+            self._shown.forget()
+        self._tell_changed(kind)
+
+    # --- its tools ----------------------------------------------------------------------------
+
+    async def tools(self) -> list[dict[str, Any]]:
+        """Every tool that it lists, as wire JSON."""
+        return await self._shown.all(self._page, self.version)
+
+    async def call(
+        self, params: Mapping[str, Any], definition: str | None, **about: Any
+    ) -> dict[str, Any]:
+        """The result of tools/call. NotSentError where the tool is not what `definition` says."""
+        tool, arguments = params["name"], params["arguments"]
+        for again in (False, True):
+            if definition is not None:
+                await self._check(tool, definition)
+            headers = self._shown.headers(tool, arguments)
+            try:
+                return await self.send("tools/call", params, headers=headers, **about)
+            except ToolFailedError as error:
+                if again or not wants_other_headers(error):
+                    raise
+            # The server looked at the request's head alone, so nothing was done.
+            await self.tools()
+        raise AssertionError("unreachable")
+
+    async def _check(self, tool: str, definition: str) -> None:
+        try:
+            async with asyncio.timeout(_LIST):
+                await self._shown.check(tool, definition, self._page, self.version)
+        except (TimeoutError, AnswerLostError, ToolFailedError, ResponseTooLargeError):
+            name = self._settings.name
+            raise NotSentError(f"upstream {name} does not say which tools it has") from None
+
+    async def _page(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self.send("tools/list", params, client=client(), what="tools/list")
 
     # --- requests -----------------------------------------------------------------------------
 
@@ -211,20 +269,32 @@ class Connection:
         stamped, stamps = stamp(method, params, meta, client.traceparent, self.version, modern)
         options = CallOptions(headers={**stamps, **(headers or {})})
         if progress is not None:
-            options["on_progress"] = progress
+            options["on_progress"] = self._masked(progress) if self._mask else progress
         token = EXCHANGE.set(exchange)
         self._in_flight.add(exchange)
         try:
             raw = await dispatcher.send_raw_request(method, stamped, options)
-            self._check(method, raw)
+            self._check_shape(method, raw)
         except Exception as error:  # noqa: BLE001 - all of them are judged
             raise self._judged(what, error, exchange) from None
         finally:
             self._in_flight.discard(exchange)
             EXCHANGE.reset(token)
-        return raw
+        return self._clean(raw) if self._mask else raw
 
-    def _check(self, method: str, raw: dict[str, Any]) -> None:
+    def _clean(self, raw: dict[str, Any]) -> dict[str, Any]:
+        """An answer without our credentials. What goes back to the upstream alone stays."""
+        return {**self._mask.data(raw), **{str(key): raw[key] for key in _OPAQUE if key in raw}}
+
+    def _masked(self, progress: ProgressFnT) -> ProgressFnT:
+        """The upstream knows our credentials; nobody else is to learn them from it."""
+
+        async def report(done: float, total: float | None, message: str | None) -> None:
+            await progress(done, total, message and self._mask.text(message))
+
+        return report
+
+    def _check_shape(self, method: str, raw: dict[str, Any]) -> None:
         """ValidationError: that is no result of this method."""
         ttl = raw.get("ttlMs")
         if isinstance(ttl, int) and ttl < 0:
@@ -233,6 +303,8 @@ class Connection:
             validate_server_result(method, self.version, raw)
 
     def _judged(self, what: str, error: Exception, exchange: Exchange) -> Exception:
+        if isinstance(error, MCPError) and self._mask:
+            error = MCPError(error.code, self._mask.text(error.message), error.data)
         judged = verdict(
             self._settings.name,
             what,

@@ -1,4 +1,8 @@
-"""The list of an upstream's tools: all pages of it, within bounds.
+"""The list of an upstream's tools: all pages of it, within bounds; and what a connection has shown.
+
+A call is for a tool in the form that somebody accepted. So each connection is asked for its list
+before the first call over it: a program that was started again, or that serves another tenant, may
+say something else than the one before.
 
 Since 2026-07-28 a tool's schema may ask that arguments are repeated in headers of the request, for
 whoever passes it on to read. What it asks is learned here.
@@ -6,6 +10,7 @@ whoever passes it on to read. What it asks is learned here.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -14,9 +19,10 @@ from mcp.shared.inbound import find_invalid_x_mcp_header, mcp_param_headers, x_m
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import to_json
 
-from counterseal.errors import ResponseTooLargeError
+from counterseal.contract.mcp import Definition
+from counterseal.errors import NotSentError, ResponseTooLargeError
 
-__all__ = ["Headers", "headers", "tools"]
+__all__ = ["Headers", "Shown", "tools"]
 
 _MOST_PAGES: Final = 100
 _MOST_TOOLS: Final = 10_000
@@ -25,13 +31,65 @@ _log = logging.getLogger(__name__)
 
 Headers = dict[str, dict[tuple[str, ...], str]]
 """By tool: which arguments are repeated in which headers."""
+Send = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
-async def tools(
-    name: str,
-    send: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]],
-    version: Callable[[], str],
-) -> tuple[list[dict[str, Any]], Headers]:
+class Shown:
+    """The tools that an upstream has shown on one connection, as it has them there."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tools: dict[str, dict[str, Any]] | None = None
+        self._hashes: dict[str, str] = {}
+        self._headers: Headers = {}
+        self._turn = 0
+        self._listing = asyncio.Lock()
+
+    def forget(self) -> None:
+        """It says that they have changed."""
+        self._tools = None
+        self._turn += 1
+
+    async def all(self, send: Send, version: str) -> list[dict[str, Any]]:
+        """Ask for all of them."""
+        async with self._listing:
+            return await self._list(send, version)
+
+    async def check(self, tool: str, definition: str, send: Send, version: str) -> None:
+        """NotSentError: on this connection the tool is not what its hash says."""
+        if self._tools is None:
+            async with self._listing:
+                if self._tools is None:  # whoever came first has asked for all of us
+                    await self._list(send, version)
+        if self._tools is None:
+            raise NotSentError(f"upstream {self._name} goes on changing its tools")
+        if self._hash(self._tools, tool) != definition:
+            raise NotSentError(f"upstream {self._name} has {tool} in a form that nobody accepted")
+
+    def headers(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, str]:
+        """What of a call's arguments is repeated in headers."""
+        asked = self._headers.get(tool)
+        return mcp_param_headers(asked, arguments) if asked else {}
+
+    async def _list(self, send: Send, version: str) -> list[dict[str, Any]]:
+        turn = self._turn
+        found, self._headers = await tools(self._name, send, version)
+        if turn == self._turn:
+            # Of two of one name the first counts, here and for whoever accepts them.
+            self._tools = {one["name"]: one for one in reversed(found)}
+            self._hashes = {}
+        return found
+
+    def _hash(self, shown: Mapping[str, dict[str, Any]], tool: str) -> str:
+        if tool not in self._hashes:
+            try:
+                self._hashes[tool] = Definition.of(shown.get(tool, {})).hash
+            except ValueError:
+                self._hashes[tool] = ""
+        return self._hashes[tool]
+
+
+async def tools(name: str, send: Send, version: str) -> tuple[list[dict[str, Any]], Headers]:
     """Every tool of the upstream `name`, and what it wants in headers."""
     found: list[dict[str, Any]] = []
     size, cursor = 0, None
@@ -45,7 +103,7 @@ async def tools(
             )
         cursor = page.get("nextCursor")
         if cursor is None:
-            return _usable(name, found) if version() in MODERN_PROTOCOL_VERSIONS else (found, {})
+            return _usable(name, found) if version in MODERN_PROTOCOL_VERSIONS else (found, {})
     raise ResponseTooLargeError(f"upstream {name} lists its tools on more than {_MOST_PAGES} pages")
 
 
@@ -64,9 +122,3 @@ def _usable(name: str, found: list[dict[str, Any]]) -> tuple[list[dict[str, Any]
         if asked:
             wanted[tool["name"]] = asked
     return kept, wanted
-
-
-def headers(wanted: Headers, tool: str, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """What of a call's arguments is repeated in headers."""
-    asked = wanted.get(tool)
-    return mcp_param_headers(asked, arguments) if asked else {}

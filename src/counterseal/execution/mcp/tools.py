@@ -8,6 +8,7 @@ from typing import Any, Final
 import mcp_types
 
 from counterseal.canonical import thaw
+from counterseal.contract.binding import McpBinding
 from counterseal.contract.blocks import is_blocks
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
@@ -33,7 +34,7 @@ def mcp_tool(contract: Contract, upstream: Upstream) -> Tool[..., Any]:
     function: _Function
     if binding.kind == "tool":
         in_blocks = is_blocks(contract.affordance.output_schema)
-        function = _call(upstream, binding.tool, in_blocks=in_blocks)
+        function = _call(upstream, binding, in_blocks=in_blocks)
     elif binding.kind == "resource":
         function = _read(upstream)
     else:
@@ -46,9 +47,13 @@ def mcp_tool(contract: Contract, upstream: Upstream) -> Tool[..., Any]:
     )
 
 
-def _call(upstream: Upstream, tool: str, *, in_blocks: bool) -> _Function:
+def _call(upstream: Upstream, binding: McpBinding, *, in_blocks: bool) -> _Function:
+    tool = binding.tool
+
     async def call(arguments: Mapping[str, Any], context: Context) -> Any:
-        result = await upstream.call(tool, arguments, context=context)
+        result = await upstream.call(
+            tool, arguments, context=context, definition=binding.definition
+        )
         if in_blocks:
             return {"content": result["content"]}
         if "structuredContent" not in result:

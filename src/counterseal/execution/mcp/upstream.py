@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-import mcp_types
-
 from counterseal.contract.client import Client, client
 from counterseal.contract.surroundings import Context
-from counterseal.errors import (
-    AnswerLostError,
-    CountersealError,
-    NotSentError,
-    ToolFailedError,
-)
-from counterseal.execution.mcp import listing
+from counterseal.errors import AnswerLostError, NotSentError
 from counterseal.execution.mcp.asking import until_answered
 from counterseal.execution.mcp.changes import listed
 from counterseal.execution.mcp.connection import Connection
@@ -68,7 +61,6 @@ class Upstream:
         self._subscribed: dict[str, set[str]] = {}
         self._sweeping: asyncio.Task[None] | None = None
         self._is_open = False
-        self._headers: listing.Headers = {}
         self._legacy = False
         self._capabilities: dict[str, Any] = {}
         self._version = ""
@@ -106,16 +98,22 @@ class Upstream:
 
         Raises like `call`; ResponseTooLargeError when it lists without end.
         """
-        send = partial(self._within, "tools/list", tenant=self._home)
-        tools, headers = await listing.tools(self.name, send, lambda: self._version)
-        self._headers = headers
-        return tools
+        seconds = self.settings.request_timeout
+        connection = await self._pool(self._home).line.get(seconds)
+        async with self._bounded("tools/list"):
+            return await connection.tools()
 
     async def call(
-        self, tool: str, arguments: Mapping[str, Any], *, context: Context
+        self,
+        tool: str,
+        arguments: Mapping[str, Any],
+        *,
+        context: Context,
+        definition: str | None = None,
     ) -> dict[str, Any]:
         """The result of tools/call as wire JSON (camelCase).
 
+        Sent only where the connection has shown the tool with this `definition`, a hash.
         NotSentError: nothing can have come of it. AnswerLostError: nobody knows.
         ToolFailedError: the tool, or its server, said no. ResponseTooLargeError. RefusedError: it
         asks for what the client in front can't do, or may not be asked.
@@ -125,8 +123,7 @@ class Upstream:
         async def progress(done: float, total: float | None, message: str | None) -> None:
             context.progress(done, total, message or "")
 
-        send = partial(
-            self._rounds,
+        result = await self._rounds(
             "tools/call",
             params,
             tenant=context.tenant,
@@ -134,15 +131,8 @@ class Upstream:
             what=tool,
             key=context.key,
             progress=progress,
+            definition=definition,
         )
-        try:
-            result = await send(headers=listing.headers(self._headers, tool, arguments))
-        except ToolFailedError as error:
-            if not _wants_other_headers(error):
-                raise
-            # The server looked at the request's head alone, so nothing was done.
-            await self.definitions()
-            result = await send(headers=listing.headers(self._headers, tool, arguments))
         if result.get("isError") is True:
             raise failed_tool(tool, result)
         return result
@@ -164,11 +154,15 @@ class Upstream:
         self, method: str, params: Mapping[str, Any], *, tenant: str
     ) -> dict[str, Any]:
         seconds = self.settings.request_timeout
+        async with self._bounded(method):
+            return await self._rounds(method, params, tenant=tenant, seconds=seconds, what=method)
+
+    @asynccontextmanager
+    async def _bounded(self, method: str) -> AsyncIterator[None]:
+        seconds = self.settings.request_timeout
         try:
             async with asyncio.timeout(seconds):
-                return await self._rounds(
-                    method, params, tenant=tenant, seconds=seconds, what=method
-                )
+                yield
         except TimeoutError:
             raise AnswerLostError(
                 f"upstream {self.name} did not answer {method} within {seconds:g} s"
@@ -204,6 +198,8 @@ class Upstream:
     ) -> dict[str, Any]:
         if method in _ASKS_BACK:
             async with pool.lease(in_front, seconds) as connection:
+                if method == "tools/call":
+                    return await connection.call(params, client=in_front, **about)
                 return await connection.send(method, params, client=in_front, **about)
         connection = await pool.line.get(seconds)
         return await connection.send(method, params, client=in_front, **about)
@@ -303,8 +299,3 @@ def _seconds_left(context: Context, otherwise: float) -> float:
         return otherwise
     left = (context.deadline - datetime.now(UTC)).total_seconds()
     return max(0.0, min(left, otherwise))
-
-
-def _wants_other_headers(error: CountersealError) -> bool:
-    details = getattr(error, "details", None)
-    return isinstance(details, Mapping) and details.get("code") == mcp_types.HEADER_MISMATCH

@@ -24,7 +24,16 @@ from counterseal.errors import (
 )
 from counterseal.execution.mcp.exchange import TOO_LARGE, Exchange
 
-__all__ = ["AbsentError", "BusyError", "ExpiredError", "failed_tool", "is_cut", "short", "verdict"]
+__all__ = [
+    "AbsentError",
+    "BusyError",
+    "ExpiredError",
+    "failed_tool",
+    "is_cut",
+    "short",
+    "verdict",
+    "wants_other_headers",
+]
 
 _LONGEST: Final = 2_000
 _SPOKEN: Final = {
@@ -52,6 +61,10 @@ class BusyError(NotSentError):
     def __init__(self, message: str, retry_after: str | None) -> None:
         super().__init__(message)
         self.headers = {} if retry_after is None else {"retry-after": retry_after}
+
+
+class LackingError(RefusedError, NotSentError):
+    """The upstream begins nothing for a client that can't be asked what it may have to ask."""
 
 
 class AbsentError(ToolFailedError):
@@ -117,7 +130,7 @@ def _said(name: str, what: str, error: Exception) -> Exception:
     if not isinstance(error, MCPError):
         return AnswerLostError(f"upstream {name} did not answer {what}")
     if error.code == mcp_types.MISSING_REQUIRED_CLIENT_CAPABILITY:
-        return RefusedError(
+        return LackingError(
             f"upstream {name} can't do {what} for this client: {short(error.message)}",
             missing=_missing(error.data),
         )
@@ -128,6 +141,12 @@ def _said(name: str, what: str, error: Exception) -> Exception:
             missing="elicitation.url",
         )
     return ToolFailedError(what, {"code": error.code, "message": short(error.message)})
+
+
+def wants_other_headers(error: ToolFailedError) -> bool:
+    """Whether the upstream misses arguments in the headers of a request."""
+    details = error.details
+    return isinstance(details, Mapping) and details.get("code") == mcp_types.HEADER_MISMATCH
 
 
 def _missing(data: Any) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from json.decoder import scanstring
 from typing import Any, Final
 
 import jiter
@@ -13,7 +12,15 @@ from starlette.types import Message, Receive
 
 from counterseal.gateway.api.problems import ProblemError
 
-__all__ = ["MOST_BYTES", "is_json", "object_in", "read_body", "replayed"]
+__all__ = [
+    "MOST_BYTES",
+    "GoneError",
+    "is_json",
+    "object_in",
+    "read_body",
+    "refuse_unsound",
+    "replayed",
+]
 
 MOST_BYTES: Final = 1024 * 1024
 _BLANK: Final = " \t\n\r"
@@ -75,6 +82,14 @@ def is_json(media: str | None) -> bool:
     return more.strip().replace('"', "") in ("", "charset=utf-8")
 
 
+def refuse_unsound(body: bytes) -> None:
+    """ProblemError for JSON that one reader would take differently from another."""
+    try:
+        _sound(body)
+    except ValueError:
+        raise _malformed("The body is not JSON that every reader reads alike.") from None
+
+
 def object_in(body: bytes) -> dict[str, Any]:
     """The object that a body is, read as strictly as a model's arguments are. ProblemError.
 
@@ -82,9 +97,7 @@ def object_in(body: bytes) -> dict[str, Any]:
     text that came: to refuse them, and to put that on record, is the first gate's work.
     """
     try:
-        value = jiter.from_json(
-            body, allow_inf_nan=False, cache_mode="none", catch_duplicate_keys=True
-        )
+        value = _sound(body)
     except ValueError:
         value = _in_slices(body)
     if not isinstance(value, dict):
@@ -97,14 +110,14 @@ def _in_slices(body: bytes) -> dict[str, Any]:
     try:
         members = _members(body.decode())
         arguments = members.pop("arguments")
-        read = {name: _sound(text) for name, text in members.items()}
+        read = {name: _sound(text.encode()) for name, text in members.items()}
     except (ValueError, LookupError, RecursionError):
         raise _malformed("The body is not JSON that every reader reads alike.") from None
     return {**read, "arguments": arguments}
 
 
-def _sound(text: str) -> Any:
-    return jiter.from_json(text.encode(), allow_inf_nan=False, catch_duplicate_keys=True)
+def _sound(data: bytes) -> Any:
+    return jiter.from_json(data, allow_inf_nan=False, cache_mode="none", catch_duplicate_keys=True)
 
 
 def _members(text: str) -> dict[str, str]:
@@ -112,10 +125,10 @@ def _members(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     place = _expect(text, 0, "{")
     while text[place] != "}":
-        name, place = scanstring(text, _expect(text, place, '"'))
+        name, place = _DECODER.raw_decode(text, _skip(text, place))
         start = _skip(text, _expect(text, _skip(text, place), ":"))
         _, end = _DECODER.raw_decode(text, start)
-        if name in found:
+        if not isinstance(name, str) or name in found:
             raise ValueError(name)
         found[name] = text[start:end]
         place = _skip(text, end)
@@ -133,7 +146,7 @@ def _expect(text: str, place: int, sign: str) -> int:
     place = _skip(text, place)
     if text[place] != sign:
         raise ValueError(place)
-    return place + 1 if sign == '"' else _skip(text, place + 1)
+    return _skip(text, place + 1)
 
 
 def _skip(text: str, place: int) -> int:

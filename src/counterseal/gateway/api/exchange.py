@@ -15,6 +15,7 @@ from counterseal.desk import Desk
 from counterseal.gateway.api.callers import Caller
 from counterseal.gateway.api.cursors import Cursors
 from counterseal.gateway.api.problems import MEDIA, ProblemError
+from counterseal.gateway.catalogue import Catalogue
 from counterseal.people import Person, set_cookie
 from counterseal.runtime import Runtime
 
@@ -38,6 +39,7 @@ class House:
 
     runtime: Runtime
     desk_for: Callable[[Person], Desk]
+    catalogue: Catalogue
     cursors: Cursors
     public: str
     """Our URL, without a slash at its end."""
@@ -60,6 +62,7 @@ class Exchange:
         "_start",
         "begun",
         "caller",
+        "ended",
         "headers",
         "house",
         "limit",
@@ -77,14 +80,16 @@ class Exchange:
         self.caller: Caller | None = None
         self.limit: tuple[tuple[bytes, bytes], ...] = ()
         """What is said of how often the caller may ask."""
-        self.begun = False
+        self.begun = self.ended = False
         self._send = send
         self._start: Message | None = None
 
     async def answer(self, answer: Answer) -> None:
         """Send something that is all there."""
         headers: Raw = [(b"content-type", answer.media), *answer.headers]
-        await self.send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await self.send(
+            {"type": "http.response.start", "status": answer.status, "headers": headers}
+        )
         await self.send({"type": "http.response.body", "body": answer.body})
 
     async def refuse(self, problem: ProblemError) -> None:
@@ -106,12 +111,11 @@ class Exchange:
             whole = not message.get("more_body")
             status, headers, body = self._dressed(start, body, whole=whole)
             self.begun = True
-            await self._send(
-                {"type": "http.response.start", "status": status, "headers": headers}
-            )
+            await self._send({"type": "http.response.start", "status": status, "headers": headers})
         if self.method == "HEAD":
             body = b""
         await self._send({**message, "body": body})
+        self.ended = not message.get("more_body")
 
     def _dressed(self, start: Message, body: bytes, *, whole: bool) -> tuple[int, Raw, bytes]:
         """Status, headers and body as they are sent."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from counterseal.gateway.api.problems import ProblemError
 
-__all__ = ["Limits", "Rate", "place_of"]
+__all__ = ["ADDRESS", "CREDENTIAL", "Limits", "Rate", "place_of"]
 
 _MOST: Final = 10_000
 """Buckets that are kept; who was not heard of for longest has a full one again."""
@@ -33,14 +33,19 @@ class Rate:
             raise ValueError("a rate lets at least something pass")
 
 
+CREDENTIAL: Final = Rate(200.0, 1000)
+ADDRESS: Final = Rate(5.0, 100)
+"""What is let pass unless it is said otherwise."""
+
+
 class Limits:
     """Both kinds. `take` raises where there is nothing left; what it returns tells what is."""
 
     def __init__(
         self,
         *,
-        credential: Rate = Rate(200.0, 1000),
-        address: Rate = Rate(5.0, 100),
+        credential: Rate = CREDENTIAL,
+        address: Rate = ADDRESS,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._credentials = _Buckets("credential", credential, steady)

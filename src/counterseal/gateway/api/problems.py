@@ -23,17 +23,28 @@ class Known(NamedTuple):
     status: int
     title: str
     next_action: str
-    repairable: bool = False
-    retryable: bool = False
+
+    @property
+    def repairable(self) -> bool:
+        return self.next_action in _MENDS
+
+    @property
+    def retryable(self) -> bool:
+        return self.next_action == "retry_later"
 
 
-# fmt: off
+_MENDS: Final = frozenset(
+    {"repair_request", "name_the_call", "start_over", "look_again", "confirm", "justify"}
+)
+"""What whoever sent a request can do about it, to send another one."""
+
+
 PROBLEMS: Final[Mapping[str, Known]] = {
-    "invalid-request": Known(400, "The request is not valid", "repair_request", repairable=True),
-    "malformed-json": Known(400, "The body is not JSON", "repair_request", repairable=True),
-    "invalid-cursor": Known(400, "The cursor is none of ours", "start_over", repairable=True),
-    "idempotency-key-required": Known(400, "An Idempotency-Key is required", "send_idempotency_key", repairable=True),
-    "idempotency-key-malformed": Known(400, "The Idempotency-Key is malformed", "send_idempotency_key", repairable=True),
+    "invalid-request": Known(400, "The request is not valid", "repair_request"),
+    "malformed-json": Known(400, "The body is not JSON", "repair_request"),
+    "invalid-cursor": Known(400, "The cursor is none of ours", "start_over"),
+    "idempotency-key-required": Known(400, "An Idempotency-Key is required", "name_the_call"),
+    "idempotency-key-malformed": Known(400, "The Idempotency-Key is malformed", "name_the_call"),
     "unauthenticated": Known(401, "Who calls is not known", "authenticate"),
     "agents-only": Known(403, "This is for agents", "stop"),
     "people-only": Known(403, "This is for people", "stop"),
@@ -43,20 +54,19 @@ PROBLEMS: Final[Mapping[str, Known]] = {
     "may-not-vote": Known(403, "This person can't decide on this", "stop"),
     "not-found": Known(404, "There is nothing here", "stop"),
     "method-not-allowed": Known(405, "Not by this method", "stop"),
-    "request-timeout": Known(408, "The body came too slowly", "retry_later", retryable=True),
-    "conflict": Known(409, "It is not as it was thought to be", "look_again", repairable=True),
+    "request-timeout": Known(408, "The body came too slowly", "retry_later"),
+    "conflict": Known(409, "It is not as it was thought to be", "look_again"),
     "already-decided": Known(409, "It is decided already", "stop"),
     "cannot-be-shown": Known(409, "It can't be decided here", "escalate"),
-    "too-large": Known(413, "The body is too large", "repair_request", repairable=True),
-    "unsupported-media-type": Known(415, "The body has to be JSON", "repair_request", repairable=True),
-    "refused-change": Known(422, "The change makes no sense", "repair_request", repairable=True),
-    "confirmation-required": Known(422, "Something has to be typed to confirm it", "confirm", repairable=True),
-    "justification-required": Known(422, "It takes a justification", "justify", repairable=True),
-    "rate-limited": Known(429, "Too many requests", "retry_later", retryable=True),
+    "too-large": Known(413, "The body is too large", "repair_request"),
+    "unsupported-media-type": Known(415, "The body has to be JSON", "repair_request"),
+    "refused-change": Known(422, "The change makes no sense", "repair_request"),
+    "confirmation-required": Known(422, "Something has to be typed to confirm it", "confirm"),
+    "justification-required": Known(422, "It takes a justification", "justify"),
+    "rate-limited": Known(429, "Too many requests", "retry_later"),
     "internal": Known(500, "Something went wrong here", "escalate"),
-    "unavailable": Known(503, "It can't be told now", "retry_later", retryable=True),
+    "unavailable": Known(503, "It can't be told now", "retry_later"),
 }
-# fmt: on
 """Every code that is not a call's."""
 
 

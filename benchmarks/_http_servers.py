@@ -1,0 +1,99 @@
+"""The two servers of `http_api.py`, each run as a process of its own with the same settings of uvicorn.
+
+`bare` is the least that a JSON endpoint can be: Starlette reads an object and writes one. `api` is
+the HTTP API before a runtime on SQLite, with one tool that changes nothing and one that does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import uvicorn
+from pydantic import BaseModel, Field
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+HOST = "127.0.0.1"
+PLENTY = 10**9
+
+
+class Echo(BaseModel):
+    text: str
+
+
+async def bare(port: int) -> None:
+    async def echo(request: Request) -> JSONResponse:
+        given = await request.json()
+        return JSONResponse({"data": {"text": given["arguments"]["text"]}})
+
+    await _serve(Starlette(routes=[Route("/v1/calls", echo, methods=["POST"])]), port)
+
+
+async def api(port: int, folder: Path) -> None:
+    from counterseal import Grant, Principal, Runtime, tool  # noqa: PLC0415 - bare has no need of it
+    from counterseal.desk import Desk  # noqa: PLC0415 - as above
+    from counterseal.gateway.access import Access  # noqa: PLC0415 - as above
+    from counterseal.gateway.api.app import api_app  # noqa: PLC0415 - as above
+    from counterseal.gateway.api.limits import Limits, Rate  # noqa: PLC0415 - as above
+    from counterseal.gateway.auth import Verifier  # noqa: PLC0415 - as above
+    from counterseal.people import People  # noqa: PLC0415 - as above
+
+    Text = Annotated[str, Field(max_length=200, description="What is given back.")]  # noqa: N806 - a type
+
+    @tool(effect="read_only", version="1.0.0", owner="bench", budget=PLENTY)
+    async def echo(text: Text) -> Echo:
+        """Gives back."""
+        return Echo(text=text)
+
+    @tool(effect="draft", version="1.0.0", owner="bench", budget=PLENTY)
+    async def note(text: Text) -> Echo:
+        """Writes it down."""
+        return Echo(text=text)
+
+    url = f"http://{HOST}:{port}"
+    async with Runtime.open(f"sqlite:///{folder}/bench.db") as runtime:
+        grants = [Grant(agent="bench", tool=name) for name in ("echo", "note")]
+        runtime.register(echo, note, grants=grants)
+        who = Principal(tenant="acme", agent="bench")
+        key, _ = await runtime.operator("bench").issue_key(who, reason="a benchmark")
+        (folder / "key").write_text(key, encoding="ascii")
+        access = Access(resource=f"{url}/mcp")
+        app = api_app(
+            runtime,
+            access=access,
+            verifier=Verifier(access, runtime),
+            people=People(runtime),
+            desk_for=lambda person: Desk(runtime, person),
+            public=url,
+            limits=Limits(credential=Rate(PLENTY, PLENTY)),
+        )
+        await _serve(app, port)
+
+
+async def _serve(app: Any, port: int) -> None:
+    config = uvicorn.Config(
+        app, host=HOST, port=port, log_config=None, access_log=False, server_header=False
+    )
+    await uvicorn.Server(config).serve()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="One of the servers of benchmarks/http_api.py.")
+    parser.add_argument("which", choices=["bare", "api"])
+    parser.add_argument("port", type=int)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path())
+    options = parser.parse_args()
+    if options.which == "bare":
+        asyncio.run(bare(options.port))
+    else:
+        asyncio.run(api(options.port, options.folder))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""The record: how far it is sealed, checking it, taking it elsewhere, and its events.
+
+A check may take minutes. The answer is one long page that says how far it is while it goes on, so
+it takes no script, and it does not matter which worker the browser talks to next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any, Final
+
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from counterseal.audit import EventType
+from counterseal.audit.report import Report
+from counterseal.console.problems import Problem, understood
+from counterseal.console.rendering import address
+from counterseal.console.searching import event_search, field_time
+from counterseal.console.visit import House, Visit
+from counterseal.desk import Desk
+from counterseal.desk.base import iso
+from counterseal.desk.windows import WINDOWS, seconds_of
+from counterseal.errors import StoreError
+
+__all__ = ["routes"]
+
+_HERE: Final = "<!-- the check -->"
+"""Where the page is cut in two. No value can hold it: values are escaped."""
+_EVERY: Final = 0.5
+"""Seconds between two words about how far it is."""
+_FORMATS: Final = {"jsonl": "JSON Lines", "csv": "CSV"}
+_SPANS: Final = {"24h": "the last day", "7d": "the last week", "30d": "the last 30 days"}
+
+
+def routes(house: House) -> list[Route]:
+    checks = Checks()
+    return [
+        house.get("/audit", show),
+        house.post("/audit/verify", checks.verify),
+        house.get("/audit/verify", back),
+        house.get("/audit/events", events),
+    ]
+
+
+async def show(visit: Visit) -> Response:
+    """How far it is sealed."""
+    return await _page(visit, checking=False)
+
+
+async def back(visit: Visit) -> Response:
+    """A check begins with its button."""
+    return visit.go("/audit")
+
+
+async def _page(visit: Visit, *, checking: bool) -> Response:
+    now = visit.house.clock()
+    since = {window: iso(now - seconds_of(window)) for window in _SPANS}
+    return await visit.render(
+        "audit.html",
+        title="Audit",
+        shows=address("v1", "audit"),
+        chain=await visit.desk.chain(),
+        checking=checking,
+        exports=[
+            (
+                title,
+                address("v1", "audit", "export", format=form),
+                [
+                    (said, address("v1", "audit", "export", format=form, since=since[window]))
+                    for window, said in _SPANS.items()
+                ],
+            )
+            for form, title in _FORMATS.items()
+        ],
+    )
+
+
+# --- checking -------------------------------------------------------------------------------------
+
+
+class Checks:
+    """One at a time for each tenant: it reads everything."""
+
+    def __init__(self) -> None:
+        self._under_way: set[str] = set()
+
+    async def verify(self, visit: Visit) -> Response:
+        """Look at every event, and say how far it is meanwhile."""
+        tenant = visit.person.tenant
+        if tenant in self._under_way:
+            raise Problem(429, "The record is being checked right now. Wait until that is done.")
+        page = await _page(visit, checking=True)
+        begin, _, end = bytes(page.body).decode().partition(_HERE)
+        pieces = self._told(tenant, visit, begin, end)
+        return StreamingResponse(
+            pieces, media_type="text/html", headers={"X-Accel-Buffering": "no"}
+        )
+
+    async def _told(self, tenant: str, visit: Visit, begin: str, end: str) -> AsyncIterator[str]:
+        self._under_way.add(tenant)
+        try:
+            yield begin
+            async for piece in _checked(visit.desk, visit.house.templates):
+                yield piece
+            yield end
+        finally:
+            self._under_way.discard(tenant)
+
+
+async def _checked(desk: Desk, templates: Any) -> AsyncIterator[str]:
+    looked_at = [0]
+
+    def progress(events: int) -> None:
+        looked_at[0] = events
+
+    part = templates.get_template("audit_report.html")
+    checking = asyncio.ensure_future(desk.verify(progress))
+    try:
+        while not (await asyncio.wait({checking}, timeout=_EVERY))[0]:
+            yield part.render(report=None, failed="", events=looked_at[0])
+        report, failed = _outcome(checking)
+        yield part.render(report=report, failed=failed, events=looked_at[0])
+    finally:
+        checking.cancel()
+
+
+def _outcome(checking: asyncio.Future[Report]) -> tuple[Report | None, str]:
+    try:
+        return checking.result(), ""
+    except StoreError:
+        return None, "The store can't be reached just now, so nothing can be said. Try again."
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+async def events(visit: Visit) -> Response:
+    """Events, newest first, by what is asked in the URL."""
+    names = ("types", "tool", "call", "run", "within", "since", "until")
+    asked = {name: visit.asked(name) for name in names}
+    cursor = visit.asked("cursor")
+    with understood():
+        wanted: dict[str, Any] = event_search(visit.asked, visit.house.clock())
+        page = await visit.desk.search(**wanted)
+    more = None if page.next is None else address("audit", "events", **asked, cursor=page.next)
+    return await visit.render(
+        "events.html",
+        title="Events",
+        shows=_resource(wanted, cursor),
+        rows=[_row(one.record()) for one in page.items],
+        types=[one.value for one in EventType],
+        asked_types=wanted["types"] or [],
+        chosen={name: value or "" for name, value in asked.items()}
+        | {name: field_time(wanted[name]) if asked[name] else "" for name in ("since", "until")},
+        narrowed=any(asked.values()),
+        further=cursor is not None,
+        windows=WINDOWS,
+        more=more,
+    )
+
+
+def _resource(wanted: dict[str, Any], cursor: str | None) -> str:
+    times = {name: iso(wanted[name]) for name in ("since", "until")}
+    types = ",".join(wanted["types"] or ())
+    named = {name: wanted[name] for name in ("call_id", "run_id", "tool")}
+    return address("v1", "events", types=types, **named, **times, cursor=cursor)
+
+
+def _row(record: dict[str, Any]) -> dict[str, Any]:
+    at = datetime.fromisoformat(record["occurred_at"]).timestamp()
+    return {**record, "at": at}

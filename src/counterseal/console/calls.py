@@ -1,0 +1,148 @@
+"""Calls: the search, one call's whole story, and the run that it is part of."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from counterseal.codes import Code
+from counterseal.console.problems import understood
+from counterseal.console.rendering import address
+from counterseal.console.searching import call_search, field_time
+from counterseal.console.timeline import bars, lasted
+from counterseal.console.visit import House, Visit
+from counterseal.desk import BudgetRow, CallPage, CallSearch
+from counterseal.desk.windows import WINDOWS
+
+__all__ = ["routes"]
+
+_SHORT: Final = 60
+_PER_TENANT: Final = "tenant"
+
+
+def routes(house: House) -> list[Route]:
+    """Ids are whatever callers chose, so they may have slashes in them."""
+    return [
+        house.get("/calls", search),
+        house.get("/calls/{call_id:path}", show),
+        house.get("/runs/{run_id:path}", run),
+    ]
+
+
+# --- the search -----------------------------------------------------------------------------------
+
+
+async def search(visit: Visit) -> Response:
+    """Calls, newest first, by what is asked in the URL."""
+    with understood():
+        asked = call_search(visit.asked, visit.house.clock())
+        page = await visit.desk.calls(asked)
+    narrowed = {name: value for name, value in asked.query().items() if name != "cursor"}
+    return await visit.render(
+        "calls.html",
+        title="Calls",
+        shows=address("v1", "calls", **asked.query()),
+        rows=page.items,
+        chosen=_chosen(visit, asked),
+        narrowed=bool(narrowed),
+        further=asked.cursor is not None,
+        more=_more(visit, page.next),
+        codes=[code.value for code in Code],
+        windows=WINDOWS,
+        names=[row.name for row in visit.desk.tools()],
+        agents=sorted({grant.agent for grant in visit.desk.grants()}),
+    )
+
+
+def _chosen(visit: Visit, asked: CallSearch) -> dict[str, str]:
+    """The fields as they were filled in. A window is kept as such, so that it goes on moving."""
+    told = {name: visit.asked(name) or "" for name in ("tool", "agent", "user", "run", "code")}
+    within = visit.asked("within") or ""
+    since = "" if within and not visit.asked("since") else field_time(asked.since)
+    return told | {"within": within, "since": since, "until": field_time(asked.until)}
+
+
+def _more(visit: Visit, cursor: str | None) -> str | None:
+    if cursor is None:
+        return None
+    names = ("tool", "agent", "user", "run", "code", "within", "since", "until")
+    return address("calls", **{name: visit.asked(name) for name in names}, cursor=cursor)
+
+
+# --- one call -------------------------------------------------------------------------------------
+
+
+async def show(visit: Visit) -> Response:
+    """Everything that is on record about it."""
+    call_id: str = visit.request.path_params["call_id"]
+    page = await visit.desk.call(call_id)
+    base = str(visit.request.base_url).rstrip("/")
+    return await visit.render(
+        "call.html",
+        title=f"{page.row.tool}: {page.row.code or 'under way'}"[:_SHORT],
+        path="/calls",
+        shows=address("v1", "calls", call_id),
+        page=page,
+        row=page.row,
+        bars=bars(page.gates),
+        gates_took=lasted(sum(gate.microseconds or 0 for gate in page.gates)),
+        ran=_ran(page),
+        votes=[_vote(dict(vote)) for vote in page.votes],
+        events=[_event(dict(event)) for event in page.events],
+        copies=[("CLI", page.cli), ("curl", page.curl.replace("{base}", base))],
+    )
+
+
+def _ran(page: CallPage) -> str:
+    """How long the tool itself took, where that is kept."""
+    told = (page.observation or {}).get("execution_metadata") or {}
+    took = told.get("latency_ms")
+    return lasted(took * 1000) if isinstance(took, int | float) else ""
+
+
+def _vote(vote: dict[str, Any]) -> dict[str, Any]:
+    """Whatever is stored, with all that the page asks for."""
+    voted = vote.get("voted_at")
+    return {
+        "approver": vote.get("approver"),
+        "decision": vote.get("decision"),
+        "said": vote.get("comment") or vote.get("justification") or "",
+        "at": voted if isinstance(voted, int | float) else None,
+    }
+
+
+def _event(record: dict[str, Any]) -> dict[str, Any]:
+    """The record, and its time as a number."""
+    at = datetime.fromisoformat(record["occurred_at"]).timestamp()
+    return {"record": record, "type": record["type"], "decision": record["decision"], "at": at}
+
+
+# --- a run ----------------------------------------------------------------------------------------
+
+
+async def run(visit: Visit) -> Response:
+    """What a run was opened with, what it has spent, and its latest calls."""
+    run_id: str = visit.request.path_params["run_id"]
+    page = await visit.desk.run(run_id)
+    return await visit.render(
+        "run.html",
+        title=f"Run {run_id}"[:_SHORT],
+        path="/calls",
+        shows=address("v1", "runs", run_id),
+        page=page,
+        rows=page.calls.items,
+        more=None
+        if page.calls.next is None
+        else address("calls", run=run_id, cursor=page.calls.next),
+        own=[_spent(row) for row in page.budgets if row.of != _PER_TENANT],
+        shared=[_spent(row) for row in page.budgets if row.of == _PER_TENANT],
+    )
+
+
+def _spent(row: BudgetRow) -> dict[str, Any]:
+    share = None if not row.limit else min(100.0, round(row.spent / row.limit * 100, 1))
+    full = row.limit is not None and row.spent >= row.limit
+    return {"name": row.name, "spent": row.spent, "limit": row.limit, "share": share, "full": full}

@@ -1,0 +1,81 @@
+"""The twenty numbers, and the handful of them that an operator watches, over time."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from counterseal.console.charts import BUCKETS, amount, chart, whole
+from counterseal.console.problems import understood
+from counterseal.console.rendering import address
+from counterseal.console.visit import House, Visit
+from counterseal.desk import Metric
+from counterseal.desk.windows import WINDOWS
+
+__all__ = ["routes"]
+
+_USUAL: Final = "24h"
+_SOME: Final = 24
+_WATCHED: Final = (
+    "schema_valid_call_rate",
+    "validation_failure_rate",
+    "unauthorized_proposal_rate",
+    "confirmation_required_rate",
+    "retry_success_rate",
+    "tool_cost_per_successful_action",
+)
+
+
+def routes(house: House) -> list[Route]:
+    return [house.get("/overview", show)]
+
+
+async def show(visit: Visit) -> Response:
+    """All of them over one window, which the URL says."""
+    window = visit.asked("window") or _USUAL
+    with understood():
+        metrics = await visit.desk.metrics(window)
+    return await visit.render(
+        "overview.html",
+        title="Overview",
+        shows=address("v1", "metrics", window=window),
+        window=window,
+        windows=WINDOWS,
+        since=metrics[0].since,
+        until=metrics[0].until,
+        watched=[await _drawn(visit, one) for one in metrics if one.name in _WATCHED],
+        metrics=[_told(one) for one in metrics],
+        counted=any(one.denominator for one in metrics),
+    )
+
+
+async def _drawn(visit: Visit, metric: Metric) -> dict[str, Any]:
+    buckets = BUCKETS.get(metric.window, _SOME)
+    values = await visit.desk.series(metric.name, metric.window, buckets)
+    return {**_told(metric), "chart": chart(values, metric.since, metric.until, metric.unit)}
+
+
+def _told(metric: Metric) -> dict[str, Any]:
+    return {
+        "name": metric.name,
+        "title": metric.title,
+        "meaning": metric.meaning,
+        "formula": metric.formula,
+        "value": amount(metric.value, metric.unit),
+        "numerator": whole(metric.numerator),
+        "denominator": whole(metric.denominator),
+        "window": metric.window,
+        "link": _link(metric),
+        "link_says": "Calls" if metric.calls else "Events",
+    }
+
+
+def _link(metric: Metric) -> str:
+    """What is behind the number: calls where a code says which, else events."""
+    if metric.calls is not None:
+        return address("calls", **metric.calls.query())
+    told = metric.record()
+    types = ",".join(metric.events)
+    return address("audit", "events", types=types, since=told["since"], until=told["until"])

@@ -1,0 +1,123 @@
+"""The API put together. Whoever serves it gives every request under `/v1/` to it, path and all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from fastapi import FastAPI
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from counterseal.desk import Desk
+from counterseal.gateway.access import Access
+from counterseal.gateway.api import (
+    approvals,
+    calls,
+    concerns,
+    events,
+    grants,
+    kills,
+    me,
+    metrics,
+    runs,
+    tools,
+)
+from counterseal.gateway.api.callers import Callers
+from counterseal.gateway.api.cursors import Cursors
+from counterseal.gateway.api.exchange import Exchange, House
+from counterseal.gateway.api.faults import HANDLERS
+from counterseal.gateway.api.front import CALLS, EXCHANGE, Front
+from counterseal.gateway.api.limits import Limits
+from counterseal.gateway.api.openapi import document
+from counterseal.gateway.api.submitting import Submitting
+from counterseal.gateway.auth import Verifier
+from counterseal.gateway.catalogue import Catalogue
+from counterseal.people import People, Person
+from counterseal.runtime import Runtime
+
+__all__ = ["Api", "api_app"]
+
+_SUBJECTS = (calls, approvals, tools, grants, kills, concerns, events, runs, metrics, me)
+
+
+class Api:
+    """An ASGI application. `submitting` says how many calls are under way, and waits for them."""
+
+    def __init__(self, front: Front, submitting: Submitting, routes: FastAPI) -> None:
+        self._front = front
+        self.submitting = submitting
+        self.routes = routes
+        """Behind the front; who calls is not asked there."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._front(scope, receive, send)
+
+
+def api_app(
+    runtime: Runtime,
+    *,
+    access: Access,
+    verifier: Verifier,
+    people: People,
+    desk_for: Callable[[Person], Desk],
+    public: str,
+    origins: Collection[str] = (),
+    limits: Limits | None = None,
+    patience: float = 20.0,
+) -> Api:
+    """`public` is our URL as people know it; `origins` are others whose pages are ours.
+
+    `patience` is within how many seconds a body has to be there.
+    """
+    url = public.rstrip("/")
+    submitting = Submitting(runtime, url)
+    house = House(
+        runtime=runtime,
+        desk_for=desk_for,
+        catalogue=Catalogue(runtime),
+        cursors=Cursors(runtime.keys),
+        public=url,
+    )
+    app = FastAPI(
+        title="Counterseal",
+        docs_url=None,  # they would load scripts from elsewhere
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
+        exception_handlers=HANDLERS,
+    )
+    app.router.routes.append(Route(CALLS, _submit(submitting), methods=["POST"]))
+    for subject in _SUBJECTS:
+        app.include_router(subject.router)
+    written: list[bytes] = []
+
+    def told() -> bytes:
+        if not written:
+            written.append(to_json(document(app)))
+        return written[0]
+
+    front = Front(
+        app,
+        routes=app.router.routes,
+        house=house,
+        callers=Callers(access, verifier, people, (url, *origins)),
+        limits=limits or Limits(),
+        document=told,
+        patience=patience,
+    )
+    return Api(front, submitting, app)
+
+
+def _submit(submitting: Submitting) -> Callable[[Request], object]:
+    async def submit(request: Request) -> Response:
+        exchange: Exchange = request.scope[EXCHANGE]
+        made = await submitting.submit(exchange, await request.body())
+        response = Response(made.body, made.status, media_type=made.media.decode())
+        response.raw_headers.extend(made.headers)
+        return response
+
+    return submit

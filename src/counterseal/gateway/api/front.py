@@ -1,0 +1,124 @@
+"""The way of a request: who makes it, how often, from which page, with what body; then its route.
+
+Everything that holds for all routes is done here once, before anything of the body is believed.
+Whatever goes wrong on the way, and wherever, is answered as a problem.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from counterseal.gateway.api.bodies import GoneError, is_json, read_body, refuse_unsound, replayed
+from counterseal.gateway.api.callers import Callers
+from counterseal.gateway.api.exchange import Answer, Exchange, House
+from counterseal.gateway.api.limits import Limits
+from counterseal.gateway.api.problems import ProblemError
+
+__all__ = ["CALLS", "DOCUMENT", "EXCHANGE", "INTERNAL", "Front", "methods_at"]
+
+EXCHANGE: Final = "counterseal.exchange"
+"""Where routes find it in the scope."""
+DOCUMENT: Final = "/v1/openapi.json"
+CALLS: Final = "/v1/calls"
+_BODIES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_PATIENCE: Final = 20.0
+"""Seconds within which a body has to be there."""
+_log = logging.getLogger("counterseal.gateway")
+
+INTERNAL: Final = "It is on record here under this request's id."
+
+
+class Front:
+    """An ASGI application before the routes of another one."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        routes: Sequence[BaseRoute],
+        house: House,
+        callers: Callers,
+        limits: Limits,
+        document: Callable[[], bytes],
+        patience: float = _PATIENCE,
+    ) -> None:
+        self._app = app
+        self._routes = routes
+        self._house = house
+        self._callers = callers
+        self._limits = limits
+        self._document = document
+        self._patience = patience
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = Exchange(scope, send, self._house)
+        try:
+            await self._pass(exchange, scope, receive)
+        except ProblemError as problem:
+            await exchange.refuse(problem)
+        except GoneError:
+            return
+        except Exception:
+            _log.exception("request %s failed", exchange.request_id)
+            if exchange.begun and not exchange.ended:
+                raise  # half an answer must not look like a whole one
+            if not exchange.begun:
+                await exchange.refuse(ProblemError("internal", INTERNAL))
+
+    async def _pass(self, exchange: Exchange, scope: Scope, receive: Receive) -> None:
+        method, path = exchange.method, scope["path"]
+        client = scope.get("client")
+        if path == DOCUMENT and method in ("GET", "HEAD"):
+            self._limits.by_address(client[0] if client else "")
+            await exchange.answer(Answer(200, self._document()))
+            return
+        try:
+            caller = await self._callers.known(exchange.headers, method)
+        except ProblemError as problem:
+            if problem.code == "unauthenticated":
+                self._limits.by_address(client[0] if client else "")
+            raise
+        exchange.caller = caller
+        exchange.limit = self._limits.by_credential(caller.credential)
+        if method == "OPTIONS":
+            await exchange.answer(self._options(scope))
+            return
+        body = b""
+        if method in _BODIES:
+            body = await read_body(receive, exchange.headers, self._patience)
+            if body and not is_json(exchange.headers.get("content-type")):
+                told = "Content-Type: takes application/json, in UTF-8."
+                raise ProblemError(
+                    "unsupported-media-type", told, param="/content-type", where="header"
+                )
+            if body and path != CALLS:  # arguments are for the gates to refuse
+                refuse_unsound(body)
+        inner = {**scope, EXCHANGE: exchange}
+        if method == "HEAD":
+            inner["method"] = "GET"
+        await self._app(inner, replayed(body, receive), exchange.send)
+
+    def _options(self, scope: Scope) -> Answer:
+        allowed = methods_at(self._routes, scope)
+        if not allowed:
+            raise ProblemError("not-found", "There is nothing at this path.")
+        return Answer(204, b"", ((b"allow", allowed.encode()),))
+
+
+def methods_at(routes: Sequence[BaseRoute], scope: Scope) -> str:
+    """By which methods a path can be reached; empty: it is none of ours."""
+    found = {"GET"} if scope["path"] == DOCUMENT else set()
+    for route in routes:
+        if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
+            found |= route.methods or set()
+    if not found:
+        return ""
+    return ", ".join(sorted(found | {"OPTIONS"} | ({"HEAD"} if "GET" in found else set())))

@@ -1,0 +1,47 @@
+"""Runs, and what was spent of budgets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from counterseal.desk import CallSearch, NotThere, RunPage
+from counterseal.gateway.api.asking import Looking, Seat, Sought, View, answer, sealed
+from counterseal.gateway.api.shapes import calls as shapes
+from counterseal.gateway.api.shapes.base import Items
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["runs"])
+
+
+@router.get("/v1/runs/{run_id:path}", response_model=shapes.Run)
+async def show_run(view: Looking, run_id: str) -> Response:
+    """A run: what it was opened with, what it has spent, and its latest calls.
+
+    An agent finds the runs that it has made calls in, and of those its own.
+    """
+    found = await view.desk.run(run_id)
+    if view.is_agent:
+        found = await _own(view, found)
+    told = found.record()
+    # Its cursor leads on in the calls of this run: /v1/calls?run=…&cursor=…
+    told["calls"]["next"] = sealed(view.exchange, "calls", found.calls.next)
+    return answer(told)
+
+
+async def _own(view: View, run: RunPage) -> RunPage:
+    asked = CallSearch(run=run.run_id, agent=view.agent, user=view.user)
+    calls = await view.desk.calls(asked)
+    if not calls.items:
+        raise NotThere("run")
+    spent = [row for row in run.budgets if row.of == "run"]
+    return replace(run, calls=calls, budgets=spent)
+
+
+@router.get("/v1/budgets", response_model=Items[shapes.BudgetRow])
+async def list_budgets(desk: Seat, run: Sought = None) -> Response:
+    """What was spent of the tenant's budgets today, and of a run's."""
+    return answer({"items": [row.record() for row in await desk.budgets(run)]})

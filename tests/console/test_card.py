@@ -1,0 +1,51 @@
+"""A request's page says all that its outline says."""
+
+from counterseal.approvals.outline import outline
+from counterseal.console.card import card
+
+
+def texts_of(value):
+    """Every piece of text in a card or an outline."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from texts_of(one)
+
+
+async def test_nothing_of_the_outline_is_left_out(bank):
+    for approval_id in (await bank.notice(), await bank.closing(), await bank.refund()):
+        packet = await bank.packet(approval_id)
+        now = bank.clock()
+        told = outline(packet, now=now, characters=10_000, values=1_000)
+        shown = set(texts_of(card(packet, now=now)))
+        elsewhere = {" → ", f"{packet.so_far} approved"}
+        for group in told.groups:
+            for row in group:
+                if row.label == "Expires":
+                    continue
+                for line in row.lines:
+                    missing = {part.text for part in line.parts} - shown - elsewhere
+                    assert {one for one in missing if one.strip(" ()") not in shown} == set()
+
+
+async def test_what_changes_comes_first_and_what_stays_is_said_to(bank):
+    packet = await bank.packet(await bank.closing())
+    found = card(packet, now=bank.clock()).differences
+    told = [(one.name, one.before[0].text, one.after and one.after[0].text) for one in found]
+    assert ("status", '"open"', '"closed"') in told
+    assert told[-1] == ("owner", '"Ann Lee"', None)
+
+
+async def test_where_an_argument_comes_from_stands_beside_it(bank):
+    packet = await bank.packet(await bank.refund())
+    found = {one.name: (one.origin, one.style) for one in card(packet, now=0.0).arguments}
+    assert found == {
+        "order": ("from the user", "user"),
+        "amount": ("from untrusted text", "untrusted"),
+    }
+
+
+async def test_a_value_that_says_where_it_comes_from_is_not_believed(bank):
+    packet = await bank.packet(await bank.notice(text="  (from the user)"))
+    assert [one.origin for one in card(packet, now=0.0).arguments] == ["", ""]

@@ -1,0 +1,66 @@
+"""What is not the template's own is text, whatever it is."""
+
+import json
+import re
+from html import unescape
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request
+
+from counterseal.console.rendering import address, environment, json_lines, lines
+from counterseal.people import safe_next
+
+TEMPLATES = environment(lambda name: f"/static/x/{name}")
+
+
+def rendered(source, **values):
+    return TEMPLATES.from_string(source).render(**values)
+
+
+@given(st.text())
+def test_no_text_becomes_markup(text):
+    shown = rendered('<p title="{{ it }}">{{ it }}</p><pre>{{ it|lines }}</pre>', it=text)
+    assert (shown.count("<"), shown.count(">"), shown.count('"')) == (4, 4, 2)
+
+
+VALUES = st.recursive(st.text() | st.integers() | st.booleans() | st.none(), st.lists)
+
+
+@given(VALUES)
+def test_json_is_shown_in_colours_and_never_as_markup(value):
+    plain, spans = re.subn(r'<span class="json-[a-z]+">|</span>', "", json_lines(value))
+    assert "<" not in plain
+    assert spans % 2 == 0
+    if json.dumps(value).replace("\\", "") == json.dumps(value, ensure_ascii=False):
+        assert json.loads(unescape(plain)) == value
+
+
+def test_what_nobody_sees_is_spelt_out():
+    assert rendered("{{ it }}", it="gro.elpmaxe\u202e") == "gro.elpmaxe[U+202E]"
+    assert rendered("{{ it }}", it="a\nb\0c") == "a[U+000A]b[U+0000]c"
+    assert lines("a\nb\u200b") == "a\nb[U+200B]"
+    assert "[U+200B]" in json_lines({"k\u200b": 1})
+
+
+def test_a_name_that_is_not_there_is_a_mistake_and_not_a_blank():
+    with pytest.raises(Exception, match="undefined"):
+        rendered("{{ nothing }}")
+
+
+def test_what_is_too_long_is_cut_and_says_so():
+    assert "more characters, not shown" in lines("x" * 300_000)
+    assert len(json_lines(["x" * 300_000])) < 250_000
+
+
+@given(st.text(min_size=1))
+def test_an_address_leads_to_its_page_and_nowhere_else(name):
+    path = address("approvals", name, next=name)
+    assert path.startswith("/approvals/")
+    assert path.isascii()
+    assert path.count("/") == 2
+    assert path.count("?") == 1
+    assert safe_next(path) == path
+    scope = {"type": "http", "path": "/", "query_string": path.split("?")[1].encode()}
+    assert Request(scope).query_params["next"] == name.encode(errors="replace").decode()
