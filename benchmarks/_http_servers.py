@@ -1,14 +1,15 @@
-"""The two servers of `http_api.py`, each run as a process of its own with the same settings of uvicorn.
+"""The servers of `http_api.py`, each a process of its own, with the same settings of uvicorn.
 
-`bare` is the least that a JSON endpoint can be: Starlette reads an object and writes one. `api` is
-the HTTP API before a runtime on SQLite, with one tool that changes nothing and one that does.
+`bare` is the least that a JSON endpoint can be: Starlette reads an object and writes one. `memory` and
+`sqlite` are the HTTP API before a runtime on such a store, with one tool that changes nothing and
+one that does.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
+import gc
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,10 @@ from starlette.routing import Route
 
 HOST = "127.0.0.1"
 PLENTY = 10**9
+RATES = {"rate_limits": {"window_sec": 1, "max_requests": 1_000_000}}
+
+
+Text = Annotated[str, Field(max_length=200, description="What is given back.")]
 
 
 class Echo(BaseModel):
@@ -35,7 +40,7 @@ async def bare(port: int) -> None:
     await _serve(Starlette(routes=[Route("/v1/calls", echo, methods=["POST"])]), port)
 
 
-async def api(port: int, folder: Path) -> None:
+async def api(port: int, store: str, folder: Path) -> None:
     from counterseal import Grant, Principal, Runtime, tool  # noqa: PLC0415 - bare has no need of it
     from counterseal.desk import Desk  # noqa: PLC0415 - as above
     from counterseal.gateway.access import Access  # noqa: PLC0415 - as above
@@ -44,25 +49,24 @@ async def api(port: int, folder: Path) -> None:
     from counterseal.gateway.auth import Verifier  # noqa: PLC0415 - as above
     from counterseal.people import People  # noqa: PLC0415 - as above
 
-    Text = Annotated[str, Field(max_length=200, description="What is given back.")]  # noqa: N806 - a type
-
-    @tool(effect="read_only", version="1.0.0", owner="bench", budget=PLENTY)
+    @tool(effect="read_only", version="1.0.0", owner="bench", budget=PLENTY, runtime=RATES)
     async def echo(text: Text) -> Echo:
         """Gives back."""
         return Echo(text=text)
 
-    @tool(effect="draft", version="1.0.0", owner="bench", budget=PLENTY)
+    @tool(effect="draft", version="1.0.0", owner="bench", budget=PLENTY, runtime=RATES)
     async def note(text: Text) -> Echo:
         """Writes it down."""
         return Echo(text=text)
 
     url = f"http://{HOST}:{port}"
-    async with Runtime.open(f"sqlite:///{folder}/bench.db") as runtime:
+    where = "memory:" if store == "memory" else f"sqlite:///{folder}/bench.db"
+    async with Runtime.open(where) as runtime:
         grants = [Grant(agent="bench", tool=name) for name in ("echo", "note")]
         runtime.register(echo, note, grants=grants)
         who = Principal(tenant="acme", agent="bench")
         key, _ = await runtime.operator("bench").issue_key(who, reason="a benchmark")
-        (folder / "key").write_text(key, encoding="ascii")
+        (folder / store).write_text(key, encoding="ascii")
         access = Access(resource=f"{url}/mcp")
         app = api_app(
             runtime,
@@ -80,20 +84,22 @@ async def _serve(app: Any, port: int) -> None:
     config = uvicorn.Config(
         app, host=HOST, port=port, log_config=None, access_log=False, server_header=False
     )
+    gc.collect()
+    gc.freeze()  # modules and contracts stay: nobody has to look at them over and over
     await uvicorn.Server(config).serve()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="One of the servers of benchmarks/http_api.py.")
-    parser.add_argument("which", choices=["bare", "api"])
+    parser.add_argument("which", choices=["bare", "memory", "sqlite"])
     parser.add_argument("port", type=int)
     parser.add_argument("folder", nargs="?", type=Path, default=Path())
     options = parser.parse_args()
     if options.which == "bare":
         asyncio.run(bare(options.port))
     else:
-        asyncio.run(api(options.port, options.folder))
+        asyncio.run(api(options.port, options.which, options.folder))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,9 +1,9 @@
 """Calls over the HTTP API, beside a JSON endpoint of Starlette that does nothing with them.
 
-Both are served by uvicorn with the same settings, in processes of their own, over loopback, and
-take turns. The API checks a credential and a rate, takes each call through every gate, runs the
-tool and puts it on record in SQLite. `echo` changes nothing; `note` does, so that two durable
-commits are in each of its calls. Nothing is asserted.
+All are served by uvicorn with the same settings, in processes of their own, over loopback, and take
+turns. The API checks a credential and a rate, takes each call through every gate, runs the tool and
+puts it on record: in memory, or in SQLite. `echo` changes nothing; `note` does, so that two commits
+are in each of its calls, durable ones in SQLite. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
-from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +30,7 @@ from benchmarks._gateway_parties import Party
 from benchmarks._gateway_parties import _await as await_port
 from benchmarks._gateway_parties import _free_port as free_port
 from benchmarks._gateway_parties import _stop as stop
-from benchmarks._gateway_wire import _Line as Line
+from benchmarks._http_load import spend, writer
 from benchmarks._ledger_turns import in_turns, load
 
 FULL = {"rounds": 9, "seconds": 1.0}
@@ -40,9 +38,8 @@ QUICK = {"rounds": 3, "seconds": 0.4}
 BUSY = 32
 ENOUGH = 0.5
 """How many times the requests per second of the bare endpoint are wanted, with BUSY in flight."""
-TEXT = "a line of text that is given back, "
-
-_numbers = count()
+OURS = ("memory", "sqlite")
+"""The API, by where it keeps its record."""
 
 
 class Cell(NamedTuple):
@@ -50,56 +47,20 @@ class Cell(NamedTuple):
     in_flight: int
 
 
-CELLS = [Cell("echo", 1), Cell("echo", BUSY), Cell("note", 1), Cell("note", BUSY)]
+CELLS = [Cell("echo", 1), Cell("echo", BUSY), Cell("note", BUSY)]
 
 
-async def spend(party: Party, key: str, cell: Cell, seconds: float) -> tuple[int, float]:
-    """Ask for so long, everybody at once: how many answers that made, and the seconds in truth."""
-    lines = [Line() for _ in range(cell.in_flight)]
-    for line in lines:
-        await line.open(servers.HOST, int(party.url.rpartition(":")[2]))
-    until = time.perf_counter() + seconds
-
-    async def caller(line: Line) -> int:
-        made = 0
-        while time.perf_counter() < until:
-            text = f"{TEXT}{next(_numbers)}"  # never the same: each is an operation of its own
-            head, content = await line.exchange(_request(party, key, cell.tool, text))
-            if not head.startswith(b"HTTP/1.1 200") or text.encode() not in content:
-                sys.exit(f"A call was refused: {(head + content).decode()}")
-            made += 1
-        return made
-
-    began = time.perf_counter()
-    made = sum(await asyncio.gather(*map(caller, lines)))
-    took = time.perf_counter() - began
-    for line in lines:
-        await line.close()
-    return made, took
-
-
-def _request(party: Party, key: str, tool: str, text: str) -> bytes:
-    asked = {"tool": tool, "arguments": {"text": text}}
-    body = json.dumps(asked, separators=(",", ":")).encode()
-    head = (
-        f"POST /v1/calls HTTP/1.1\r\nHost: {party.url.removeprefix('http://')}\r\n"
-        f"Authorization: Bearer {key}\r\nAccept: application/json\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
-
-
-async def rows(those: dict[str, Party], key: str, sizes: dict[str, float]) -> list[dict[str, Any]]:
+async def rows(
+    those: dict[str, Party], keys: dict[str, str], sizes: dict[str, float]
+) -> list[dict[str, Any]]:
     made = []
     for cell in CELLS:
         taken = {name: [0, 0.0] for name in those}
         blocks = {
-            name: _block(party, key, cell, sizes["seconds"], taken[name])
+            name: _block(party, keys[name], cell, sizes["seconds"], taken[name])
             for name, party in those.items()
         }
         times = await in_turns(f"{cell.tool}, {cell.in_flight}", blocks, int(sizes["rounds"]))
-        each = [bare / api for bare, api in zip(times["bare"], times["api"], strict=True)]
-        low, median, high = statistics.quantiles(each, n=4, method="inclusive")
         wanted = cell == Cell("echo", BUSY)
         made.append(
             {
@@ -111,23 +72,33 @@ async def rows(those: dict[str, Party], key: str, sizes: dict[str, float]) -> li
                     name: round(seconds / calls * 1000, 3)
                     for name, (calls, seconds) in taken.items()
                 },
-                "api_beside_bare": {
-                    "median": round(median, 2),
-                    "low": round(low, 2),
-                    "high": round(high, 2),
-                    "target": f"≥ {ENOUGH}" if wanted else None,
+                "beside_bare": {
+                    name: {
+                        **_beside(times["bare"], times[name]),
+                        "target": f"≥ {ENOUGH}" if wanted else None,
+                    }
+                    for name in OURS
                 },
             }
         )
     return made
 
 
+def _beside(bare: list[float], ours: list[float]) -> dict[str, float]:
+    """How many times the requests per second, of what was measured side by side."""
+    each = [one / other for one, other in zip(bare, ours, strict=True)]
+    low, median, high = statistics.quantiles(each, n=4, method="inclusive")
+    return {"median": round(median, 2), "low": round(low, 2), "high": round(high, 2)}
+
+
 def _block(
     party: Party, key: str, cell: Cell, seconds: float, taken: list[Any]
 ) -> Callable[[], Awaitable[float]]:
+    port = int(party.url.rpartition(":")[2])
+
     async def block() -> float:
         before = party.cpu()
-        calls, took = await spend(party, key, cell, seconds)
+        calls, took = await spend(port, writer(port, key, cell.tool), cell.in_flight, seconds)
         taken[0] += calls
         taken[1] += party.cpu() - before
         return took / calls
@@ -137,11 +108,11 @@ def _block(
 
 @contextmanager
 def parties(folder: Path) -> Iterator[dict[str, Party]]:
-    """Both servers, ready."""
+    """All servers, ready."""
     started: list[subprocess.Popen[bytes]] = []
     made = {}
     try:
-        for name in ("bare", "api"):
+        for name in ("bare", *OURS):
             port, log = free_port(), folder / f"{name}.log"
             command = [sys.executable, servers.__file__, name, str(port), str(folder)]
             with log.open("wb") as stream:
@@ -160,8 +131,8 @@ def report(sizes: dict[str, float]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="counterseal-bench-") as name:
         folder = Path(name)
         with parties(folder) as those:
-            key = (folder / "key").read_text(encoding="ascii")
-            made = asyncio.run(rows(those, key, sizes))
+            keys = {name: (folder / name).read_text(encoding="ascii") for name in OURS}
+            made = asyncio.run(rows(those, {"bare": "none", **keys}, sizes))
     return {
         "benchmark": "http",
         "sizes": sizes,
@@ -180,16 +151,19 @@ def show(figures: dict[str, Any]) -> None:
         f"{about['before']} before, {about['after']} after; "
         f"Starlette {versions['starlette']}, uvicorn {versions['uvicorn']}"
     )
-    heads = f"{'bare':>9}{'api':>9}{'api / bare':>24}{'ms of a processor':>24}"
-    print(f"\n{'requests per second':<24}{heads}")
+    heads = "".join(f"{name:>9}" for name in ("bare", *OURS))
+    ratios = "".join(f"{f'{name} / bare':>22}" for name in OURS)
+    print(f"\n{'requests per second':<22}{heads}{ratios}{'ms of a processor':>24}")
     for one in figures["rows"]:
-        name = f"{one['tool']:<5} {one['in_flight']:>3} in flight"
-        rates = "".join(f"{one['requests_per_second'][who]:>9,}" for who in ("bare", "api"))
-        beside = one["api_beside_bare"]
-        ratio = f"{beside['median']:.2f} ({beside['low']:.2f} to {beside['high']:.2f})"
-        work = one["cpu_ms_of_a_request"]
-        print(f"{name:<24}{rates}{ratio:>24}{work['bare']:>16.2f} {work['api']:>7.2f}")
+        rates = "".join(f"{one['requests_per_second'][who]:>9,}" for who in ("bare", *OURS))
+        beside = "".join(f"{_ratio(one['beside_bare'][who]):>22}" for who in OURS)
+        work = " ".join(f"{one['cpu_ms_of_a_request'][who]:.2f}" for who in ("bare", *OURS))
+        print(f"{one['tool']:<5} {one['in_flight']:>3} in flight   {rates}{beside}{work:>24}")
     print(f"target, for echo with {BUSY} in flight: at least {ENOUGH}x")
+
+
+def _ratio(beside: dict[str, Any]) -> str:
+    return f"{beside['median']:.2f} ({beside['low']:.2f} to {beside['high']:.2f})"
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from playwright.async_api import async_playwright
+from playwright.async_api import async_playwright, expect
 
 from tests.console.world import PASSWORD, PATIENCE, world
 
@@ -22,6 +22,7 @@ OPTIONS = [
     "--no-proxy-server",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]
+expect.set_options(timeout=PATIENCE * 1000)
 
 
 @pytest.fixture
@@ -84,6 +85,7 @@ async def visitor(browser, bank):
         )
         if name is not None:
             await sign_in(page, name)
+            await page.wait_for_url(f"{bank.url}/", wait_until="load")
         return page
 
     yield visitor

@@ -3,7 +3,7 @@
     project = Project(folder)
     project.upstream("git", ["mcp-server-git"], tools={"git_status": {"effect": "retrieve"}})
     project.grant("bot", "git_status")
-    await project.accept()                        # what the servers say of themselves now
+    project.pin("git", {"name": "git_status", ...})  # accept it, as it stands on the wire
     with project.serving() as url: ...            # `counterseal serve`, in a process of its own
     async with project.gateway() as running: ...  # the same in this process, without HTTP
 """
@@ -18,7 +18,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +28,15 @@ from mcp.client.streamable_http import streamable_http_client
 
 from counterseal import Principal
 from counterseal.config import load_settings, open_runtime
-from counterseal.config.opening import secrets_of
-from counterseal.config.reaching import reached
 from counterseal.contract.mcp import Definition, Lock
-from counterseal.execution.mcp import Upstreams
+from counterseal.gateway.auth import principal_of
 from counterseal.gateway.running import Gateway, gateway
+from tests.gateway.served import BOT, Served, listening
 
 COUNTERSEAL = [sys.executable, "-m", "counterseal"]
 PATIENCE = 20.0
 """Seconds after which something that should have happened long ago is missed."""
-BOT = Principal(tenant="acme", agent="bot", user="u_1")
+CONSOLE = "https://console.test"
 
 
 class Project:
@@ -49,6 +48,8 @@ class Project:
         self._wait = wait
         self._upstreams: dict[str, dict[str, Any]] = {}
         self._grants: list[tuple[str, str]] = []
+        self.more: list[str] = []
+        """Other tables, as they stand in the file."""
         (folder / "overlays").mkdir(exist_ok=True)
         self.write()
 
@@ -72,13 +73,18 @@ class Project:
         self._grants += [(agent, tool) for tool in tools]
         self.write()
 
+    def revoke(self, tool: str) -> None:
+        self._grants = [grant for grant in self._grants if grant[1] != tool]
+        self.write()
+
     def write(self) -> None:
         lines = [
-            f"[store]\nurl = {json.dumps(self.store)}",
+            f"[store]\nurl = {json.dumps(self.store)}\nlease_seconds = 3",
             f"[gateway]\napproval_wait_seconds = {self._wait}",
             '[approvers.boss]\ntenants = ["acme"]',
             '[agents.bot]\ntenant = "acme"\nuser = "u_1"',
         ]
+        lines += self.more
         for name, table in self._upstreams.items():
             lines.append(f"[upstreams.{name}]")
             plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
@@ -99,22 +105,11 @@ class Project:
     def lock(self) -> Path:
         return self.folder / "counterseal.lock"
 
-    async def definitions(self) -> dict[str, list[Definition]]:
-        """What the servers say of their tools now, by server."""
-        found = {}
-        settings = self.settings
-        async with Upstreams(reached(settings), secrets=secrets_of(settings)) as upstreams:
-            await upstreams.settle()
-            for name, upstream in upstreams.items():
-                found[name] = [Definition.of(wire) for wire in await upstream.definitions()]
-        return found
-
-    async def accept(self) -> None:
-        """Pin everything as it is now."""
+    def pin(self, server: str, *tools: Mapping[str, Any]) -> None:
+        """A person accepts these, as they stand on the wire."""
         lock = Lock.load(self.lock)
-        for server, definitions in (await self.definitions()).items():
-            for one in definitions:
-                lock = lock.accept(server, one, by="tests", at="2026-11-16T10:00:00Z")
+        for one in tools:
+            lock = lock.accept(server, Definition.of(one), by="tests", at="2026-11-16T10:00:00Z")
         lock.save(self.lock)
 
     # --- the command line -------------------------------------------------------------------------
@@ -167,12 +162,20 @@ class Project:
     # --- in this process --------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def gateway(self, who: Principal = BOT) -> AsyncIterator[Behind]:
+    async def gateway(
+        self, who: Callable[[], Principal] = lambda: BOT
+    ) -> AsyncIterator[Behind]:
         """The gateway for one caller, without HTTP before it."""
         said: list[str] = []
-        options = {"who": lambda: who, "console": "https://console.test", "tell": said.append}
+        options: dict[str, Any] = {"who": who, "console": CONSOLE, "tell": said.append}
         async with gateway(self.settings, **options) as running:
             yield Behind(running, said)
+
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[Served]:
+        """The same over HTTP, for whoever has a key."""
+        async with self.gateway(principal_of) as running, listening(running.front) as url:
+            yield Served(running.runtime, running.front, url)
 
 
 class Serving:

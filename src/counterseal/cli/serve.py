@@ -16,6 +16,7 @@ from counterseal.cli.serving import (
     need_gateway,
     run_until_stopped,
     tell,
+    tidy_memory,
     usable,
 )
 from counterseal.cli.trying import project_settings
@@ -74,6 +75,7 @@ def serve(
     results = sys.stdout
 
     def ready(running: Running) -> None:
+        tidy_memory()
         open_door = anonymous is not None
         with redirect_stdout(results):
             _print(running, open_door=open_door, as_json=as_json)

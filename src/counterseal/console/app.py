@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import Response
 from starlette.routing import Route
 
-from counterseal.console import approvals, signing_in
+from counterseal.console import (
+    approvals,
+    audit,
+    calls,
+    concerns,
+    kill,
+    overview,
+    signing_in,
+    tools,
+)
 from counterseal.console.headers import headers
 from counterseal.console.live import Broker, EventStream, FullError, marks_of, stream
 from counterseal.console.problems import Problem
@@ -22,7 +31,14 @@ if TYPE_CHECKING:
 
 __all__ = ["console_routes"]
 
-_ROOMS: Final = ((Section("Approvals", "/approvals"), approvals.routes),)
+_ROOMS: Final = (
+    (Section("Approvals", "/approvals"), approvals.routes),
+    (Section("Calls", "/calls"), calls.routes),
+    (Section("Tools", "/tools"), tools.routes),
+    (Section("Operator", "/operator"), concerns.routes),
+    (Section("Overview", "/overview"), overview.routes),
+    (Section("Audit", "/audit"), audit.routes),
+)
 """What stands in the header, and the pages behind it."""
 
 
@@ -54,6 +70,7 @@ def console_routes(
         house.assets.route(),
         *signing_in.routes(house),
         *(route for _, routes in _ROOMS for route in routes(house)),
+        *kill.routes(house),
         house.open_get("/events", events),
         house.open_get("/{path:path}", nothing),
         house.open_post("/{path:path}", nothing),

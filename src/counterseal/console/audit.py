@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -36,6 +37,7 @@ _SPANS: Final = {"24h": "the last day", "7d": "the last week", "30d": "the last 
 
 
 def routes(house: House) -> list[Route]:
+    """The pages about the record."""
     checks = Checks()
     return [
         house.get("/audit", show),
@@ -139,22 +141,21 @@ def _outcome(checking: asyncio.Future[Report]) -> tuple[Report | None, str]:
 
 async def events(visit: Visit) -> Response:
     """Events, newest first, by what is asked in the URL."""
-    names = ("types", "tool", "call", "run", "within", "since", "until")
+    names = ("type", "tool", "call", "run", "within", "since", "until")
     asked = {name: visit.asked(name) for name in names}
     cursor = visit.asked("cursor")
     with understood():
-        wanted: dict[str, Any] = event_search(visit.asked, visit.house.clock())
+        wanted = event_search(visit.asked, visit.house.clock())
         page = await visit.desk.search(**wanted)
     more = None if page.next is None else address("audit", "events", **asked, cursor=page.next)
     return await visit.render(
         "events.html",
         title="Events",
-        shows=_resource(wanted, cursor),
+        shows=_resource(asked, wanted),
         rows=[_row(one.record()) for one in page.items],
         types=[one.value for one in EventType],
         asked_types=wanted["types"] or [],
-        chosen={name: value or "" for name, value in asked.items()}
-        | {name: field_time(wanted[name]) if asked[name] else "" for name in ("since", "until")},
+        chosen=_chosen(asked, wanted),
         narrowed=any(asked.values()),
         further=cursor is not None,
         windows=WINDOWS,
@@ -162,11 +163,19 @@ async def events(visit: Visit) -> Response:
     )
 
 
-def _resource(wanted: dict[str, Any], cursor: str | None) -> str:
+def _chosen(asked: dict[str, str | None], wanted: dict[str, Any]) -> dict[str, str]:
+    """The fields as they were filled in. A window is kept as such, so that it goes on moving."""
+    since = field_time(wanted["since"]) if asked["since"] else ""
+    until = field_time(wanted["until"], up=True)
+    return {name: value or "" for name, value in asked.items()} | {"since": since, "until": until}
+
+
+def _resource(asked: dict[str, str | None], wanted: dict[str, Any]) -> str:
     times = {name: iso(wanted[name]) for name in ("since", "until")}
-    types = ",".join(wanted["types"] or ())
-    named = {name: wanted[name] for name in ("call_id", "run_id", "tool")}
-    return address("v1", "events", types=types, **named, **times, cursor=cursor)
+    named = {name: asked[name] for name in ("tool", "call", "run")}
+    path = address("v1", "events", **named, **times)
+    types = urlencode([("type", one) for one in wanted["types"] or ()])
+    return path + ("&" if "?" in path else "?") * bool(types) + types
 
 
 def _row(record: dict[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ async def search(visit: Visit) -> Response:
     return await visit.render(
         "calls.html",
         title="Calls",
-        shows=address("v1", "calls", **asked.query()),
+        shows=address("v1", "calls", **narrowed),
         rows=page.items,
         chosen=_chosen(visit, asked),
         narrowed=bool(narrowed),
@@ -62,7 +62,7 @@ def _chosen(visit: Visit, asked: CallSearch) -> dict[str, str]:
     told = {name: visit.asked(name) or "" for name in ("tool", "agent", "user", "run", "code")}
     within = visit.asked("within") or ""
     since = "" if within and not visit.asked("since") else field_time(asked.since)
-    return told | {"within": within, "since": since, "until": field_time(asked.until)}
+    return told | {"within": within, "since": since, "until": field_time(asked.until, up=True)}
 
 
 def _more(visit: Visit, cursor: str | None) -> str | None:
@@ -79,7 +79,6 @@ async def show(visit: Visit) -> Response:
     """Everything that is on record about it."""
     call_id: str = visit.request.path_params["call_id"]
     page = await visit.desk.call(call_id)
-    base = str(visit.request.base_url).rstrip("/")
     return await visit.render(
         "call.html",
         title=f"{page.row.tool}: {page.row.code or 'under way'}"[:_SHORT],
@@ -92,8 +91,15 @@ async def show(visit: Visit) -> Response:
         ran=_ran(page),
         votes=[_vote(dict(vote)) for vote in page.votes],
         events=[_event(dict(event)) for event in page.events],
-        copies=[("CLI", page.cli), ("curl", page.curl.replace("{base}", base))],
+        copies=[("CLI", page.cli), ("curl", page.curl.replace("{base}", _origin(visit)))],
     )
+
+
+def _origin(visit: Visit) -> str:
+    """Where this server is reached: as the browser has it, if that is one of ours."""
+    url, known = visit.request.base_url, sorted(visit.house.origins)
+    here = f"{url.scheme}://{url.netloc}"
+    return here if here in known or not known else known[0]
 
 
 def _ran(page: CallPage) -> str:

@@ -58,6 +58,7 @@ _DONE: Final = {
 
 
 def routes(house: House) -> list[Route]:
+    """The list, and its one form."""
     return [house.get("/operator", show), house.post("/operator", act)]
 
 
@@ -73,7 +74,7 @@ async def _page(visit: Visit, error: str = "", status: int = 200) -> Response:
     return await visit.render(
         "operator.html",
         title="Operator's list",
-        shows=address("v1", "concerns", cursor=cursor),
+        shows=address("v1", "concerns"),
         status=status,
         rows=[_told(row) for row in page.items],
         more=None if page.next is None else address("operator", cursor=page.next),

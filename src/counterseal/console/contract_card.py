@@ -31,8 +31,8 @@ _SECTIONS: Final = {
         "Approvers": "/approvers",
         "Approval": "/approval",
         "Semantics": "/transactional/semantics",
-        "Looked at after": "/transactional/post_action_verification_required",
-        "Looked at later by": "/verify_after",
+        "Verified after": "/transactional/post_action_verification_required",
+        "Verified later by": "/verify_after",
         "Then expected": "/expected",
         "Undone by": "/transactional/compensation_tool",
         "Undone with": "/compensation",
@@ -105,6 +105,7 @@ _UNITS: Final = {
     "/max_output_bytes": "bytes",
     "/verify_after": "s",
 }
+_NOTHING_AT_ZERO: Final = frozenset({"/verify_after"})
 _KNOWN: Final = _ELSEWHERE | {place for rows in _SECTIONS.values() for place in rows.values()}
 
 
@@ -149,7 +150,8 @@ def _schema(title: str, schema: Any) -> Section:
 
 def _fact(label: str, place: str, value: Any) -> Fact | None:
     plain = thaw(value)
-    if plain is None or plain in ("", [], {}):
+    unsaid = plain is None or plain in ("", [], {})
+    if unsaid or (plain == 0 and place in _NOTHING_AT_ZERO):
         return None
     words = _words(plain)
     if words is None:

@@ -16,10 +16,10 @@ __all__ = ["Piece", "Shown", "shown"]
 _TOKEN: Final = re.compile(r"⟨[^⟩]*⟩|\s+|\w+|[^\w\s]")
 _MOST_TOKENS: Final = 2_000
 _TONES: Final = {
-    Kind.LOOSER: ("bad", "does or takes more"),
-    Kind.TIGHTER: ("ok", "does or takes less"),
-    Kind.OTHER: ("warn", "something else"),
-    Kind.WORDS: ("info", "words"),
+    Kind.LOOSER: ("bad", "wider"),
+    Kind.TIGHTER: ("info", "stricter"),
+    Kind.OTHER: ("warn", "different"),
+    Kind.WORDS: ("warn", "words"),
 }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Sequence
+from typing import Final, NamedTuple
 
 from starlette.responses import Response
 from starlette.routing import Route
@@ -13,6 +14,7 @@ from counterseal.contract.effects import EFFECTS, Effect
 from counterseal.desk import NotAllowed
 from counterseal.errors import RegistryError
 from counterseal.people import Role
+from counterseal.registry import RegistryRecord
 
 __all__ = ["routes"]
 
@@ -32,6 +34,7 @@ class Scope(NamedTuple):
 
 
 def routes(house: House) -> list[Route]:
+    """The switch."""
     return [
         house.get("/kill", show),
         house.post("/kill", stop),
@@ -49,9 +52,9 @@ async def show(visit: Visit) -> Response:
 async def _page(visit: Visit, scope: Scope, error: str = "", status: int = 200) -> Response:
     desk, may = visit.desk, visit.person.may(Role.OPERATOR)
     refusal = "" if may else str(NotAllowed(Role.OPERATOR))
-    stopped: list[Any] = []
+    stopped: list[tuple[str, list[str]]] = []
     if scope and may:
-        stopped = await desk.preview_kill(tool=scope.tool, effect=scope.effect)
+        stopped = _by_name(await desk.preview_kill(tool=scope.tool, effect=scope.effect))
         refusal = _refusal(visit, scope)
     return await visit.render(
         "kill.html",
@@ -70,6 +73,14 @@ async def _page(visit: Visit, scope: Scope, error: str = "", status: int = 200) 
         everything=_EVERYTHING,
         done=_DONE.get(visit.asked("done") or "", ""),
     )
+
+
+def _by_name(records: Sequence[RegistryRecord]) -> list[tuple[str, list[str]]]:
+    """Each tool once, with its versions."""
+    found: dict[str, list[str]] = {}
+    for record in records:
+        found.setdefault(record.name, []).append(record.version)
+    return sorted(found.items())
 
 
 def _refusal(visit: Visit, scope: Scope) -> str:

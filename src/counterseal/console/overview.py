@@ -29,6 +29,7 @@ _WATCHED: Final = (
 
 
 def routes(house: House) -> list[Route]:
+    """One page."""
     return [house.get("/overview", show)]
 
 
@@ -78,4 +79,4 @@ def _link(metric: Metric) -> str:
         return address("calls", **metric.calls.query())
     told = metric.record()
     types = ",".join(metric.events)
-    return address("audit", "events", types=types, since=told["since"], until=told["until"])
+    return address("audit", "events", type=types, since=told["since"], until=told["until"])

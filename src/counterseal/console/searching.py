@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final
+from math import ceil, floor
+from typing import Any, Final
 
 from counterseal.desk import CallSearch
 from counterseal.desk.windows import seconds_of
 
-__all__ = ["EventSearch", "call_search", "event_search", "field_time", "moment", "span_asked"]
+__all__ = ["call_search", "event_search", "field_time", "moment", "span_asked"]
 
 Asked = Callable[[str], str | None]
 _HOW: Final = "write a time such as 2026-03-01T14:30, in UTC"
@@ -26,9 +27,12 @@ def moment(name: str, text: str | None) -> float | None:
         raise ValueError(f"{name}: {_HOW}") from None
 
 
-def field_time(seconds: float | None) -> str:
-    """The same for a form's field, to the second."""
-    return "" if seconds is None else f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
+def field_time(seconds: float | None, *, up: bool = False) -> str:
+    """The same for a form's field, to the minute: rounded down, or up where that takes in more."""
+    if seconds is None:
+        return ""
+    minutes = ceil(seconds / 60) if up else floor(seconds / 60)
+    return f"{datetime.fromtimestamp(minutes * 60, UTC):%Y-%m-%dT%H:%M}"
 
 
 def span_asked(asked: Asked, now: float) -> tuple[float | None, float | None]:
@@ -55,20 +59,16 @@ def call_search(asked: Asked, now: float) -> CallSearch:
     ).checked()
 
 
-class EventSearch(dict[str, str | float | list[str] | None]):
-    """What the desk's `search` takes, by name."""
-
-
-def event_search(asked: Asked, now: float) -> EventSearch:
-    """`types` is one or several, with commas between them."""
+def event_search(asked: Asked, now: float) -> dict[str, Any]:
+    """What the desk's `search` takes. `type` is one or several, with commas between them."""
     since, until = span_asked(asked, now)
-    types = [one for one in (asked("types") or "").split(",") if one]
-    return EventSearch(
-        call_id=asked("call"),
-        run_id=asked("run"),
-        tool=asked("tool"),
-        types=types or None,
-        since=since,
-        until=until,
-        cursor=asked("cursor"),
-    )
+    types = [one for one in (asked("type") or "").split(",") if one]
+    return {
+        "call_id": asked("call"),
+        "run_id": asked("run"),
+        "tool": asked("tool"),
+        "types": types or None,
+        "since": since,
+        "until": until,
+        "cursor": asked("cursor"),
+    }

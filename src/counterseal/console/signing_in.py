@@ -64,7 +64,6 @@ async def sign_out(visit: Visit) -> Response:
         people.sign_out(visit.session)
     answer = visit.go("/sign-in")
     answer.headers["Set-Cookie"] = dropped_cookie(https=visit.house.https)
-    answer.headers["Clear-Site-Data"] = '"cache"'
     return answer
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -35,6 +37,15 @@ _WHY: Final = {
     "gone": "Its server does not offer it any more.",
     "shadowed": "Another server offers a tool by the same name.",
 }
+_DID: Final = {
+    "kill": "Stopped",
+    "enable": "Enabled",
+    "disable": "Disabled",
+    "grant": "Granted to",
+    "revoke": "Taken back from",
+    "rollout": "Rolled out",
+    "deprecate": "Deprecated",
+}
 _DONE: Final = {
     "enabled": "It can be used again.",
     "disabled": "It is out of use.",
@@ -46,6 +57,7 @@ _DONE: Final = {
 
 
 def routes(house: House) -> list[Route]:
+    """The registry, and what each form of a tool's card leads to."""
     return [
         house.get("/tools", listed),
         house.get("/tools/{name}", show),
@@ -131,10 +143,11 @@ async def _page(visit: Visit, error: str = "", status: int = 200, *, wrong: str 
         page=page,
         row=page.row,
         used=used,
-        sections=sections(page.contract),
+        chapters=sections(page.contract),
         grants=[
             {"grant": one, "mark": _mark(one), "may": _may_take(visit, one)} for one in page.grants
         ],
+        changes=[_changed(one) for one in page.changes],
         quarantine=_held(page),
         operator=operator,
         everywhere=visit.person.may_everywhere(Role.OPERATOR),
@@ -156,6 +169,20 @@ def _held(page: ToolPage) -> dict[str, Any] | None:
         "held": held,
         "why": _WHY.get(held.why, held.why),
         "changes": shown(page.definition_changes),
+    }
+
+
+def _changed(change: Mapping[str, Any]) -> dict[str, Any]:
+    """What an operator changed, in words."""
+    given = change.get("grant") or {}
+    rollout = f"{change['percentage']} %" if "percentage" in change else None
+    what = (given.get("agent"), change.get("version"), rollout)
+    return {
+        "did": _DID.get(change["op"], change["op"]),
+        "what": ", ".join(one for one in what if one),
+        "by": change["by"],
+        "reason": change["reason"],
+        "at": datetime.fromisoformat(change["at"]).timestamp(),
     }
 
 
@@ -216,7 +243,7 @@ def _given(visit: Visit) -> Grant:
         mode=visit.said("mode") or Mode.EXECUTE,
         max_calls_per_run=int(calls) if calls else None,
         risk_limit=visit.said("risk_limit") or None,
-        expires_at=None if ends is None else _aware(ends),
+        expires_at=None if ends is None else datetime.fromtimestamp(ends, UTC),
         tenant=None if visit.said("everywhere") else visit.person.tenant,
     )
 

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from counterseal.config import Settings
 from counterseal.config.opening import later_grants
-from counterseal.contract.mcp import Definition, Lock, Overlay, contract_of, read_overlay
+from counterseal.contract.mcp import (
+    Definition,
+    Lock,
+    Overlay,
+    contract_of,
+    read_overlay,
+    shown_name,
+)
 from counterseal.contract.model import Contract
 from counterseal.errors import ContractError
 from counterseal.gateway.passing import pass_through
 from counterseal.runtime import Runtime
 
 __all__ = ["Plan", "plans", "register_pinned"]
+
+_MOST_KEPT: Final = 10_000
+"""So many contracts are kept of one upstream: it can change its mind as often as it likes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,17 +39,39 @@ class Plan:
     tenants: tuple[str, ...] = ()
     resources: bool = False
     prompts: bool = False
+    _made: dict[tuple[str, int], Contract | ContractError | None] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """Making one takes milliseconds, and an upstream may have a thousand tools."""
+
+    def name(self, tool: str) -> str | None:
+        """The name that agents have for a tool; None: it is hidden."""
+        return shown_name(tool, self.overlay, prefix=self.prefix, unlisted=self.unlisted)
 
     def contract(self, definition: Definition, revision: int) -> Contract | None:
         """None: the tool is hidden. ContractError when there is no sound contract for it."""
-        return contract_of(
-            definition,
-            self.overlay,
-            server=self.server,
-            prefix=self.prefix,
-            unlisted=self.unlisted,
-            revision=revision,
-        )
+        key = (definition.hash, revision)
+        if key not in self._made:
+            if len(self._made) >= _MOST_KEPT:
+                self._made.clear()
+            self._made[key] = self._make(definition, revision)
+        made = self._made[key]
+        if isinstance(made, ContractError):
+            raise ContractError(made.problems)
+        return made
+
+    def _make(self, definition: Definition, revision: int) -> Contract | ContractError | None:
+        try:
+            return contract_of(
+                definition,
+                self.overlay,
+                server=self.server,
+                prefix=self.prefix,
+                unlisted=self.unlisted,
+                revision=revision,
+            )
+        except ContractError as error:
+            return error
 
 
 def plans(settings: Settings) -> dict[str, Plan]:

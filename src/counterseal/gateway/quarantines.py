@@ -86,7 +86,7 @@ class Quarantines:
             if tenant is not None and plan.tenants and tenant not in plan.tenants:
                 continue
             for finding in self._behind.seen[server].findings:
-                name = self._behind.named(server, finding)
+                name = plan.name(finding.tool) or ""
                 if finding.state is not State.ACCEPTED and name in names:
                     yield _held(name, names[name].why.value, finding), finding
 
@@ -122,7 +122,7 @@ def summary(behind: Behind) -> list[dict[str, Any]]:
 
 def _told_of(behind: Behind, server: str, held: dict[str, str]) -> dict[str, Any]:
     seen, upstream = behind.seen[server], behind.upstreams[server]
-    mine = [name for name in behind.names(server) if name not in _passed_on(server)]
+    mine = [name for name in behind.names.of(server) if name not in _passed_on(server)]
     return {
         "name": server,
         "state": "ready" if upstream.ready else "down",

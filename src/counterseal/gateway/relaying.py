@@ -1,8 +1,8 @@
 """Resources, prompts and completions of upstreams, passed on to those who may use them.
 
 Reading a resource and getting a prompt go the way of every call: gates, budgets, redaction, record.
-Lists are merged from all upstreams that a caller may use; one that is down is left out of them. A
-refusal is the protocol's error here, because there is no tool whose error it could be.
+Lists are merged from all upstreams that a caller may use; one that is down, or slow, is left out of
+them. A refusal is the protocol's error here, because there is no tool whose error it could be.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
@@ -21,13 +21,14 @@ from mcp.shared.uri_template import UriTemplate
 
 from counterseal.audit import Caller, Event, EventType
 from counterseal.codes import Code
+from counterseal.contract.mcp.characters import plain
 from counterseal.errors import CountersealError
 from counterseal.gateway.answering import COMPLETE, FACTS
 from counterseal.gateway.calling import Calling
 from counterseal.gateway.upstreams import Behind
 from counterseal.proposal import Principal, Proposal
 
-__all__ = ["Relaying"]
+__all__ = ["Followed", "Relaying"]
 
 Ctx = ServerRequestContext[Any, Any]
 
@@ -35,7 +36,19 @@ _log = logging.getLogger("counterseal.gateway")
 
 _MOST_PAGES: Final = 100
 _MOST_ITEMS: Final = 10_000
+_SLOWEST: Final = 5.0
+"""Seconds that an upstream has for a list, before it holds up the lists of the others."""
+_LONGEST: Final = 4_000
 _NOWHERE: Final = "There is no such {} here."
+
+
+class Followed(NamedTuple):
+    """A resource of which an upstream tells changes."""
+
+    tenant: str
+    """Over whose connections; empty where all tenants share them."""
+    server: str
+    uri: str
 
 
 class Relaying:
@@ -46,8 +59,8 @@ class Relaying:
         self._calling = calling
         self._owners: dict[tuple[str, str, str], tuple[str, str]] = {}
         """Whose something is, as found out before: tenant, kind and name to server and name."""
-        self._followed: Counter[tuple[str, str]] = Counter()
-        """How many follow a resource, by server and URI."""
+        self._followed: Counter[Followed] = Counter()
+        """How many follow each."""
 
     # --- lists ------------------------------------------------------------------------------------
 
@@ -70,7 +83,9 @@ class Relaying:
         servers = list(self._usable(who, what))
         lists = await asyncio.gather(*(self._pages(who, one, method, field) for one in servers))
         return [
-            (server, item) for server, items in zip(servers, lists, strict=True) for item in items
+            (server, _legible(item))
+            for server, items in zip(servers, lists, strict=True)
+            for item in items
         ]
 
     async def _pages(
@@ -80,16 +95,18 @@ class Relaying:
         items: list[dict[str, Any]] = []
         params: dict[str, Any] = {}
         try:
-            for _ in range(_MOST_PAGES):
-                page = await upstream.request(method, params, tenant=who.tenant)
-                found = page.get(field)
-                items += [one for one in found if isinstance(one, dict)] if found else []
-                cursor = page.get("nextCursor")
-                if not isinstance(cursor, str) or len(items) >= _MOST_ITEMS:
-                    break
-                params = {"cursor": cursor}
-        except CountersealError as error:
-            _log.warning("%s of %s could not be had: %s", method, server, error)
+            async with asyncio.timeout(_SLOWEST):
+                for _ in range(_MOST_PAGES):
+                    page = await upstream.request(method, params, tenant=who.tenant)
+                    found = page.get(field)
+                    items += [one for one in found if isinstance(one, dict)] if found else []
+                    cursor = page.get("nextCursor")
+                    if not isinstance(cursor, str) or len(items) >= _MOST_ITEMS:
+                        break
+                    params = {"cursor": cursor}
+        except (CountersealError, TimeoutError) as error:
+            told = str(error) or f"it took more than {_SLOWEST:g} s"
+            _log.warning("%s of %s could not be had: %s", method, server, told)
         return items[:_MOST_ITEMS]
 
     def _usable(self, who: Principal, what: str) -> Iterator[str]:
@@ -142,31 +159,32 @@ class Relaying:
 
     # --- what changes -----------------------------------------------------------------------------
 
-    async def follow(self, who: Principal, uri: str) -> None:
+    async def follow(self, who: Principal, uri: str) -> Followed:
         """Have its upstream tell of changes of a resource. MCPError when there is none."""
         server = await self._owner_of_resource(uri, who)
-        if not self._followed[server, uri]:
+        own = self._behind.upstreams[server].settings.secrets
+        followed = Followed(who.tenant if own else "", server, uri)
+        if not self._followed[followed]:
             await self._passed(who, server, "resources/subscribe", {"uri": uri})
-        self._followed[server, uri] += 1
+        self._followed[followed] += 1
+        return followed
 
-    async def follow_all(self, who: Principal, uris: Iterable[str]) -> list[str]:
+    async def follow_all(self, who: Principal, uris: Iterable[str]) -> list[Followed]:
         """The same for several. Which are followed; what nobody has never changes."""
         followed = []
         for uri in uris:
             with suppress(MCPError):
-                await self.follow(who, uri)
-                followed.append(uri)
+                followed.append(await self.follow(who, uri))
         return followed
 
-    def leave(self, who: Principal, uris: Iterable[str]) -> None:
-        """Nobody has to be told of them any more on this caller's account."""
-        for uri in uris:
-            for server, known in [key for key in self._followed if key[1] == uri]:
-                self._followed[server, known] -= 1
-                if self._followed[server, known] <= 0:
-                    del self._followed[server, known]
-                    work = self._passed(who, server, "resources/unsubscribe", {"uri": uri})
-                    self._behind.runtime.begin_if_open(_quietly(work))
+    def leave(self, who: Principal, followed: Iterable[Followed]) -> None:
+        """What this caller has followed is not told any more on its account."""
+        for one in followed:
+            self._followed[one] -= 1
+            if self._followed[one] <= 0:
+                del self._followed[one]
+                work = self._passed(who, one.server, "resources/unsubscribe", {"uri": one.uri})
+                self._behind.runtime.begin_if_open(_quietly(work))
 
     def forget(self) -> None:
         """What was found out of whose something is may not hold any more."""
@@ -232,6 +250,20 @@ class Relaying:
 async def _quietly(work: Coroutine[Any, Any, Any]) -> None:
     with suppress(MCPError):
         await work
+
+
+def _legible(item: dict[str, Any]) -> dict[str, Any]:
+    """An item of a list without what nobody can see in the words that models read."""
+    clean = {
+        key: plain(value, _LONGEST)
+        if key in ("title", "description") and isinstance(value, str)
+        else value
+        for key, value in item.items()
+    }
+    arguments = clean.get("arguments")
+    if isinstance(arguments, list):
+        clean["arguments"] = [_legible(one) if isinstance(one, dict) else one for one in arguments]
+    return clean
 
 
 def _named(params: types.InputResponseRequestParams) -> dict[str, str]:

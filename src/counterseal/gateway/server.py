@@ -28,7 +28,7 @@ from counterseal.gateway.answering import COMPLETE
 from counterseal.gateway.asking import LEVELS, connection_state, is_modern
 from counterseal.gateway.calling import RAW, Calling, run_of
 from counterseal.gateway.catalogue import Catalogue
-from counterseal.gateway.relaying import Relaying
+from counterseal.gateway.relaying import Followed, Relaying
 from counterseal.gateway.telling import Telling
 from counterseal.gateway.upstreams import Behind
 from counterseal.gateway.waiting import Waiting
@@ -46,6 +46,7 @@ _log = logging.getLogger("counterseal.gateway")
 _PAGE: Final = 1000
 _STATE_SECONDS: Final = 3600.0
 """For how long a client may take to come back with an answer."""
+_FOLLOWED: Final = "followed"
 _SESSION_HEADER: Final = "mcp-session-id"
 _EPOCH_LOOK: Final = 0.2
 _STORE_LOOK: Final = 1.0
@@ -292,18 +293,35 @@ class Front:
         return await self._relay.read(ctx, params, who, self._run(ctx, who))
 
     async def _subscribe(self, ctx: Ctx, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        uri = str(params.uri)
-        await self._relay.follow(self._who(), uri)
-        self.telling.subscribe(ctx, uri)
+        uri, who, relay = str(params.uri), self._who(), self._relay
+        held = self._held(ctx, who, relay)
+        if uri not in held:
+            followed = await relay.follow(who, uri)
+            if held.setdefault(uri, followed) is not followed:  # asked for twice at once
+                relay.leave(who, [followed])
+            self.telling.subscribe(ctx, uri)
         return types.EmptyResult()
 
     async def _unsubscribe(
         self, ctx: Ctx, params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
-        uri = str(params.uri)
-        self.telling.unsubscribe(ctx, uri)
-        self._relay.leave(self._who(), [uri])
+        uri, who, relay = str(params.uri), self._who(), self._relay
+        followed = self._held(ctx, who, relay).pop(uri, None)
+        if followed is not None:
+            self.telling.unsubscribe(ctx, uri)
+            relay.leave(who, [followed])
         return types.EmptyResult()
+
+    def _held(self, ctx: Ctx, who: Principal, relay: Relaying) -> dict[str, Followed]:
+        """What a connection of 2025-11-25 follows. It ends with the connection."""
+        state = connection_state(ctx)
+        if _FOLLOWED not in state:
+            held: dict[str, Followed] = {}
+            state[_FOLLOWED] = held
+            connection = ctx.session._connection  # noqa: SLF001 - the SDK has no other way to it yet
+            connection.exit_stack.callback(lambda: relay.leave(who, held.values()))
+        found: dict[str, Followed] = state[_FOLLOWED]
+        return found
 
     async def _list_prompts(
         self, ctx: Ctx, params: types.PaginatedRequestParams | None

@@ -22,9 +22,10 @@ from counterseal.contract.client import RefusedError
 from counterseal.contract.declare import Tool
 from counterseal.contract.mcp import Definition, Finding, Lock, Pin, State
 from counterseal.contract.model import Contract
-from counterseal.errors import ContractError, CountersealError
+from counterseal.errors import ContractError, CountersealError, Problem
 from counterseal.execution.mcp import Upstream, Upstreams, mcp_tool
 from counterseal.gateway.asking import lacks
+from counterseal.gateway.names import Names
 from counterseal.gateway.passing import pass_through
 from counterseal.gateway.plans import Plan, plans
 from counterseal.operating import EVERYBODY
@@ -80,9 +81,7 @@ class Behind:
         self.changed: Callable[[str, str], None] = lambda _server, _kind: None
         """Told which server's "resources", "prompts" or "resource:URI" may have changed."""
         self.seen = {server: Seen() for server in plans}
-        self._owners: dict[str, str] = {
-            record.name: "this project" for record in runtime.registry.records
-        }
+        self.names = Names(record.name for record in runtime.registry.records)
         self._stale: set[str] = set()
         self._stir = asyncio.Event()
 
@@ -95,7 +94,9 @@ class Behind:
             for pin in pinned.servers.get(server, {}).values():
                 self._take_in(plan, pin, strict=True)
             for contract in pass_through(plan):
-                self._owners[contract.name] = server
+                shadow = self.names.claim(contract.name, server, contract.name, accepted=True)
+                if shadow:
+                    raise ConfigError(shadow)
                 self._register(plan, contract)
             self.upstreams[server].on_change = partial(self._told, server)
 
@@ -120,7 +121,10 @@ class Behind:
     def judge(self) -> None:
         """Compare with the lock as it is now."""
         for server in self.plans:
-            self._judge(server)
+            try:
+                self._judge(server)
+            except Exception:  # noqa: BLE001 - one upstream's oddities must not end the watch over all
+                _log.exception("upstream %s could not be compared with the lock", server)
 
     def _missed(self) -> Iterator[str]:
         """Those that are there, and could not be listed when they should have been."""
@@ -217,20 +221,19 @@ class Behind:
 
     def _keep_out(self, plan: Plan, finding: Finding) -> None:
         seen = self.seen[plan.server]
-        definition = finding.seen or (finding.pin and finding.pin.definition)
-        if definition is None:
-            return
-        name = self.named(plan.server, finding)
-        if not name:
+        name = plan.name(finding.tool)
+        if name is None:
             seen.hidden += 1
             return
-        if self._owners.setdefault(name, plan.server) != plan.server:
-            seen.troubles[definition.name] = self._shadow(name, plan.server)
+        shadow = self.names.claim(name, plan.server, finding.tool, accepted=False)
+        if shadow:
+            seen.troubles[finding.tool] = shadow
             return
         held = Quarantine.of(name, _WHY[finding.state], plan.tenants)
         if held not in self.runtime.registry.quarantined:
             self.runtime.registry.quarantine(held)
-            self._note(EventType.QUARANTINED, plan.server, name, definition.hash, held.why.value)
+            definition = finding.seen.hash if finding.seen else ""
+            self._note(EventType.QUARANTINED, plan.server, name, definition, held.why.value)
 
     # --- what may be used -------------------------------------------------------------------------
 
@@ -247,8 +250,8 @@ class Behind:
         if contract is None:
             seen.hidden += 1
             return None
-        if self._owners.setdefault(contract.name, plan.server) != plan.server:
-            shadow = self._shadow(contract.name, plan.server)
+        shadow = self.names.claim(contract.name, plan.server, pin.definition.name, accepted=True)
+        if shadow:
             if strict:
                 raise ConfigError(shadow)
             seen.troubles[pin.definition.name] = shadow
@@ -265,8 +268,12 @@ class Behind:
     def _register(self, plan: Plan, contract: Contract) -> None:
         registry = self.runtime.registry
         line = registry.versions(contract.name)
-        if any(record.version == contract.version for record in line):
+        same = next((record for record in line if record.version == contract.version), None)
+        if same is not None and same.contract.mcp == contract.mcp:
             return
+        if same is not None:  # the lock was begun anew, or is another branch's
+            told = f"revision {contract.version} is another definition here; start the gateway anew"
+            raise ContractError([Problem(rule="pin-reused", tool=contract.name, message=told)])
         grants = [grant for grant in self._grants if grant.tool == contract.name]
         tool = self._guarded(contract, self.upstreams[plan.server])
         self.runtime.register(tool, grants=grants, allowed_tenants=plan.tenants)
@@ -286,12 +293,6 @@ class Behind:
                 raise
 
         return replace(made, function=guarded)
-
-    def _shadow(self, name: str, server: str) -> str:
-        return (
-            f"{name} is a tool of {self._owners[name]} and of {server}. Give one of them another "
-            f'name: `rename` in its overlay, or `prefix = "{server}_"` in [upstreams.{server}]'
-        )
 
     def _note(
         self, kind: EventType, server: str, name: str, definition: str, why: str = ""
@@ -319,21 +320,5 @@ class Behind:
         if any(seen.definitions is None for seen in self.seen.values()):
             return []
         held = {one.name for one in self.runtime.registry.quarantined}
-        wanted = {grant.tool for grant in self._grants} - held - self._owners.keys()
+        wanted = {grant.tool for grant in self._grants} - held - set(self.names)
         return sorted(wanted)
-
-    def names(self, server: str) -> list[str]:
-        """The names under which what an upstream has is known here."""
-        return sorted(name for name, owner in self._owners.items() if owner == server)
-
-    def named(self, server: str, finding: Finding) -> str:
-        """The name under which a tool that was found is known here, used or not."""
-        definition = finding.seen or (finding.pin and finding.pin.definition)
-        if definition is None:
-            return ""
-        plan = self.plans[server]
-        try:
-            contract = plan.contract(definition, 1)
-        except ContractError:
-            return f"{plan.prefix}{definition.name}"
-        return "" if contract is None else contract.name

@@ -40,6 +40,7 @@ PEOPLE = {
     "carl": {"acme": ["compliance"]},
 }
 PATIENCE = 30.0
+RATES = {"rate_limits": {"window_sec": 1, "max_requests": 1_000_000}}
 
 Number = Annotated[int, Field(description="A number.")]
 Text = Annotated[str, Field(max_length=200, description="A text.")]
@@ -59,18 +60,25 @@ class Bench:
         self.begun = asyncio.Event()
         self.door = asyncio.Event()
 
-        @tool(effect="read_only", version="1.0.0", owner="desk", budget=1_000_000)
+        @tool(effect="read_only", version="1.0.0", owner="desk", budget=1_000_000, runtime=RATES)
         async def add(a: Number, b: Number) -> Sum:
             """Add two numbers."""
             return Sum(total=a + b)
 
-        @tool(effect="draft", version="1.0.0", owner="desk", budget=1_000_000)
+        @tool(effect="draft", version="1.0.0", owner="desk", budget=1_000_000, runtime=RATES)
         async def note(text: Text, ctx: Context) -> dict[str, int]:
             """Write a note."""
             self.notes.append(text)
             return {"notes": len(self.notes)}
 
-        @tool(effect="draft", version="1.0.0", owner="desk", budget=1_000_000, repeatable=True)
+        @tool(
+            effect="draft",
+            version="1.0.0",
+            owner="desk",
+            budget=1_000_000,
+            runtime=RATES,
+            repeatable=True,
+        )
         async def tick(text: Text) -> dict[str, int]:
             """Count once more."""
             self.notes.append(text)
@@ -89,6 +97,7 @@ class Bench:
             version="1.0.0",
             owner="desk",
             budget=1_000_000,
+            runtime=RATES,
             consequence="A letter goes to {to}.",
         )
         async def send(to: Text) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import json
 import os
 import socket
 import sys
+from hashlib import sha256
 from pathlib import Path
 
 import anyio
@@ -45,6 +46,8 @@ NAMES = [
     "fail",
     "headers",
     "log",
+    "nothing",
+    "refuse",
     "sample",
     "wait",
 ]
@@ -146,7 +149,8 @@ async def call_tool(ctx, params):  # noqa: C901, PLR0912 - one arm a tool
         case "big":
             return said("x" * given["bytes"])
         case "env":
-            return said(os.environ.get(given["name"], "<unset>"), pid=os.getpid())
+            value = os.environ.get(given["name"], "<unset>")
+            return said(value, pid=os.getpid(), hash=sha256(value.encode()).hexdigest())
         case "headers":
             return said(json.dumps(dict(ctx.request.headers)))
         case "fail":

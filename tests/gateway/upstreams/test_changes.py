@@ -24,13 +24,13 @@ async def test_a_list_without_end_is_given_up():
         return {"tools": [{"name": f"t{params.get('cursor', 0)}"}], "nextCursor": "more"}
 
     with pytest.raises(ResponseTooLargeError, match="100 pages"):
-        await listing.tools("up", page, lambda: "2025-11-25")
+        await listing.tools("up", page, "2025-11-25")
 
     async def long_page(params):
         return {"tools": [{"name": "t", "description": "x" * 1_000_000}] * 20, "nextCursor": "more"}
 
     with pytest.raises(ResponseTooLargeError, match="bytes"):
-        await listing.tools("up", long_page, lambda: "2025-11-25")
+        await listing.tools("up", long_page, "2025-11-25")
 
 
 async def test_arguments_that_a_tool_wants_in_headers_are_repeated_there():
@@ -41,10 +41,11 @@ async def test_arguments_that_a_tool_wants_in_headers_are_repeated_there():
     async def page(params):
         return {"tools": [tool("good", "Region"), tool("bad", "not a token")]}
 
-    tools, wanted = await listing.tools("up", page, lambda: "2026-07-28")
+    shown = listing.Shown("up")
+    tools = await shown.all(page, "2026-07-28")
     assert [one["name"] for one in tools] == ["good"]
-    assert listing.headers(wanted, "good", {"region": "eu"}) == {"Mcp-Param-Region": "eu"}
-    assert listing.headers(wanted, "other", {"region": "eu"}) == {}
+    assert shown.headers("good", {"region": "eu"}) == {"Mcp-Param-Region": "eu"}
+    assert shown.headers("other", {"region": "eu"}) == {}
 
 
 @pytest.mark.parametrize("options", ERAS)

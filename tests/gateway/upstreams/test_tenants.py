@@ -1,6 +1,7 @@
 """Whose connections a call takes, and with whose credentials."""
 
 import asyncio
+from hashlib import sha256
 
 import pytest
 
@@ -21,6 +22,11 @@ async def variable(upstream, name, tenant):
     return await upstream.call("env", {"name": name}, context=call_context(tenant))
 
 
+def is_told(result, value):
+    """Whether the program has this value, which it is asked for the hash of."""
+    return result["structuredContent"]["hash"] == sha256(value.encode()).hexdigest()
+
+
 @pytest.mark.slow
 async def test_each_tenant_has_connections_with_its_own_credentials():
     settings = program(env={"TOKEN": "Bearer {secret:token}"})
@@ -28,9 +34,11 @@ async def test_each_tenant_has_connections_with_its_own_credentials():
         acme, globex, other = await asyncio.gather(
             *(variable(upstream, "TOKEN", tenant) for tenant in ("acme", "globex", "other"))
         )
-        assert text_of(acme) == "Bearer t0ken-of-acme"
-        assert text_of(globex) == "Bearer t0ken-of-globex"
-        assert text_of(other) == "Bearer t0ken-of-all"
+        assert is_told(acme, "Bearer t0ken-of-acme")
+        assert is_told(globex, "Bearer t0ken-of-globex")
+        assert is_told(other, "Bearer t0ken-of-all")
+        # The program knows it; who calls its tools does not learn it from it.
+        assert text_of(acme) == "Bearer [secret.token]"
         pids = {one["structuredContent"]["pid"] for one in (acme, globex, other)}
         assert len(pids) == 3
         again = await variable(upstream, "TOKEN", "acme")
@@ -53,7 +61,7 @@ async def test_a_secret_that_is_not_there_is_trouble_and_nothing_is_sent():
         assert "the secret token is not configured" in upstream.trouble
         with pytest.raises(NotSentError):
             await variable(upstream, "TOKEN", "globex")
-        assert text_of(await variable(upstream, "TOKEN", "acme")) == "t0ken-of-acme"
+        assert is_told(await variable(upstream, "TOKEN", "acme"), "t0ken-of-acme")
 
 
 async def test_tools_are_listed_with_the_first_tenants_credentials():

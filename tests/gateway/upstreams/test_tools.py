@@ -5,6 +5,7 @@ import pytest
 from counterseal.codes import Code
 from counterseal.contract.binding import McpBinding
 from counterseal.contract.blocks import BLOCKS
+from counterseal.contract.mcp import Definition
 from counterseal.contract.model import Contract
 from counterseal.execution.executor import Executor
 from counterseal.execution.mcp import Settings, mcp_tool
@@ -17,6 +18,8 @@ OPEN = {"type": "object"}
 
 
 def contract(name, *, output=OPEN, kind="tool", takes=()):
+    """Of what the server lists without saying more of it than its name."""
+    definition = Definition.of({"name": name or "-", "inputSchema": {**OPEN, "properties": {}}})
     properties = {one: {} for one in takes}
     return Contract.model_validate(
         {
@@ -28,7 +31,7 @@ def contract(name, *, output=OPEN, kind="tool", takes=()):
             },
             "effect": "retrieve",
             "usage": "Whenever.",
-            "mcp": McpBinding(server="up", tool=name, kind=kind),
+            "mcp": McpBinding(server="up", tool=name, kind=kind, definition=definition.hash),
         }
     )
 

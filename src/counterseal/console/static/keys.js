@@ -1,5 +1,6 @@
 // j and k go through the rows, a and r to the two forms, u back, / to the search, ? to the help.
 // No key decides anything: it leads to the form, and the form is sent by hand.
+const GOAL = "counterseal goal";
 const rows = () => [...document.querySelectorAll("[data-row]")];
 const link = (row) => row?.querySelector("[data-open]");
 const current = () => document.activeElement?.closest?.("[data-row]");
@@ -22,7 +23,16 @@ function decide(name) {
     return;
   }
   const open = link(current());
-  if (open) location.assign(`${open.href}#${name}`);
+  if (!open) return;
+  sessionStorage.setItem(GOAL, name);
+  open.click();
+}
+
+// What a key in the list has led here for. An address with a `#` would take the focus away again.
+function arrive() {
+  const name = sessionStorage.getItem(GOAL);
+  sessionStorage.removeItem(GOAL);
+  if (name) decide(name);
 }
 
 const KEYS = {
@@ -52,6 +62,5 @@ export function startKeys() {
     event.preventDefault();
     act();
   });
-  const name = location.hash.slice(1);
-  if (name === "approve" || name === "reject") decide(name);
+  arrive();
 }

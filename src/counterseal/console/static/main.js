@@ -37,9 +37,19 @@ function closeMenus() {
   });
 }
 
+// The way to the forms is of no use where they are.
+function hideThumb() {
+  const thumb = document.querySelector(".thumb");
+  const forms = document.getElementById("forms");
+  if (!thumb || !forms) return;
+  const seen = ([entry]) => thumb.classList.toggle("away", entry.isIntersecting);
+  new IntersectionObserver(seen, { rootMargin: "0px 0px -120px" }).observe(forms);
+}
+
 document.getElementById("alert")?.focus();
 sendOnce();
 closeMenus();
+hideThumb();
 startTimes();
 startCopying();
 startKeys();

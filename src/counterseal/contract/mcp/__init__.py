@@ -7,7 +7,7 @@ contract like any other.
 
 from counterseal.contract.mcp.changes import Change, Kind, describe, visible
 from counterseal.contract.mcp.definition import Definition
-from counterseal.contract.mcp.overlay import Entry, Overlay, contract_of, read_overlay
+from counterseal.contract.mcp.overlay import Entry, Overlay, contract_of, read_overlay, shown_name
 from counterseal.contract.mcp.pins import Finding, Lock, LockError, Pin, State
 from counterseal.contract.mcp.posture import propose, strictest
 from counterseal.contract.mcp.writing import overlay_text
@@ -28,6 +28,7 @@ __all__ = [
     "overlay_text",
     "propose",
     "read_overlay",
+    "shown_name",
     "strictest",
     "visible",
 ]

@@ -39,7 +39,7 @@ from counterseal.contract.model import Contract
 from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
 from counterseal.errors import ContractError, Problem, Severity
 
-__all__ = ["Entry", "Overlay", "consequence_of", "contract_of", "read_overlay"]
+__all__ = ["Entry", "Overlay", "consequence_of", "contract_of", "read_overlay", "shown_name"]
 
 _LONGEST_DESCRIPTION: Final = 8_000
 _FOR_UNLISTED: Final = (
@@ -75,14 +75,23 @@ def contract_of(
     if overlay is not None and overlay.server != server:
         message = f"this is the overlay of {overlay.server}, not of {server}"
         raise ContractError([Problem(rule=RULE, message=message, source=overlay.source("/server"))])
-    entry = overlay.tools.get(definition.name) if overlay else None
-    if entry.hidden if entry else unlisted == "hidden":
+    name = shown_name(definition.name, overlay, prefix=prefix, unlisted=unlisted)
+    if name is None:
         return None
+    entry = overlay.tools.get(definition.name) if overlay else None
     if overlay is None or entry is None:
         making = _Making(definition, server, overlay, _gate(definition, server, overlay))
     else:
         making = _Making(definition, server, overlay, entry, overlay.defaults)
-    return making.contract(prefix, revision)
+    return making.contract(name, revision)
+
+
+def shown_name(tool: str, overlay: Overlay | None, *, prefix: str, unlisted: str) -> str | None:
+    """The name that agents have for a tool, whatever its definition says; None: it is hidden."""
+    entry = overlay.tools.get(tool) if overlay else None
+    if entry.hidden if entry else unlisted == "hidden":
+        return None
+    return prefix + contract_name((entry and entry.rename) or tool)
 
 
 def consequence_of(definition: Definition, server: str) -> str:
@@ -120,8 +129,8 @@ class _Making:
     entry: Entry
     defaults: Entry | None = None
 
-    def contract(self, prefix: str, revision: int) -> Contract:
-        data = self.data(prefix, revision)
+    def contract(self, name: str, revision: int) -> Contract:
+        data = self.data(name, revision)
         faults = [
             *self.annotation_faults(data.get("effect")),
             *redaction_faults(data["affordance"]["output_schema"], self.entry),
@@ -134,9 +143,8 @@ class _Making:
             raise ContractError([*told, *(self.blamed(problem) for problem in errors)])
         return made
 
-    def data(self, prefix: str, revision: int) -> dict[str, Any]:
+    def data(self, name: str, revision: int) -> dict[str, Any]:
         own, entry = self.definition, self.entry
-        name = prefix + contract_name(entry.rename or own.name)
         output = own.output_schema
         data: dict[str, Any] = {
             "redact": list(entry.redact),

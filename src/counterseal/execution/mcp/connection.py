@@ -286,11 +286,11 @@ class Connection:
         """An answer without our credentials. What goes back to the upstream alone stays."""
         return {**self._mask.data(raw), **{str(key): raw[key] for key in _OPAQUE if key in raw}}
 
-    def _masked(self, progress: ProgressFnT) -> ProgressFnT:
+    def _masked(self, told: ProgressFnT) -> ProgressFnT:
         """The upstream knows our credentials; nobody else is to learn them from it."""
 
-        async def report(done: float, total: float | None, message: str | None) -> None:
-            await progress(done, total, message and self._mask.text(message))
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            await told(progress, total, message and self._mask.text(message))
 
         return report
 

@@ -40,7 +40,7 @@ class Shown:
     def __init__(self, name: str) -> None:
         self._name = name
         self._tools: dict[str, dict[str, Any]] | None = None
-        self._hashes: dict[str, str] = {}
+        self._hashes: dict[str, str | None] = {}
         self._headers: Headers = {}
         self._turn = 0
         self._listing = asyncio.Lock()
@@ -80,12 +80,12 @@ class Shown:
             self._hashes = {}
         return found
 
-    def _hash(self, shown: Mapping[str, dict[str, Any]], tool: str) -> str:
+    def _hash(self, shown: Mapping[str, dict[str, Any]], tool: str) -> str | None:
         if tool not in self._hashes:
             try:
                 self._hashes[tool] = Definition.of(shown.get(tool, {})).hash
             except ValueError:
-                self._hashes[tool] = ""
+                self._hashes[tool] = None
         return self._hashes[tool]
 
 

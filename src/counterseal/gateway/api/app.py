@@ -6,9 +6,6 @@ from collections.abc import Callable, Collection
 
 from fastapi import FastAPI
 from pydantic_core import to_json
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from counterseal.desk import Desk
@@ -27,9 +24,9 @@ from counterseal.gateway.api import (
 )
 from counterseal.gateway.api.callers import Callers
 from counterseal.gateway.api.cursors import Cursors
-from counterseal.gateway.api.exchange import Exchange, House
+from counterseal.gateway.api.exchange import House
 from counterseal.gateway.api.faults import HANDLERS
-from counterseal.gateway.api.front import CALLS, EXCHANGE, Front
+from counterseal.gateway.api.front import Front
 from counterseal.gateway.api.limits import Limits
 from counterseal.gateway.api.openapi import document
 from counterseal.gateway.api.submitting import Submitting
@@ -90,7 +87,6 @@ def api_app(
         generate_unique_id_function=lambda route: route.name,
         exception_handlers=HANDLERS,
     )
-    app.router.routes.append(Route(CALLS, _submit(submitting), methods=["POST"]))
     for subject in _SUBJECTS:
         app.include_router(subject.router)
     written: list[bytes] = []
@@ -106,18 +102,8 @@ def api_app(
         house=house,
         callers=Callers(access, verifier, people, (url, *origins)),
         limits=limits or Limits(),
+        submitting=submitting,
         document=told,
         patience=patience,
     )
     return Api(front, submitting, app)
-
-
-def _submit(submitting: Submitting) -> Callable[[Request], object]:
-    async def submit(request: Request) -> Response:
-        exchange: Exchange = request.scope[EXCHANGE]
-        made = await submitting.submit(exchange, await request.body())
-        response = Response(made.body, made.status, media_type=made.media.decode())
-        response.raw_headers.extend(made.headers)
-        return response
-
-    return submit

@@ -23,11 +23,12 @@ __all__ = ["Answer", "Exchange", "House", "Raw"]
 
 Raw = list[tuple[bytes, bytes]]
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_ALWAYS: Final = (
-    (b"x-content-type-options", b"nosniff"),
+_NOT_SNIFFED: Final = (b"x-content-type-options", b"nosniff")
+_OF_READING: Final = (
     (b"cache-control", b"private, no-cache"),
     (b"vary", b"Authorization, Cookie"),
 )
+"""What is no GET, nobody keeps."""
 JSON: Final = b"application/json"
 _MOST_MARKED: Final = 1024 * 1024
 """Bytes of an answer for which an ETag is worked out."""
@@ -78,7 +79,7 @@ class Exchange:
         sane = _REQUEST_ID.fullmatch(given) is not None
         self.request_id = given if sane else f"req_{secrets.token_hex(12)}"
         self.caller: Caller | None = None
-        self.limit: tuple[tuple[bytes, bytes], ...] = ()
+        self.limit: tuple[bytes, bytes] | None = None
         """What is said of how often the caller may ask."""
         self.begun = self.ended = False
         self._send = send
@@ -120,7 +121,11 @@ class Exchange:
     def _dressed(self, start: Message, body: bytes, *, whole: bool) -> tuple[int, Raw, bytes]:
         """Status, headers and body as they are sent."""
         status: int = start["status"]
-        headers: Raw = [(b"x-request-id", self.request_id.encode()), *_ALWAYS, *self.limit]
+        headers: Raw = [(b"x-request-id", self.request_id.encode()), _NOT_SNIFFED]
+        if self.limit is not None:
+            headers.append(self.limit)
+        if self.method != "POST":
+            headers += _OF_READING
         headers += [one for one in start["headers"] if one[0] != b"content-length"]
         session = getattr(self.caller, "session", None)
         if session is not None and session.cookie is not None:

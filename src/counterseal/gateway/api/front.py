@@ -18,6 +18,7 @@ from counterseal.gateway.api.callers import Callers
 from counterseal.gateway.api.exchange import Answer, Exchange, House
 from counterseal.gateway.api.limits import Limits
 from counterseal.gateway.api.problems import ProblemError
+from counterseal.gateway.api.submitting import Submitting
 
 __all__ = ["CALLS", "DOCUMENT", "EXCHANGE", "INTERNAL", "Front", "methods_at"]
 
@@ -25,6 +26,8 @@ EXCHANGE: Final = "counterseal.exchange"
 """Where routes find it in the scope."""
 DOCUMENT: Final = "/v1/openapi.json"
 CALLS: Final = "/v1/calls"
+_APART: Final = {DOCUMENT: ("GET",), CALLS: ("POST",)}
+"""What is answered here, and is no route."""
 _BODIES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _PATIENCE: Final = 20.0
 """Seconds within which a body has to be there."""
@@ -44,6 +47,7 @@ class Front:
         house: House,
         callers: Callers,
         limits: Limits,
+        submitting: Submitting,
         document: Callable[[], bytes],
         patience: float = _PATIENCE,
     ) -> None:
@@ -52,6 +56,7 @@ class Front:
         self._house = house
         self._callers = callers
         self._limits = limits
+        self._submitting = submitting
         self._document = document
         self._patience = patience
 
@@ -99,7 +104,12 @@ class Front:
                 raise ProblemError(
                     "unsupported-media-type", told, param="/content-type", where="header"
                 )
-            if body and path != CALLS:  # arguments are for the gates to refuse
+            if path == CALLS and method == "POST":
+                # What is asked for most takes the shortest way: the routes' would cost more than
+                # all gates together.
+                await exchange.answer(await self._submitting.submit(exchange, body))
+                return
+            if body:
                 refuse_unsound(body)
         inner = {**scope, EXCHANGE: exchange}
         if method == "HEAD":
@@ -115,7 +125,7 @@ class Front:
 
 def methods_at(routes: Sequence[BaseRoute], scope: Scope) -> str:
     """By which methods a path can be reached; empty: it is none of ours."""
-    found = {"GET"} if scope["path"] == DOCUMENT else set()
+    found = set(_APART.get(scope["path"], ()))
     for route in routes:
         if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
             found |= route.methods or set()

@@ -51,8 +51,8 @@ class Limits:
         self._credentials = _Buckets("credential", credential, steady)
         self._addresses = _Buckets("address", address, steady)
 
-    def by_credential(self, name: str) -> tuple[tuple[bytes, bytes], ...]:
-        """For every request of somebody who is known. The headers that say how much is left."""
+    def by_credential(self, name: str) -> tuple[bytes, bytes]:
+        """For every request of somebody who is known. The header that says how much is left."""
         return self._credentials.take(name)
 
     def by_address(self, address: str) -> None:
@@ -62,15 +62,15 @@ class Limits:
 
 class _Buckets:
     def __init__(self, name: str, rate: Rate, steady: Callable[[], float]) -> None:
-        self._name = name
         self._rate = rate
         self._steady = steady
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
         """How much is in each bucket, and since when."""
         window = max(1, math.ceil(rate.at_once / rate.each_second))
-        self._policy = (b"ratelimit-policy", f'"{name}";q={rate.at_once};w={window}'.encode())
+        self._policy = f'"{name}";q={rate.at_once};w={window}'
+        self._format = f'"{name}";r=%d;t=%d'.encode()
 
-    def take(self, who: str) -> tuple[tuple[bytes, bytes], ...]:
+    def take(self, who: str) -> tuple[bytes, bytes]:
         now, rate = self._steady(), self._rate
         left, since = self._left.pop(who, (float(rate.at_once), now))
         left = min(float(rate.at_once), left + (now - since) * rate.each_second)
@@ -80,17 +80,18 @@ class _Buckets:
             self._left.popitem(last=False)
         if not enough:
             raise self._refusal(left)
-        return self._policy, self._standing(left - 1.0)
+        return self._standing(left - 1.0)
 
     def _standing(self, left: float) -> tuple[bytes, bytes]:
         wait = 0 if left >= 1.0 else math.ceil((1.0 - left) / self._rate.each_second)
-        return b"ratelimit", b'"%b";r=%d;t=%d' % (self._name.encode(), int(left), wait)
+        return b"ratelimit", self._format % (int(left), wait)
 
     def _refusal(self, left: float) -> ProblemError:
         wait = max(1, math.ceil((1.0 - left) / self._rate.each_second))
-        headers = {"Retry-After": str(wait)}
-        headers |= {
-            name.decode(): value.decode() for name, value in (self._policy, self._standing(left))
+        headers = {
+            "Retry-After": str(wait),
+            "RateLimit-Policy": self._policy,
+            "RateLimit": self._standing(left)[1].decode(),
         }
         return ProblemError("rate-limited", f"Try again in {wait} s.", headers=headers)
 

@@ -51,8 +51,6 @@ _WAIT: Final = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?=$|[,;])
 _REPLAYED: Final = (b"idempotent-replayed", b"true")
 _TITLE: Final = "The call was not carried out"
 _FAILED: Final = "The call failed"
-_FOR_PEOPLE: Final = ("decisions", "raw")
-"""Of an observation: what was decided, and where the whole output is kept."""
 
 
 class Submitting:
@@ -137,14 +135,22 @@ class Submitting:
 
 
 def shown(seen: Observation, public: str) -> dict[str, Any]:
-    """An observation as it goes over the wire."""
-    told = seen.record()
-    for name in _FOR_PEOPLE:
-        del told[name]
+    """An observation as it goes over the wire: without what was decided, which is for people."""
     named = seen.approval_id
-    told["approval_url"] = None if named is None else f"{public}/approvals/{named}"
-    told["text"] = seen.for_model()
-    return told
+    return {
+        **seen.envelope(),
+        "response": seen.response.vector(),
+        "path": seen.path.value if seen.path else None,
+        "field_errors": [error.record() for error in seen.errors],
+        "timestamp": seen.timestamp,
+        "trust": seen.trust.value,
+        "redactions": [redaction.record() for redaction in seen.redactions],
+        "next_action": seen.next_action,
+        "approval_id": named,
+        "approval_url": None if named is None else f"{public}/approvals/{named}",
+        "retry_after": seen.retry_after,
+        "text": seen.for_model(),
+    }
 
 
 def _json(told: Mapping[str, Any]) -> bytes:

@@ -1,0 +1,88 @@
+"""A client that takes next to nothing: as many connections as callers, each sending the next
+request as soon as the last one is answered. Each answer is looked at: refusals are fast, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from itertools import count
+
+HOST = "127.0.0.1"
+TEXT = "a line of text that is given back, "
+_LENGTH = b"content-length: "
+_numbers = count()
+
+Write = Callable[[str], bytes]
+"""A whole request that has this text given back."""
+
+
+class _Caller(asyncio.Protocol):
+    def __init__(self, write: Write, until: float, done: asyncio.Future[int]) -> None:
+        self._write = write
+        self._until = until
+        self._done = done
+        self._seen = b""
+        self._made = 0
+        self._text = ""
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type checker
+        self._transport = transport
+        self._ask()
+
+    def data_received(self, data: bytes) -> None:
+        self._seen += data
+        head, blank, body = self._seen.partition(b"\r\n\r\n")
+        if not blank:
+            return
+        length = head.partition(_LENGTH)[2].partition(b"\r\n")[0]
+        if len(body) < int(length or 0):
+            return
+        if not head.startswith(b"HTTP/1.1 200") or self._text.encode() not in body:
+            sys.exit(f"A call was refused: {self._seen.decode()}")
+        self._seen = b""
+        self._made += 1
+        self._ask()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        if not self._done.done():
+            self._done.set_result(self._made)
+
+    def _ask(self) -> None:
+        if self._transport is None:
+            return
+        if time.perf_counter() >= self._until:
+            self._transport.close()
+            return
+        self._text = f"{TEXT}{next(_numbers)}"  # never the same: each is an operation of its own
+        self._transport.write(self._write(self._text))
+
+
+async def spend(port: int, write: Write, callers: int, seconds: float) -> tuple[int, float]:
+    """Ask for so long, everybody at once: how many answers that made, and the seconds in truth."""
+    loop = asyncio.get_running_loop()
+    began = time.perf_counter()
+    ends: list[asyncio.Future[int]] = [loop.create_future() for _ in range(callers)]
+    for end in ends:
+        caller = _Caller(write, began + seconds, end)
+        await loop.create_connection(lambda one=caller: one, HOST, port)
+    made = sum(await asyncio.gather(*ends))
+    return made, time.perf_counter() - began
+
+
+def writer(port: int, key: str, tool: str) -> Write:
+    """Requests for calls of one tool."""
+    head = (
+        f"POST /v1/calls HTTP/1.1\r\nHost: {HOST}:{port}\r\nAuthorization: Bearer {key}\r\n"
+        "Accept: application/json\r\nContent-Type: application/json\r\nContent-Length: "
+    )
+
+    def write(text: str) -> bytes:
+        body = f'{{"tool":"{tool}","arguments":{{"text":"{text}"}}}}'
+        return f"{head}{len(body)}\r\n\r\n{body}".encode()
+
+    return write

@@ -1,0 +1,201 @@
+"""Upstreams that die, hang, or answer with anything, in the middle of a call; clients that vanish.
+
+Whoever calls learns what is known, nobody else is held up, and what may have been done is never
+done again by guessing.
+"""
+
+import asyncio
+
+import pytest
+
+from counterseal.gateway import running
+from counterseal.ledger import Phase, Status
+from tests.gateway.faulty.upstream import Faulty, project_before, until
+from tests.gateway.served import MODERN, MODES, facts, said
+
+pytestmark = pytest.mark.slow
+
+OTHER = {"effect": "retrieve", "rename": "other_look"}
+
+
+@pytest.fixture
+def faulty(tmp_path):
+    return Faulty(tmp_path / "up")
+
+
+@pytest.fixture
+def project(tmp_path, faulty):
+    return project_before(tmp_path / "project", up=faulty)
+
+
+async def in_doubt(gateway, result):
+    """Whether a call is on record as one of which nobody knows what it did."""
+    kept = await gateway.runtime.store.look_up_call("acme", facts(result)["call_id"])
+    asked = (Phase.UNKNOWN, Phase.ESCALATED)
+    return kept.entry.status is Status.PENDING and kept.entry.phase in asked
+
+
+@MODES
+async def test_mutation_whose_upstream_is_killed_is_unknown_and_not_made_again(
+    project, faulty, mode
+):
+    async with project.gateway() as gateway, gateway.client(mode) as client:
+        call = asyncio.ensure_future(client.call_tool("pay", {"do": "wait", "text": "rent"}))
+        await faulty.reached()
+        faulty.kill()
+        lost = await call
+        assert lost.is_error
+        assert facts(lost)["response"]["retryable"] is False
+        assert "It is not known whether the call took effect." in said(lost)
+        assert await in_doubt(gateway, lost)
+        await until(lambda: gateway.behind.upstreams["up"].ready)
+        again = await client.call_tool("pay", {"do": "wait", "text": "rent"})
+        assert again.is_error
+        assert facts(again)["code"] == "IDEMPOTENCY_CONFLICT"
+        assert not (await client.call_tool("look", {"text": "on"})).is_error
+    assert faulty.calls == ["pay rent", "look on"]
+
+
+async def test_read_whose_upstream_dies_is_unavailable_and_works_when_it_is_back(project, faulty):
+    async with project.gateway() as gateway, gateway.client() as client:
+        lost = await client.call_tool("look", {"do": "die"})
+        assert lost.is_error
+        assert facts(lost)["code"] == "DEPENDENCY_UNAVAILABLE"
+        assert facts(lost)["response"]["retryable"] is True
+        await until(lambda: gateway.behind.upstreams["up"].ready)
+        assert "did again" in said(await client.call_tool("look", {"text": "again"}))
+
+
+async def test_read_that_was_under_way_is_made_again_by_itself(project, faulty):
+    async with project.gateway() as gateway, gateway.client() as client:
+        call = asyncio.ensure_future(client.call_tool("look", {"do": "wait", "text": "twice"}))
+        await faulty.reached()
+        faulty.go()
+        faulty.kill()
+        assert "did twice" in said(await call)
+    assert set(faulty.calls) == {"look twice"}
+
+
+async def test_upstream_that_hangs_costs_its_own_call_only(tmp_path):
+    slow, other = Faulty(tmp_path / "slow"), Faulty(tmp_path / "other")
+    project = project_before(tmp_path / "project", slow=slow, other=other)
+    hasty = {"timeout_ms": 3000, "max_retries": 0}
+    project.upstream("slow", slow.command, tools={"look": {"effect": "retrieve", **hasty}})
+    project.upstream("other", other.command, tools={"look": OTHER})
+    project.grant("bot", "other_look")
+    project.revoke("pay")
+    async with project.gateway() as gateway, gateway.client() as client:
+        hanging = asyncio.ensure_future(client.call_tool("look", {"do": "hang"}))
+        await slow.reached()
+        assert "did a" in said(await client.call_tool("look", {"text": "a"}))
+        assert "did b" in said(await client.call_tool("other_look", {"text": "b"}))
+        assert not hanging.done()
+        late = await hanging
+        assert facts(late)["code"] == "TIMEOUT"
+        assert "did c" in said(await client.call_tool("look", {"text": "c"}))
+
+
+async def test_upstream_that_does_not_say_what_it_has_is_sent_nothing(tmp_path, monkeypatch):
+    mute, other = Faulty(tmp_path / "mute"), Faulty(tmp_path / "other")
+    look = {"effect": "retrieve", "timeout_ms": 1000, "max_retries": 0}
+    project = project_before(tmp_path / "project", tools={"look": look}, mute=mute)
+    project.upstream("other", other.command, tools={"look": OTHER})
+    project.pin("other", *other.tools)
+    project.grant("bot", "other_look")
+    (mute.folder / "list-hangs").touch()
+    monkeypatch.setattr(running, "_FIRST_LOOK", 0.0)
+    async with project.gateway() as gateway, gateway.client() as client:
+        assert "did a" in said(await client.call_tool("other_look", {"text": "a"}))
+        unsent = await client.call_tool("look", {"text": "b"})
+        assert unsent.is_error
+    assert mute.calls == []
+
+
+@pytest.mark.parametrize("answer", ["garbage", "nonsense"])
+async def test_answer_that_makes_no_sense_is_a_lost_one(project, faulty, answer):
+    async with project.gateway() as gateway, gateway.client() as client:
+        lost = await client.call_tool("pay", {"do": answer, "text": "rent"})
+        assert lost.is_error
+        assert await in_doubt(gateway, lost)
+        await until(lambda: gateway.behind.upstreams["up"].ready)
+        assert not (await client.call_tool("look", {"text": "on"})).is_error
+    assert faulty.calls == ["pay rent", "look on"]
+
+
+@MODES
+async def test_ten_megabytes_are_summed_up_and_the_client_lives_on(project, faulty, mode):
+    async with project.gateway() as gateway, gateway.client(mode) as client:
+        big = await client.call_tool("look", {"do": "big"})
+        assert len(said(big)) < 100_000
+        assert "This is a summary of it" in said(big)
+        assert not (await client.call_tool("look", {"text": "on"})).is_error
+
+
+@MODES
+async def test_upstream_that_may_ask_nothing_is_refused_and_its_call_fails(project, faulty, mode):
+    async def never(context, params):
+        raise AssertionError("nobody in front is asked")
+
+    async with (
+        project.gateway() as gateway,
+        gateway.client(mode, elicitation_callback=never) as client,
+    ):
+        refused = await client.call_tool("look", {"do": "ask"})
+        assert refused.is_error
+        assert not (await client.call_tool("look", {"text": "on"})).is_error
+
+
+async def test_upstream_that_is_down_at_the_start_is_missed_and_not_forgotten(project, faulty):
+    (faulty.folder / "down").touch()
+    async with project.gateway() as gateway, gateway.client() as client:
+        assert any("down for repair" in line for line in gateway.said)
+        assert [one.name for one in (await client.list_tools()).tools] == ["look", "pay"]
+        gone = await client.call_tool("pay", {"text": "rent"})
+        assert facts(gone)["code"] == "DEPENDENCY_UNAVAILABLE"
+        assert "down for repair" not in said(gone), "that is for operators"
+        (faulty.folder / "down").unlink()
+        await until(lambda: gateway.behind.upstreams["up"].ready)
+        back = await client.call_tool("pay", {"text": "rent"})
+        assert not back.is_error, said(back)
+    assert faulty.calls == ["pay rent"], "what was never sent may be called again"
+
+
+PAY = {"name": "pay", "arguments": {"do": "wait", "text": "rent"}}
+RUN = {"counterseal/run_id": "run_1"}
+
+
+async def vanish_from_a_stream(served, faulty):
+    """Of 2025-11-25: the connection breaks while the answer's stream is open."""
+    async with served.http() as http:
+        headers = await served.session(http)
+        call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {**PAY, "_meta": RUN}}
+        async with http.stream("POST", served.url, json=call, headers=headers) as answer:
+            assert answer.headers["content-type"].startswith("text/event-stream")
+            await faulty.reached()
+
+
+async def vanish_before_an_answer(served, faulty):
+    """Of 2026-07-28: whoever hangs up has given up."""
+
+    async def call():
+        async with served.client(MODERN) as client:
+            await client.call_tool(PAY["name"], PAY["arguments"], meta=RUN)
+
+    calling = asyncio.ensure_future(call())
+    await faulty.reached()
+    calling.cancel()
+    await asyncio.wait({calling})
+
+
+@pytest.mark.parametrize("vanish", [vanish_from_a_stream, vanish_before_an_answer])
+async def test_client_that_vanishes_leaves_a_mutation_that_is_not_made_twice(
+    project, faulty, vanish
+):
+    async with project.listening() as served:
+        await vanish(served, faulty)
+        faulty.go()
+        async with served.client(MODERN) as client:
+            again = await client.call_tool(PAY["name"], PAY["arguments"], meta=RUN)
+            assert again.is_error or facts(again)["replayed"]
+            assert not (await client.call_tool("look", {"text": "on"})).is_error
+    assert faulty.calls == ["pay rent", "look on"]
