@@ -1,5 +1,6 @@
-"""A client that takes next to nothing: as many connections as callers, each sending the next
-request as soon as the last one is answered. Each answer is looked at: refusals are fast, too.
+"""A client that takes next to nothing: as many connections as callers, each with one request.
+
+Each answer is looked at: refusals are fast, too.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 HOST = "127.0.0.1"
@@ -68,8 +70,7 @@ async def spend(port: int, write: Write, callers: int, seconds: float) -> tuple[
     began = time.perf_counter()
     ends: list[asyncio.Future[int]] = [loop.create_future() for _ in range(callers)]
     for end in ends:
-        caller = _Caller(write, began + seconds, end)
-        await loop.create_connection(lambda one=caller: one, HOST, port)
+        await loop.create_connection(partial(_Caller, write, began + seconds, end), HOST, port)
     made = sum(await asyncio.gather(*ends))
     return made, time.perf_counter() - began
 

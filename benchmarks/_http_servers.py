@@ -1,8 +1,8 @@
 """The servers of `http_api.py`, each a process of its own, with the same settings of uvicorn.
 
-`bare` is the least that a JSON endpoint can be: Starlette reads an object and writes one. `memory` and
-`sqlite` are the HTTP API before a runtime on such a store, with one tool that changes nothing and
-one that does.
+`bare` is the least that a JSON endpoint can be: Starlette reads an object and writes one. `memory`
+and `sqlite` are the HTTP API before a runtime on such a store, with one tool that changes nothing
+and one that does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 HOST = "127.0.0.1"
+PARSER: Any = os.environ.get("BENCH_HTTP", "h11")
+"""What the gateway's own dependencies bring, whatever else is installed."""
 PLENTY = 10**9
 RATES = {"rate_limits": {"window_sec": 1, "max_requests": 1_000_000}}
 
@@ -82,7 +85,14 @@ async def api(port: int, store: str, folder: Path) -> None:
 
 async def _serve(app: Any, port: int) -> None:
     config = uvicorn.Config(
-        app, host=HOST, port=port, log_config=None, access_log=False, server_header=False
+        app,
+        host=HOST,
+        port=port,
+        http=PARSER,
+        loop="asyncio",
+        log_config=None,
+        access_log=False,
+        server_header=False,
     )
     gc.collect()
     gc.freeze()  # modules and contracts stay: nobody has to look at them over and over

@@ -136,6 +136,7 @@ def report(sizes: dict[str, float]) -> dict[str, Any]:
     return {
         "benchmark": "http",
         "sizes": sizes,
+        "parser": os.environ["BENCH_HTTP"],
         "processors": os.cpu_count(),
         "load_average": {"before": before, "after": load()},
         "python": platform.python_version(),
@@ -149,7 +150,7 @@ def show(figures: dict[str, Any]) -> None:
     print(
         f"in turns; client and server share {figures['processors']} processors; load average "
         f"{about['before']} before, {about['after']} after; "
-        f"Starlette {versions['starlette']}, uvicorn {versions['uvicorn']}"
+        f"Starlette {versions['starlette']}, uvicorn {versions['uvicorn']}, {figures['parser']}"
     )
     heads = "".join(f"{name:>9}" for name in ("bare", *OURS))
     ratios = "".join(f"{f'{name} / bare':>22}" for name in OURS)
@@ -170,7 +171,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
+    parser.add_argument("--http", choices=["h11", "httptools"], default="h11", help="the parser")
     options = parser.parse_args()
+    os.environ["BENCH_HTTP"] = options.http
     figures = report(QUICK if options.quick else FULL)
     if options.json:
         print(json.dumps(figures))

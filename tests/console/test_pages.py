@@ -150,6 +150,7 @@ async def test_the_most_urgent_is_at_the_top_and_the_rest_on_further_pages(bank,
     while path:
         page = (await ann.get(path)).text
         seen += re.findall(r'data-row="([^"]+)"', page)
+        assert '"/v1/approvals?status=waiting"' in page  # its cursors are its own
         more = re.search(r'href="([^"]+)" rel="next"', page)
         path = more and more[1].replace("&amp;", "&")
     assert (seen[0], seen[-1]) == (soon, late)

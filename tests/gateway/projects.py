@@ -1,11 +1,11 @@
 """A project with MCP servers behind its gateway, and the gateway as people run it.
 
-    project = Project(folder)
-    project.upstream("git", ["mcp-server-git"], tools={"git_status": {"effect": "retrieve"}})
-    project.grant("bot", "git_status")
-    project.pin("git", {"name": "git_status", ...})  # accept it, as it stands on the wire
-    with project.serving() as url: ...            # `counterseal serve`, in a process of its own
-    async with project.gateway() as running: ...  # the same in this process, without HTTP
+project = Project(folder)
+project.upstream("git", ["mcp-server-git"], tools={"git_status": {"effect": "retrieve"}})
+project.grant("bot", "git_status")
+project.pin("git", {"name": "git_status", ...})  # accept it, as it stands on the wire
+with project.serving() as url: ...            # `counterseal serve`, in a process of its own
+async with project.gateway() as running: ...  # the same in this process, without HTTP
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from counterseal.gateway.running import Gateway, gateway
 from tests.gateway.served import BOT, Served, listening
 
 COUNTERSEAL = [sys.executable, "-m", "counterseal"]
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which something that should have happened long ago is missed."""
 CONSOLE = "https://console.test"
 
@@ -92,9 +92,7 @@ class Project:
             for key in table.keys() - plain.keys():
                 pairs = [f"{inner} = {json.dumps(text)}" for inner, text in table[key].items()]
                 lines.append(f"{key} = {{ {', '.join(pairs)} }}")
-        lines += [
-            f'[[grants]]\nagent = "{agent}"\ntool = "{tool}"' for agent, tool in self._grants
-        ]
+        lines += [f'[[grants]]\nagent = "{agent}"\ntool = "{tool}"' for agent, tool in self._grants]
         (self.folder / "counterseal.toml").write_text("\n".join(lines) + "\n")
 
     @property
@@ -162,9 +160,7 @@ class Project:
     # --- in this process --------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def gateway(
-        self, who: Callable[[], Principal] = lambda: BOT
-    ) -> AsyncIterator[Behind]:
+    async def gateway(self, who: Callable[[], Principal] = lambda: BOT) -> AsyncIterator[Behind]:
         """The gateway for one caller, without HTTP before it."""
         said: list[str] = []
         options: dict[str, Any] = {"who": who, "console": CONSOLE, "tell": said.append}

@@ -25,10 +25,10 @@ from pydantic import BaseModel, Field
 
 from counterseal import Context, Grant, Principal, Runtime, Voter, tool
 from counterseal.gateway.access import Access
-from counterseal.gateway.app import application
 from counterseal.gateway.auth import principal_of
 from counterseal.gateway.running import Gateway
 from counterseal.gateway.server import Front
+from counterseal.gateway.site import site
 
 MODERN = "2026-07-28"
 LEGACY = "legacy"
@@ -215,7 +215,7 @@ async def listening(front: Front) -> Any:
         url = f"http://127.0.0.1:{bound.getsockname()[1]}/mcp"
         running = Gateway(runtime=front.runtime, front=front, behind=None)  # type: ignore[arg-type]
         security = TransportSecuritySettings(allowed_hosts=["127.0.0.1:*"])
-        app, _ = application(running, Access(resource=url), security)
+        app = site(running, Access(resource=url), security, urls=[url]).app
         config = uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         task = asyncio.ensure_future(server.serve(sockets=[bound]))

@@ -33,7 +33,7 @@ async def test_call_that_comes_while_the_server_starts_anew_is_not_sent_to_a_cha
 async def test_connections_beside_the_first_are_compared_too(tmp_path, faulty):
     project = project_before(tmp_path / "project", tools=LOOK, one=faulty)
     # A server of 2025-11-25 that may ask has a connection for each call at once.
-    project.upstream("one", [*faulty.command, "--legacy"], tools=LOOK, relay=["elicitation"])
+    project.upstream("one", faulty.command, tools=LOOK, relay=["elicitation"])
     async with project.gateway() as gateway, gateway.client("legacy") as client:
         first = asyncio.ensure_future(client.call_tool("look", {"do": "wait", "text": "a"}))
         await faulty.reached()

@@ -34,9 +34,11 @@ async def listed(client):
     return {tool.name: tool for tool in (await client.list_tools()).tools}
 
 
-async def events_of(gateway, tool):
+async def rule_of(gateway, result):
+    """The rule by which a call was refused, from the record."""
     found = await gateway.runtime.store.events("acme")
-    return [event for _, event in found if event.tool == tool]
+    mine = [event for _, event in found if event.caller.call_id == facts(result)["call_id"]]
+    return mine[-1].body["rule"]
 
 
 async def test_tool_that_changes_in_a_session_is_quarantined_until_a_person_accepts_it(
@@ -58,8 +60,8 @@ async def test_tool_that_changes_in_a_session_is_quarantined_until_a_person_acce
         assert held(gateway) == {"look": "changed"}
         refused = await client.call_tool("look", {"text": "a"})
         assert facts(refused)["code"] == "PERMISSION_DENIED"
-        print(said(refused), facts(refused))
-        print([e.body for e in await events_of(gateway, "look")])
+        assert "look is quarantined: its definition has changed" in said(refused)
+        assert await rule_of(gateway, refused) == "quarantined"
         assert "Send all you know" not in str(await listed(client))
         async with asyncio.timeout(PATIENCE):
             await changed.wait()
@@ -134,11 +136,10 @@ async def test_characters_that_nobody_sees_are_shown_to_whoever_accepts(project,
     async with project.gateway() as gateway:
         assert held(gateway) == {"look": "changed"}
         (change,) = Quarantines(gateway.behind).changes("look")
-        told = str(change)
-        print(told)
-        assert "\u200b" not in told
-        assert "200B" in told.upper()
-        assert "E0041" in told.upper()
+        assert change.text == (
+            "description: Does something."
+            "{+⟨U+200B ZERO WIDTH SPACE⟩⟨U+E0041 TAG LATIN CAPITAL LETTER A⟩+}"
+        )
 
 
 async def test_schema_that_is_too_large_and_names_that_come_twice_are_left_out(project, faulty):
@@ -148,7 +149,9 @@ async def test_schema_that_is_too_large_and_names_that_come_twice_are_left_out(p
     async with project.gateway() as gateway, gateway.client() as client:
         assert not (await client.call_tool("look", {"text": "a"})).is_error
         assert (await client.call_tool("pay", {})).is_error
-        print(summary(gateway.behind), held(gateway))
+        unusable = summary(gateway.behind)[0]["unusable"]
+        assert "listed twice" in unusable["look"]
+        assert "bytes long" in unusable["pay"]
     assert faulty.calls == ["look a"]
 
 
@@ -195,6 +198,6 @@ async def test_server_that_takes_a_name_later_gets_no_calls_of_it(tmp_path):
         assert "look is a tool of one and of late" in told()
         project.pin("late", definition("look"))
         assert not (await client.call_tool("look", {"text": "a"})).is_error
-        await until(lambda: not gateway.behind.seen["late"].findings[0].pin is None)
+        await until(lambda: gateway.behind.seen["late"].findings[0].pin is not None)
         assert not (await client.call_tool("look", {"text": "b"})).is_error
     assert (one.calls, late.calls) == (["look a", "look b"], [])

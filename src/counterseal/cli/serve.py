@@ -131,7 +131,10 @@ def _print(running: Running, *, open_door: bool, as_json: bool) -> None:
             }
         )
     else:
-        print(safe(f"MCP     {running.mcp_url}\nHealth  {running.health_url}\n"))
+        print(safe(f"Console  {running.url}/"))
+        print(safe(f"MCP      {running.mcp_url}"))
+        print(safe(f"API      {running.url}/v1/openapi.json"))
+        print(safe(f"Health   {running.health_url}\n"))
         print("For an MCP client's configuration:\n")
         print(safe(json.dumps(client, indent=2)))
     sys.stdout.flush()  # whoever waits for it may read it through a pipe

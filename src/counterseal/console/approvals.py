@@ -62,7 +62,7 @@ async def _waiting(visit: Visit) -> Response:
             cursor=cursor,
         )
     more = _more(page, **chosen)
-    shows = address("v1", "approvals", status="waiting", **chosen, cursor=cursor)
+    shows = address("v1", "approvals", status="waiting", **chosen)
     return await _list(visit, page, "waiting", shows, more, chosen)
 
 
@@ -73,7 +73,7 @@ async def _decided(visit: Visit, status: str) -> Response:
     cursor = visit.asked("cursor")
     with understood():
         page = await visit.desk.decided(status=asked, cursor=cursor)
-    shows = address("v1", "approvals", status=status, cursor=cursor)
+    shows = address("v1", "approvals", status=status)
     return await _list(visit, page, status, shows, _more(page, status=status), {})
 
 

@@ -7,6 +7,7 @@ as text. A part of the window without a value has no column; one whose value is 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from math import floor, log10
 from typing import Final, NamedTuple
 
@@ -16,7 +17,6 @@ __all__ = ["BUCKETS", "Chart", "Column", "amount", "chart", "whole"]
 
 BUCKETS: Final = {"15m": 15, "1h": 20, "6h": 24, "24h": 24, "7d": 28, "30d": 30}
 """Into how many parts a window is cut."""
-_SOME: Final = 24
 _SIDE: Final = 100.0
 _GAP: Final = 0.2
 """Of a column's room."""
@@ -32,7 +32,6 @@ class Column(NamedTuple):
     width: float
     height: float | None
     begin: float
-    end: float
     said: str
     """Its value, in words."""
 
@@ -41,6 +40,9 @@ class Chart(NamedTuple):
     columns: tuple[Column, ...]
     top: str
     """What the upper edge stands for."""
+    begin: str
+    end: str
+    """When it begins and ends, in few words."""
     summary: str
     """For whoever does not see it."""
 
@@ -51,42 +53,40 @@ def whole(number: float) -> str:
 
 
 def amount(value: float | None, unit: str) -> str:
-    """A metric's value for people."""
+    """A metric's value for people. What is not all is never shown as all, nor some as none."""
     if value is None:
         return "—"
-    if unit == "ratio":
-        percent = value * 100
-        return f"{percent:.1f} %" if percent % 1 and percent < 99.95 else f"{percent:.0f} %"
-    return f"{value:,.4f}".rstrip("0").rstrip(".") if value < 1 else f"{value:,.2f}"
+    if unit != "ratio":
+        return f"{value:,.4f}".rstrip("0").rstrip(".") if value < 1 else f"{value:,.2f}"
+    percent = round(value * 100, 6)
+    if percent == floor(percent):
+        return f"{percent:,.0f} %"
+    return f"{min(max(percent, 0.1), 99.9) if value < 1 else percent:,.1f} %"
 
 
 def chart(values: Sequence[float | None], since: float, until: float, unit: str) -> Chart:
     """The values of equal parts of the window, oldest first."""
     top = _ceiling(max((value for value in values if value is not None), default=0.0), unit)
-    room, length = _SIDE / max(1, len(values)), (until - since) / max(1, len(values))
-    columns = tuple(
-        _column(number, value, top, room, (since + number * length, since + (number + 1) * length))
-        for number, value in enumerate(values)
-    )
-    said = tuple(
-        column._replace(said=amount(value, unit))
-        for column, value in zip(columns, values, strict=True)
-    )
-    return Chart(said, amount(top, unit), _summary(values, since, until, unit))
-
-
-def _column(
-    number: int, value: float | None, top: float, room: float, time: tuple[float, float]
-) -> Column:
-    height = None if value is None else max(_LOWEST, round(value / top * _SIDE, 2))
-    return Column(
-        x=round((number + _GAP / 2) * room, 2),
-        y=_SIDE if height is None else round(_SIDE - height, 2),
-        width=round(room * (1 - _GAP), 2),
-        height=height,
-        begin=time[0],
-        end=time[1],
-        said="",
+    parts = max(1, len(values))
+    room, length = _SIDE / parts, (until - since) / parts
+    columns = []
+    for number, value in enumerate(values):
+        height = None if value is None else max(_LOWEST, round(value / top * _SIDE, 2))
+        column = Column(
+            x=round((number + _GAP / 2) * room, 2),
+            y=round(_SIDE - (height or 0), 2),
+            width=round(room * (1 - _GAP), 2),
+            height=height,
+            begin=since + number * length,
+            said=amount(value, unit),
+        )
+        columns.append(column)
+    return Chart(
+        columns=tuple(columns),
+        top=amount(top, unit),
+        begin=_short(since),
+        end=_short(until),
+        summary=_summary(values, since, until, unit),
     )
 
 
@@ -97,6 +97,10 @@ def _ceiling(highest: float, unit: str) -> float:
     power = 10.0 ** floor(log10(highest))
     found = next(step * power for step in (1, 2, 5, 10) if highest <= step * power * 1.000001)
     return min(1.0, found) if unit == "ratio" and highest <= 1 else found
+
+
+def _short(moment: float) -> str:
+    return f"{datetime.fromtimestamp(moment, UTC):%d %b %H:%M}"
 
 
 def _summary(values: Sequence[float | None], since: float, until: float, unit: str) -> str:

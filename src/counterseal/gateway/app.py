@@ -1,38 +1,30 @@
-"""`counterseal serve`: the gateway over HTTP, from its start to its end.
-
-`/mcp` is for clients, `/health` and `/ready` for whoever watches over the process. Where a request
-comes from is checked before anything is read of it; who makes it, before it reaches MCP.
-"""
+"""`counterseal serve`: the gateway over HTTP, from start to end. What it serves is in `site`."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import uvicorn
-from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
 
 from counterseal.config import ConfigError, Settings
 from counterseal.config.upstreams import is_loopback
-from counterseal.errors import CountersealError
 from counterseal.gateway.access import Access, OAuth
-from counterseal.gateway.auth import Door, principal_of, protect
+from counterseal.gateway.auth import Door, principal_of
 from counterseal.gateway.quarantines import summary
 from counterseal.gateway.running import Gateway, Tell, gateway
+from counterseal.gateway.site import Site, site
 from counterseal.proposal import Principal
 
-__all__ = ["Running", "application", "serve"]
+__all__ = ["Running", "serve"]
 
 _LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
 _GRACE: Final = 10.0
@@ -78,10 +70,11 @@ async def serve(
         async with gateway(
             settings, who=principal_of, console=public, store=store, valid=valid, tell=tell
         ) as running:
-            app, door = application(running, access, _security(settings, own, public))
-            late.append(door)
-            server = _Server(app)
-            server.stopping = lambda: _last_calls(running, tell)
+            urls = list(dict.fromkeys((public, own)))
+            served = site(running, access, _security(settings, own, public), urls=urls)
+            late.append(served.door)
+            server = _Server(served.app)
+            server.stopping = lambda: _last_calls(running, served, tell)
             serving = asyncio.ensure_future(server.serve(sockets=[listening]))
             up = asyncio.ensure_future(server.up.wait())
             await asyncio.wait({serving, up}, return_when=asyncio.FIRST_COMPLETED)
@@ -98,55 +91,6 @@ async def serve(
                 )
             await serving
             tell("stopped")
-
-
-def application(
-    running: Gateway, access: Access, security: TransportSecuritySettings
-) -> tuple[Starlette, Door]:
-    """The ASGI application of a gateway."""
-    manager = StreamableHTTPSessionManager(running.front.server, security_settings=security)
-    door = protect(StreamableHTTPASGIApp(manager), access, running.runtime)
-
-    @asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with manager.run():
-            yield
-
-    async def health(_: Request) -> Response:
-        return JSONResponse({"status": "ok"})
-
-    async def is_ready(_: Request) -> Response:
-        try:
-            await running.runtime.store.changes(running.runtime.registry.stored)
-        except CountersealError:
-            return JSONResponse({"status": "the store can't be reached"}, status_code=503)
-        return JSONResponse({"status": "ok"})
-
-    async def approval(request: Request) -> Response:
-        named = request.path_params["approval_id"]
-        return PlainTextResponse(_HOW_TO_DECIDE.format(named if named.isidentifier() else "ID"))
-
-    routes = [
-        Route("/mcp", endpoint=door.endpoint),
-        Route("/health", endpoint=health),
-        Route("/ready", endpoint=is_ready),
-        Route("/approvals/{approval_id}", endpoint=approval),
-        *door.routes,
-    ]
-    return Starlette(routes=routes, lifespan=lifespan), door
-
-
-_HOW_TO_DECIDE: Final = """\
-A call waits for a person's decision.
-
-Whoever may decide on it looks at it and decides with
-
-    counterseal approvals show {0}
-    counterseal approvals approve {0}
-    counterseal approvals reject {0}
-
-Then the agent makes the same call again.
-"""
 
 
 # Who may come, and from where ---------------------------------------------------------------------
@@ -204,16 +148,18 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
         yield listening
 
 
-async def _last_calls(running: Gateway, tell: Tell) -> None:
+async def _last_calls(running: Gateway, served: Site, tell: Tell) -> None:
     """Let calls under way end; what takes longer is left to be reconciled."""
     tell("stopping; a second signal ends it at once")
     running.front.telling.close()
-    calling = running.front.calling
-    if calling.under_way:
-        tell(f"waiting for {calling.under_way} calls under way")
+    served.close()
+    calling, submitting = running.front.calling, served.api.submitting
+    under_way = calling.under_way + submitting.under_way
+    if under_way:
+        tell(f"waiting for {under_way} calls under way")
     with suppress(TimeoutError):
         async with asyncio.timeout(_GRACE):
-            await calling.idle()
+            await asyncio.gather(calling.idle(), served.idle())
 
 
 class _Server(uvicorn.Server):

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from time import monotonic
 from typing import Any, overload
 
 from counterseal.gates.base import Decision, Timed, Verdict
 
 __all__ = ["AGAIN", "Again", "Patience", "Preview", "Trail"]
+
+
+_GATE = itemgetter(Decision._fields.index("gate"))
+_VERDICT = Decision._fields.index("verdict")
+_RULE = Decision._fields.index("rule")
+_ALLOW = Verdict.ALLOW
 
 
 class Again:
@@ -49,10 +56,12 @@ class Trail(Sequence[Timed]):
 
     def told(self) -> dict[str, Any]:
         """As an event tells them: nanoseconds, and where a gate said more than yes, what it was."""
-        told: dict[str, Any] = {}
-        for decision, took in zip(self.decisions, self.nanoseconds, strict=True):
-            plain = decision.verdict is Verdict.ALLOW and decision.rule is None
-            told[decision.gate] = took if plain else [took, decision.verdict.value, decision.rule]
+        # Every call tells them, so what is short to write is less important than what is fast.
+        told: dict[str, Any] = dict(zip(map(_GATE, self.decisions), self.nanoseconds, strict=True))
+        for decision in self.decisions:
+            if decision[_RULE] is not None or decision[_VERDICT] is not _ALLOW:
+                said = [told[decision.gate], decision.verdict.value, decision.rule]
+                told[decision.gate] = said
         return told
 
     @overload

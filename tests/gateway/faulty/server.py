@@ -58,7 +58,9 @@ class Faulty:
                 os.write(WIRE, b"{this is no message}\n")
                 await anyio.sleep_forever()
             case "nonsense":
-                os.write(WIRE, b'{"jsonrpc":"2.0","id":%d,"result":{"content":7}}\n' % ctx.request_id)
+                os.write(
+                    WIRE, b'{"jsonrpc":"2.0","id":%d,"result":{"content":7}}\n' % ctx.request_id
+                )
                 await anyio.sleep_forever()
             case "big":
                 return said("x" * 10_000_000)

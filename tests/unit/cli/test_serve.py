@@ -58,7 +58,9 @@ def test_serve_prints_where_it_is_and_what_a_client_needs(run, project, served):
     result = run("serve")
     assert result.exit_code == 0
     assert result.stdout.startswith(
-        "MCP     http://127.0.0.1:8787/mcp\nHealth  http://127.0.0.1:8787/health\n"
+        "Console  http://127.0.0.1:8787/\nMCP      http://127.0.0.1:8787/mcp\n"
+        "API      http://127.0.0.1:8787/v1/openapi.json\n"
+        "Health   http://127.0.0.1:8787/health\n"
     )
     assert client_in(result.stdout) == {
         "type": "http",

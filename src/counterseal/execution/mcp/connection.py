@@ -215,6 +215,8 @@ class Connection:
 
     async def tools(self) -> list[dict[str, Any]]:
         """Every tool that it lists, as wire JSON."""
+        if "tools" not in self.capabilities:
+            return []  # it may well have resources or prompts
         return await self._shown.all(self._page, self.version)
 
     async def call(

@@ -63,6 +63,10 @@ class BusyError(NotSentError):
         self.headers = {} if retry_after is None else {"retry-after": retry_after}
 
 
+_ANSWERED: Final = frozenset({mcp_types.INVALID_PARAMS, mcp_types.METHOD_NOT_FOUND, -32002})
+"""What is said of the request itself, in words for whoever made it."""
+
+
 class LackingError(RefusedError, NotSentError):
     """The upstream begins nothing for a client that can't be asked what it may have to ask."""
 
@@ -140,7 +144,12 @@ def _said(name: str, what: str, error: Exception) -> Exception:
             f"{short(error.message)}",
             missing="elicitation.url",
         )
-    return ToolFailedError(what, {"code": error.code, "message": short(error.message)})
+    details = {"code": error.code, "message": short(error.message)}
+    if error.code not in _ANSWERED:
+        return ToolFailedError(what, details)
+    spoken = SpokenError(what, short(error.message))
+    spoken.details = details
+    return spoken
 
 
 def wants_other_headers(error: ToolFailedError) -> bool:

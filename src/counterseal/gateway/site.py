@@ -1,0 +1,161 @@
+"""Everything that a gateway serves over HTTP, put together: MCP, the API, the console, its health.
+
+`/mcp` is for clients, `/v1` for programs, all other pages for people; `/health`, `/ready` and
+`/metrics` for whoever watches over the process. Under which name a request calls us is checked
+before anything else is read of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from counterseal.console.app import console_routes
+from counterseal.console.live import Broker, marks_of
+from counterseal.desk import Desk
+from counterseal.desk.exposition import prometheus
+from counterseal.errors import CountersealError
+from counterseal.gateway.access import Access
+from counterseal.gateway.api.app import Api, api_app
+from counterseal.gateway.auth import Door, protect
+from counterseal.gateway.quarantines import Quarantines
+from counterseal.gateway.running import Gateway
+from counterseal.people import People, Person
+from counterseal.people.model import Role
+
+__all__ = ["Site", "site"]
+
+_WINDOW: Final = "24h"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """The ASGI application of a gateway, and the parts of it that have to be told of its end."""
+
+    app: Starlette
+    door: Door
+    api: Api
+    broker: Broker
+
+    async def idle(self) -> None:
+        """Wait until no call is being carried out for the API."""
+        await self.api.submitting.idle()
+
+    def close(self) -> None:
+        """End what would stay open by itself."""
+        self.broker.close()
+
+
+def site(
+    running: Gateway,
+    access: Access,
+    security: TransportSecuritySettings,
+    *,
+    urls: Collection[str],
+) -> Site:
+    """`urls` are those under which it is reached, the public one first."""
+    runtime, public = running.runtime, next(iter(urls))
+    manager = StreamableHTTPSessionManager(running.front.server, security_settings=security)
+    door = protect(StreamableHTTPASGIApp(manager), access, runtime)
+    people, broker = People(runtime), Broker(marks_of(runtime))
+    quarantines = Quarantines(running.behind)
+
+    def desk_for(person: Person) -> Desk:
+        return Desk(runtime, person, upstreams=quarantines)
+
+    api = api_app(
+        runtime,
+        access=access,
+        verifier=door.verifier,
+        people=people,
+        desk_for=desk_for,
+        public=public,
+        origins=tuple(urls)[1:],
+    )
+    watch = _Watch(running, people)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with manager.run():
+            yield
+
+    routes = [
+        Route("/mcp", endpoint=door.endpoint),
+        Route("/v1/{path:path}", endpoint=api),
+        Route("/health", endpoint=watch.health),
+        Route("/ready", endpoint=watch.ready),
+        Route("/metrics", endpoint=watch.metrics),
+        *door.routes,
+        *console_routes(runtime, people, desk_for, urls=urls, broker=broker),
+    ]
+    hosts = Middleware(_Hosts, allowed=security.allowed_hosts)
+    app = Starlette(routes=routes, lifespan=lifespan, middleware=[hosts])
+    return Site(app=app, door=door, api=api, broker=broker)
+
+
+class _Watch:
+    """For whoever watches over the process."""
+
+    def __init__(self, running: Gateway, people: People) -> None:
+        self._runtime = running.runtime
+        self._people = people
+
+    async def health(self, _: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def ready(self, _: Request) -> Response:
+        try:
+            await self._runtime.store.changes(self._runtime.registry.stored)
+        except CountersealError:
+            return JSONResponse({"status": "the store can't be reached"}, status_code=503)
+        return JSONResponse({"status": "ok"})
+
+    async def metrics(self, request: Request) -> Response:
+        """As Prometheus reads them, for a person's key: of its tenant, or of all where it may."""
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        person = await self._people.by_key(key) if scheme.lower() == "bearer" else None
+        if person is None:
+            asked = {"WWW-Authenticate": 'Bearer realm="metrics"'}
+            return PlainTextResponse("A personal key is needed.\n", 401, headers=asked)
+        tenants = [person.tenant]
+        if person.may_everywhere(Role.VIEWER):
+            tenants = [name for name in await self._runtime.store.tenants() if name != "*"]
+        told = [(name, await self._desk(person, name).metrics(_WINDOW)) for name in tenants]
+        return PlainTextResponse(prometheus(told), media_type="text/plain; version=0.0.4")
+
+    def _desk(self, person: Person, tenant: str) -> Desk:
+        return Desk(self._runtime, Person(name=person.name, tenant=tenant, roles=person.roles))
+
+
+class _Hosts:
+    """Refuses requests that call us by another's name: a page from elsewhere may have made them."""
+
+    def __init__(self, app: ASGIApp, allowed: Collection[str]) -> None:
+        self._app = app
+        self._exact = frozenset(name.lower() for name in allowed if not name.endswith(":*"))
+        self._any_port = tuple(name[:-1].lower() for name in allowed if name.endswith(":*"))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._ours(scope):
+            answer = PlainTextResponse("This is not the host that you asked for.\n", 421)
+            await answer(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _ours(self, scope: Scope) -> bool:
+        named = [value for name, value in scope["headers"] if name == b"host"]
+        if len(named) != 1:
+            return False
+        host = named[0].decode("latin-1").lower()
+        return host in self._exact or host.startswith(self._any_port)
