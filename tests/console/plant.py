@@ -174,7 +174,8 @@ class Works:
         """A verification that failed."""
         store = self.runtime.store
         call = await self.call("write_note", {"note": "x"}, key=key)
-        due = Due("acme", DueKind.VERIFY, f"call:write_note:{key}", call.call_id, "run_1", "write_note", "1.0.0")  # fmt: skip
+        named = f"call:write_note:{key}"
+        due = Due("acme", DueKind.VERIFY, named, call.call_id, "run_1", "write_note", "1.0.0")
         await store.schedule(0.0, due, [])
         claimed = await store.claim_due(Claim("w", 9.0))
         (work,) = [one for one in claimed if one.key == due.key]

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("README.md"), *sorted(ROOT.glob("docs/**/*.md"))]
 SLOW = (
     *("approvals.md", "audit.md", "gateway.md", "gateway-auth.md"),
-    *("http-tools.md", "policy.md", "README.md"),
+    *("http-tools.md", "metrics.md", "people.md", "policy.md", "README.md"),
 )
 """Pages whose examples are commands, each a program that has to start."""
 

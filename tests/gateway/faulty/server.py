@@ -23,6 +23,7 @@ from mcp.server.stdio import stdio_server
 from mcp.shared.message import ServerMessageMetadata
 
 WIRE = os.dup(1)
+NONSENSE = b'{"jsonrpc":"2.0","id":%d,"result":{"content":7}}\n'
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 
 
