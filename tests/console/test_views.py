@@ -126,7 +126,7 @@ def test_every_change_is_shown_and_nothing_in_it_is_invisible():
         "/inputSchema/properties/email",
         "/inputSchema/required",
     }
-    assert all("\u200b" not in "".join((one.text, one.before, one.after)) for one in schema)
+    assert all("\u200b" not in f"{one.text}{one.before}{one.after}" for one in schema)
     assert '"The email."' in schema[0].after
     assert schema[0].before == ""
 

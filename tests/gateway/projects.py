@@ -73,10 +73,6 @@ class Project:
         self._grants += [(agent, tool) for tool in tools]
         self.write()
 
-    def revoke(self, tool: str) -> None:
-        self._grants = [grant for grant in self._grants if grant[1] != tool]
-        self.write()
-
     def write(self) -> None:
         lines = [
             f"[store]\nurl = {json.dumps(self.store)}\nlease_seconds = 3",

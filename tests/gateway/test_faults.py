@@ -10,8 +10,8 @@ import pytest
 
 from counterseal.gateway import running
 from counterseal.ledger import Phase, Status
-from tests.gateway.faulty.upstream import Faulty, project_before, until
-from tests.gateway.served import MODERN, MODES, facts, said
+from tests.gateway.faulty.upstream import OVERLAY, Faulty, definition, project_before, until
+from tests.gateway.served import LEGACY, MODERN, MODES, facts, said
 
 pytestmark = pytest.mark.slow
 
@@ -77,22 +77,21 @@ async def test_read_that_was_under_way_is_made_again_by_itself(project, faulty):
 
 
 async def test_upstream_that_hangs_costs_its_own_call_only(tmp_path):
-    slow, other = Faulty(tmp_path / "slow"), Faulty(tmp_path / "other")
-    project = project_before(tmp_path / "project", slow=slow, other=other)
-    hasty = {"timeout_ms": 3000, "max_retries": 0}
-    project.upstream("slow", slow.command, tools={"look": {"effect": "retrieve", **hasty}})
+    tools = {**OVERLAY, "hasty": {"effect": "retrieve", "timeout_ms": 500, "max_retries": 0}}
+    slow = Faulty(tmp_path / "slow", *map(definition, tools))
+    other = Faulty(tmp_path / "other")
+    project = project_before(tmp_path / "project", tools=tools, slow=slow)
     project.upstream("other", other.command, tools={"look": OTHER})
+    project.pin("other", *other.tools)
     project.grant("bot", "other_look")
-    project.revoke("pay")
     async with project.gateway() as gateway, gateway.client() as client:
-        hanging = asyncio.ensure_future(client.call_tool("look", {"do": "hang"}))
+        waiting = asyncio.ensure_future(client.call_tool("look", {"do": "wait", "text": "a"}))
         await slow.reached()
-        assert "did a" in said(await client.call_tool("look", {"text": "a"}))
-        assert "did b" in said(await client.call_tool("other_look", {"text": "b"}))
-        assert not hanging.done()
-        late = await hanging
-        assert facts(late)["code"] == "TIMEOUT"
-        assert "did c" in said(await client.call_tool("look", {"text": "c"}))
+        assert facts(await client.call_tool("hasty", {"do": "hang"}))["code"] == "TIMEOUT"
+        assert "did b" in said(await client.call_tool("look", {"text": "b"}))
+        assert "did c" in said(await client.call_tool("other_look", {"text": "c"}))
+        slow.go()
+        assert "did a" in said(await waiting)
 
 
 async def test_upstream_that_does_not_say_what_it_has_is_sent_nothing(tmp_path, monkeypatch):
@@ -164,38 +163,37 @@ PAY = {"name": "pay", "arguments": {"do": "wait", "text": "rent"}}
 RUN = {"counterseal/run_id": "run_1"}
 
 
-async def vanish_from_a_stream(served, faulty):
-    """Of 2025-11-25: the connection breaks while the answer's stream is open."""
-    async with served.http() as http:
-        headers = await served.session(http)
-        call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {**PAY, "_meta": RUN}}
-        async with http.stream("POST", served.url, json=call, headers=headers) as answer:
-            assert answer.headers["content-type"].startswith("text/event-stream")
-            await faulty.reached()
+async def test_client_whose_stream_breaks_finds_its_mutation_done_once(project, faulty):
+    """On 2025-11-25 a broken connection cancels nothing."""
+    call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {**PAY, "_meta": RUN}}
+    async with project.listening() as served:
+        async with served.http() as http:
+            headers = await served.session(http)
+            async with http.stream("POST", served.url, json=call, headers=headers) as answer:
+                assert answer.headers["content-type"].startswith("text/event-stream")
+                await faulty.reached()
+        faulty.go()
+        await until(lambda: not served.front.calling.under_way)
+        async with served.client(LEGACY) as client:
+            again = await client.call_tool(PAY["name"], PAY["arguments"], meta=RUN)
+            assert facts(again)["replayed"] is True
+            assert "did rent" in said(again)
+    assert faulty.calls == ["pay rent"]
 
 
-async def vanish_before_an_answer(served, faulty):
-    """Of 2026-07-28: whoever hangs up has given up."""
-
-    async def call():
+async def test_client_that_hangs_up_cancels_its_mutation_which_is_not_made_again(project, faulty):
+    async def call(served):
         async with served.client(MODERN) as client:
             await client.call_tool(PAY["name"], PAY["arguments"], meta=RUN)
 
-    calling = asyncio.ensure_future(call())
-    await faulty.reached()
-    calling.cancel()
-    await asyncio.wait({calling})
-
-
-@pytest.mark.parametrize("vanish", [vanish_from_a_stream, vanish_before_an_answer])
-async def test_client_that_vanishes_leaves_a_mutation_that_is_not_made_twice(
-    project, faulty, vanish
-):
     async with project.listening() as served:
-        await vanish(served, faulty)
-        faulty.go()
+        calling = asyncio.ensure_future(call(served))
+        await faulty.reached()
+        calling.cancel()
+        await asyncio.wait({calling})
+        await until((faulty.folder / "cancelled").exists)
         async with served.client(MODERN) as client:
             again = await client.call_tool(PAY["name"], PAY["arguments"], meta=RUN)
-            assert again.is_error or facts(again)["replayed"]
+            assert facts(again)["code"] == "IDEMPOTENCY_CONFLICT"
             assert not (await client.call_tool("look", {"text": "on"})).is_error
     assert faulty.calls == ["pay rent", "look on"]

@@ -15,6 +15,9 @@ def main() -> None:
     """Run the command line. Ends the process with 0, 1 for problems found, or 2 for wrong use."""
     from counterseal.cli.app import app
 
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # it was closed: nobody wants to read it
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - until the end; fast
     for stream in (sys.stdout, sys.stderr):
         # A terminal that lacks a character gets a substitute, not a crash.
         if hasattr(stream, "reconfigure"):

@@ -9,11 +9,11 @@ from typing import Any, Final
 from starlette.responses import Response
 from starlette.routing import Route
 
-from counterseal.console.problems import problem_of, understood
+from counterseal.console.problems import understood
 from counterseal.console.rendering import address
 from counterseal.console.visit import House, Visit
-from counterseal.desk import ConcernRow
-from counterseal.errors import CountersealError
+from counterseal.desk import ConcernRow, NotAllowed, NotThere
+from counterseal.errors import CountersealError, StoreError
 from counterseal.people import Role
 
 __all__ = ["routes"]
@@ -105,9 +105,9 @@ async def act(visit: Visit) -> Response:
         )
     except ValueError as error:
         return await _page(visit, str(error), 422)
+    except (NotThere, NotAllowed, StoreError):
+        raise
     except CountersealError as error:
-        if problem_of(error) is not None:
-            raise
         return await _page(visit, str(error), 409)
     return visit.go(address("operator", done=action))
 

@@ -13,13 +13,13 @@ from starlette.routing import Route
 from counterseal.canonical import canonical
 from counterseal.console.contract_card import sections
 from counterseal.console.definitions import shown
-from counterseal.console.problems import problem_of, understood
+from counterseal.console.problems import understood
 from counterseal.console.rendering import address
 from counterseal.console.searching import moment
 from counterseal.console.visit import House, Visit
 from counterseal.contract.effects import Effect, RiskClass
 from counterseal.desk import CallSearch, NotAllowed, NotThere, ToolPage, ToolRow
-from counterseal.errors import CountersealError, GrantError, RegistryError
+from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
 from counterseal.people import Role
 from counterseal.registry import Grant
 from counterseal.registry.grants import Mode
@@ -93,6 +93,7 @@ async def listed(visit: Visit) -> Response:
         held=sum(row.status == "quarantined" for row in rows),
         chosen=chosen,
         narrowed=any(chosen.values()),
+        done=_done(visit),
         more=address("tools", **chosen, **{"from": str(first + _AT_ONCE)}) if rest else None,
         statuses=_STATUSES,
         effects=[one.value for one in Effect],
@@ -157,7 +158,7 @@ async def _page(visit: Visit, error: str = "", status: int = 200, *, wrong: str 
         error=error,
         wrong=wrong,
         form=visit.form,
-        done=_DONE.get(visit.asked("done") or "", ""),
+        done=_done(visit),
     )
 
 
@@ -270,12 +271,18 @@ async def quarantine(visit: Visit) -> Response:
             await visit.desk.accept(name, visit.said("definition"))
         else:
             await visit.desk.refuse(name, reason=visit.said("reason"))
+    except (NotThere, NotAllowed, StoreError):
+        raise
     except CountersealError as error:
-        if problem_of(error) is not None:
-            raise
         return await _page(visit, str(error), 409, wrong="quarantine")
     return _to(visit, "accepted" if accept else "refused")
 
 
+def _done(visit: Visit) -> str:
+    return _DONE.get(visit.asked("done") or "", "")
+
+
 def _to(visit: Visit, done: str) -> Response:
-    return visit.go(address("tools", _name(visit), done=done))
+    """Back to the card; or to the list, where the tool is not offered any more."""
+    known = any(row.name == _name(visit) for row in visit.desk.tools())
+    return visit.go(address("tools", *([_name(visit)] if known else []), done=done))

@@ -7,7 +7,6 @@ one. What is in a credential goes no further than this room.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -37,6 +36,7 @@ from counterseal.errors import StoreError
 from counterseal.gateway.access import Access, OAuth
 from counterseal.gateway.issuer import IssuerError
 from counterseal.gateway.tokens import RefusedTokenError, Tokens
+from counterseal.operating import News
 from counterseal.proposal import Principal
 from counterseal.registry.credentials import MARK, Key
 from counterseal.runtime import Runtime
@@ -56,8 +56,6 @@ _log = logging.getLogger("counterseal.gateway")
 _KEYS: Final = "counterseal:keys"
 _ANONYMOUS: Final = "counterseal:anonymous"
 """In the place of an issuer, which is always a URL."""
-_NEWS: Final = 1.0
-"""Seconds after which the store is asked again whether keys were issued or revoked."""
 
 
 class Identity(AccessToken):
@@ -87,8 +85,8 @@ class Verifier(TokenVerifier):
         self._tokens: Tokens | None = None
         if access.oauth is not None:
             self._tokens = Tokens(access.oauth, self._resource, clock=runtime.clock, steady=steady)
-        self._news = _News(runtime, steady)
-        self._doubts = _News(runtime, steady)
+        self._news = News(runtime, steady)
+        self._doubts = News(runtime, steady)
 
     async def verify_token(self, token: str) -> Identity | None:
         """None for a credential that is not good. UnsureError when that can't be told."""
@@ -164,29 +162,6 @@ class Verifier(TokenVerifier):
             resource=self._resource,
             principal=principal,
         )
-
-
-class _News:
-    """Keeps up with what operators change, asking the store at most once a second."""
-
-    def __init__(self, runtime: Runtime, steady: Callable[[], float]) -> None:
-        self._runtime = runtime
-        self._steady = steady
-        self._heard = -float("inf")
-        self._hearing: asyncio.Future[None] | None = None
-
-    async def heard(self) -> None:
-        """Wait until what is known is at most a second old. StoreError."""
-        if self._steady() - self._heard < _NEWS:
-            return
-        if self._hearing is None or self._hearing.done():
-            self._hearing = self._runtime.begin(self._catch_up())
-        await asyncio.shield(self._hearing)
-
-    async def _catch_up(self) -> None:
-        began = self._steady()
-        await self._runtime.catch_up()
-        self._heard = began
 
 
 def _issuer(identity: AccessToken) -> str | None:

@@ -15,6 +15,7 @@ from counterseal.gates import GATES
 from counterseal.gates.base import Decision, GateContext
 from counterseal.observation import Observation, neutralise, refusal
 from counterseal.passage.asking import Asking
+from counterseal.passage.trail import Said
 from counterseal.proposal import System
 from counterseal.storage.base import HeldStatus
 from counterseal.telemetry import Finished, trace_in
@@ -108,7 +109,7 @@ class Telling(Asking):
         if path is not None:
             body["path"] = path.value
         if self.trail.decisions:
-            body["gates"] = self.trail.told()
+            body["gates"] = Said(self.trail)
         return body
 
     def config_told(self) -> dict[str, Any]:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import ItemsView, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from time import monotonic
 from typing import Any, overload
 
 from counterseal.gates.base import Decision, Timed, Verdict
 
-__all__ = ["AGAIN", "Again", "Patience", "Preview", "Trail"]
-
-
-_GATE = itemgetter(Decision._fields.index("gate"))
-_VERDICT = Decision._fields.index("verdict")
-_RULE = Decision._fields.index("rule")
-_ALLOW = Verdict.ALLOW
+__all__ = ["AGAIN", "Again", "Patience", "Preview", "Said", "Trail"]
 
 
 class Again:
@@ -54,16 +47,6 @@ class Trail(Sequence[Timed]):
     def __iter__(self) -> Iterator[Timed]:
         return map(Timed, self.decisions, self.nanoseconds)
 
-    def told(self) -> dict[str, Any]:
-        """As an event tells them: nanoseconds, and where a gate said more than yes, what it was."""
-        # Every call tells them, so what is short to write is less important than what is fast.
-        told: dict[str, Any] = dict(zip(map(_GATE, self.decisions), self.nanoseconds, strict=True))
-        for decision in self.decisions:
-            if decision[_RULE] is not None or decision[_VERDICT] is not _ALLOW:
-                said = [told[decision.gate], decision.verdict.value, decision.rule]
-                told[decision.gate] = said
-        return told
-
     @overload
     def __getitem__(self, index: int) -> Timed: ...
     @overload
@@ -72,6 +55,37 @@ class Trail(Sequence[Timed]):
         if isinstance(index, slice):
             return tuple(self)[index]
         return Timed(self.decisions[index], self.nanoseconds[index])
+
+
+class Said(Mapping[str, Any]):
+    """What the gates said, as an event tells it; spelt out only when the event is written.
+
+    By gate: nanoseconds; and where it said more than a plain yes, also its verdict and its rule.
+    """
+
+    __slots__ = ("_trail",)
+
+    def __init__(self, trail: Trail) -> None:
+        self._trail = trail
+
+    def _spelt_out(self) -> dict[str, Any]:
+        told: dict[str, Any] = {}
+        for decision, took in self._trail:
+            plain = decision.verdict is Verdict.ALLOW and decision.rule is None
+            told[decision.gate] = took if plain else [took, decision.verdict.value, decision.rule]
+        return told
+
+    def __getitem__(self, gate: str) -> Any:
+        return self._spelt_out()[gate]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._spelt_out())
+
+    def __len__(self) -> int:
+        return len(self._trail)
+
+    def items(self) -> ItemsView[str, Any]:
+        return self._spelt_out().items()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

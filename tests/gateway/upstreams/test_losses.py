@@ -73,7 +73,7 @@ async def test_a_command_that_does_not_exist_is_trouble_and_no_failure_of_the_op
     settings = Settings(name="up", command=("/no/such/program",))
     async with connected(settings, program(name="other")) as upstream:
         assert not upstream.ready
-        assert "/no/such/program" in upstream.trouble
+        assert upstream.trouble == "/no/such/program: command not found"
 
 
 async def test_a_first_connection_is_waited_for():

@@ -90,6 +90,18 @@ def test_reader_that_stops_early_causes_no_complaint(tmp_path):
     assert result.stderr == ""
 
 
+def test_closed_output_causes_no_complaint(tmp_path):
+    result = subprocess.run(
+        f"{sys.executable} -m counterseal explain >&-",
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+
+
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent differently there")
 def test_interrupt_ends_without_a_traceback(tmp_path):
     waiting = (

@@ -33,6 +33,7 @@ SERVER: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 _NOT_HERE: Final = {
     "name": "rename it",
+    "version": "it is counted by how many definitions of the tool were accepted",
     "secrets": "the upstream's credentials are set where it is configured",
     "egress": "the upstream connects, not this process",
     "isolation": "the upstream runs it, not this process",
@@ -45,6 +46,7 @@ _BESIDE: Final = {*_NOT_HERE, *_OWN}
 DECLARED: Final = tuple(name for name in Declared.__annotations__ if name not in _BESIDE)
 _NOT_INSIDE: Final = (
     ("identity", "name", "Write `rename`."),
+    ("identity", "version", "Leave it out: it is counted by what was accepted."),
     ("runtime", "sandbox_isolated", "Leave it out: the upstream runs it, not this process."),
 )
 _PARTS: Final = ("server", "defaults", "tools", "rules")

@@ -58,7 +58,7 @@ Way = Program | Web | Inside
 
 
 class Connection:
-    """One connection: `run` it, wait until it is `settled`, send requests while it is `up`."""
+    """One connection: `run` it, and send requests while it is `up`."""
 
     def __init__(
         self,
@@ -89,8 +89,6 @@ class Connection:
         self._log = logging.getLogger(f"counterseal.upstream.{settings.name}")
         self._mask = Mask({})
         self.asked = Asked(settings.relay)
-        self.settled = asyncio.Event()
-        """Set when it is up, or has failed."""
         self.up = False
         self.up_since: float | None = None
         self.busy = False
@@ -126,7 +124,6 @@ class Connection:
             self.trouble = short(self._mask.text(trouble)).replace("\n", " ")
             if isinstance(self.way, Web) and self.way.refused:
                 self._refused()
-            self.settled.set()
 
     def end(self, why: str) -> None:
         """Let it end. Requests under way are lost."""
@@ -160,7 +157,6 @@ class Connection:
             self._adopt(session)
             self.up = True
             self.up_since = asyncio.get_running_loop().time()
-            self.settled.set()
             up(self)
             self.listen()
             await self._over.wait()

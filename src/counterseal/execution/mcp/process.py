@@ -28,6 +28,7 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
+from counterseal.errors import NotSentError
 from counterseal.execution.mcp.exchange import EXCHANGE, TOO_LARGE
 from counterseal.execution.mcp.settings import Settings
 from counterseal.masking import Mask
@@ -78,18 +79,21 @@ class Program:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[tuple[_Reading, _Writing]]:
-        """Start it; its output and its input as streams of messages. OSError: it can't be."""
+        """Start it; its output and its input as streams of messages. NotSentError: it can't be."""
         loop = asyncio.get_running_loop()
-        transport, watched = await loop.subprocess_exec(
-            lambda: _Watched(loop),
-            *self._settings.command,
-            env={**get_default_environment(), **self._env},
-            cwd=self._settings.cwd,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,
-        )
+        try:
+            transport, watched = await loop.subprocess_exec(
+                lambda: _Watched(loop),
+                *self._settings.command,
+                env={**get_default_environment(), **self._env},
+                cwd=self._settings.cwd,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise NotSentError(self._not_started(error)) from None
         process = asyncio.subprocess.Process(transport, watched, loop)
         notes = loop.create_task(self._note(process.stderr))
         reading = _Reading(self, process)
@@ -104,6 +108,14 @@ class Program:
             await asyncio.gather(notes, return_exceptions=True)
             if by_itself:
                 self.trouble = self._ending(process.returncode)
+
+    def _not_started(self, error: OSError) -> str:
+        command, cwd = self._settings.command[0], self._settings.cwd
+        if cwd is not None and not os.path.isdir(cwd):  # noqa: PTH112 - it may be text or a Path
+            return f"it can't be started in {cwd}: there is no such folder"
+        if isinstance(error, FileNotFoundError):
+            return f"{command}: command not found"
+        return f"{command} can't be started: {error.strerror}"
 
     def _ending(self, code: int | None) -> str:
         how = "ended" if code is None else f"ended with code {code}"

@@ -219,4 +219,6 @@ def _kind(response: httpx2.Response) -> str:
 
 
 def _why(error: Exception) -> str:
+    if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
+        return f"nothing answers there ({str(error) or 'not in time'})"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
@@ -38,6 +39,9 @@ from counterseal.runtime import Runtime
 __all__ = ["Api", "api_app"]
 
 _SUBJECTS = (calls, approvals, tools, grants, kills, concerns, events, runs, metrics, me)
+_ROUTES = [
+    route for subject in _SUBJECTS for route in subject.router.routes if isinstance(route, APIRoute)
+]
 
 
 class Api:
@@ -77,6 +81,7 @@ def api_app(
         catalogue=Catalogue(runtime),
         cursors=Cursors(runtime.keys),
         public=url,
+        routes=_ROUTES,
     )
     app = FastAPI(
         title="Counterseal",
@@ -93,12 +98,11 @@ def api_app(
 
     def told() -> bytes:
         if not written:
-            written.append(to_json(document(app)))
+            written.append(to_json(document(app, _ROUTES)))
         return written[0]
 
     front = Front(
         app,
-        routes=app.router.routes,
         house=house,
         callers=Callers(access, verifier, people, (url, *origins)),
         limits=limits or Limits(),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from random import getrandbits
 from typing import Final, NamedTuple
 
+from starlette.routing import Route
 from starlette.types import Message, Scope, Send
 
 from counterseal.desk import Desk
@@ -23,12 +24,12 @@ __all__ = ["Answer", "Exchange", "House", "Raw"]
 
 Raw = list[tuple[bytes, bytes]]
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_NOT_SNIFFED: Final = (b"x-content-type-options", b"nosniff")
 _OF_READING: Final = (
+    (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"private, no-cache"),
     (b"vary", b"Authorization, Cookie"),
 )
-"""What is no GET, nobody keeps."""
+"""What is no GET, no browser shows, and nobody keeps."""
 JSON: Final = b"application/json"
 _MOST_MARKED: Final = 1024 * 1024
 """Bytes of an answer for which an ETag is worked out."""
@@ -44,6 +45,7 @@ class House:
     cursors: Cursors
     public: str
     """Our URL, without a slash at its end."""
+    routes: Sequence[Route]
 
 
 class Answer(NamedTuple):
@@ -77,7 +79,7 @@ class Exchange:
         self.headers = _read(scope["headers"])
         given = self.headers.get("x-request-id", "")
         sane = _REQUEST_ID.fullmatch(given) is not None
-        self.request_id = given if sane else f"req_{secrets.token_hex(12)}"
+        self.request_id = given if sane else f"req_{getrandbits(96):024x}"
         self.caller: Caller | None = None
         self.limit: tuple[bytes, bytes] | None = None
         """What is said of how often the caller may ask."""
@@ -121,7 +123,7 @@ class Exchange:
     def _dressed(self, start: Message, body: bytes, *, whole: bool) -> tuple[int, Raw, bytes]:
         """Status, headers and body as they are sent."""
         status: int = start["status"]
-        headers: Raw = [(b"x-request-id", self.request_id.encode()), _NOT_SNIFFED]
+        headers: Raw = [(b"x-request-id", self.request_id.encode())]
         if self.limit is not None:
             headers.append(self.limit)
         if self.method != "POST":

@@ -80,8 +80,9 @@ async def _known(request: Request, error: Exception) -> Response:
 
 async def _of_the_router(request: Request, error: Exception) -> Response:
     """Where there is no route, or not for this method."""
-    allowed = methods_at(request.app.routes, request.scope)
-    if isinstance(error, HTTPException) and error.status_code == 405 and allowed:
+    exchange: Exchange = request.scope[EXCHANGE]
+    allowed = methods_at(exchange.house.routes, request.scope)
+    if allowed and isinstance(error, HTTPException) and error.status_code in (404, 405):
         told = f"By {allowed} only."
         problem = ProblemError("method-not-allowed", told, headers={"Allow": allowed})
     elif isinstance(error, HTTPException) and error.status_code == 400:

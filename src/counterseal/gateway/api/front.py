@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from counterseal.gateway.api.bodies import GoneError, is_json, read_body, refuse_unsound, replayed
@@ -43,7 +43,6 @@ class Front:
         self,
         app: ASGIApp,
         *,
-        routes: Sequence[BaseRoute],
         house: House,
         callers: Callers,
         limits: Limits,
@@ -52,7 +51,6 @@ class Front:
         patience: float = _PATIENCE,
     ) -> None:
         self._app = app
-        self._routes = routes
         self._house = house
         self._callers = callers
         self._limits = limits
@@ -117,17 +115,17 @@ class Front:
         await self._app(inner, replayed(body, receive), exchange.send)
 
     def _options(self, scope: Scope) -> Answer:
-        allowed = methods_at(self._routes, scope)
+        allowed = methods_at(self._house.routes, scope)
         if not allowed:
             raise ProblemError("not-found", "There is nothing at this path.")
         return Answer(204, b"", ((b"allow", allowed.encode()),))
 
 
-def methods_at(routes: Sequence[BaseRoute], scope: Scope) -> str:
+def methods_at(routes: Sequence[Route], scope: Scope) -> str:
     """By which methods a path can be reached; empty: it is none of ours."""
     found = set(_APART.get(scope["path"], ()))
     for route in routes:
-        if isinstance(route, Route) and route.matches(scope)[0] is not Match.NONE:
+        if route.path_regex.match(scope["path"]):
             found |= route.methods or set()
     if not found:
         return ""

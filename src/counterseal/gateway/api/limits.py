@@ -51,8 +51,11 @@ class Limits:
         self._credentials = _Buckets("credential", credential, steady)
         self._addresses = _Buckets("address", address, steady)
 
-    def by_credential(self, name: str) -> tuple[bytes, bytes]:
-        """For every request of somebody who is known. The header that says how much is left."""
+    def by_credential(self, name: str) -> tuple[bytes, bytes] | None:
+        """For every request of somebody who is known. A header that says how much is left.
+
+        None as long as that is more than half.
+        """
         return self._credentials.take(name)
 
     def by_address(self, address: str) -> None:
@@ -70,7 +73,7 @@ class _Buckets:
         self._policy = f'"{name}";q={rate.at_once};w={window}'
         self._format = f'"{name}";r=%d;t=%d'.encode()
 
-    def take(self, who: str) -> tuple[bytes, bytes]:
+    def take(self, who: str) -> tuple[bytes, bytes] | None:
         now, rate = self._steady(), self._rate
         left, since = self._left.pop(who, (float(rate.at_once), now))
         left = min(float(rate.at_once), left + (now - since) * rate.each_second)
@@ -80,7 +83,7 @@ class _Buckets:
             self._left.popitem(last=False)
         if not enough:
             raise self._refusal(left)
-        return self._standing(left - 1.0)
+        return None if left > rate.at_once / 2 else self._standing(left - 1.0)
 
     def _standing(self, left: float) -> tuple[bytes, bytes]:
         wait = 0 if left >= 1.0 else math.ceil((1.0 - left) / self._rate.each_second)

@@ -6,7 +6,7 @@ says which problems it can end in. Calls are made through a route of their own, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -84,7 +84,7 @@ _TITLES: Final = {
 }
 
 
-def document(app: FastAPI) -> dict[str, Any]:
+def document(app: FastAPI, routes: Sequence[APIRoute]) -> dict[str, Any]:
     """OpenAPI 3.1."""
     told = get_openapi(
         title="Counterseal",
@@ -99,7 +99,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     parts["securitySchemes"] = _SCHEMES
     parts["headers"] = _HEADERS
     parts["responses"] = {f"Problem{status}": _problem(status) for status in sorted(_TITLES)}
-    for route, method, operation in _operations(app, told["paths"]):
+    for route, method, operation in _operations(routes, told["paths"]):
         _complete(operation, method, _security(route, method))
     told["paths"]["/v1/calls"]["post"] = _submission()
     _link(told["paths"])
@@ -107,12 +107,11 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 def _operations(
-    app: FastAPI, paths: Mapping[str, Any]
+    routes: Sequence[APIRoute], paths: Mapping[str, Any]
 ) -> Iterator[tuple[APIRoute, str, dict[str, Any]]]:
-    for route in app.routes:
-        if isinstance(route, APIRoute):
-            for method in route.methods or ():
-                yield route, method, paths[route.path_format][method.lower()]
+    for route in routes:
+        for method in route.methods or ():
+            yield route, method, paths[route.path_format][method.lower()]
 
 
 def _security(route: APIRoute, method: str) -> list[Mapping[str, Any]]:

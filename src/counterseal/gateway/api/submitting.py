@@ -22,6 +22,7 @@ from pydantic_core import to_json
 
 from counterseal.approving import ApprovalError
 from counterseal.canonical import spelt_out
+from counterseal.codes import Code
 from counterseal.gateway.api.bodies import object_in
 from counterseal.gateway.api.callers import Agent, Caller
 from counterseal.gateway.api.exchange import Answer, Exchange
@@ -163,6 +164,8 @@ def _problem(seen: Observation, status: int, told: Mapping[str, Any], request_id
         for one in seen.errors
     ]
     first = next((one.param for one in errors if one.param is not None), None)
+    if first is None and seen.code is Code.SYNTACTIC_PARSE_FAIL:
+        first = "/arguments"
     refused = seen.response.status < 500
     return problem_body(
         code=seen.code.value,

@@ -9,7 +9,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from secrets import token_hex
 
-from counterseal.audit import GENESIS, Columns, Event, EventType, Head, Link, columns_of, extend
+from counterseal.audit import (
+    GENESIS,
+    Columns,
+    Event,
+    EventType,
+    Head,
+    Link,
+    columns_of,
+    event_of,
+    extend,
+)
 from counterseal.audit.chain import CODE, COST, TALLY
 from counterseal.storage.base import Calls, Recorded, Search, Tallied
 from counterseal.storage.rules import erased, micros, place_of
@@ -72,7 +82,7 @@ class Log:
         rows = self._rows[tenant]
         head = rows[-1].link.head if rows else GENESIS
         link = extend(tenant, self._segment, head, columns, now, os.urandom(16))
-        rows.append(_Row(link, columns, event))
+        rows.append(_Row(link, columns, event_of(columns)))  # as any other store gives it back
 
     def _of(self, tenant: str) -> Sequence[_Row]:
         return self._chain().get(tenant, ())

@@ -70,11 +70,10 @@ tools:
 
 def test_an_entry_lies_upon_the_defaults(define, overlay):
     text = "defaults: {effect: retrieve, scopes: [a], budget: 3}\n" + HEAD
-    read = overlay(text + "  git_commit: {effect: draft, scopes: [b], version: 1.2.3}\n")
+    read = overlay(text + "  git_commit: {effect: draft, scopes: [b]}\n")
     contract = contract_of(define(), read, server="git")
     assert (contract.effect, contract.budget) == (Effect.DRAFT, 3)
     assert contract.security.required_scopes == ("b",)
-    assert contract.version == "1.2.3"
 
 
 def test_an_output_schema_is_the_upstreams(define, overlay):

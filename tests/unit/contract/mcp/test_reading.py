@@ -180,4 +180,4 @@ def test_entries_of_tools_that_are_not_listed_are_found(overlay):
 
 def test_an_entry_takes_what_a_decorated_tool_takes():
     assert {"scopes", "effect", "approval", "invariants", "probe", "timeout_ms"} <= set(DECLARED)
-    assert not {"name", "http", "isolation", "egress", "secrets"} & set(DECLARED)
+    assert not {"name", "version", "http", "isolation", "egress", "secrets"} & set(DECLARED)

@@ -8,14 +8,9 @@ import pytest
 from fastmcp.exceptions import ToolError
 
 from tests.gateway.projects import PATIENCE
-from tests.gateway.real import (
-    CODER,
-    DOCUMENT,
-    NO_TOOLS,
-    READER,
-    world,  # noqa: F401 - a fixture
-)
 from tests.gateway.served import LEGACY, MODES, facts, said
+
+from .conftest import CODER, DOCUMENT, NO_TOOLS, READER
 
 pytestmark = pytest.mark.slow
 

@@ -8,11 +8,9 @@ import pytest
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from tests.gateway.projects import PATIENCE
-from tests.gateway.real import (
-    DOCUMENT,
-    world,  # noqa: F401 - a fixture
-)
 from tests.gateway.served import LEGACY, MODERN, MODES, said
+
+from .conftest import DOCUMENT
 
 pytestmark = pytest.mark.slow
 
