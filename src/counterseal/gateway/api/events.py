@@ -76,7 +76,11 @@ async def show_chain(desk: Seat) -> Response:
     return answer((await desk.chain()).record())
 
 
-@router.post("/v1/audit/verify", response_model=shapes.Report)
+@router.post(
+    "/v1/audit/verify",
+    response_model=shapes.Report,
+    responses={200: {"content": {_LINES: {"schema": {"type": "string"}}}}},
+)
 async def verify(desk: Seat, request: Request) -> Response:
     """Check all of the record. With `Accept: application/x-ndjson`, lines say how far it is.
 
@@ -128,7 +132,17 @@ def _line(told: dict[str, Any]) -> bytes:
     return to_json(told) + b"\n"
 
 
-@router.get("/v1/audit/export", response_class=StreamingResponse)
+@router.get(
+    "/v1/audit/export",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "content": {
+                media.partition(";")[0]: {"schema": {"type": "string"}} for media in _FORMS.values()
+            }
+        }
+    },
+)
 async def export(
     desk: Seat,
     format: Literal["jsonl", "csv"] = "jsonl",  # noqa: A002 - on the wire

@@ -137,11 +137,14 @@ def _complete(operation: dict[str, Any], method: str, security: list[Mapping[str
             told["headers"]["ETag"] = {"$ref": "#/components/headers/ETag"}
     if method == "GET":
         answers["304"] = {"description": "It is what If-None-Match says.", "headers": dict(_ID)}
-    _add_problems(answers, _ALWAYS if method == "GET" else (*_ALWAYS, *_OF_CHANGES))
+    statuses = _ALWAYS if method == "GET" else (*_ALWAYS, *_OF_CHANGES)
+    if "approvals" in operation["tags"]:
+        statuses = (*statuses, 409)  # of what can't be shown here
+    _add_problems(answers, statuses)
 
 
 def _add_problems(answers: dict[str, Any], statuses: tuple[int, ...]) -> None:
-    for status in sorted(statuses):
+    for status in sorted(set(statuses)):
         answers[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
 
 
