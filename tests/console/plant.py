@@ -1,4 +1,4 @@
-"""A plant with many calls, something on the operator's list, a tool in quarantine, and its console.
+"""A plant with something on the operator's list, a tool in quarantine, its console and its API.
 
     async with plant(tmp_path) as works:
         await works.call("read_gauge", {"gauge": "g1"})
@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.routing import Route
 
 from counterseal import Grant, Principal, Proposal, Runtime
 from counterseal.console import Broker, console_routes, marks_of
@@ -23,6 +24,9 @@ from counterseal.contract.mcp.changes import describe
 from counterseal.contract.mcp.definition import Definition
 from counterseal.desk import Desk
 from counterseal.errors import CountersealError
+from counterseal.gateway.access import Access
+from counterseal.gateway.api.app import api_app
+from counterseal.gateway.auth import Verifier
 from counterseal.people import People, Person
 from counterseal.people.passwords import Passwords
 from counterseal.storage.base import Claim, Due, DueKind, Finish
@@ -206,13 +210,24 @@ async def plant(folder: Any, **options: Any) -> Any:
             await people.accounts("root").add(name, PASSWORD, tenants, reason="for the tests")
         app = Starlette()
         async with served(app) as url:
-            app.router.routes += console_routes(
+
+            def desk_for(person: Person) -> Desk:
+                return Desk(runtime, person, upstreams=works.kept)
+
+            access = Access(resource=f"{url}/mcp")
+            verifier = Verifier(access, runtime)
+            api = api_app(
                 runtime,
-                people,
-                lambda person: Desk(runtime, person, upstreams=works.kept),
-                urls=[url],
-                broker=broker,
+                access=access,
+                verifier=verifier,
+                people=people,
+                desk_for=desk_for,
+                public=url,
             )
+            app.router.routes += [
+                Route("/v1/{path:path}", endpoint=api),
+                *console_routes(runtime, people, desk_for, urls=[url], broker=broker),
+            ]
             works.url = url
             try:
                 yield works

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from ipaddress import ip_network
 from typing import Annotated, Final
 from urllib.parse import urlsplit
 
@@ -80,6 +81,8 @@ class GatewayTable(Table):
     """Names that it may be called by, beside this machine's own and that of `public_url`."""
     allowed_origins: tuple[Name, ...] = ()
     """Web pages that may call it, by their origin."""
+    trusted_proxies: tuple[Name, ...] = ()
+    """Addresses or networks of proxies that are believed whom a request comes from."""
     approval_wait_seconds: Annotated[float, Field(ge=0, le=300, allow_inf_nan=False)] = 20
     """A call waits at most so long for a person."""
     lock: Name = "counterseal.lock"
@@ -107,3 +110,8 @@ class GatewayTable(Table):
             parts = None if web_fault(name) else urlsplit(name)
             if parts is None or parts.path or parts.query:
                 yield f"allowed_origins: {name!r} is not of the form https://host or with :port"
+        for name in self.trusted_proxies:
+            try:
+                ip_network(name)
+            except ValueError:
+                yield f"trusted_proxies: {name!r} is no address and no network like 10.0.0.0/8"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
 
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -42,6 +43,15 @@ _ROOMS: Final = (
 """What stands in the header, and the pages behind it."""
 
 
+class _Anything(PathConvertor):
+    """The rest of a path, be there line breaks in it."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("anything", _Anything())
+
+
 def console_routes(
     runtime: Runtime,
     people: People,
@@ -72,8 +82,8 @@ def console_routes(
         *(route for _, routes in _ROOMS for route in routes(house)),
         *kill.routes(house),
         house.open_get("/events", events),
-        house.open_get("/{path:path}", nothing),
-        house.open_post("/{path:path}", nothing),
+        house.open_get("/{path:anything}", nothing),
+        house.open_post("/{path:anything}", nothing),
     ]
 
 

@@ -282,7 +282,16 @@ class ToolsDesk(QuarantineDesk):
         for one in self.runtime.registry.export()["records"]:
             tenants = one["allowed_tenants"]
             if not tenants or self.tenant in tenants:
-                yield {**one, "allowed_tenants": [self.tenant] if tenants else []}
+                drift = [left for left in one["drift"] if self._concerns_us(left)]
+                ours = [self.tenant] if tenants else []
+                yield {**one, "allowed_tenants": ours, "drift": drift}
+
+    def _concerns_us(self, drift: Mapping[str, Any]) -> bool:
+        """Whether a word of an operator's may be told here: not what is between it and others."""
+        if drift["field"] == "allowed_tenants":
+            return False
+        grant = drift["stored"] or drift["declared"]
+        return drift["field"] != "grants" or grant["tenant"] in (None, self.tenant)
 
     def _row(
         self, name: str, rows: Sequence[Mapping[str, Any]], held: Quarantined | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,6 +19,7 @@ from counterseal.config import ConfigError, Settings
 from counterseal.config.upstreams import is_loopback
 from counterseal.gateway.access import Access, OAuth
 from counterseal.gateway.auth import Door, principal_of
+from counterseal.gateway.patience import Patience
 from counterseal.gateway.quarantines import summary
 from counterseal.gateway.running import Gateway, Tell, gateway
 from counterseal.gateway.site import Site, site
@@ -73,7 +74,7 @@ async def serve(
             urls = list(dict.fromkeys((public, own)))
             served = site(running, access, _security(settings, own, public), urls=urls)
             late.append(served.door)
-            server = _Server(served.app)
+            server = _Server(served.app, proxies=settings.gateway.trusted_proxies)
             server.stopping = lambda: _last_calls(running, served, tell)
             serving = asyncio.ensure_future(server.serve(sockets=[listening]))
             up = asyncio.ensure_future(server.up.wait())
@@ -167,21 +168,32 @@ class _Server(uvicorn.Server):
 
     stopping: Callable[[], Any]
 
-    def __init__(self, app: Starlette) -> None:
+    def __init__(
+        self, app: Starlette, *, proxies: Sequence[str] = (), patience: Patience | None = None
+    ) -> None:
         config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
             server_header=False,
+            ws="none",
+            proxy_headers=bool(proxies),  # or else anybody here could say to be somewhere else
+            forwarded_allow_ips=list(proxies),
             timeout_graceful_shutdown=_HANG_UP,
         )
         super().__init__(config)
+        self._patience = patience or Patience()
         self.up = asyncio.Event()
         self._ending: asyncio.Future[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.up.set()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # once a second
+            self._patience.hang_up(self.server_state.connections)
+        return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

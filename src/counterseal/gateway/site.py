@@ -7,6 +7,7 @@ before anything else is read of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from counterseal.people.model import Role
 __all__ = ["Site", "site"]
 
 _WINDOW: Final = "24h"
+_PORT: Final = re.compile(r":[0-9]{1,5}\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +94,8 @@ def site(
 
     routes = [
         Route("/mcp", endpoint=door.endpoint),
-        Route("/v1/{path:path}", endpoint=api),
+        Route("/v1", endpoint=api),
+        Route("/v1/{path:anything}", endpoint=api),
         Route("/health", endpoint=watch.health),
         Route("/ready", endpoint=watch.ready),
         Route("/metrics", endpoint=watch.metrics),
@@ -144,7 +147,7 @@ class _Hosts:
     def __init__(self, app: ASGIApp, allowed: Collection[str]) -> None:
         self._app = app
         self._exact = frozenset(name.lower() for name in allowed if not name.endswith(":*"))
-        self._any_port = tuple(name[:-1].lower() for name in allowed if name.endswith(":*"))
+        self._any_port = frozenset(name[:-2].lower() for name in allowed if name.endswith(":*"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not self._ours(scope):
@@ -158,4 +161,5 @@ class _Hosts:
         if len(named) != 1:
             return False
         host = named[0].decode("latin-1").lower()
-        return host in self._exact or host.startswith(self._any_port)
+        name = _PORT.sub("", host)
+        return host in self._exact or name in self._any_port

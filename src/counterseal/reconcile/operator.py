@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OperatorList"]
 
-_LONGEST = 500
+_LONGEST = 1000
 
 
 class OperatorList:
@@ -165,4 +165,6 @@ class OperatorList:
 def _given(reason: str) -> str:
     if not reason.strip():
         raise ValueError("reason: say why, for whoever reads the record")
-    return reason[:_LONGEST]
+    if len(reason) > _LONGEST:
+        raise ValueError(f"reason: takes at most {_LONGEST} characters, got {len(reason)}")
+    return reason

@@ -1,5 +1,6 @@
 """What the pages about calls, runs, numbers and the record show, over HTTP."""
 
+import asyncio
 import re
 from datetime import UTC, datetime
 from html import unescape
@@ -8,6 +9,7 @@ import pytest
 
 from counterseal.auditing import seal_store
 from counterseal.console.charts import amount
+from counterseal.errors import StoreError
 from counterseal.keys import KeyRing, Purpose, new_key
 from tests.console.conftest import client_of
 from tests.console.plant import HELD
@@ -26,7 +28,7 @@ def said(page):
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", main)).split())
 
 
-async def test_every_page_says_which_resource_it_shows(works, root):
+async def test_every_page_says_which_resource_it_shows_and_that_is_there(works, root):
     call = await works.call("read_gauge", {"gauge": "g1"})
     for path, resource in (
         ("/calls", "/v1/calls"),
@@ -48,6 +50,9 @@ async def test_every_page_says_which_resource_it_shows(works, root):
         assert page.status_code == 200, path
         found = re.search(r'<a href="([^"]+)"><code>GET ([^<]+)</code></a>', page.text)
         assert unescape(found[1]) == unescape(found[2]) == resource
+        told = await root.get(resource)
+        assert told.status_code == 200, told.text
+        assert told.headers["content-type"] == "application/json"
 
 
 # --- calls ----------------------------------------------------------------------------------------
@@ -271,6 +276,36 @@ async def test_a_check_is_one_form_at_a_time_and_leaves_nothing_behind(works, ro
     assert (await root.get("/audit/verify")).headers["location"] == "/audit"
 
 
+async def test_a_check_that_takes_long_says_how_far_it_is(works, root, vic, monkeypatch):
+    store, go_on = works.runtime.store, asyncio.Event()
+    recorded = store.recorded
+
+    async def slowly(*asked):
+        await go_on.wait()
+        return await recorded(*asked)
+
+    monkeypatch.setattr(store, "recorded", slowly, raising=False)
+    monkeypatch.setattr("counterseal.console.audit._EVERY", 0.01)
+    token, text = csrf_of(await root.get("/audit")), ""
+    async with root.stream("POST", "/audit/verify", data={"csrf": token}) as answer:
+        async for piece in answer.aiter_text():
+            text += piece
+            if "Looked at 0 events so far" in text and not go_on.is_set():
+                second = await sent(vic, "/audit/verify")
+                go_on.set()
+    assert second.status_code == 429
+    assert "being checked right now" in said(second)
+    assert "as they were written" in text
+
+
+async def test_a_check_of_a_store_that_is_away_says_so(works, root, monkeypatch):
+    async def away(*_):
+        raise StoreError("it is away")
+
+    monkeypatch.setattr(works.runtime.store, "recorded", away, raising=False)
+    assert "nothing can be said" in said(await sent(root, "/audit/verify"))
+
+
 async def test_a_record_that_was_changed_does_not_hold(works, root, monkeypatch):
     await works.call("write_note", {"note": "n"})
     store, recorded = works.runtime.store, works.runtime.store.recorded
@@ -305,4 +340,6 @@ async def test_exports_are_linked_for_every_form_and_span(works, root):
     ]
     assert len(links) == 8
     assert links[0] == "/v1/audit/export?format=jsonl"
+    for link in links:
+        assert (await root.get(link)).status_code == 200
     assert "/v1/audit/export?format=csv&since=2025-12-31T00%3A00%3A00%2B00%3A00" in links

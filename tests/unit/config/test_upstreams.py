@@ -155,6 +155,10 @@ REACHED = '[upstreams.a]\ncommand = ["x"]\n'
             '[gateway]\nallowed_origins = ["https://a.example/"]\n',
             "gateway.allowed_origins: 'https://a.example/' is not of the form https://host",
         ),
+        (
+            '[gateway]\ntrusted_proxies = ["proxy.example"]\n',
+            "gateway.trusted_proxies: 'proxy.example' is no address and no network",
+        ),
         ("[gateway]\napproval_wait_seconds = 301\n", "gateway.approval_wait_seconds: "),
         ("[gateway]\nprot = 1\n", "gateway.prot is not a setting; [gateway] takes host, port,"),
         ("[gateway.oauth]\n", "gateway.oauth.issuer: field required"),

@@ -116,3 +116,14 @@ async def test_who_has_a_role_everywhere_may_grant_for_all(office):
 async def test_nothing_is_changed_without_a_reason(office):
     with pytest.raises(RegistryError, match="reason"):
         await office.desk(everywhere=["operator"]).kill(tool="save", reason=" ")
+
+
+async def test_a_card_tells_nothing_of_what_operators_gave_another_tenant(office):
+    theirs = Grant(agent="agent", tool="look", tenant="zeta")
+    ours = Grant(agent="other", tool="look", tenant="acme")
+    operator = office.runtime.operator("ops")
+    await operator.grant(theirs, reason="between zeta and us")
+    await operator.grant(ours, reason="for acme")
+    told = str(office.desk().tool("look").record())
+    assert "for acme" in told
+    assert "zeta" not in told
