@@ -114,4 +114,4 @@ async def test_client_is_not_blamed_for_what_an_upstream_may_not_ask(tmp_path, a
     ):
         result = await client.call_tool("test_missing_capability", {})
     assert result.is_error
-    assert result.structured_content["code"] == "SEMANTIC_INVALIDITY"
+    assert result.structured_content["code"] == "DEPENDENCY_UNAVAILABLE"

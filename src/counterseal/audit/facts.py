@@ -84,7 +84,7 @@ _NOT: Final[Filed] = (None, None, None)
 _PLAIN: Final[Counted] = (None, 0, None)
 _SHAPE: Final = ("parse", "schema")
 _MENDING: Final = ("repair", "replan")
-_SAID: Final = {"happened": "SUCCESS", "did_not_happen": None}
+_SAID: Final = ("happened", "did_not_happen")
 """An operator's word for what became of a call."""
 
 Body = Mapping[str, Any]
@@ -179,8 +179,8 @@ def _cost(body: Body) -> float | None:
 
 
 def _reconciled(decision: str, body: Body) -> Counted | None:
-    if decision in _SAID:
-        return (_SAID[decision], _MUTATES | _ANNOUNCED | _COMPLETE, None)
+    if decision in _SAID:  # the call stays its agent's, under the code that the agent was given
+        return (None, _MUTATES | _ANNOUNCED | _COMPLETE, None)
     if not decision.isupper():
         return None  # what an operator did about it, and no outcome
     ended = _succeeded if decision in ("SUCCESS", "PARTIAL_SUCCESS") else _failed
@@ -188,6 +188,8 @@ def _reconciled(decision: str, body: Body) -> Counted | None:
 
 
 def _escalated(_decision: str, body: Body) -> Counted | None:
+    if "looks" in body:  # whoever made the call is gone, and nobody could find out
+        return ("UNKNOWN_ERROR", 0, None)
     return (None, _EXHAUSTED, None) if "exhausted" in body else None
 
 

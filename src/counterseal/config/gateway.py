@@ -110,8 +110,13 @@ class GatewayTable(Table):
             parts = None if web_fault(name) else urlsplit(name)
             if parts is None or parts.path or parts.query:
                 yield f"allowed_origins: {name!r} is not of the form https://host or with :port"
-        for name in self.trusted_proxies:
-            try:
-                ip_network(name)
-            except ValueError:
-                yield f"trusted_proxies: {name!r} is no address and no network like 10.0.0.0/8"
+        for name in filter(_is_no_network, self.trusted_proxies):
+            yield f"trusted_proxies: {name!r} is no address and no network like 10.0.0.0/8"
+
+
+def _is_no_network(name: str) -> bool:
+    try:
+        ip_network(name)
+    except ValueError:
+        return True
+    return False

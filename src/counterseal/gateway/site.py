@@ -38,6 +38,7 @@ from counterseal.people.model import Role
 __all__ = ["Site", "site"]
 
 _WINDOW: Final = "24h"
+_SPACES: Final = (b" ", b"\t")
 _PORT: Final = re.compile(r":[0-9]{1,5}\Z")
 
 
@@ -102,8 +103,8 @@ def site(
         *door.routes,
         *console_routes(runtime, people, desk_for, urls=urls, broker=broker),
     ]
-    hosts = Middleware(_Hosts, allowed=security.allowed_hosts)
-    app = Starlette(routes=routes, lifespan=lifespan, middleware=[hosts])
+    middleware = [Middleware(_Trimmed), Middleware(_Hosts, allowed=security.allowed_hosts)]
+    app = Starlette(routes=routes, lifespan=lifespan, middleware=middleware)
     return Site(app=app, door=door, api=api, broker=broker)
 
 
@@ -135,10 +136,32 @@ class _Watch:
         if person.may_everywhere(Role.VIEWER):
             tenants = [name for name in await self._runtime.store.tenants() if name != "*"]
         told = [(name, await self._desk(person, name).metrics(_WINDOW)) for name in tenants]
-        return PlainTextResponse(prometheus(told), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(
+            prometheus(told),
+            headers={"Cache-Control": "no-store"},
+            media_type="text/plain; version=0.0.4",
+        )
 
     def _desk(self, person: Person, tenant: str) -> Desk:
         return Desk(self._runtime, Person(name=person.name, tenant=tenant, roles=person.roles))
+
+
+class _Trimmed:
+    """Takes the spaces around headers' values away: they are no part of them (RFC 9110, 5.5).
+
+    Of the two parsers that there are for the server, the fast one leaves those at the end.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and any(
+            value.endswith(_SPACES) for _, value in scope["headers"]
+        ):
+            headers = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+            scope = {**scope, "headers": headers}
+        await self._app(scope, receive, send)
 
 
 class _Hosts:
