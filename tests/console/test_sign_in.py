@@ -92,6 +92,14 @@ async def test_a_cookie_that_was_put_there_before_is_worth_nothing(bank):
         assert {"HttpOnly", "SameSite=Lax", "Path=/"} <= set(attributes)
 
 
+async def test_of_two_cookies_none_counts(bank, ann):
+    good = ann.cookies["counterseal"]
+    async with client_of(bank) as client:
+        for first, second in ((good, "x"), ("x", good), (good, good)):
+            both = {"Cookie": f"counterseal={first}; counterseal={second}"}
+            assert (await client.get("/approvals", headers=both)).status_code == 303
+
+
 async def test_signing_out_takes_a_form_and_ends_the_session(bank):
     async with client_of(bank, "ann") as client:
         cookie = client.cookies["counterseal"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,7 +17,6 @@ __all__ = [
     "Format",
     "Listed",
     "card",
-    "current",
     "listed",
     "print_listed",
     "print_packet",
@@ -45,13 +42,12 @@ class Listed(NamedTuple):
 
 async def listed(runtime: Runtime, held: Held) -> Listed:
     """A request with its consequence, as far as this project still knows the contract."""
-    from counterseal.errors import CountersealError
+    from counterseal.desk.approvals import inbox_row
 
-    try:
-        packet = await runtime.approvals.get(held.tenant, held.approval_id)
-    except CountersealError as error:
-        return Listed(held, one_line(str(error)), readable=False)
-    return Listed(held, packet.consequence, readable=True)
+    row = inbox_row(runtime, held)
+    if row.consequence is None:
+        return Listed(held, one_line(row.unreadable), readable=False)
+    return Listed(held, row.consequence, readable=True)
 
 
 def print_listed(one: Listed, now: float) -> None:
@@ -72,6 +68,7 @@ def print_listed(one: Listed, now: float) -> None:
 def record_of(one: Listed) -> dict[str, Any]:
     """The same for programs."""
     from counterseal.approvals.plain import stamp
+    from counterseal.desk.approvals import approved_by
 
     held = one.held
     return {
@@ -84,21 +81,17 @@ def record_of(one: Listed) -> dict[str, Any]:
         "consequence": one.consequence if one.readable else None,
         "agent": held.agent,
         "user": held.user,
-        "approved": _approved(held),
+        "approved": approved_by(held),
         "approvers": held.approvers,
         "created_at": stamp(held.created_at),
         "expires_at": stamp(held.expires_at),
     }
 
 
-def _approved(held: Held) -> int:
-    stored: Sequence[Any] = held.votes  # whatever somebody may have made of it
-    votes = [vote for vote in stored if isinstance(vote, Mapping)]
-    return len({str(vote.get("approver")) for vote in votes if vote.get("decision") == "approve"})
-
-
 def _votes(held: Held) -> str:
-    return f"{_approved(held)} of {held.approvers} approved"
+    from counterseal.desk.approvals import approved_by
+
+    return f"{approved_by(held)} of {held.approvers} approved"
 
 
 def _left(held: Held, now: float) -> str:
@@ -112,12 +105,6 @@ def _left(held: Held, now: float) -> str:
 
 
 # One request -------------------------------------------------------------------------------------
-
-
-def current(packet: Packet, now: float) -> Packet:
-    """As it is now: one whose time is over has expired, whoever has written that down."""
-    over = packet.status == "waiting" and now >= packet.expires_at
-    return replace(packet, status="expired") if over else packet
 
 
 def card(packet: Packet, now: float) -> str:
@@ -140,6 +127,7 @@ def print_packet(packet: Packet, form: Format, now: float) -> None:
     """The packet on stdout, in one of its forms."""
     from counterseal.approvals.html import html
     from counterseal.approvals.markdown import markdown
+    from counterseal.desk.approvals import current
 
     shown = current(packet, now)
     if form is Format.JSON:

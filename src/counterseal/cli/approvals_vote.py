@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
 import typer
 
-from counterseal.cli.approvals_view import card, current
+from counterseal.cli.approvals_view import card
 from counterseal.cli.output import fail, note, one_line, print_json
 
 if TYPE_CHECKING:
@@ -99,6 +99,8 @@ def shown_if_any(desk: Desk, held: Held) -> Packet | None:
 
 def show_before(desk: Desk, packet: Packet, *, quiet: bool) -> None:
     """What is decided on, beside the result and not part of it."""
+    from counterseal.desk.approvals import current
+
     if not quiet:
         now = desk.runtime.clock()
         note(card(current(packet, now), now).rstrip())

@@ -31,7 +31,7 @@ from counterseal.people import (
     Person,
     Session,
     check_csrf,
-    cookie_name,
+    cookie_in,
     same_origin,
     set_cookie,
 )
@@ -128,7 +128,7 @@ class House:
             raise Problem(403, "This form comes from a page that is not ours.")
 
     def _cookie(self, request: Request) -> str | None:
-        return request.cookies.get(cookie_name(https=self.https))
+        return cookie_in("; ".join(request.headers.getlist("cookie")), https=self.https)
 
     def _finished(self, visit: Visit, answer: Response) -> Response:
         for name, value in headers(https=self.https).items():

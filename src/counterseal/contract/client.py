@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from counterseal.errors import CountersealError
 
-__all__ = ["CLIENT", "Client", "RefusedError", "client"]
+__all__ = ["ASKER", "CLIENT", "Client", "RefusedError", "client"]
 
 
 class RefusedError(CountersealError):
@@ -48,6 +48,10 @@ class Client(Protocol):
 
 CLIENT: Final[ContextVar[Client | None]] = ContextVar("counterseal_client", default=None)
 """Set around a call by whoever serves clients."""
+
+
+ASKER: Final[ContextVar[str]] = ContextVar("counterseal_asker", default="")
+"""Whose question it is, where it is not the tool's own: people are told who wants to know."""
 
 
 class _Nobody:

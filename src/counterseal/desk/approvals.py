@@ -28,7 +28,15 @@ from counterseal.storage.base import Held, HeldStatus
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
 
-__all__ = ["ApprovalsDesk", "InboxRow", "confirmation", "inbox_row", "packet_record"]
+__all__ = [
+    "ApprovalsDesk",
+    "InboxRow",
+    "approved_by",
+    "confirmation",
+    "current",
+    "inbox_row",
+    "packet_record",
+]
 
 _LONGEST_WORD: Final = 64
 """What a person can be asked to type."""
@@ -105,14 +113,15 @@ def inbox_row(runtime: Runtime, held: Held) -> InboxRow:
         user=held.user,
         run_id=held.run_id,
         call_id=held.call_id,
-        approved=_approved(held),
+        approved=approved_by(held),
         approvers=held.approvers,
         created_at=held.created_at,
         expires_at=held.expires_at,
     )
 
 
-def _approved(held: Held) -> int:
+def approved_by(held: Held) -> int:
+    """How many people have said yes so far."""
     stored: Sequence[Any] = held.votes  # whatever somebody may have made of it
     votes = [vote for vote in stored if isinstance(vote, Mapping)]
     return len({str(vote.get("approver")) for vote in votes if vote.get("decision") == "approve"})
@@ -129,6 +138,12 @@ def confirmation(packet: Packet) -> str | None:
     target = packet.target or ""
     typeable = target.isascii() and target.isprintable() and target == " ".join(target.split())
     return target if target and typeable and len(target) <= _LONGEST_WORD else packet.tool
+
+
+def current(packet: Packet, now: float) -> Packet:
+    """As it is now: one whose time is over has expired, whoever has written that down."""
+    over = packet.status == "waiting" and now >= packet.expires_at
+    return replace(packet, status="expired") if over else packet
 
 
 def packet_record(packet: Packet) -> dict[str, Any]:
@@ -270,9 +285,7 @@ class ApprovalsDesk(Seat):
             return self._current(await self.runtime.approvals.wait(self.tenant, approval_id, most))
 
     def _current(self, packet: Packet) -> Packet:
-        """As it is now: one whose time is over has expired, whoever has written that down."""
-        over = packet.status == "waiting" and self.runtime.clock() >= packet.expires_at
-        return replace(packet, status="expired") if over else packet
+        return current(packet, self.runtime.clock())
 
 
 _ENDED: Final = (

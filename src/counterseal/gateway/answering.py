@@ -112,8 +112,18 @@ def _blocks(seen: Observation) -> list[dict[str, Any]]:
         words = block.get("text")
         if block.get("type") == "text" and isinstance(words, str):
             lines.extend(fence(words, seen.call_id, seen.trust))
-        elif block.get("type") in ("image", "audio", "resource", "resource_link"):
+        elif block.get("type") == "resource":
+            others.append(_document(thaw(block), seen))
+        elif block.get("type") in ("image", "audio", "resource_link"):
             others.append(thaw(block))
     if not blocks and seen.data:  # too large to be shown: a summary stands for it
         lines = [seen.for_model()]
     return [{"type": "text", "text": "\n".join(lines)}, *others]
+
+
+def _document(block: dict[str, Any], seen: Observation) -> dict[str, Any]:
+    """A document's text is for the model, too, and is data as any other."""
+    held = block.get("resource")
+    if isinstance(held, dict) and isinstance(held.get("text"), str):
+        held["text"] = "\n".join(fence(held["text"], seen.call_id, seen.trust))
+    return block

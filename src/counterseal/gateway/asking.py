@@ -20,7 +20,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span
 from pydantic import ValidationError
 
-from counterseal.contract.client import CLIENT, RefusedError
+from counterseal.contract.client import ASKER, CLIENT, RefusedError
 from counterseal.execution.work import Progress
 from counterseal.observation import Redactor
 from counterseal.telemetry import listening
@@ -112,6 +112,9 @@ class Fronted:
         if not self.can(capability):
             self.missing = capability
             raise RefusedError(f"the client does not do {capability}", missing=capability)
+        params = self._redactor.redact(params)[0]
+        if ASKER.get() and isinstance(params.get("message"), str):
+            params["message"] = f"{ASKER.get()} asks: {params['message']}"
         self._count += 1
         if not name or name in self.asked:
             name = f"{name or 'ask'}-{self._count}"
@@ -221,7 +224,7 @@ class Fronted:
         while True:
             report = await self._reports.get()
             with suppress(Exception):  # a client that is gone takes no reports
-                words = report.message or None
+                words = self._redactor.redact(report.message)[0] or None
                 await self.ctx.session.report_progress(report.done, report.total, words)
             self._reports.task_done()
 

@@ -50,13 +50,15 @@ class Site:
     door: Door
     api: Api
     broker: Broker
+    gate: Gate
 
     async def idle(self) -> None:
         """Wait until no call is being carried out for the API."""
         await self.api.submitting.idle()
 
     def close(self) -> None:
-        """End what would stay open by itself."""
+        """Take no more requests, and end what would stay open by itself."""
+        self.gate.closed = True
         self.broker.close()
 
 
@@ -104,8 +106,10 @@ def site(
         *console_routes(runtime, people, desk_for, urls=urls, broker=broker),
     ]
     middleware = [Middleware(_Trimmed), Middleware(_Hosts, allowed=security.allowed_hosts)]
+    gate = Gate()
+    middleware.insert(0, Middleware(gate.around))
     app = Starlette(routes=routes, lifespan=lifespan, middleware=middleware)
-    return Site(app=app, door=door, api=api, broker=broker)
+    return Site(app=app, door=door, api=api, broker=broker, gate=gate)
 
 
 class _Watch:
@@ -144,6 +148,23 @@ class _Watch:
 
     def _desk(self, person: Person, tenant: str) -> Desk:
         return Desk(self._runtime, Person(name=person.name, tenant=tenant, roles=person.roles))
+
+
+class Gate:
+    """Lets requests in until it is closed: then they are told to come back later."""
+
+    closed = False
+
+    def around(self, app: ASGIApp) -> ASGIApp:
+        async def let_in(scope: Scope, receive: Receive, send: Send) -> None:
+            if self.closed and scope["type"] == "http":
+                later = {"Retry-After": "5", "Connection": "close"}
+                answer = PlainTextResponse("This server is stopping.\n", 503, headers=later)
+                await answer(scope, receive, send)
+            else:
+                await app(scope, receive, send)
+
+        return let_in
 
 
 class _Trimmed:

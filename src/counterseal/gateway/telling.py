@@ -112,20 +112,10 @@ class Telling:
             if not audience.open and self._audiences.get(principal) is audience:
                 del self._audiences[principal]
 
-    def heard(self, uri: str) -> bool:
-        """Whether any connection of 2025-11-25 has subscribed to a resource."""
-        return any(uri in one.uris for one in self._sessions.values())
-
     def close(self) -> None:
         """End all streams, in good order."""
         for audience in list(self._audiences.values()):
             audience.handler.close()
-
-    def dismiss(self, gone: Callable[[Principal], bool]) -> None:
-        """End the streams of principals who may not listen any more."""
-        for principal, audience in list(self._audiences.items()):
-            if gone(principal):
-                audience.handler.close()
 
     # --- what they are told -----------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from counterseal.audit import Caller, Event, EventType
 from counterseal.config import ConfigError
-from counterseal.contract.client import RefusedError
+from counterseal.contract.client import ASKER, RefusedError
 from counterseal.contract.declare import Tool
 from counterseal.contract.mcp import Definition, Finding, Lock, Pin, State
 from counterseal.contract.model import Contract
@@ -286,6 +286,7 @@ class Behind:
         call = made.function
 
         async def guarded(**arguments: Any) -> Any:
+            ASKER.set(upstream.name)  # a tool runs in a context of its own
             try:
                 return await call(**arguments)
             except RefusedError as refusal:

@@ -7,6 +7,7 @@ from counterseal.people.people import People
 from counterseal.people.sessions import Session, Sessions, check_csrf
 from counterseal.people.signing_in import Refused, SignIn, Why
 from counterseal.people.web import (
+    cookie_in,
     cookie_name,
     dropped_cookie,
     origin_of,
@@ -29,6 +30,7 @@ __all__ = [
     "SignIn",
     "Why",
     "check_csrf",
+    "cookie_in",
     "cookie_name",
     "dropped_cookie",
     "origin_of",

@@ -10,7 +10,15 @@ from collections.abc import Collection, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-__all__ = ["cookie_name", "dropped_cookie", "origin_of", "safe_next", "same_origin", "set_cookie"]
+__all__ = [
+    "cookie_in",
+    "cookie_name",
+    "dropped_cookie",
+    "origin_of",
+    "safe_next",
+    "same_origin",
+    "set_cookie",
+]
 
 _PATH: Final = re.compile(r"/(?:[!#-\[\]-~]*)")
 """Printable ASCII, without spaces, quotes and backslashes."""
@@ -21,6 +29,18 @@ _PORTS: Final = {"http": 80, "https": 443}
 def cookie_name(*, https: bool) -> str:
     """`__Host-`: browsers take it from this very host only, and over https."""
     return "__Host-counterseal" if https else "counterseal"
+
+
+def cookie_in(text: str, *, https: bool) -> str | None:
+    """The session's, of a Cookie header.
+
+    Of several, none: which one is meant could be somebody else's choice.
+    """
+    begins = f"{cookie_name(https=https)}="
+    if begins not in text:
+        return None
+    found = [part.strip() for part in text.split(";") if part.strip().startswith(begins)]
+    return found[0].removeprefix(begins) if len(found) == 1 else None
 
 
 def set_cookie(text: str, *, https: bool, seconds: float = 8 * 3600.0) -> str:

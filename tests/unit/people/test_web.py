@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from counterseal.people import (
+    cookie_in,
     cookie_name,
     dropped_cookie,
     origin_of,
@@ -28,6 +29,23 @@ def test_cookie_is_kept_from_scripts_from_other_sites_and_from_other_hosts(https
     assert cookie["samesite"] == "Lax"
     assert bool(cookie["secure"]) is https
     assert cookie.key.startswith("__Host-") is https
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        ("counterseal=abc", "abc"),
+        ("a=b; counterseal=abc ;c=d", "abc"),
+        ("counterseal=", ""),
+        ("xcounterseal=abc", None),
+        ("a=counterseal=abc", None),
+        ("__Host-counterseal=abc", None),
+        ("counterseal=abc; counterseal=def", None),
+        ("", None),
+    ],
+)
+def test_session_is_read_from_one_cookie_and_from_none_of_two(header, found):
+    assert cookie_in(header, https=False) == found
 
 
 def test_dropped_cookie_is_over_and_otherwise_the_same():

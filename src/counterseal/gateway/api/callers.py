@@ -15,7 +15,7 @@ from counterseal.errors import StoreError
 from counterseal.gateway.access import Access
 from counterseal.gateway.api.problems import ProblemError
 from counterseal.gateway.auth import Identity, UnsureError, Verifier
-from counterseal.people import People, Person, Session, check_csrf, cookie_name, same_origin
+from counterseal.people import People, Person, Session, check_csrf, cookie_in, same_origin
 from counterseal.people.keys import PERSON_MARK
 from counterseal.proposal import Principal
 
@@ -68,7 +68,7 @@ class Callers:
         self._scopes = frozenset(access.oauth.required_scopes if access.oauth else ())
         who = access.anonymous
         self._anonymous = None if who is None else verifier.anonymous(who)
-        self._cookie = f"{cookie_name(https=access.resource.startswith('https:'))}="
+        self._https = access.resource.startswith("https:")
         self._known: OrderedDict[bytes, Identity] = OrderedDict()
         """Credentials that were found good, by their hash; each is asked about again."""
 
@@ -78,7 +78,9 @@ class Callers:
         try:
             if given is not None:
                 return await self._by_header(given)
-            session = await self._people.session(self._cookie_in(headers.get("cookie", "")))
+            session = await self._people.session(
+                cookie_in(headers.get("cookie", ""), https=self._https)
+            )
         except (UnsureError, StoreError):
             told = "It can't be told now whether this credential is good. Try again later."
             raise ProblemError("unavailable", told, headers={"Retry-After": "10"}) from None
@@ -136,14 +138,6 @@ class Callers:
         if not check_csrf(session, headers.get(CSRF)):
             told = f"{CSRF}: has to be what this session was given."
             raise ProblemError("csrf", told, param=f"/{CSRF}", where="header")
-
-    def _cookie_in(self, text: str) -> str | None:
-        """The session's. Of several, none: which one is meant could be somebody else's choice."""
-        if self._cookie not in text:
-            return None
-        parts = [part.strip() for part in text.split(";")]
-        found = [part for part in parts if part.startswith(self._cookie)]
-        return found[0].removeprefix(self._cookie) if len(found) == 1 else None
 
 
 _NOT_GOOD: Final = "This credential is not good, or not any more."

@@ -268,7 +268,11 @@ class SqliteStore:
         return await self.search(tenant, Search(call_id, run_id))
 
     async def search(self, tenant: str, search: Search) -> Sequence[tuple[str, Event]]:
-        return await self._read_all(lambda db: record.search(db, tenant, search))
+        by_index = search.call_id is not None or search.run_id is not None
+        narrow = search.tool is not None or search.types is not None
+        # What is rare is looked for among all others.
+        look = self._read_aside if narrow and not by_index else self._read_all
+        return await look(lambda db: record.search(db, tenant, search))
 
     async def calls(self, tenant: str, search: Calls) -> Sequence[tuple[str, Event]]:
         return await self._read_aside(lambda db: counting.calls(db, tenant, search))
