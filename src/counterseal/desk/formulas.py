@@ -220,11 +220,11 @@ METRICS: Final[Mapping[str, Formula]] = {
     ),
     "unsafe_retry_block_rate": Formula(
         title="Unsafe retry block rate",
-        words="blocked_non_idempotent_retries / retry_attempts",
+        words="blocked_non_idempotent_retries / (retry_attempts + blocked)",
         meaning="How often a retry is not made because it might act twice.",
         numerator=_BLOCKED,
         denominator=_plus(_RETRIES, _BLOCKED),
-        code="IDEMPOTENCY_CONFLICT",
+        events=(EventType.FAILED,),
     ),
     "observation_normalization_failure_rate": Formula(
         title="Observation normalization failure rate",
@@ -240,7 +240,7 @@ METRICS: Final[Mapping[str, Formula]] = {
         meaning="How often somebody has to look whether a change took effect.",
         numerator=_all(Fact.EXECUTED | Fact.MUTATES | Fact.TO_VERIFY),
         denominator=_all(Fact.EXECUTED | Fact.MUTATES),
-        events=(EventType.VERIFIED, EventType.UNVERIFIED),
+        events=(EventType.SUCCEEDED, EventType.FAILED),
     ),
     "compensation_success_rate": Formula(
         title="Compensation success rate",

@@ -26,6 +26,7 @@ from counterseal.console.app import console_routes
 from counterseal.console.live import Broker, marks_of
 from counterseal.desk import Desk
 from counterseal.desk.exposition import prometheus
+from counterseal.desk.metrics import measured
 from counterseal.errors import CountersealError
 from counterseal.gateway.access import Access
 from counterseal.gateway.api.app import Api, api_app
@@ -139,15 +140,13 @@ class _Watch:
         tenants = [person.tenant]
         if person.may_everywhere(Role.VIEWER):
             tenants = [name for name in await self._runtime.store.tenants() if name != "*"]
-        told = [(name, await self._desk(person, name).metrics(_WINDOW)) for name in tenants]
+        store, now = self._runtime.store, self._runtime.clock()
+        told = [(name, await measured(store, name, _WINDOW, now)) for name in tenants]
         return PlainTextResponse(
             prometheus(told),
             headers={"Cache-Control": "no-store"},
             media_type="text/plain; version=0.0.4",
         )
-
-    def _desk(self, person: Person, tenant: str) -> Desk:
-        return Desk(self._runtime, Person(name=person.name, tenant=tenant, roles=person.roles))
 
 
 class Gate:
