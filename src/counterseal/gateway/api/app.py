@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import cache
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
@@ -36,7 +38,7 @@ from counterseal.gateway.catalogue import Catalogue
 from counterseal.people import People, Person
 from counterseal.runtime import Runtime
 
-__all__ = ["Api", "api_app"]
+__all__ = ["Api", "api_app", "api_document"]
 
 _SUBJECTS = (calls, approvals, tools, grants, kills, concerns, events, runs, metrics, me)
 _ROUTES = [
@@ -47,11 +49,9 @@ _ROUTES = [
 class Api:
     """An ASGI application. `submitting` says how many calls are under way, and waits for them."""
 
-    def __init__(self, front: Front, submitting: Submitting, routes: FastAPI) -> None:
+    def __init__(self, front: Front, submitting: Submitting) -> None:
         self._front = front
         self.submitting = submitting
-        self.routes = routes
-        """Behind the front; who calls is not asked there."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._front(scope, receive, send)
@@ -83,8 +83,31 @@ def api_app(
         public=url,
         routes=_ROUTES,
     )
+    front = Front(
+        _behind(),
+        house=house,
+        callers=Callers(access, verifier, people, (url, *origins)),
+        limits=limits or Limits(),
+        submitting=submitting,
+        document=_written,
+        patience=patience,
+    )
+    return Api(front, submitting)
+
+
+def api_document() -> dict[str, Any]:
+    """The API's OpenAPI document. It is the same for every server."""
+    return document(_behind(), _ROUTES)
+
+
+@cache
+def _written() -> bytes:
+    return to_json(api_document())
+
+
+def _behind() -> FastAPI:
+    """The routes. Who calls is not asked there, but by the front."""
     app = FastAPI(
-        title="Counterseal",
         docs_url=None,  # they would load scripts from elsewhere
         redoc_url=None,
         openapi_url=None,
@@ -94,20 +117,4 @@ def api_app(
     )
     for subject in _SUBJECTS:
         app.include_router(subject.router)
-    written: list[bytes] = []
-
-    def told() -> bytes:
-        if not written:
-            written.append(to_json(document(app, _ROUTES)))
-        return written[0]
-
-    front = Front(
-        app,
-        house=house,
-        callers=Callers(access, verifier, people, (url, *origins)),
-        limits=limits or Limits(),
-        submitting=submitting,
-        document=told,
-        patience=patience,
-    )
-    return Api(front, submitting, app)
+    return app

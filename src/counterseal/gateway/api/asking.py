@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Depends, Query
-from pydantic import AwareDatetime
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,6 +17,7 @@ from counterseal.gateway.api.callers import Agent, Caller, Human
 from counterseal.gateway.api.exchange import Exchange
 from counterseal.gateway.api.front import EXCHANGE
 from counterseal.gateway.api.problems import ProblemError
+from counterseal.gateway.api.shapes.base import When
 from counterseal.people import Person, Role
 
 _FAR = 9e10
@@ -38,7 +38,7 @@ __all__ = [
     "seconds",
 ]
 
-Time = Annotated[AwareDatetime | None, Query(description="With its time zone.")]
+Time = Annotated[When | None, Query(description="With its time zone.")]
 Cursor = Annotated[str | None, Query(max_length=2000, description="`next` of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=200, description="How many rows.")]
 Sought = Annotated[str | None, Query(min_length=1, max_length=512)]

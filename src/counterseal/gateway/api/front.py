@@ -124,9 +124,10 @@ class Front:
 def methods_at(routes: Sequence[Route], scope: Scope) -> str:
     """By which methods a path can be reached; empty: it is none of ours."""
     found = set(_APART.get(scope["path"], ()))
-    for route in routes:
-        if route.path_regex.match(scope["path"]):
-            found |= route.methods or set()
+    there = [route for route in routes if route.path_regex.match(scope["path"])]
+    exact = [route for route in there if route.path == scope["path"]]
+    for route in exact or there:  # a word of ours is nobody's id
+        found |= route.methods or set()
     if not found:
         return ""
     return ", ".join(sorted(found | {"OPTIONS"} | ({"HEAD"} if "GET" in found else set())))

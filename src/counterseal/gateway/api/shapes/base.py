@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+)
 
-__all__ = ["Given", "Items", "JsonObject", "Moment", "Page", "Reason", "Shape", "Value"]
+__all__ = ["Given", "Items", "JsonObject", "Moment", "Page", "Reason", "Shape", "Value", "When"]
 
 JsonObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 Value = Annotated[Any, WithJsonSchema({})]
 """Any JSON."""
 Moment = datetime
+
+
+def _written(given: object) -> object:
+    """Numbers of seconds are not taken for a moment: one can't be told from another."""
+    if isinstance(given, datetime) or (isinstance(given, str) and _MOMENT.fullmatch(given)):
+        return given
+    raise ValueError("write it like 2026-01-31T12:00:00Z")
+
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+When = Annotated[AwareDatetime, BeforeValidator(_written)]
+"""A moment that is sent, with its time zone."""
 Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
 """Why somebody does something; it goes on record."""
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AwareDatetime, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from counterseal.contract.effects import Effect, RiskClass
-from counterseal.gateway.api.shapes.base import Given, JsonObject, Moment, Reason, Shape, Value
+from counterseal.gateway.api.shapes.base import (
+    Given,
+    JsonObject,
+    Moment,
+    Reason,
+    Shape,
+    Value,
+    When,
+)
 from counterseal.registry.grants import Mode
 
 __all__ = [
@@ -190,7 +198,7 @@ class OfVersion(Because):
 
 class Rollout(Because):
     version: str = Field(max_length=100)
-    percentage: int = Field(ge=0, le=100)
+    percentage: int = Field(ge=0, le=100, strict=True)
 
 
 class KillScope(Given):
@@ -219,11 +227,13 @@ class GrantGiven(Given):
     tool: _Name
     version: str = Field("*", max_length=100, description="A range, such as `>=1.0,<2`.")
     mode: Mode = Mode.EXECUTE
-    max_calls_per_run: int | None = Field(None, ge=0, le=1_000_000_000)
+    max_calls_per_run: int | None = Field(None, ge=0, le=1_000_000_000, strict=True)
     scopes: list[_Name] = Field(default_factory=list, max_length=100)
     risk_limit: RiskClass | None = None
-    expires_at: AwareDatetime | None = None
-    everywhere: bool = Field(default=False, description="In every tenant, not only in this one.")
+    expires_at: When | None = None
+    everywhere: bool = Field(
+        default=False, strict=True, description="In every tenant, not only in this one."
+    )
     reason: Reason
 
 

@@ -1,0 +1,128 @@
+"""Requests that nobody would think of, made from the API's own document, and held against it.
+
+Made by an agent, and by a person who may everything.
+"""
+
+import asyncio
+import contextlib
+import socket
+import threading
+
+import pytest
+import schemathesis
+import uvicorn
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis import GenerationMode
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from counterseal.gateway.api.app import api_document
+
+from .served import BOT, PATIENCE, open_api
+
+pytestmark = pytest.mark.slow
+
+FEW = settings(
+    max_examples=6,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class Server:
+    """The API in a thread of its own, over loopback."""
+
+    def __init__(self):
+        self.keys = {}
+        self._up = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+        self._bound = socket.socket()
+        self._bound.bind(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._bound.getsockname()[1]}"
+
+    def __enter__(self):
+        self._thread.start()
+        assert self._up.wait(PATIENCE)
+        return self
+
+    def __exit__(self, *_):
+        self.server.should_exit = True
+        self._thread.join(PATIENCE)
+        self._bound.close()
+
+    async def _serve(self):
+        async with open_api() as api:
+            self.keys = api.keys
+            api.bench.door.set()  # nobody lingers
+            await api.held()
+            config = uvicorn.Config(api.api, log_config=None, ws="none")
+            self.server = uvicorn.Server(config)
+            task = asyncio.ensure_future(self.server.serve(sockets=[self._bound]))
+            while not self.server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+                await asyncio.sleep(0.01)
+            self._up.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    def headers(self, who):
+        return {"Authorization": f"Bearer {self.keys[who]}"}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with Server() as running:
+        yield running
+
+
+schema = schemathesis.openapi.from_dict(api_document())
+
+
+BEYOND_SCHEMAS = {
+    "invalid-cursor",
+    "idempotency-key-required",
+    "refused-change",
+    "confirmation-required",
+    "justification-required",
+}
+"""Codes for rules that no schema can tell; a valid request may well be refused with them."""
+BEYOND = {"find_observation": "invalid-request", "list_approvals": "invalid-request"}
+"""Operations with parameters that exclude one another."""
+
+
+def validate(case, response):
+    """All that schemathesis knows; but for what a schema can't say of a request."""
+    case.validate_response(response, excluded_checks=[positive_data_acceptance])
+    told = response.json() if "problem+json" in response.headers["content-type"][0] else {}
+    valid = case.meta is None or case.meta.generation.mode == GenerationMode.POSITIVE
+    if valid and response.status_code in (400, 422) and not told.get("observation"):
+        name = case.operation.definition.raw["operationId"]
+        assert told["code"] in {*BEYOND_SCHEMAS, BEYOND.get(name)}, told
+
+
+def ask(case, server, who):
+    response = case.call(base_url=server.url, headers=server.headers(who))
+    validate(case, response)
+
+
+@schema.parametrize()
+@FEW
+def test_an_agents_requests_are_answered_as_the_document_says(case, server):
+    ask(case, server, BOT)
+
+
+@schema.parametrize()
+@FEW
+def test_an_admins_requests_are_answered_as_the_document_says(case, server):
+    ask(case, server, ("root", "acme"))
+
+
+@pytest.mark.parametrize("who", [BOT, ("root", "acme")], ids=["agent", "admin"])
+def test_what_one_answer_leads_to_is_answered_as_the_document_says(server, who):
+    class Walk(schema.as_state_machine()):
+        def get_call_kwargs(self, case):
+            return {"base_url": server.url, "headers": server.headers(who)}
+
+        def validate_response(self, response, case, **_):
+            validate(case, response)
+
+    Walk.run(settings=settings(FEW, max_examples=8, stateful_step_count=5))
