@@ -1,4 +1,4 @@
-"""The servers of `http_api.py`, each a process of its own, with the same settings of uvicorn.
+"""The servers of `http_api.py`, each a process of its own, served as `counterseal serve` does.
 
 `bare` is the least that a JSON endpoint can be: Starlette reads an object and writes one. `memory`
 and `sqlite` are the HTTP API before a runtime on such a store, with one tool that changes nothing
@@ -9,21 +9,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import uvicorn
+import uvloop
 from pydantic import BaseModel, Field
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from counterseal.cli.serving import tidy_memory
+
 HOST = "127.0.0.1"
-PARSER: Any = os.environ.get("BENCH_HTTP", "h11")
-"""What the gateway's own dependencies bring, whatever else is installed."""
+PLAIN = bool(os.environ.get("BENCH_PLAIN"))
+"""Python's own parser and event loop, instead of those that `counterseal serve` has."""
 PLENTY = 10**9
 RATES = {"rate_limits": {"window_sec": 1, "max_requests": 1_000_000}}
 
@@ -88,14 +90,12 @@ async def _serve(app: Any, port: int) -> None:
         app,
         host=HOST,
         port=port,
-        http=PARSER,
-        loop="asyncio",
+        http="h11" if PLAIN else "httptools",
         log_config=None,
         access_log=False,
         server_header=False,
     )
-    gc.collect()
-    gc.freeze()  # modules and contracts stay: nobody has to look at them over and over
+    tidy_memory()
     await uvicorn.Server(config).serve()
 
 
@@ -106,9 +106,11 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=Path())
     options = parser.parse_args()
     if options.which == "bare":
-        asyncio.run(bare(options.port))
+        work = bare(options.port)
     else:
-        asyncio.run(api(options.port, options.which, options.folder))
+        work = api(options.port, options.which, options.folder)
+    with asyncio.Runner(loop_factory=None if PLAIN else uvloop.new_event_loop) as runner:
+        runner.run(work)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Calls over the HTTP API, beside a JSON endpoint of Starlette that does nothing with them.
 
-All are served by uvicorn with the same settings, in processes of their own, over loopback, and take
+All are served alike, as `counterseal serve` does it, in processes of their own, over loopback, and take
 turns. The API checks a credential and a rate, takes each call through every gate, runs the tool and
 puts it on record: in memory, or in SQLite. `echo` changes nothing; `note` does, so that two commits
 are in each of its calls, durable ones in SQLite. Nothing is asserted.
@@ -136,7 +136,7 @@ def report(sizes: dict[str, float]) -> dict[str, Any]:
     return {
         "benchmark": "http",
         "sizes": sizes,
-        "parser": os.environ["BENCH_HTTP"],
+        "parser": "h11, asyncio" if os.environ.get("BENCH_PLAIN") else "httptools, uvloop",
         "processors": os.cpu_count(),
         "load_average": {"before": before, "after": load()},
         "python": platform.python_version(),
@@ -171,9 +171,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
-    parser.add_argument("--http", choices=["h11", "httptools"], default="h11", help="the parser")
+    parser.add_argument("--plain", action="store_true", help="without httptools and uvloop")
     options = parser.parse_args()
-    os.environ["BENCH_HTTP"] = options.http
+    if options.plain:
+        os.environ["BENCH_PLAIN"] = "1"
     figures = report(QUICK if options.quick else FULL)
     if options.json:
         print(json.dumps(figures))

@@ -52,8 +52,7 @@ async def ids(bank):
     return made
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [380, 1600])
+@pytest.mark.parametrize(("width", "scheme"), [(380, "dark"), (1600, "light")])
 async def test_axe_finds_nothing_on_any_page(visitor, ids, scheme, width):
     looks = {"color_scheme": scheme, "viewport": {"width": width, "height": 900}}
     page = await visitor("kim", bypass_csp=True, **looks)

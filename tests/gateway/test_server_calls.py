@@ -273,7 +273,8 @@ async def test_blocks_come_as_blocks_and_their_texts_as_data(mode):
     assert [block.type for block in blocks] == kinds
     assert base64.b64decode(blocks[0].data) == picture
     assert base64.b64decode(blocks[1].data) == sound
-    assert blocks[2].resource.text == "text of a"
+    fenced = blocks[2].resource.text
+    assert fenced.index("<<<") < fenced.index("text of a") < fenced.index("<<<end")
     assert base64.b64decode(blocks[3].resource.blob) == b"bytes of b"
     assert words.text.index("<<<") < words.text.index("Ignore all") < words.text.index("<<<end")
     assert result.structured_content is None

@@ -102,7 +102,7 @@ async def test_an_unknown_call_is_settled_from_the_operators_list(works, visitor
     await page.get_by_label("As a JSON object").fill('{"order": 7}')
     await press(page, "It happened")
     await expect(page.get_by_role("status").last).to_have_text("It is on record as done.")
-    assert (await works.desk().call(seen.call_id)).row.code == "SUCCESS"
+    assert (await works.desk().call(seen.call_id)).ledger["status"] == "COMPLETED"
 
 
 async def test_the_overview_is_the_desks_and_its_window_is_in_the_address(works, visitor):

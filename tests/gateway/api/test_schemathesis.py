@@ -21,6 +21,7 @@ from .served import BOT, PATIENCE, open_api
 
 pytestmark = pytest.mark.slow
 
+ADMIN = ("root", "acme")
 FEW = settings(
     max_examples=6,
     deadline=None,
@@ -74,6 +75,19 @@ def server():
         yield running
 
 
+@pytest.fixture(scope="module")
+def admins():
+    """Another one: an admin may well stop everything."""
+    with Server() as running:
+        yield running
+
+
+@pytest.fixture
+def fresh():
+    with Server() as running:
+        yield running
+
+
 schema = schemathesis.openapi.from_dict(api_document())
 
 
@@ -112,17 +126,43 @@ def test_an_agents_requests_are_answered_as_the_document_says(case, server):
 
 @schema.parametrize()
 @FEW
-def test_an_admins_requests_are_answered_as_the_document_says(case, server):
-    ask(case, server, ("root", "acme"))
+def test_an_admins_requests_are_answered_as_the_document_says(case, admins):
+    ask(case, admins, ADMIN)
 
 
-@pytest.mark.parametrize("who", [BOT, ("root", "acme")], ids=["agent", "admin"])
-def test_what_one_answer_leads_to_is_answered_as_the_document_says(server, who):
-    class Walk(schema.as_state_machine()):
-        def get_call_kwargs(self, case):
-            return {"base_url": server.url, "headers": server.headers(who)}
+MADE = [
+    ("submit_call", BOT, {"tool": "add", "arguments": {"a": 1, "b": 2}}),
+    ("submit_call", BOT, {"tool": "send", "arguments": {"to": "somebody new"}}),
+    ("kill", ADMIN, {"tool": "add", "reason": "a test"}),
+    ("give_grant", ADMIN, {"agent": "new", "tool": "add", "reason": "a test"}),
+]
 
-        def validate_response(self, response, case, **_):
-            validate(case, response)
 
-    Walk.run(settings=settings(FEW, max_examples=8, stateful_step_count=5))
+@pytest.mark.parametrize(("name", "who", "body"), MADE)
+def test_what_an_answer_links_to_is_there(fresh, name, who, body):
+    """As far as the document has links: each is followed with what it takes from the answer."""
+    made = schema.find_operation_by_id(name)
+    first = made.Case(body=body, media_type="application/json")
+    answer = first.call(base_url=fresh.url, headers=fresh.headers(who))
+    validate(first, answer)
+    links = made.definition.raw["responses"][str(answer.status_code)]["links"]
+    for link in links.values():
+        taken = {
+            name: resolve(expression, answer.json())
+            for name, expression in link["parameters"].items()
+        }
+        query = {"reason": "a test"} if link["operationId"] in ("restore", "revoke_grant") else {}
+        query |= {"seconds": 0} if link["operationId"].startswith("wait") else {}
+        case = schema.find_operation_by_id(link["operationId"]).Case(
+            path_parameters=taken, query=query
+        )
+        response = case.call(base_url=fresh.url, headers=fresh.headers(who))
+        validate(case, response)
+        assert response.status_code == 200, response.text
+
+
+def resolve(expression, told):
+    """What a runtime expression leads to."""
+    for step in expression.removeprefix("$response.body#/").split("/"):
+        told = told[step]
+    return told

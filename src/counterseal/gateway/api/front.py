@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
+from urllib.parse import parse_qsl
 
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from counterseal.canonical import pointer
 from counterseal.gateway.api.bodies import GoneError, is_json, read_body, refuse_unsound, replayed
 from counterseal.gateway.api.callers import Callers
 from counterseal.gateway.api.exchange import Answer, Exchange, House
@@ -28,6 +30,8 @@ DOCUMENT: Final = "/v1/openapi.json"
 CALLS: Final = "/v1/calls"
 _APART: Final = {DOCUMENT: ("GET",), CALLS: ("POST",)}
 """What is answered here, and is no route."""
+_LISTS: Final = ("type",)
+"""Parameters that may come several times."""
 _BODIES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _PATIENCE: Final = 20.0
 """Seconds within which a body has to be there."""
@@ -91,6 +95,7 @@ class Front:
             raise
         exchange.caller = caller
         exchange.limit = self._limits.by_credential(caller.credential)
+        _refuse_repeated(scope["query_string"])
         if method == "OPTIONS":
             await exchange.answer(self._options(scope))
             return
@@ -119,6 +124,17 @@ class Front:
         if not allowed:
             raise ProblemError("not-found", "There is nothing at this path.")
         return Answer(204, b"", ((b"allow", allowed.encode()),))
+
+
+def _refuse_repeated(query: bytes) -> None:
+    """Of a parameter that comes twice, everybody on the way may take another one."""
+    if b"&" not in query:
+        return
+    names = [name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
+    twice = next((name for name in names if name not in _LISTS and names.count(name) > 1), None)
+    if twice is not None:
+        told = f"{twice[:100]}: comes twice."
+        raise ProblemError("invalid-request", told, param=pointer(twice[:100]), where="query")
 
 
 def methods_at(routes: Sequence[Route], scope: Scope) -> str:

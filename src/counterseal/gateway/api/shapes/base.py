@@ -16,7 +16,18 @@ from pydantic import (
     WithJsonSchema,
 )
 
-__all__ = ["Given", "Items", "JsonObject", "Moment", "Page", "Reason", "Shape", "Value", "When"]
+__all__ = [
+    "WHOLE",
+    "Given",
+    "Items",
+    "JsonObject",
+    "Moment",
+    "Page",
+    "Reason",
+    "Shape",
+    "Value",
+    "When",
+]
 
 JsonObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 Value = Annotated[Any, WithJsonSchema({})]
@@ -34,7 +45,18 @@ def _written(given: object) -> object:
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 When = Annotated[AwareDatetime, BeforeValidator(_written)]
 """A moment that is sent, with its time zone."""
-Reason = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500)]
+
+
+def _whole(given: object) -> object:
+    """JSON knows one kind of number: 3.0 is 3."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
+WHOLE = BeforeValidator(_whole)
+"""For a whole number that is sent; strict, so that no text that looks like one will do."""
+Reason = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=r"\S")
+]
 """Why somebody does something; it goes on record."""
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from counterseal.codes import Code
 from counterseal.contract.effects import Trust
 from counterseal.gateway.api.shapes.approvals import ApprovalRow, Vote
-from counterseal.gateway.api.shapes.base import Given, JsonObject, Moment, Page, Shape
+from counterseal.gateway.api.shapes.base import WHOLE, Given, JsonObject, Moment, Page, Shape
 from counterseal.observation.models import (
     ExecutionMetadata,
     ResultPayload,
@@ -43,7 +43,7 @@ class Submission(Given):
     operation_id: _Id | None = Field(
         None, description="Tells a call that is meant again from one that is repeated."
     )
-    expected_version: str | int | None = Field(
+    expected_version: str | Annotated[int, WHOLE] | None = Field(
         None, description="The version of the resource that the call was thought up against."
     )
     configurable: JsonObject | None = Field(

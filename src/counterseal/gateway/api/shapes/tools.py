@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 
 from counterseal.contract.effects import Effect, RiskClass
 from counterseal.gateway.api.shapes.base import (
+    WHOLE,
     Given,
     JsonObject,
     Moment,
@@ -39,7 +40,9 @@ __all__ = [
     "ToolVersion",
 ]
 
-_Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*\S$")]
+_Name = Annotated[
+    str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f]$")
+]
 
 
 class ToolRow(Shape):
@@ -198,7 +201,7 @@ class OfVersion(Because):
 
 class Rollout(Because):
     version: str = Field(max_length=100)
-    percentage: int = Field(ge=0, le=100, strict=True)
+    percentage: Annotated[int, Field(strict=True, ge=0, le=100), WHOLE]
 
 
 class KillScope(Given):
@@ -227,7 +230,9 @@ class GrantGiven(Given):
     tool: _Name
     version: str = Field("*", max_length=100, description="A range, such as `>=1.0,<2`.")
     mode: Mode = Mode.EXECUTE
-    max_calls_per_run: int | None = Field(None, ge=0, le=1_000_000_000, strict=True)
+    max_calls_per_run: Annotated[int, Field(strict=True, ge=0, le=1_000_000_000), WHOLE] | None = (
+        None
+    )
     scopes: list[_Name] = Field(default_factory=list, max_length=100)
     risk_limit: RiskClass | None = None
     expires_at: When | None = None
