@@ -1,9 +1,9 @@
 """Calls over the HTTP API, beside a JSON endpoint of Starlette that does nothing with them.
 
 All are served alike, as `counterseal serve` does it, in processes of their own, over loopback, and
-take turns. The API checks a credential and a rate, takes each call through every gate, runs the tool and
-puts it on record: in memory, or in SQLite. `echo` changes nothing; `note` does, so that two commits
-are in each of its calls, durable ones in SQLite. Nothing is asserted.
+take turns. The API checks a credential and a rate, takes each call through every gate, runs the
+tool and puts it on record: in memory, or in SQLite. `echo` changes nothing; `note` does, so that
+two commits are in each of its calls, durable ones in SQLite. Nothing is asserted.
 """
 
 from __future__ import annotations
