@@ -261,7 +261,7 @@ async def test_what_has_expired_can_not_be_decided_any_more(bank, ann):
 
 async def test_a_fault_of_ours_says_nothing_of_the_inside(bank, ann, monkeypatch, caplog):
     async def broken(*_, **__):
-        raise RuntimeError("secret-detail /work/path")
+        raise RuntimeError("secret-detail /srv/path")
 
     monkeypatch.setattr(bank.runtime.store, "list_held", broken)
     answer = await ann.get("/")

@@ -197,3 +197,22 @@ async def test_client_that_hangs_up_cancels_its_mutation_which_is_not_made_again
             assert facts(again)["code"] == "IDEMPOTENCY_CONFLICT"
             assert not (await client.call_tool("look", {"text": "on"})).is_error
     assert faulty.calls == ["pay rent", "look on"]
+
+
+async def test_each_request_to_an_upstream_is_timed_with_what_became_of_it(
+    project, faulty, monkeypatch
+):
+    timed = []
+    monkeypatch.setattr(
+        "counterseal.gateway.upstreams.measure",
+        lambda name, seconds, about: timed.append((name, about)),
+    )
+    async with project.gateway() as gateway, gateway.client() as client:
+        await client.call_tool("look", {"text": "once"})
+        await client.call_tool("look", {"do": "die"})
+    assert {name for name, _ in timed} == {"mcp.client.operation.duration"}
+    first, *others = (about for _, about in timed)
+    assert (first["mcp.method.name"], first["gen_ai.tool.name"]) == ("tools/call", "look")
+    assert first["error.type"] is None
+    assert {about["error.type"] for about in others} <= {"AnswerLostError", "NotSentError"}
+    assert others

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
 from counterseal.audit import Caller, Event, EventType
@@ -32,6 +33,7 @@ from counterseal.operating import EVERYBODY
 from counterseal.proposal import Principal
 from counterseal.registry import Grant, Quarantine, Refusal, Why
 from counterseal.runtime import Runtime
+from counterseal.telemetry import measure
 
 __all__ = ["Behind", "Plan", "Seen", "plans"]
 
@@ -287,11 +289,17 @@ class Behind:
 
         async def guarded(**arguments: Any) -> Any:
             ASKER.set(upstream.name)  # a tool runs in a context of its own
+            began, failed = monotonic(), None
             try:
                 return await call(**arguments)
-            except RefusedError as refusal:
-                lacks(refusal)
+            except BaseException as error:
+                failed = type(error).__name__
+                if isinstance(error, RefusedError):
+                    lacks(error)
                 raise
+            finally:
+                about = _about(contract, upstream, failed)
+                measure("mcp.client.operation.duration", monotonic() - began, about)
 
         return replace(made, function=guarded)
 
@@ -323,3 +331,18 @@ class Behind:
         held = {one.name for one in self.runtime.registry.quarantined}
         wanted = {grant.tool for grant in self._grants} - held - set(self.names)
         return sorted(wanted)
+
+
+_METHODS: Final = {"tool": "tools/call", "resource": "resources/read", "prompt": "prompts/get"}
+
+
+def _about(contract: Contract, upstream: Upstream, failed: str | None) -> dict[str, Any]:
+    """A request to an upstream in the words of the conventions for MCP."""
+    binding = contract.mcp
+    kind = "tool" if binding is None else binding.kind
+    return {
+        "mcp.method.name": _METHODS[kind],
+        "mcp.protocol.version": upstream.version or None,
+        "gen_ai.tool.name": None if binding is None else binding.tool or None,
+        "error.type": failed,
+    }
