@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from counterseal.approvals.votes import Voter
     from counterseal.approving import ApprovalError
     from counterseal.codes import Code, Path
+    from counterseal.contract.blocks import Blocks
     from counterseal.contract.declare import Tool, tool
     from counterseal.contract.effects import Effect, RiskClass, Trust
     from counterseal.contract.files import load_contracts
@@ -54,6 +55,7 @@ _HOMES = {
     "counterseal.approvals.votes": ("Voter",),
     "counterseal.approving": ("ApprovalError",),
     "counterseal.codes": ("Code", "Path"),
+    "counterseal.contract.blocks": ("Blocks",),
     "counterseal.contract.declare": ("Tool", "tool"),
     "counterseal.contract.effects": ("Effect", "RiskClass", "Trust"),
     "counterseal.contract.files": ("load_contracts",),
@@ -98,6 +100,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DROP_STEP",
     "ApprovalError",
+    "Blocks",
     "Budgets",
     "Call",
     "Code",

@@ -8,6 +8,7 @@ import counterseal
 PUBLIC = {
     "DROP_STEP",
     "ApprovalError",
+    "Blocks",
     "Budgets",
     "Call",
     "Code",
