@@ -11,6 +11,7 @@ exception: it is a decision, and comes back as an observation.
     ├── SecretUnavailableError   a credential could not be had
     ├── ToolFailedError    a tool said itself that it failed
     │   └── SpokenError    in words that its caller may read, too
+    │       └── NotDoneError   raised by a tool: nothing was done, and why
     ├── NotSentError       a request never left this machine: nothing can have come of it
     ├── AnswerLostError    a request left, and whoever should have answered did not
     ├── EgressError        a tool wanted to connect where its contract does not let it
@@ -46,6 +47,7 @@ __all__ = [
     "FilesError",
     "GrantError",
     "IsolationError",
+    "NotDoneError",
     "NotSentError",
     "Problem",
     "RegistryError",
@@ -176,8 +178,18 @@ class SpokenError(ToolFailedError):
         self.words = words
 
 
+class NotDoneError(SpokenError):
+    """For a tool to raise: nothing was done, and this is why. Its caller reads the words."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__("the tool", words)
+
+
 class NotSentError(CountersealError):
-    """A request never left this machine: nothing can have come of it."""
+    """A request never left this machine: nothing can have come of it.
+
+    A tool may raise it, too. Its text is for operators.
+    """
 
 
 class AnswerLostError(CountersealError):

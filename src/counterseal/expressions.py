@@ -36,17 +36,15 @@ _TOO_COSTLY = {"map", "filter"}
 class Expression:
     """A compiled CEL condition over a fixed set of names."""
 
-    __slots__ = ("_program", "text")
+    __slots__ = ("_program", "text", "variables")
 
     def __init__(self, text: str, *, names: Iterable[str]) -> None:
         self.text = text
         _refuse_what_could_run_long(text)
         self._program = _compile(text)
-        unknown = sorted(
-            set(self._program.variables())
-            - set(names)
-            - set(_LOOP_NAME.findall(NOT_CODE.sub("''", text)))
-        )
+        loops = _LOOP_NAME.findall(NOT_CODE.sub("''", text))
+        self.variables = frozenset(self._program.variables()) & frozenset(names)
+        unknown = sorted(set(self._program.variables()) - set(names) - set(loops))
         if unknown:
             raise ExpressionError(
                 f"unknown name {', '.join(unknown)}; an expression here may use "

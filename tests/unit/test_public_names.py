@@ -23,6 +23,8 @@ PUBLIC = {
     "GrantError",
     "Invariant",
     "KeyRing",
+    "NotDoneError",
+    "NotSentError",
     "Observation",
     "OperatorList",
     "Partial",

@@ -26,6 +26,7 @@ from pydantic import (
     PlainSerializer,
     PrivateAttr,
     field_validator,
+    model_validator,
 )
 
 from counterseal.canonical import freeze, thaw
@@ -47,8 +48,12 @@ __all__ = [
 
 _STATE = re.compile(r"(?<![\w.])state\b")
 _STATE_KEY = re.compile(r"(?<![\w.])state\s*\.\s*([A-Za-z_]\w*)(?!\w|\s*\()")
-NAMES: Final = ("call", "state", "config", "earlier")
-"""What a CEL check can see: the arguments, run state, config, and the plan's earlier steps."""
+NAMES: Final = ("call", "state", "config", "earlier", "target")
+"""What a CEL check can see: the arguments, run state, config, and the plan's earlier steps.
+
+Or the arguments and `target`: what the contract's probe finds, before anybody is asked to approve.
+"""
+_WITH_TARGET: Final = frozenset({"call", "target"})
 
 
 class _Drop(Enum):
@@ -149,6 +154,9 @@ def _read_corrector(value: Any) -> SetArguments | _Drop | Corrector | None:
 class Invariant(BaseModel):
     """`check` is a function of (call, state, config), or a CEL text over the same and `earlier`.
 
+    A CEL text over `call` and `target` is about the world: it is asked once the probe has looked,
+    and corrects nothing.
+
     `correct` is a function of the same that returns a fixed call, `DROP_STEP`, or None when it
     can't help, or a pair of these and whether it helped; or the data forms `{"set": {…}}` and
     `"drop_step"`.
@@ -181,6 +189,31 @@ class Invariant(BaseModel):
             named = _STATE_KEY.findall(code)
             if len(_STATE.findall(code)) == len(named):
                 self._state_keys = tuple(named)
+
+    @model_validator(mode="after")
+    def _target_alone(self) -> Invariant:
+        if not self.of_target or self._expression is None:
+            return self
+        others = sorted(self._expression.variables - _WITH_TARGET)
+        if others:
+            raise ValueError(f"a rule about the target sees only call and target, not {others[0]}")
+        if self.correct is not None:
+            raise ValueError("a rule about the target corrects nothing; leave `correct` out")
+        return self
+
+    @property
+    def of_target(self) -> bool:
+        """Whether it is about what the probe finds, and not about the call alone."""
+        return self._expression is not None and "target" in self._expression.variables
+
+    def holds_of(self, arguments: Mapping[str, Any], target: Mapping[str, Any]) -> bool:
+        """Whether a call fits the target as it was found. No answer is a no."""
+        if self._expression is None:
+            return False
+        try:
+            return self._expression.holds({"call": dict(arguments), "target": dict(target)})
+        except ExpressionError:
+            return False
 
     @property
     def in_python(self) -> bool:

@@ -27,7 +27,7 @@ from counterseal.contract.model import Contract, Isolation
 from counterseal.contract.surroundings import Config, Context, Secret, State
 from counterseal.errors import IsolationError, SpokenError
 from counterseal.execution import http, local, logs
-from counterseal.execution.failures import code_of, describe
+from counterseal.execution.failures import code_of, describe, said_unsent
 from counterseal.execution.files import directory_for
 from counterseal.execution.isolation.address import Address, address_of
 from counterseal.execution.isolation.isolated import job_of, run_isolated
@@ -379,7 +379,7 @@ class Runner:
             code_of(fault, self.contract),
             fault=fault,
             trace=logs.masked_trace(error, mask),
-            began=not (self.is_request and http.never_left(fault)),
+            began=not (said_unsent(fault) or (self.is_request and http.never_left(fault))),
             misfit=misfit,
             words=mask.text(_words(error)),
             mask=mask,

@@ -22,7 +22,17 @@ from counterseal.execution.failure_table import NUMBERS, ROWS, SEVERITY, SQLITE,
 if TYPE_CHECKING:
     from counterseal.contract.model import Contract
 
-__all__ = ["SEVERITY", "TABLE", "Fault", "Row", "code_of", "describe", "table_rows"]
+__all__ = [
+    "SEVERITY",
+    "TABLE",
+    "UNSENT",
+    "Fault",
+    "Row",
+    "code_of",
+    "describe",
+    "said_unsent",
+    "table_rows",
+]
 
 T = TypeVar("T")
 
@@ -56,6 +66,12 @@ class Fault(NamedTuple):
 
 
 _UNKNOWN: Final = Fault(("builtins.BaseException",))
+UNSENT: Final = "counterseal.errors.NotSentError"
+
+
+def said_unsent(fault: Fault) -> bool:
+    """Whether a tool says itself that nothing has left it."""
+    return UNSENT in fault.kinds
 
 
 def table_rows() -> tuple[Row, ...]:

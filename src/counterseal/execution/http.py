@@ -19,7 +19,7 @@ from counterseal.contract.model import Contract
 from counterseal.contract.schemas import compile_schema
 from counterseal.contract.surroundings import Context, Secret
 from counterseal.errors import CountersealError
-from counterseal.execution.failures import Fault
+from counterseal.execution.failures import UNSENT, Fault
 from counterseal.execution.request import Filled, Request, UnsendableError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ NOT_SENT: Final = (
     "httpx.UnsupportedProtocol",
     "httpx.InvalidURL",
     "counterseal.errors.EgressError",
-    "counterseal.errors.NotSentError",
+    UNSENT,
     "counterseal.errors.SecretUnavailableError",
     "counterseal.execution.request.UnsendableError",
 )

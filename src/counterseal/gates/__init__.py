@@ -40,7 +40,8 @@ BEFORE_RECALL: Final = GATES[1:3]
 def gates_for(contract: Contract) -> tuple[Gate | AsyncGate | Decision, ...]:
     """The gates after recall, with the answer in place of one that has nothing to ask."""
     nothing_to_ask = {
-        "semantics": not contract.invariants and not contract.config_params,
+        "semantics": not contract.config_params
+        and all(rule.of_target for rule in contract.invariants),
         "state": contract.probe is None,
     }
     answers = {"semantics": semantics.ALLOW, "state": state.ALLOW}

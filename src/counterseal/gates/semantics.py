@@ -38,16 +38,17 @@ def check(ctx: GateContext) -> Decision | Learned:
     except UnusableConfigError as error:
         return _unusable(f"The config value of {error} can't be used.")
     found: dict[str, Any] = {"config": config, "config_shown": shown}
-    if not contract.invariants:
+    rules = [rule for rule in contract.invariants if not rule.of_target]  # the state gate has those
+    if not rules:
         return Learned(ALLOW, found)
     ctx = ctx.replace(**found)
-    verdict, watched = _judged(contract.invariants, ctx)
+    verdict, watched = _judged(rules, ctx)
     if verdict.call is None or not verdict.ok:
         rejected = _rejected(verdict)
         return Learned(rejected, found) if config else rejected
     found["state_read"] = {key: seen for one in watched for key, seen in one.state.read.items()}
     if ctx.pending:
-        found["unknown"] = (NAME,) if len(watched) < len(contract.invariants) else ()
+        found["unknown"] = (NAME,) if len(watched) < len(rules) else ()
     return _corrected(ctx, verdict, found) if verdict.corrections else Learned(ALLOW, found)
 
 

@@ -3,14 +3,15 @@
 The only gate that asks the world, and therefore the only async one. A contract's probe tells the
 resource's version now; it is compared with the one that was approved, else the one that the
 proposal names, else the one that the run saw last. Where a probe tells no version, an approval is
-bound to the whole state that was shown.
+bound to the whole state that was shown. The contract's rules about the target are asked here, too:
+whoever approves is never shown a call that does not fit what it acts on.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from math import inf
@@ -18,6 +19,7 @@ from typing import Any, Final
 
 from counterseal.codes import Code
 from counterseal.contract.filling import resource_of
+from counterseal.contract.invariants import Invariant
 from counterseal.contract.model import Contract
 from counterseal.execution.hooks import Asked, Probe, ProbeError, probe
 from counterseal.gates.approval import request_for
@@ -61,7 +63,21 @@ async def check(ctx: GateContext) -> Decision | Learned:
             return _void(changed, approved)
     elif not _same(found.version, _expected(ctx, contract)):
         return changed
+    broken = [rule for rule in contract.invariants if _is_broken(rule, ctx.arguments, found.state)]
+    if broken:
+        return _unfit(broken)
     return Learned(ALLOW, {"before": found.state, "version_seen": found.version})
+
+
+def _is_broken(rule: Invariant, call: Mapping[str, Any], target: Mapping[str, Any]) -> bool:
+    return rule.of_target and not rule.holds_of(call, target)
+
+
+def _unfit(broken: Sequence[Invariant]) -> Decision:
+    """The call does not fit what it acts on: what the model says of the world is not so."""
+    errors = tuple(FieldError("", rule.rule, rule.id) for rule in broken)
+    code, first = Code.SEMANTIC_INVALIDITY, broken[0]
+    return deny(NAME, code, first.rule, rule=first.id, field_errors=errors)
 
 
 def _left(ctx: GateContext) -> float:

@@ -251,6 +251,9 @@ BREACHES = {
         changed(("observability/error_taxonomy_mapping", {"404": "GONE"})),
         changed(("observability/error_taxonomy_mapping", {"ValueError": "SUCCESS"})),
     ],
+    "target-unseen": [
+        changed(("invariants", [{"id": "OPEN", "rule": "It is open.", "check": "target.open"}])),
+    ],
     "id-repeated": [
         changed(("invariants", [{"id": "A", "rule": "r", "check": "true"}] * 2)),
         changed(("config_params", [{"key": "a"}, {"key": "a"}])),

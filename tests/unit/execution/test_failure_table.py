@@ -87,7 +87,7 @@ EXPECTED = {
             "SecretUnavailableError IsolationError NotSentError AnswerLostError"
         ),
         Code.OBSERVATION_NORMALIZATION_FAIL: "ResponseTooLargeError",
-        Code.SEMANTIC_INVALIDITY: "SpokenError",
+        Code.SEMANTIC_INVALIDITY: "SpokenError NotDoneError",
     },
 }
 

@@ -182,6 +182,19 @@ def id_repeated(contract: Contract) -> Iterator[Breach]:
                 yield breach((section, where), f"{name} is declared {count} times")
 
 
+@rule("target-unseen", "rules about the target have a probe that looks at it")
+def target_unseen(contract: Contract) -> Iterator[Breach]:
+    if contract.probe is not None:
+        return
+    for index, invariant in enumerate(contract.invariants):
+        if invariant.of_target:
+            yield breach(
+                ("invariants", index, "check"),
+                f"{invariant.id} is about the target, and nothing looks at it",
+                "Declare `probe`: a function, or a read-only tool, that gives the target's state.",
+            )
+
+
 @rule("budget-generous", "run budget stays near what its risk class allows", warning=True)
 def budget_generous(contract: Contract) -> Iterator[Breach]:
     if contract.risk >= RiskClass.CRITICAL_MUTATION and contract.budget > 0:

@@ -215,7 +215,7 @@ class Child:
             )
         if not isinstance(answer, dict):
             return Reply("died", trace=self._trace(await self._how()), began=self._began)
-        said, trace = answer.get("kind"), answer.get("trace")
+        said, trace, words = answer.get("kind"), answer.get("trace"), answer.get("words")
         if said == "cancelled":
             return Reply("late", began=self._began)
         kind = _ANSWERS.get(said) if isinstance(said, str) else None
@@ -228,6 +228,7 @@ class Child:
             answer.get("value"),
             answer.get("fault"),
             trace if isinstance(trace, str) else "",
+            words if isinstance(words, str) else "",
             began=self._began,
         )
 

@@ -11,7 +11,7 @@ from counterseal.codes import Code
 from counterseal.contract.model import Isolation
 from counterseal.contract.partial import Partial
 from counterseal.contract.surroundings import Context
-from counterseal.execution.failures import Fault, code_of
+from counterseal.execution.failures import Fault, code_of, said_unsent
 from counterseal.execution.isolation.address import Address
 from counterseal.execution.isolation.workers import Job, Reply
 from counterseal.execution.services import progress_of
@@ -96,7 +96,8 @@ def _outcome(runner: Runner, reply: Reply, given: Given) -> Outcome:
     if reply.kind == "fault":
         fault = Fault.from_record(reply.fault)
         code = code_of(fault, runner.contract)
-        return Outcome(code, fault=fault, trace=trace, began=reply.began, mask=mask)
+        began, words = reply.began and not said_unsent(fault), mask.text(reply.words)
+        return Outcome(code, fault=fault, trace=trace, began=began, words=words, mask=mask)
     code, answered = {
         "late": (Code.TIMEOUT, False),
         "unavailable": (Code.DEPENDENCY_UNAVAILABLE, True),

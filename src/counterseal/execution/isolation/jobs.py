@@ -43,6 +43,8 @@ class Reply(NamedTuple):
     """The record of a `Fault`, as the child wrote it."""
     trace: str = ""
     """For an operator: a traceback, or how the child died and what it last printed."""
+    words: str = ""
+    """What the tool said of its failure, for its caller."""
     began: bool = True
     """False when the call never reached the tool's function."""
     interrupted: bool = False

@@ -27,7 +27,7 @@ from pydantic_core import to_json, to_jsonable_python
 from counterseal.contract.declare import Tool
 from counterseal.contract.partial import Partial
 from counterseal.contract.signature import read_signature
-from counterseal.errors import ResponseTooLargeError
+from counterseal.errors import ResponseTooLargeError, SpokenError
 from counterseal.execution.failures import describe
 from counterseal.execution.isolation import processes
 from counterseal.execution.isolation.address import Address, CodeIn, load
@@ -296,10 +296,12 @@ def _trace(error: BaseException, cover: Cover) -> str:
 
 def _fault(error: BaseException, cover: Cover = NO_COVER) -> dict[str, Any]:
     short_of_memory = isinstance(error, MemoryError)
+    words = error.words if isinstance(error, SpokenError) else ""
     return {
         "kind": "fault",
         "fault": describe(error).record(),
         "trace": _trace(error, cover),
+        "words": cover.beginning(words, _LONGEST_TRACE),
         "spent": short_of_memory,
     }
 

@@ -38,7 +38,9 @@ class Submission(Given):
     arguments: JsonObject | str = Field(
         description="As an object, or as the text that a model wrote."
     )
-    run_id: _Id | None = Field(None, description="Left out: the caller's own, of the day.")
+    run_id: _Id | None = Field(
+        None, description="Left out: the caller's own, until an hour has passed without a call."
+    )
     version: _Id | None = Field(None, description="Left out: the run's, or the one rolled out.")
     operation_id: _Id | None = Field(
         None, description="Tells a call that is meant again from one that is repeated."

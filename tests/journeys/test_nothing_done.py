@@ -1,0 +1,166 @@
+"""What a tool can say of a call that came to nothing, and rules about the target of a call."""
+
+import functools
+from typing import Annotated
+
+import pytest
+from pydantic import Field
+
+from counterseal import (
+    Code,
+    ContractError,
+    Effect,
+    Grant,
+    Invariant,
+    NotDoneError,
+    NotSentError,
+    Principal,
+    Proposal,
+    Registry,
+    Runtime,
+    tool,
+)
+from counterseal.contract.formats import openai_chat
+
+CaseId = Annotated[str, Field(max_length=20, description="The case.")]
+Address = Annotated[str, Field(max_length=60, description="Where to.")]
+WHO = Principal(tenant="acme", user="u_1", agent="clerk", scopes={"mail"})
+ON_FILE = Invariant(
+    id="ADDRESS_ON_FILE",
+    rule="Mail goes to the address on the case file.",
+    check="call.address == target.address",
+)
+declared = functools.partial(tool, version="1.0.0", owner="desk", scopes=["mail"])
+
+
+async def submit(made, *arguments, key=None):
+    """The observations of calls with these arguments, one after the other."""
+    name = made.contract.name
+    async with Runtime.open("memory:") as runtime:
+        runtime.register(made, grants=[Grant(agent="clerk", tool=name)])
+        asked = [Proposal(tool=name, arguments=a, run_id="run_1", key=key) for a in arguments]
+        return [await runtime.submit(proposal, WHO) for proposal in asked]
+
+
+class Desk:
+    """A tool that changes something, and what it is told to do about it."""
+
+    def __init__(self, *raises, isolation="auto"):
+        self.raises = list(raises)
+        self.tries = 0
+
+        @declared(effect=Effect.DRAFT, isolation=isolation, max_retries=2)
+        async def note(case_id: CaseId) -> dict[str, str]:
+            """Put a note on a case."""
+            self.tries += 1
+            if self.raises:
+                raise self.raises.pop(0)
+            return {"case": case_id}
+
+        self.note = note
+
+
+async def test_a_tool_says_in_words_that_nothing_was_done():
+    desk = Desk(NotDoneError("Case c_1 was closed yesterday."))
+    (seen,) = await submit(desk.note, {"case_id": "c_1"})
+    assert seen.code is Code.SEMANTIC_INVALIDITY
+    assert "Case c_1 was closed yesterday." in seen.for_model()
+    assert desk.tries == 1
+
+
+async def test_what_was_not_done_is_not_in_doubt_and_leaves_the_key_for_a_mended_call():
+    desk = Desk(NotDoneError("There is no case c_1."))
+    first, mended = await submit(desk.note, {"case_id": "c_1"}, {"case_id": "c_2"}, key="note-7")
+    assert (first.ok, first.escalate, mended.ok) == (False, False, True)
+
+
+async def test_what_never_left_is_tried_again_as_often_as_the_contract_says():
+    desk = Desk(NotSentError("no route"), NotSentError("no route"))
+    (seen,) = await submit(desk.note, {"case_id": "c_1"})
+    assert seen.ok
+    assert (desk.tries, seen.attempt) == (3, 3)
+
+
+async def test_the_text_of_what_never_left_is_for_operators():
+    desk = Desk(*[NotSentError("10.0.0.7 refuses") for _ in range(3)])
+    (seen,) = await submit(desk.note, {"case_id": "c_1"})
+    assert seen.code is Code.DEPENDENCY_UNAVAILABLE
+    assert "10.0.0.7" not in seen.for_model()
+
+
+@declared(effect=Effect.DRAFT, isolation="process")
+def note_elsewhere(case_id: CaseId) -> dict[str, str]:
+    """Put a note on a case, from a process of its own."""
+    if case_id == "c_down":
+        raise NotSentError("no route")
+    raise NotDoneError(f"Case {case_id} was closed yesterday.")
+
+
+async def test_a_tool_in_a_process_of_its_own_says_the_same():
+    (closed,) = await submit(note_elsewhere, {"case_id": "c_1"})
+    (down,) = await submit(note_elsewhere, {"case_id": "c_down"})
+    assert closed.code is Code.SEMANTIC_INVALIDITY
+    assert "was closed yesterday" in closed.for_model()
+    assert (down.code, down.escalate) == (Code.DEPENDENCY_UNAVAILABLE, False)
+
+
+# --- rules about the target -----------------------------------------------------------------------
+
+
+def mail(*rules, probe=lambda case_id: {"version": 1, "address": "a@example.org"}, **more):
+    @declared(
+        effect=Effect.EXTERNAL_NOTIFICATION,
+        invariants=rules,
+        probe=probe,
+        consequence="Mail about {case_id} goes to {address}.",
+        **more,
+    )
+    def send_mail(case_id: CaseId, address: Address) -> dict[str, str]:
+        """Send mail about a case."""
+        return {"sent": address}
+
+    return send_mail
+
+
+async def test_nobody_is_asked_about_a_call_that_does_not_fit_its_target():
+    (seen,) = await submit(mail(ON_FILE), {"case_id": "c_1", "address": "evil@example.net"})
+    assert seen.code is Code.SEMANTIC_INVALIDITY
+    assert seen.approval_id is None
+    assert seen.errors[0].code == "ADDRESS_ON_FILE"
+    assert ON_FILE.rule in seen.for_model()
+    assert "a@example.org" not in seen.for_model(), "what the probe saw is not told"
+
+
+async def test_a_call_that_fits_its_target_goes_on_to_a_person():
+    (seen,) = await submit(mail(ON_FILE), {"case_id": "c_1", "address": "a@example.org"})
+    assert seen.code is Code.CONFIRMATION_MISSING
+
+
+async def test_a_rule_about_what_the_probe_does_not_tell_refuses():
+    blind = mail(ON_FILE, probe=lambda case_id: {"version": 1})
+    (seen,) = await submit(blind, {"case_id": "c_1", "address": "a@example.org"})
+    assert seen.code is Code.SEMANTIC_INVALIDITY
+
+
+async def test_the_model_reads_the_rule_beforehand():
+    shown = openai_chat(mail(ON_FILE).contract).tool
+    assert ON_FILE.rule in shown["function"]["description"]
+
+
+def test_a_rule_about_the_target_takes_a_probe():
+    with pytest.raises(ContractError, match="ADDRESS_ON_FILE is about the target"):
+        Registry().register(mail(ON_FILE, probe=None))
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"correct": {"set": {"address": "a@example.org"}}}, "corrects nothing"),
+        ({"check": "target.address == state.address"}, "not state"),
+        ({"check": "target.address == config.address"}, "not config"),
+    ],
+)
+def test_what_a_rule_about_the_target_can_not_be_is_told(more, said):
+    fields = {"id": "RULE", "rule": "A rule.", "check": "call.address == target.address", **more}
+    with pytest.raises(ValueError, match=said):
+        Invariant(**fields)
