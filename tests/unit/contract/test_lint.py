@@ -252,7 +252,10 @@ BREACHES = {
         changed(("observability/error_taxonomy_mapping", {"ValueError": "SUCCESS"})),
     ],
     "target-unseen": [
-        changed(("invariants", [{"id": "OPEN", "rule": "It is open.", "check": "target.open"}])),
+        changed(
+            ("probe", None),
+            ("invariants", [{"id": "OPEN", "rule": "It is open.", "check": "target.open"}]),
+        ),
     ],
     "id-repeated": [
         changed(("invariants", [{"id": "A", "rule": "r", "check": "true"}] * 2)),
