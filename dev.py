@@ -127,7 +127,7 @@ def run_steps(steps: list[Step]) -> int:
         results.append((name, succeeded, time.perf_counter() - started))
     say("")
     for name, succeeded, seconds in results:
-        say(f"{'ok  ' if succeeded else 'FAIL'}  {name:<24}{seconds:7.1f} s")
+        say(f"{'ok  ' if succeeded else 'FAIL'}  {name:<30}{seconds:7.1f} s")
     failures = [name for name, succeeded, _ in results if not succeeded]
     say(f"Failed: {', '.join(failures)}." if failures else "All steps succeeded.")
     return 1 if failures else 0
@@ -155,9 +155,12 @@ def test(options: argparse.Namespace, rest: list[str]) -> int:
     # Side by side where there is more than one processor; pytest counts them.
     pytest = ["pytest", "-n", "auto", *chosen, *rest]
     # Fetched before the tests begin: while they run, nothing leaves this machine.
-    fetched = (
-        [] if options.quick else [("programs from npm", [str(PYTHON), "-m", "tests.node_tools"])]
-    )
+    fetched = [
+        ("programs from npm", [str(PYTHON), "-m", "tests.node_tools"]),
+        ("an environment with the wheel", [str(PYTHON), "-m", "tests.wheel_tools"]),
+    ]
+    if options.quick:
+        fetched = []
     steps = [*lint_steps(), *fetched, ("tests and docs examples", pytest)]
     if (ROOT / "docs" / "generate.py").is_file():
         steps.append(("generated docs pages", script("docs/generate.py", "--check")))

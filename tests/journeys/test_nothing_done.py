@@ -147,6 +147,26 @@ async def test_the_model_reads_the_rule_beforehand():
     assert ON_FILE.rule in shown["function"]["description"]
 
 
+VERSIONED = {
+    "version_argument": "seen",
+    "probe": lambda case_id: {"version": 4, "open": True},
+    "effect": Effect.DRAFT,
+}
+
+
+@declared(**VERSIONED)
+def update_case(case_id: CaseId, seen: Annotated[int, Field(description="The version.")]) -> None:
+    """Update a case."""
+
+
+async def test_an_argument_says_which_version_was_seen():
+    stale, fresh = await submit(
+        update_case, {"case_id": "c_1", "seen": 3}, {"case_id": "c_1", "seen": 4}
+    )
+    assert (stale.code, stale.next_action) == (Code.STALE_STATE, "refresh_state_and_replan")
+    assert fresh.ok
+
+
 def test_a_rule_about_the_target_takes_a_probe():
     with pytest.raises(ContractError, match="ADDRESS_ON_FILE is about the target"):
         Registry().register(mail(ON_FILE, probe=None))

@@ -80,6 +80,7 @@ _SECTIONS: Final = {
     "What it works on": {
         "Resource": "/resource",
         "Version from": "/version_from",
+        "Version argument": "/version_argument",
         "Config": "/config_params",
         "State read": "/state_reads",
         "State written": "/state_effects",

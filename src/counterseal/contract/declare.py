@@ -103,6 +103,7 @@ class Declared(TypedDict, total=False):
     tenant_argument: str
     resource: str
     version_from: str
+    version_argument: str
     probe: str | Callable[..., Any]
     preview: str | Callable[..., Any]
     read_back: str | Callable[..., Any]

@@ -262,6 +262,7 @@ _RULES: dict[str, Rule] = {
     "tenant_argument": _always(_GOVERNANCE),
     "resource": _always(_GOVERNANCE),
     "version_from": _always(_GOVERNANCE),
+    "version_argument": _always(_GOVERNANCE),
     "probe": _always(_GOVERNANCE),
     "preview": _always(_GOVERNANCE),
     "read_back": _always(_GOVERNANCE),

@@ -312,6 +312,8 @@ class Contract(Envelope):
     """What the call acts on, as a template: `case:{case_id}`."""
     version_from: str | None = None
     """JSON Pointer into the output: the version of the resource that was seen."""
+    version_argument: str | None = None
+    """The argument by which a caller says which version it has seen; compared with the probe's."""
     probe: Hook | None = None
     preview: Hook | None = None
     read_back: Hook | None = None

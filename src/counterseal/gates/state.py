@@ -2,9 +2,9 @@
 
 The only gate that asks the world, and therefore the only async one. A contract's probe tells the
 resource's version now; it is compared with the one that was approved, else the one that the
-proposal names, else the one that the run saw last. Where a probe tells no version, an approval is
-bound to the whole state that was shown. The contract's rules about the target are asked here, too:
-whoever approves is never shown a call that does not fit what it acts on.
+proposal or its arguments name, else the one that the run saw last. Where a probe tells no version,
+an approval is bound to the whole state that was shown. The contract's rules about the target are
+asked here, too: whoever approves is never shown a call that does not fit what it acts on.
 """
 
 from __future__ import annotations
@@ -124,6 +124,10 @@ def _approved(ctx: GateContext) -> Held | None:
 def _expected(ctx: GateContext, contract: Contract) -> str | int | None:
     if ctx.proposal.expected_version is not None:
         return ctx.proposal.expected_version
+    if contract.version_argument is not None:
+        said: str | int | None = ctx.arguments.get(contract.version_argument)
+        if said is not None:
+            return said
     resource = resource_of(contract, ctx.arguments)
     return None if resource is None else ctx.run.seen.get(resource)
 

@@ -252,6 +252,7 @@ BREACHES = {
         changed(("observability/error_taxonomy_mapping", {"ValueError": "SUCCESS"})),
     ],
     "target-unseen": [
+        changed(("probe", None), ("version_argument", "draft_id")),
         changed(
             ("probe", None),
             ("invariants", [{"id": "OPEN", "rule": "It is open.", "check": "target.open"}]),
@@ -298,6 +299,7 @@ BREACHES = {
     "argument-unknown": [
         changed(("business_key", ["case_id"])),
         changed(("tenant_argument", "tenant_id")),
+        changed(("version_argument", "version_seen")),
     ],
     "pointer-unresolved": [
         changed(("version_from", "/version")),

@@ -87,16 +87,19 @@ def consequence_missing(contract: Contract) -> Iterator[Breach]:
         )
 
 
-@rule("argument-unknown", "key and tenant names are arguments that exist")
+@rule("argument-unknown", "key, tenant and version names are arguments that exist")
 def argument_unknown(contract: Contract) -> Iterator[Breach]:
     arguments = _arguments(contract)
-    named = [(("business_key", i), name) for i, name in enumerate(contract.business_key)]
-    if contract.tenant_argument is not None:
-        named.append((("tenant_argument", 0), contract.tenant_argument))
+    named = [(f"/business_key/{i}", name) for i, name in enumerate(contract.business_key)]
+    named += [
+        (f"/{field}", name)
+        for field in ("tenant_argument", "version_argument")
+        if (name := getattr(contract, field)) is not None
+    ]
     for place, name in named:
         if name not in arguments:
             yield breach(
-                place if place[0] == "business_key" else "/tenant_argument",
+                place,
                 f"{name} is not an argument of {contract.name}",
                 f"Use one of: {', '.join(sorted(arguments)) or 'none are declared'}.",
             )

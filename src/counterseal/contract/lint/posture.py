@@ -182,10 +182,16 @@ def id_repeated(contract: Contract) -> Iterator[Breach]:
                 yield breach((section, where), f"{name} is declared {count} times")
 
 
-@rule("target-unseen", "rules about the target have a probe that looks at it")
+@rule("target-unseen", "what is said of the target is compared with what a probe finds")
 def target_unseen(contract: Contract) -> Iterator[Breach]:
     if contract.probe is not None:
         return
+    if contract.version_argument is not None:
+        yield breach(
+            "/version_argument",
+            f"{contract.version_argument} is compared with what a probe finds, and there is none",
+            "Declare `probe`: a function, or a read-only tool, that tells the target's version.",
+        )
     for index, invariant in enumerate(contract.invariants):
         if invariant.of_target:
             yield breach(

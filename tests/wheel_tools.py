@@ -1,0 +1,91 @@
+"""An environment that has the built wheel, and no checkout: what somebody who installs it has.
+
+`python -m tests.wheel_tools` makes it before the tests begin, because it fetches packages: the
+wheel with the extra that the demo names, and the third-party server that the README puts behind the
+gateway. It is kept in `.venv/wheel`, and made anew when the sources or the dependencies change.
+`python -m tests.wheel_tools quick` runs the quick tests on a wheel with its extras `all` and `dev`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+_HOME = Path(sys.prefix) / "wheel"
+_EXTRA = "demo"
+_SERVER = "mcp-server-time"
+_BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE", "src")
+
+
+def wheel_python() -> Path:
+    """The interpreter of the environment; whoever comes first makes it."""
+    _HOME.mkdir(parents=True, exist_ok=True)
+    with (_HOME / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        wanted, stamp = _state_of_sources(), _HOME / "stamp"
+        if not stamp.exists() or stamp.read_text() != wanted:
+            stamp.unlink(missing_ok=True)
+            _make(_HOME / "env", f"[{_EXTRA}]", [_SERVER])
+            stamp.write_text(wanted)
+    return _python(_HOME / "env")
+
+
+def quick() -> int:
+    """Run the quick tests on the wheel, from a folder in which no `src` lies."""
+    with tempfile.TemporaryDirectory() as folder:
+        there, env = Path(folder) / "there", Path(folder) / "env"
+        _make(env, "[all,dev]", [])
+        for name in ("tests", "docs", "examples", "benchmarks"):
+            shutil.copytree(ROOT / name, there / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "dev.py"):
+            shutil.copy(ROOT / name, there)
+        chosen = ["-n", "auto", "-m", "not slow", "--hypothesis-profile=quick", *sys.argv[2:]]
+        command = [_python(env), "-m", "pytest", *chosen]
+        path = f"{env / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        return subprocess.run(
+            command, cwd=there, env={**os.environ, "PATH": path}, check=False
+        ).returncode
+
+
+def _make(env: Path, extras: str, besides: list[str]) -> None:
+    """The environment anew. What pip has fetched before it takes from its cache."""
+    with tempfile.TemporaryDirectory() as folder:
+        build = [sys.executable, "-m", "build", "--wheel", "--outdir", folder, ROOT]
+        subprocess.run(build, check=True, stdout=subprocess.DEVNULL)
+        (wheel,) = Path(folder).glob("*.whl")
+        subprocess.run([sys.executable, "-m", "venv", "--clear", env], check=True)
+        install = [_python(env), "-m", "pip", "install", "-qq", f"{wheel}{extras}", *besides]
+        subprocess.run(install, check=True)
+
+
+def _python(env: Path) -> Path:
+    return env / "bin" / "python"
+
+
+def _state_of_sources() -> str:
+    found = hashlib.sha256(sys.version.encode())
+    for path in _files():
+        found.update(f"{path.relative_to(ROOT)}\0".encode())
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def _files() -> Iterable[Path]:
+    for name in _BUILT_FROM:
+        path = ROOT / name
+        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
+        yield from (one for one in inside if one.is_file() and "__pycache__" not in one.parts)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["quick"]:
+        sys.exit(quick())
+    wheel_python()
