@@ -1,84 +1,67 @@
-"""Clients that call as fast as they are answered. Each answer is looked at: refusals are fast, too.
-
-`Sdk` is the official client as a real program would use it; `Wire` is the one that takes little.
-"""
+"""Calls as fast as they are answered. Each answer is looked at: refusals are fast, too."""
 
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from collections import defaultdict
+from collections.abc import Mapping
 from itertools import count
-from typing import Any, Protocol, Self
 
-from mcp import Client
-
-from benchmarks._gateway_wire import LEGACY, MODERN, Caller, Wire
+from benchmarks._gateway_wire import Caller, Wire
+from benchmarks._house.environments import Unavailable
+from benchmarks._house.house import Block
+from benchmarks._house.rows import Turn
+from benchmarks._servers import Served
 
 TEXT = "a line of text that is given back, "
-
-
-class Load(Protocol):
-    """A client with so many callers."""
-
-    callers: list[Caller]
-
-    async def __aenter__(self) -> Self: ...
-    async def __aexit__(self, *_: object) -> None: ...
-
-
-class Sdk:
-    """One client with one connection, and its callers at once over that."""
-
-    def __init__(self, url: str, callers: int, revision: str) -> None:
-        self._client = Client(url, mode="legacy" if revision == LEGACY else revision)
-        self._revision = revision
-        self._stack = AsyncExitStack()
-        self.callers: list[Caller] = [self._call] * callers
-
-    async def __aenter__(self) -> Self:
-        await self._stack.enter_async_context(self._client)
-        if self._client.protocol_version != self._revision:
-            sys.exit(f"{self._client.protocol_version} was agreed on, not {self._revision}.")
-        await self._client.list_tools()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._stack.aclose()
-
-    async def _call(self, tool: str, arguments: dict[str, Any]) -> str:
-        result = await self._client.call_tool(tool, arguments)
-        if result.is_error:
-            sys.exit(f"A call was refused: {result}")
-        return str(getattr(result.content[0], "text", ""))
-
-
-CLIENTS: Mapping[str, Callable[[str, int], Load]] = {
-    f"bare sockets, {MODERN}": lambda url, callers: Wire(url, callers, MODERN),
-    f"bare sockets, {LEGACY}": lambda url, callers: Wire(url, callers, LEGACY),
-    f"SDK client, {MODERN}": lambda url, callers: Sdk(url, callers, MODERN),
-    f"SDK client, {LEGACY}": lambda url, callers: Sdk(url, callers, LEGACY),
-}
-BARE = [name for name in CLIENTS if name.startswith("bare")]
-
 _numbers = count()
 
 
-async def spend(load: Load, tool: str, seconds: float) -> tuple[int, float]:
-    """Call for so long, everybody at once: how many calls that made, and the seconds in truth."""
-    until = time.perf_counter() + seconds
+class Cell:
+    """One tool, one revision, so many calls at once: of several servers in turns."""
 
-    async def caller(call: Caller) -> int:
-        made = 0
-        while time.perf_counter() < until:
+    def __init__(self, tool: str, revision: str, in_flight: int, seconds: float) -> None:
+        self._tool = tool
+        self._revision = revision
+        self._in_flight = in_flight
+        self._seconds = seconds
+        self.work: defaultdict[str, list[Turn]] = defaultdict(list)
+        """Seconds of a processor that each server took for a call, by its name."""
+
+    def blocks(self, those: Mapping[str, Served], *names: str) -> dict[str, Block]:
+        """Of those that are there."""
+        return {name: self._block(name, those[name]) for name in names if name in those}
+
+    def _block(self, name: str, served: Served) -> Block:
+        async def block() -> Turn:
+            # Connected anew in every turn: a server may hang up on who is idle meanwhile.
+            async with Wire(served, self._in_flight, self._revision) as wire:
+                before = served.cpu()
+                turn = await spend(wire.callers, self._tool, self._seconds)
+                self.work[name].append(Turn((served.cpu() - before) / turn.calls or 1e-9))
+            return turn
+
+        return block
+
+
+async def spend(callers: list[Caller], tool: str, seconds: float) -> Turn:
+    """Call for so long, everybody at once."""
+    until = time.perf_counter() + seconds
+    took: list[float] = []
+
+    async def caller(call: Caller) -> None:
+        while (began := time.perf_counter()) < until:
             text = f"{TEXT}{next(_numbers)}"  # never the same: each is an operation of its own
             if text not in await call(tool, {"text": text}):
-                sys.exit("An answer was another call's.")
-            made += 1
-        return made
+                raise Unavailable("an answer was another call's")
+            took.append(time.perf_counter() - began)
 
     began = time.perf_counter()
-    made = sum(await asyncio.gather(*map(caller, load.callers)))
-    return made, time.perf_counter() - began
+    everybody = [asyncio.create_task(caller(call)) for call in callers]
+    try:
+        await asyncio.gather(*everybody)
+    finally:
+        for one in everybody:  # when one is refused, the others need not go on
+            one.cancel()
+    return Turn((time.perf_counter() - began) / len(took), took, len(took))

@@ -1,35 +1,42 @@
-"""Who is measured: each in a process of its own, on loopback, before the same upstream."""
+"""Who stands before the upstream: the gateway, FastMCP's proxies, IBM ContextForge."""
 
 from __future__ import annotations
 
-import os
-import socket
-import subprocess
+import asyncio
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, AsyncExitStack, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+
+import httpx
 
 from benchmarks import _gateway_servers as servers
+from benchmarks._context_forge import context_forge
+from benchmarks._house.environments import Unavailable, python_of, version_of
+from benchmarks._house.house import House
+from benchmarks._servers import Served, free_port, run, server
 
-PATIENCE = 60.0
-"""Seconds for a server to start."""
+DIRECT, GATEWAY = "direct", "counterseal serve"
+FASTMCP, FASTMCP_SHARED = "FastMCP proxy", "FastMCP proxy, shared connection"
+FORGE, FORGE_STATEFUL = "ContextForge", "ContextForge, stateful sessions"
 AGENT, PLENTY = "bench", 10**9
 SETTINGS = """\
 [store]
 url = "sqlite:///bench.db"
 
+[tools]
+paths = ["tools"]
+
 [gateway]
 port = {port}
 
+[agents.{agent}]
+tenant = "acme"
+"""
+UPSTREAM = """
 [upstreams.bench]
 url = "{url}"
 overlay = "overlay.yaml"
-
-[agents.{agent}]
-tenant = "acme"
 """
 GRANT = """
 [[grants]]
@@ -48,95 +55,103 @@ tools:
   note: {effect: draft}
 """
 TOOLS = ("echo", "slow", "note")
+OWN_TOOLS = '''\
+from typing import Annotated
+from pydantic import BaseModel, Field
+from counterseal import tool
+
+RATES = {"rate_limits": {"window_sec": 1, "max_requests": 1_000_000}}
+Text = Annotated[str, Field(max_length=200, description="What is given back.")]
 
 
-class Party(NamedTuple):
-    url: str
-    pid: int
+class Echo(BaseModel):
+    text: str
 
-    def cpu(self) -> float:
-        """Seconds of a processor that it has taken so far; 0 where the system does not tell."""
-        try:
-            text = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii")
-        except OSError:
-            return 0.0
-        user, system = text.rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+@tool(effect="read_only", version="1.0.0", owner="bench", budget=10**9, runtime=RATES)
+async def echo(text: Text) -> Echo:
+    """Give it back."""
+    return Echo(text=text)
+
+
+@tool(effect="draft", version="1.0.0", owner="bench", budget=10**9, runtime=RATES)
+async def note(text: Text) -> Echo:
+    """Write it down."""
+    return Echo(text=text)
+'''
+
+
+def home(folder: Path, upstream: str | None = None) -> tuple[list[str], int]:
+    """The folder of somebody who serves tools to one agent; the command, and the port.
+
+    The tools are an upstream's, or two of one's own.
+    """
+    port = free_port()
+    (folder / "tools").mkdir(parents=True)
+    grants = (GRANT.format(agent=AGENT, tool=tool, plenty=PLENTY) for tool in TOOLS)
+    settings = SETTINGS.format(port=port, agent=AGENT)
+    if upstream:
+        settings += UPSTREAM.format(url=upstream)
+        (folder / "overlay.yaml").write_text(OVERLAY, encoding="utf-8")
+    else:
+        (folder / "tools" / "tools.py").write_text(OWN_TOOLS, encoding="utf-8")
+    settings += "".join(list(grants)[:: 1 if upstream else 2])
+    (folder / "counterseal.toml").write_text(settings, encoding="utf-8")
+    program = [sys.executable, "-m", "counterseal"]
+    if upstream:
+        run([*program, "diff", "--accept", "--yes", "--by", AGENT], folder)
+    return [*program, "serve", "--anonymous-as", AGENT], port
 
 
 @contextmanager
-def parties(folder: Path, names: Sequence[str]) -> Iterator[dict[str, Party]]:
-    """The upstream as `direct`, and those of `gateway`, `shared`, `fresh` that are wanted."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(name: str, port: int, command: list[str], cwd: Path) -> Party:
-        log = folder / f"{name}.log"
-        with log.open("wb") as stream:
-            process = subprocess.Popen(command, cwd=cwd, stdout=stream, stderr=stream)
-        started.append(process)
-        _await(name, process, port, log)
-        return Party(f"http://{servers.HOST}:{port}/mcp", process.pid)
-
-    def peer(name: str, *words: str) -> Party:
-        port = _free_port()
-        command = [sys.executable, servers.__file__, *words[:1], str(port), *words[1:]]
-        return start(name, port, command, folder)
-
-    try:
-        made = {"direct": peer("direct", "upstream")}
-        for name in names:
-            if name == "gateway":
-                made[name] = start(name, *_ours(folder, made["direct"].url))
-            elif name != "direct":
-                made[name] = peer(name, name, made["direct"].url)
-        yield made
-    finally:
-        for process in reversed(started):
-            _stop(process)
+def gateway(folder: Path, upstream: str | None = None) -> Iterator[Served]:
+    command, port = home(folder, upstream)
+    with server(command, port, folder) as served:
+        yield served
 
 
-def _ours(folder: Path, url: str) -> tuple[int, list[str], Path]:
-    """The folder of somebody who serves that upstream's tools to one agent, and the command."""
-    port, home = _free_port(), folder / "gateway"
-    home.mkdir()
-    grants = (GRANT.format(agent=AGENT, tool=tool, plenty=PLENTY) for tool in TOOLS)
-    settings = SETTINGS.format(port=port, url=url, agent=AGENT) + "".join(grants)
-    (home / "counterseal.toml").write_text(settings, encoding="utf-8")
-    (home / "overlay.yaml").write_text(OVERLAY, encoding="utf-8")
-    program = [sys.executable, "-m", "counterseal"]
-    _run([*program, "diff", "--accept", "--yes", "--by", AGENT], home)
-    return port, [*program, "serve", "--anonymous-as", AGENT], home
+@contextmanager
+def script(folder: Path, which: str, *words: str, peer: str | None = None) -> Iterator[Served]:
+    """One of the servers in `_gateway_servers`."""
+    python = str(python_of(peer) if peer else sys.executable)
+    port = free_port()
+    command = [python, "-P", servers.__file__, which, str(port), *words]
+    with server(command, port, folder) as served:
+        yield served
 
 
-def _run(command: list[str], cwd: Path) -> None:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+# --- all of them ----------------------------------------------------------------------------------
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((servers.HOST, 0))
-        return int(probe.getsockname()[1])
-
-
-def _await(name: str, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    until = time.monotonic() + PATIENCE
-    while process.poll() is None and time.monotonic() < until:
+async def parties(house: House, stack: AsyncExitStack, folder: Path) -> dict[str, Served]:
+    """The upstream as `direct`, and those before it that can be had."""
+    house.doing("starting the upstream")
+    direct = stack.enter_context(script(folder, "upstream"))
+    starts: dict[str, Callable[[], AbstractContextManager[Served]]] = {
+        GATEWAY: lambda: gateway(folder / "gateway", direct.url),
+        FASTMCP: lambda: script(folder, "fresh", direct.url, peer="fastmcp"),
+        FASTMCP_SHARED: lambda: script(folder, "shared", direct.url, peer="fastmcp"),
+        FORGE: lambda: context_forge(folder / "forge", direct.url, stateful=False),
+        FORGE_STATEFUL: lambda: context_forge(folder / "forge2", direct.url, stateful=True),
+    }
+    made = {DIRECT: direct}
+    for name, start in starts.items():
+        house.doing(f"starting {name}")
         try:
-            socket.create_connection((servers.HOST, port)).close()
-        except OSError:
-            time.sleep(0.05)
+            made[name] = await asyncio.to_thread(lambda: stack.enter_context(start()))  # noqa: B023 - used at once
+        except (Unavailable, OSError, httpx.HTTPError) as error:
+            house.missing(name, error)
         else:
-            return
-    said = log.read_text(encoding="utf-8", errors="replace")
-    sys.exit(f"{name} did not start:\n{said}")
+            house.versions[name] = found(name)
+    return made
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(10)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+def found(name: str) -> dict[str, str]:
+    for begin, peer, package in (
+        ("FastMCP", "fastmcp", "fastmcp"),
+        ("ContextForge", "contextforge", "mcp-contextforge-gateway"),
+        ("MCP SDK", "mcp", "mcp"),
+    ):
+        if name.startswith(begin):
+            return version_of(peer, package)
+    return {}

@@ -1,8 +1,9 @@
 """The servers that the gateway is measured beside, each run as a process of its own.
 
-`upstream` is a small MCP server; `fresh` and `shared` are FastMCP's proxies in front of it. `fresh`
-is what its documentation gives for a URL: a connection of its own for every request. `shared` is
-the same over one client that is connected already. Both are left as they come, but for their log.
+`upstream` is a small MCP server of the SDK's, `json` the same with answers that are not streams.
+`fresh` and `shared` are FastMCP's proxies before it: `fresh` is what its documentation gives for a
+URL, a connection of its own for every request; `shared` goes over one client that is connected
+already, and has uvloop. For the rest they are left as they come, but for their log.
 """
 
 from __future__ import annotations
@@ -50,17 +51,16 @@ async def call_tool(
     return types.CallToolResult(content=[types.TextContent(text=text)])
 
 
-async def upstream(port: int) -> None:
+def upstream(port: int, **settings: Any) -> None:
     server: Server[Any] = Server(
         "upstream",
         on_list_tools=list_tools,
         on_call_tool=call_tool,
         get_tool_input_schema=lambda _: SCHEMA,  # otherwise it lists its tools at every call
     )
-    config = uvicorn.Config(
-        server.streamable_http_app(), host=HOST, port=port, log_level="warning", access_log=False
-    )
-    await uvicorn.Server(config).serve()
+    app = server.streamable_http_app(**settings)
+    config = uvicorn.Config(app, host=HOST, port=port, log_level="warning", access_log=False)
+    uvicorn.Server(config).run()  # with uvloop and httptools, where they are
 
 
 async def fresh(port: int, url: str) -> None:
@@ -83,15 +83,20 @@ async def shared(port: int, url: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="One of the servers of benchmarks/gateway.py.")
-    parser.add_argument("which", choices=["upstream", "fresh", "shared"])
+    parser.add_argument("which", choices=["upstream", "json", "fresh", "shared"])
     parser.add_argument("port", type=int)
     parser.add_argument("url", nargs="?", default="", help="the upstream's")
     options = parser.parse_args()
     if options.which == "upstream":
-        asyncio.run(upstream(options.port))
+        upstream(options.port)
+    elif options.which == "json":
+        upstream(options.port, json_response=True)
+    elif options.which == "fresh":
+        asyncio.run(fresh(options.port, options.url))
     else:
-        serve = fresh if options.which == "fresh" else shared
-        asyncio.run(serve(options.port, options.url))
+        import uvloop  # noqa: PLC0415 - not where the server is as it comes
+
+        uvloop.run(shared(options.port, options.url))
 
 
 if __name__ == "__main__":

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any, Self
 from urllib.parse import urlsplit
+
+from benchmarks._house.environments import Unavailable
+from benchmarks._servers import Served
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 INFO = {"name": "bench", "version": "1"}
@@ -29,12 +31,14 @@ Caller = Callable[[str, dict[str, Any]], Awaitable[str]]
 class Wire:
     """As many connections as callers, kept open; in 2025-11-25 all of one session."""
 
-    def __init__(self, url: str, callers: int, revision: str) -> None:
-        parts = urlsplit(url)
+    def __init__(self, served: Served, callers: int, revision: str) -> None:
+        parts = urlsplit(served.url)
+        self._tools = served.tools
         self._where = (parts.hostname, parts.port)
         self._start = f" {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\n"
         self._modern = revision == MODERN
-        self._headers = f"MCP-Protocol-Version: {revision}\r\n"
+        own = "".join(f"{name}: {value}\r\n" for name, value in served.headers.items())
+        self._headers = f"{own}MCP-Protocol-Version: {revision}\r\n"
         self._numbers = count(1)
         self._lines = [_Line() for _ in range(callers)]
         self.callers: list[Caller] = [self._caller(line) for line in self._lines]
@@ -46,13 +50,14 @@ class Wire:
             params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": INFO}
             head, _ = await self._lines[0].exchange(self._request("initialize", params))
             session = head.lower().partition(b"mcp-session-id:")[2].partition(b"\r\n")[0]
-            self._headers += f"Mcp-Session-Id: {session.decode().strip()}\r\n"
+            if session:  # not everybody keeps one
+                self._headers += f"Mcp-Session-Id: {session.decode().strip()}\r\n"
             told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
             await self._lines[0].exchange(self._message("POST", told))
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        if not self._modern:
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        if not self._modern and kind is None:
             await self._lines[0].exchange(self._message("DELETE"))
         for line in self._lines:
             await line.close()
@@ -60,20 +65,21 @@ class Wire:
     def _caller(self, line: _Line) -> Caller:
         async def call(tool: str, arguments: dict[str, Any]) -> str:
             head, answer = await line.exchange(self._call(tool, arguments))
-            result = json.loads(answer).get("result")
+            result = json.loads(answer).get("result") if answer else None
             if not head.startswith(b"HTTP/1.1 200") or not result or result.get("isError"):
-                sys.exit(f"A call was refused: {(head + answer).decode()}")
+                raise Unavailable(f"a call was refused: {(head[:40] + answer[:300]).decode()}")
             return str(result["content"][0]["text"])
 
         return call
 
     def _call(self, tool: str, arguments: dict[str, Any]) -> bytes:
-        params: dict[str, Any] = {"name": tool, "arguments": arguments}
+        name = self._tools + tool
+        params: dict[str, Any] = {"name": name, "arguments": arguments}
         if not self._modern:
             return self._request("tools/call", params)
         params["_meta"] = META
         return self._request(
-            "tools/call", params, f"Mcp-Method: tools/call\r\nMcp-Name: {tool}\r\n"
+            "tools/call", params, f"Mcp-Method: tools/call\r\nMcp-Name: {name}\r\n"
         )
 
     def _request(self, method: str, params: dict[str, Any], headers: str = "") -> bytes:

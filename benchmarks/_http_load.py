@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import count
+from itertools import count, cycle
+from typing import cast
 
 HOST = "127.0.0.1"
 TEXT = "a line of text that is given back, "
@@ -32,8 +33,7 @@ class _Caller(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - for the type checker
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
         self._ask()
 
     def data_received(self, data: bytes) -> None:
@@ -75,15 +75,16 @@ async def spend(port: int, write: Write, callers: int, seconds: float) -> tuple[
     return made, time.perf_counter() - began
 
 
-def writer(port: int, key: str, tool: str) -> Write:
-    """Requests for calls of one tool."""
-    head = (
+def writer(port: int, keys: Sequence[str], tool: str) -> Write:
+    """Requests for calls of one tool, by each of the keys' holders in turn."""
+    heads = cycle(
         f"POST /v1/calls HTTP/1.1\r\nHost: {HOST}:{port}\r\nAuthorization: Bearer {key}\r\n"
         "Accept: application/json\r\nContent-Type: application/json\r\nContent-Length: "
+        for key in keys
     )
 
     def write(text: str) -> bytes:
         body = f'{{"tool":"{tool}","arguments":{{"text":"{text}"}}}}'
-        return f"{head}{len(body)}\r\n\r\n{body}".encode()
+        return f"{next(heads)}{len(body)}\r\n\r\n{body}".encode()
 
     return write

@@ -1,8 +1,8 @@
 """The servers of `http_api.py`, each a process of its own, served as `counterseal serve` does.
 
 `bare` is the least that a JSON endpoint can be: Starlette reads an object and writes one. `memory`
-and `sqlite` are the HTTP API before a runtime on such a store, with one tool that changes nothing
-and one that does.
+and `sqlite` are the whole site of a gateway before a runtime on such a store, with one tool that
+changes nothing and one that does. Its rates hold: so there are keys for as many agents as it takes.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ HOST = "127.0.0.1"
 PLAIN = bool(os.environ.get("BENCH_PLAIN"))
 """Python's own parser and event loop, instead of those that `counterseal serve` has."""
 PLENTY = 10**9
+AGENTS = 64
+"""Each may make so many calls a second, and no more."""
 RATES = {"rate_limits": {"window_sec": 1, "max_requests": 1_000_000}}
 
 
@@ -46,13 +48,14 @@ async def bare(port: int) -> None:
 
 
 async def api(port: int, store: str, folder: Path) -> None:
-    from counterseal import Grant, Principal, Runtime, tool  # noqa: PLC0415 - bare has no need of it
-    from counterseal.desk import Desk  # noqa: PLC0415 - as above
+    from mcp.server.transport_security import TransportSecuritySettings  # noqa: PLC0415 - bare has no need of it
+
+    from counterseal import Grant, Principal, Runtime, tool  # noqa: PLC0415 - as above
     from counterseal.gateway.access import Access  # noqa: PLC0415 - as above
-    from counterseal.gateway.api.app import api_app  # noqa: PLC0415 - as above
-    from counterseal.gateway.api.limits import Limits, Rate  # noqa: PLC0415 - as above
-    from counterseal.gateway.auth import Verifier  # noqa: PLC0415 - as above
-    from counterseal.people import People  # noqa: PLC0415 - as above
+    from counterseal.gateway.auth import principal_of  # noqa: PLC0415 - as above
+    from counterseal.gateway.running import Gateway  # noqa: PLC0415 - as above
+    from counterseal.gateway.server import Front  # noqa: PLC0415 - as above
+    from counterseal.gateway.site import site  # noqa: PLC0415 - as above
 
     @tool(effect="read_only", version="1.0.0", owner="bench", budget=PLENTY, runtime=RATES)
     async def echo(text: Text) -> Echo:
@@ -69,20 +72,17 @@ async def api(port: int, store: str, folder: Path) -> None:
     async with Runtime.open(where) as runtime:
         grants = [Grant(agent="bench", tool=name) for name in ("echo", "note")]
         runtime.register(echo, note, grants=grants)
-        who = Principal(tenant="acme", agent="bench")
-        key, _ = await runtime.operator("bench").issue_key(who, reason="a benchmark")
-        (folder / store).write_text(key, encoding="ascii")
-        access = Access(resource=f"{url}/mcp")
-        app = api_app(
-            runtime,
-            access=access,
-            verifier=Verifier(access, runtime),
-            people=People(runtime),
-            desk_for=lambda person: Desk(runtime, person),
-            public=url,
-            limits=Limits(credential=Rate(PLENTY, PLENTY)),
-        )
-        await _serve(app, port)
+        keys = []
+        for number in range(AGENTS):
+            who = Principal(tenant="acme", agent="bench", user=f"u_{number}")
+            key, _ = await runtime.operator("bench").issue_key(who, reason="a benchmark")
+            keys.append(key)
+        (folder / store).write_text("\n".join(keys), encoding="ascii")
+        front = Front(runtime, who=principal_of, console=url, wait=0.0)
+        running = Gateway(runtime=runtime, front=front, behind=None)  # type: ignore[arg-type]
+        security = TransportSecuritySettings(allowed_hosts=[f"{HOST}:*"])
+        served = site(running, Access(resource=f"{url}/mcp"), security, urls=[url])
+        await _serve(served.app, port)
 
 
 async def _serve(app: Any, port: int) -> None:
@@ -94,6 +94,9 @@ async def _serve(app: Any, port: int) -> None:
         log_config=None,
         access_log=False,
         server_header=False,
+        ws="none",
+        proxy_headers=False,
+        limit_concurrency=1000,
     )
     tidy_memory()
     await uvicorn.Server(config).serve()

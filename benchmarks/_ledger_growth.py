@@ -14,14 +14,15 @@ from typing import Any
 
 import asyncpg
 
+from benchmarks._house.house import House
+from benchmarks._house.rows import Row
 from benchmarks._ledger_calls import Call, Slot, copies, ready, slots
 from benchmarks._ledger_postgres import found as found_in_postgres
+from benchmarks._ledger_sqlite import CROWD, on_store, opened
 from benchmarks._ledger_sqlite import found as found_in_sqlite
-from benchmarks._ledger_sqlite import on_store, opened
-from benchmarks._ledger_turns import Reading, in_turns, slower
 from counterseal.storage import open_store
 
-TARGET = 1.3
+TARGET = 1.2
 FEW = 1_000
 CHUNK = 50_000
 """How many rows are loaded at once."""
@@ -78,17 +79,16 @@ async def _fill_sqlite(path: Path, of: Call, where: Sequence[Slot], size: int) -
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-async def sqlite(folder: Path, of: Call, sizes: Mapping[str, int]) -> list[Reading]:
-    paths = {size: folder / f"grown_{size}.db" for size in (FEW, sizes["many"])}
-    where = slots(sizes["in_flight"])
+async def sqlite(house: House, folder: Path, of: Call, many: int) -> None:
+    paths = {size: folder / f"grown_{size}.db" for size in (FEW, many)}
+    where = slots(CROWD)
     for size, path in paths.items():
+        house.doing(f"writing {size:,} calls into SQLite")
         await _fill_sqlite(path, of, where, size)
     urls = {size: f"sqlite:///{path}" for size, path in paths.items()}
-    crowd = sizes["in_flight"]
-    readings = await _compared("SQLite", urls, of, {1: 100, crowd: 4 * crowd}, sizes["rounds"])
+    await _compared(house, "SQLite", urls, of, {1: 100, CROWD: 4 * CROWD})
     for path in paths.values():
         path.unlink()
-    return readings
 
 
 # --- Postgres -------------------------------------------------------------------------------------
@@ -117,27 +117,33 @@ async def _fill_postgres(url: str, of: Call, where: Sequence[Slot], size: int) -
         await connection.close()
 
 
-async def postgres(databases: Sequence[str], of: Call, sizes: Mapping[str, int]) -> list[Reading]:
-    urls = dict(zip((FEW, sizes["many"]), databases, strict=True))
+async def postgres(house: House, databases: Sequence[str], of: Call, many: int) -> None:
+    urls = dict(zip((FEW, many), databases, strict=True))
     for size, url in urls.items():
+        house.doing(f"writing {size:,} calls into Postgres")
         await _fill_postgres(url, of, slots(32), size)
-    calls = {1: sizes["postgres_calls"] // 16, 32: sizes["postgres_calls"] // 32 * 32}
-    return await _compared("Postgres", urls, of, calls, sizes["rounds"])
+    await _compared(house, "Postgres", urls, of, {1: 200, 32: 3072})
 
 
 async def _compared(
-    called: str, urls: Mapping[int, str], of: Call, calls: Mapping[int, int], rounds: int
-) -> list[Reading]:
+    house: House, called: str, urls: Mapping[int, str], of: Call, calls: Mapping[int, int]
+) -> None:
     few, many = urls
     stores = {size: open_store(url) for size, url in urls.items()}
-    readings = []
+    names = {size: f"{size:,} calls" for size in urls}
     for in_flight, number in calls.items():
         where = slots(in_flight)
-        blocks = {str(size): on_store(store, of, where, number) for size, store in stores.items()}
-        took = await in_turns(f"{called}, {many:,} rows", blocks, rounds)
+        blocks = {names[size]: on_store(store, of, where, number) for size, store in stores.items()}
         who = "one caller" if in_flight == 1 else f"{in_flight} in flight"
-        name = f"{called}, {who}: {many:,} rows / {few:,}"
-        readings.append(slower(name, took[str(many)], took[str(few)], TARGET))
+        row = Row(
+            key=f"growth/{called.lower()}-{in_flight}-{many}",
+            what=f"{called}, {who}: after {many:,} calls beside after {few:,}",
+            ours=names[many],
+            theirs=names[few],
+            better="lower",
+            reach=TARGET,
+            chart=in_flight > 1,
+        )
+        await house.compare(f"{called}, {many:,} calls", blocks, [row], rounds=house.pick(11, 5))
     for store in stores.values():
         await store.close()
-    return readings

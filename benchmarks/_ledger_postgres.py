@@ -20,12 +20,15 @@ from typing import Any, NamedTuple
 
 import asyncpg
 
+from benchmarks._house.environments import Unavailable
+from benchmarks._house.house import Block, House
+from benchmarks._house.rows import Turn
 from benchmarks._ledger_calls import KEYS, Call, Found, Slot, Write, copies, ready, slots, written
-from benchmarks._ledger_sqlite import on_store, through_runtime
-from benchmarks._ledger_turns import Block, Reading, faster, in_turns
+from benchmarks._ledger_sqlite import Peers, faster, on_store, through_runtime
 from counterseal.storage import open_store
 
-TARGET = 1.0
+TARGETS = {32: (1.0, 1.5), 128: (2.0, 3.0)}
+"""Of calls in flight: how many times as many as pgbench, and what is aimed at."""
 LITTLE = 10**14
 """Whole numbers above this are the numbers of events, which are microseconds since the epoch."""
 ID = r"\set id random(1, 9223372036854775806)" + "\n" + r"\set n :n + 1" + "\n"
@@ -191,57 +194,48 @@ def by_pgbench(url: str, heard: Overheard, script: Path, clients: int, number: i
     ]
     surroundings = {**os.environ, "PGOPTIONS": heard.options}
 
-    async def block() -> float:
+    async def block() -> Turn:
         words = [*command, f"--define=n={next(_begin)}", url]
         ended = await asyncio.to_thread(
             subprocess.run, words, env=surroundings, capture_output=True, text=True, check=False
         )
         said = re.search(r"tps = ([\d.]+) \(without", ended.stdout)
         if ended.returncode or said is None:
-            raise SystemExit(f"pgbench failed: {ended.stderr[-800:]}")
-        return 1 / float(said[1])
+            raise Unavailable(f"pgbench failed: {ended.stderr[-800:]}")
+        return Turn(1 / float(said[1]), (), number)
 
     return block
 
 
-# --- readings -------------------------------------------------------------------------------------
+# --- rows -----------------------------------------------------------------------------------------
 
 
-async def read(
-    databases: Sequence[str], folder: Path, of: Call, sizes: Mapping[str, int]
-) -> list[Reading]:
+async def bench(
+    house: House, databases: Sequence[str], folder: Path, of: Call, theirs: Peers
+) -> None:
     """With two databases: one for the store, one for pgbench."""
     if program() is None:
-        raise SystemExit("pgbench was not found; `apt-get install postgresql-contrib` has it.")
+        house.missing("pgbench", "not found; `apt-get install postgresql-contrib` has it")
+        return
     heard = await overhear(databases[1], of)
-    calls, rounds = sizes["postgres_calls"], sizes["few_rounds"]
-    readings = []
     for in_flight, tenants in ((1, True), (32, True), (128, True), (32, False)):
-        number = max(calls // (8 if in_flight == 1 else 1) // in_flight, 1) * in_flight
         where = slots(in_flight, tenants=tenants)
-        took = await _compared(databases, folder, of, heard, where, number, rounds)
-        who = f"{in_flight} in flight" if in_flight > 1 else "one caller"
-        called = f"Postgres, {who}{'' if tenants else ' of one tenant'}"
-        target = TARGET if in_flight == 32 else None
-        readings += [
-            faster(f"{called}: store / pgbench, same statements", took[0], took[1], target),
-            faster(f"{called}: store / pgbench, same rows", took[0], took[2]),
-            faster(f"{called}: calls / pgbench, same statements", took[3], took[1], target),
-        ]
-    return readings
+        others = theirs.get(in_flight, {}) if tenants else {}
+        await _compared(house, databases, folder, of, heard, where, others)
 
 
 async def _compared(
+    house: House,
     databases: Sequence[str],
     folder: Path,
     of: Call,
     heard: Overheard,
     where: Sequence[Slot],
-    number: int,
-    rounds: int,
-) -> list[list[float]]:
-    mine, theirs = databases
+    theirs: Mapping[str, Block],
+) -> None:
+    mine, others = databases
     in_flight, tenants = len(where), where[-1].tenant != "tenant_0" or len(where) == 1
+    number = max(house.pick(3072, 1024) // (8 if in_flight == 1 else 1) // in_flight, 1) * in_flight
     for url in databases:
         store = open_store(url)
         await ready(store, where, of)
@@ -250,16 +244,42 @@ async def _compared(
     scripts[0].write_text(Script(heard, tenants=tenants).same_statements(), encoding="utf-8")
     scripts[1].write_text(Script(heard, tenants=tenants).same_rows(), encoding="utf-8")
     store, other = open_store(mine), open_store(mine)
-    took = await in_turns(
-        f"Postgres, {in_flight} in flight",
-        {
-            "store": on_store(store, of, where, number),
-            "statements": by_pgbench(theirs, heard, scripts[0], in_flight, number),
-            "rows": by_pgbench(theirs, heard, scripts[1], in_flight, number),
-            "runtime": through_runtime(other, where, number),
-        },
-        rounds,
-    )
+    who = f"{in_flight} in flight" if in_flight > 1 else "one caller"
+    called = f"Postgres, {who}{'' if tenants else ' of one tenant'}"
+    key = f"{in_flight}{'' if tenants else '-tenant'}"
+    reach, aim = TARGETS.get(in_flight, (None, None)) if tenants else (None, None)
+    blocks = {
+        "store": on_store(store, of, where, number),
+        "pgbench, same statements": by_pgbench(others, heard, scripts[0], in_flight, number),
+        "pgbench, same rows": by_pgbench(others, heard, scripts[1], in_flight, number),
+        "call": through_runtime(other, where, number),
+        **theirs,
+    }
+    rows = [
+        faster(
+            key,
+            f"{called}: pgbench, same statements",
+            "pgbench, same statements",
+            reach,
+            aim,
+            store="postgres",
+        ),
+        faster(
+            f"{key}-store",
+            "  of it the store alone",
+            "pgbench, same statements",
+            ours="store",
+            store="postgres",
+        ),
+        faster(
+            f"{key}-rows",
+            f"{called}: pgbench, same rows unchecked",
+            "pgbench, same rows",
+            ours="store",
+            store="postgres",
+        ),
+        *(faster(f"{key}-{name}", f"{called}: {name}", name, store="postgres") for name in theirs),
+    ]
+    await house.compare(called, blocks, rows, rounds=house.pick(7, 3))
     await store.close()
     await other.close()
-    return list(took.values())

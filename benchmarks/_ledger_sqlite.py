@@ -10,6 +10,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from benchmarks._house.house import Block, House
+from benchmarks._house.rows import Row, Turn
 from benchmarks._ledger_calls import (
     KEYS,
     Call,
@@ -26,11 +28,14 @@ from benchmarks._ledger_calls import (
     submit,
     written,
 )
-from benchmarks._ledger_turns import Block, Reading, crowd, faster, in_turns, slower
+from benchmarks._ledger_turns import crowd
 from counterseal import Principal, Proposal
 from counterseal.storage import Store, open_store
 
-ALONE_TARGET, CROWD_TARGET = 1.5, 0.5
+ALONE = (1.5, 1.2)
+"""How many times as long as by hand one call may take, and what is aimed at."""
+CROWD = 512
+Peers = Mapping[int, Mapping[str, Block]]
 SETTINGS = ("synchronous = FULL", "cache_size = -16384", "temp_store = MEMORY")
 """As the store has them. The log is copied into the file when SQLite does so by itself."""
 
@@ -139,7 +144,7 @@ def gathered(calls: Sequence[Rows]) -> Rows:
 def on_store(store: Store, of: Call, where: Sequence[Slot], number: int) -> Block:
     """Calls that the store alone is asked for, by as many callers as there are slots."""
 
-    async def block() -> float:
+    async def block() -> Turn:
         calls = copies(of, where, number)
         return await crowd([calls[n :: len(where)] for n in range(len(where))], do)
 
@@ -156,7 +161,7 @@ def through_runtime(store: Store, where: Sequence[Slot], number: int) -> Block:
     async def do(asked: tuple[Proposal, Principal]) -> None:
         await submit(runtime, *asked)
 
-    async def block() -> float:
+    async def block() -> Turn:
         each = [[proposed(slot) for _ in range(number // len(where))] for slot in where]
         return await crowd(each, do)
 
@@ -166,13 +171,12 @@ def through_runtime(store: Store, where: Sequence[Slot], number: int) -> Block:
 def by_hand(hand: ByHand, number: int) -> Block:
     """One call after the other."""
 
-    async def block() -> float:
-        calls = list(hand.calls(number))
-        began = time.perf_counter()
-        for call in calls:
-            for rows in call:
-                hand.commit(rows)
-        return (time.perf_counter() - began) / number
+    async def do(call: Sequence[Rows]) -> None:
+        for rows in call:
+            hand.commit(rows)
+
+    async def block() -> Turn:
+        return await crowd([list(hand.calls(number))], do)
 
     return block
 
@@ -180,7 +184,7 @@ def by_hand(hand: ByHand, number: int) -> Block:
 def by_hand_at_once(hand: ByHand, number: int, crowded: int) -> Block:
     """So many calls with every commit."""
 
-    async def block() -> float:
+    async def block() -> Turn:
         calls = list(hand.calls(number))
         some = [calls[n : n + crowded] for n in range(0, number, crowded)]
         # The way that rows take from callers into a batch is not part of it.
@@ -188,7 +192,7 @@ def by_hand_at_once(hand: ByHand, number: int, crowded: int) -> Block:
         began = time.perf_counter()
         for rows in commits:
             hand.commit(rows)
-        return (time.perf_counter() - began) / number
+        return Turn((time.perf_counter() - began) / number, (), number)
 
     return block
 
@@ -200,12 +204,12 @@ def bare_disk(path: Path, number: int) -> Block:
     os.fsync(file)
     sync = getattr(os, "fdatasync", os.fsync)
 
-    async def block() -> float:
+    async def block() -> Turn:
         began = time.perf_counter()
         for n in range(2 * number):
             os.pwrite(file, os.urandom(4096), n % 256 * 4096)
             sync(file)
-        return (time.perf_counter() - began) / number
+        return Turn((time.perf_counter() - began) / number, (), number)
 
     return block
 
@@ -213,12 +217,11 @@ def bare_disk(path: Path, number: int) -> Block:
 # --- readings -------------------------------------------------------------------------------------
 
 
-async def read(folder: Path, of: Call, sizes: Mapping[str, int]) -> list[Reading]:
+async def bench(house: House, folder: Path, of: Call, theirs: Peers) -> None:
+    """`theirs`: blocks of others, by how many calls they have in flight."""
     writes = await one_call(folder, of)
-    return [
-        *await _alone(folder, of, writes, sizes["rounds"]),
-        *await _crowded(folder, of, writes, sizes["in_flight"], sizes["few_rounds"]),
-    ]
+    await _alone(house, folder, of, writes, theirs.get(1, {}))
+    await _crowded(house, folder, of, writes, theirs.get(CROWD, {}))
 
 
 async def _sides(
@@ -237,53 +240,95 @@ async def _sides(
 
 
 async def _alone(
-    folder: Path, of: Call, writes: Sequence[list[Write]], rounds: int
-) -> list[Reading]:
+    house: House,
+    folder: Path,
+    of: Call,
+    writes: Sequence[list[Write]],
+    theirs: Mapping[str, Block],
+) -> None:
     where, number = slots(1), 100
     stores, hands = await _sides(folder, of, where, writes)
-    took = await in_turns(
-        "SQLite, one caller",
-        {
-            "runtime": through_runtime(stores[0], where, number),
-            "store": on_store(stores[1], of, where, number),
-            "same": by_hand(hands[0], number),
-            "least": by_hand(hands[1], number),
-            "disk": bare_disk(folder / "bare", number),
-        },
-        rounds,
-    )
-    await _close(stores, hands)
-    called, same = "SQLite, one caller", took["same"]
-    return [
-        slower(f"{called}: call / same rows by hand", took["runtime"], same, ALONE_TARGET),
-        slower(f"{called}: store / same rows by hand", took["store"], same, ALONE_TARGET),
-        slower(f"{called}: call / ledger's row by hand", took["runtime"], took["least"]),
-        slower(f"{called}: store / ledger's row by hand", took["store"], took["least"]),
-        slower(f"{called}: call / two bare syncs", took["runtime"], took["disk"]),
-        slower(f"{called}: same rows by hand / two bare syncs", same, took["disk"]),
+    blocks = {
+        "call": through_runtime(stores[0], where, number),
+        "store": on_store(stores[1], of, where, number),
+        "same rows by hand": by_hand(hands[0], number),
+        "ledger's row by hand": by_hand(hands[1], number),
+        "two bare syncs": bare_disk(folder / "bare", number),
+        **theirs,
+    }
+    rows = [
+        _row("one", "SQLite, one caller: the same two commits by hand", "same rows by hand", ALONE),
+        _row("one-store", "  of it the store alone", "same rows by hand", ALONE, ours="store"),
+        _row(
+            "one-least", "SQLite, one caller: only the ledger's row by hand", "ledger's row by hand"
+        ),
+        _row("one-disk", "SQLite, one caller: two bare syncs of the disk", "two bare syncs"),
+        *(faster(f"one-{name}", f"SQLite, one caller: {name}", name) for name in theirs),
     ]
+    await house.compare("SQLite, one caller", blocks, rows, rounds=house.pick(15, 5))
+    await _close(stores, hands)
 
 
 async def _crowded(
-    folder: Path, of: Call, writes: Sequence[list[Write]], in_flight: int, rounds: int
-) -> list[Reading]:
-    where, number = slots(in_flight), 4 * in_flight
+    house: House,
+    folder: Path,
+    of: Call,
+    writes: Sequence[list[Write]],
+    theirs: Mapping[str, Block],
+) -> None:
+    where, number = slots(CROWD), house.pick(4, 2) * CROWD
     stores, hands = await _sides(folder, of, where, writes)
-    took = await in_turns(
-        f"SQLite, {in_flight} in flight",
-        {
-            "runtime": through_runtime(stores[0], where, number),
-            "store": on_store(stores[1], of, where, number),
-            "same": by_hand_at_once(hands[0], number, in_flight),
-        },
-        rounds,
-    )
-    await _close(stores, hands)
-    called = f"SQLite, {in_flight} in flight"
-    return [
-        faster(f"{called}: calls / gathered by hand", took["runtime"], took["same"], CROWD_TARGET),
-        faster(f"{called}: store / gathered by hand", took["store"], took["same"], CROWD_TARGET),
+    blocks = {
+        "call": through_runtime(stores[0], where, number),
+        "store": on_store(stores[1], of, where, number),
+        "gathered by hand": by_hand_at_once(hands[0], number, CROWD),
+        **theirs,
+    }
+    called, by = f"SQLite, {CROWD} in flight", "gathered by hand"
+    rows = [
+        faster("many", f"{called}: a group commit by hand", by, 0.5, 0.7),
+        faster("many-store", "  of it the store alone", by, 0.5, 0.7, ours="store"),
+        *(faster(f"many-{name}", f"{called}: {name}", name) for name in theirs),
     ]
+    await house.compare(called, blocks, rows, rounds=house.pick(9, 3))
+    await _close(stores, hands)
+
+
+def _row(
+    key: str, what: str, theirs: str, targets: tuple[float, float] | None = None, ours: str = "call"
+) -> Row:
+    reach, aim = targets or (None, None)
+    return Row(
+        key=f"ledger/sqlite-{key}",
+        what=what,
+        ours=ours,
+        theirs=theirs,
+        better="lower",
+        reach=reach,
+        aim=aim,
+        chart=key == "one",
+    )
+
+
+def faster(
+    key: str,
+    what: str,
+    theirs: str,
+    reach: float | None = None,
+    aim: float | None = None,
+    *,
+    ours: str = "call",
+    store: str = "sqlite",
+) -> Row:
+    return Row(
+        key=f"ledger/{store}-{key.replace(' ', '-').lower()}",
+        what=what,
+        ours=ours,
+        theirs=theirs,
+        reach=reach,
+        aim=aim,
+        chart=ours == "call",
+    )
 
 
 async def _close(stores: Sequence[Store], hands: Sequence[ByHand]) -> None:

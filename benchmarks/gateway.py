@@ -1,188 +1,121 @@
-"""Calls through the gateway, beside FastMCP's proxies and beside no proxy at all.
+"""Calls through the gateway, beside others before the same upstream, and beside no proxy at all.
 
-Everybody stands before the same upstream, speaks streamable HTTP on loopback and has a process of
-their own: the gateway, which takes each call through every gate and onto record; FastMCP's proxy as
-it comes (`fresh`, which connects anew for every request) and over one connection (`shared`); the
-upstream itself (`direct`). They take turns. `echo` and `slow` change nothing, and `slow` takes
-20 ms; `note` changes something, so that two durable commits are in each of its calls. Nothing is
-asserted.
+Everybody speaks streamable HTTP on loopback and has a process of their own: the gateway, which
+takes each call through every gate and onto record; FastMCP's proxy as it comes, which connects anew
+for every request, and over one connection; IBM ContextForge as it comes, and with sessions that it
+keeps; the upstream itself. They take turns. `echo` changes nothing; `slow` takes 20 ms; `note`
+changes something, so that two durable commits are in each of the gateway's calls.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import json
-import os
-import platform
 import sys
 import tempfile
-from importlib.metadata import version
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks._gateway_cells import Cell, Found, Ratio, measure, ratio
-from benchmarks._gateway_load import BARE, CLIENTS
-from benchmarks._gateway_parties import Party, parties
-from benchmarks._ledger_turns import load
+from benchmarks._gateway_load import Cell
+from benchmarks._gateway_parties import (
+    DIRECT,
+    FASTMCP,
+    FASTMCP_SHARED,
+    FORGE,
+    FORGE_STATEFUL,
+    GATEWAY,
+    parties,
+)
+from benchmarks._gateway_wire import LEGACY, MODERN
+from benchmarks._house.house import House
+from benchmarks._house.rows import Row
+from benchmarks._servers import Served
 
-FULL = {"rounds": 7, "seconds": 0.8}
-QUICK = {"rounds": 3, "seconds": 0.4}
-PEERS = {"shared": 2.0, "fresh": 20.0}
-"""How many times their calls per second are wanted, with BUSY in flight."""
 BUSY = 32
-SLOWER = 1.3
-"""How many times the direct time of a call of 20 ms is allowed."""
-SPEED = [
-    *(Cell("echo", client, many) for client in CLIENTS for many in (1, BUSY)),
-    *(Cell("note", BARE[0], many) for many in (1, BUSY)),
-]
-TIME = [*(Cell("slow", client, 1) for client in CLIENTS), Cell("slow", BARE[0], 8)]
+AS_THEY_COME, FASTEST = 20.0, 3.0
+"""How many times their calls a second are wanted."""
+PROXIES = {
+    "fastmcp": (FASTMCP, AS_THEY_COME),
+    "fastmcp-shared": (FASTMCP_SHARED, FASTEST),
+    "contextforge": (FORGE, AS_THEY_COME),
+    "contextforge-stateful": (FORGE_STATEFUL, FASTEST),
+}
 
 
-async def rows(those: dict[str, Party], sizes: dict[str, float]) -> list[dict[str, Any]]:
-    made = []
-    for cell in SPEED:
-        found = await measure(cell, those, ["direct", "gateway", *PEERS], sizes)
-        slower = {name: ratio(found[name], found["gateway"]) for name in PEERS}
-        # The SDK's client takes as long as a call: it would be what is measured. And one caller
-        # who waits for each answer waits for the upstream and for everybody's turns besides.
-        counts = cell.client in BARE and cell.in_flight == BUSY
-        targets = {name: f"≥ {goal:.0f}" for name, goal in PEERS.items() if counts}
-        made.append(row(cell, found, slower, targets))
-    for cell in TIME:
-        found = await measure(cell, those, ["direct", "gateway"], sizes)
-        # What several at once take is a matter of how many processors there are.
-        targets = {"direct": f"≤ {SLOWER}"} if cell.in_flight == 1 else {}
-        slower = {"direct": ratio(found["gateway"], found["direct"])}
-        made.append(row(cell, found, slower, targets))
-    return made
+async def bench(house: House) -> None:
+    with tempfile.TemporaryDirectory(prefix="counterseal-bench-") as name:
+        async with AsyncExitStack() as stack:
+            those = await parties(house, stack, Path(name))
+            await _rates(house, those)
+            await _times(house, those)
 
 
-def row(
-    cell: Cell, found: dict[str, Found], beside: dict[str, Ratio], targets: dict[str, str]
-) -> dict[str, Any]:
-    return {
-        **cell._asdict(),
-        "calls_per_second": {name: round(1 / one.typical, 1) for name, one in found.items()},
-        "ms_of_a_call": {
-            name: round(one.typical * cell.in_flight * 1000, 2) for name, one in found.items()
-        },
-        "cpu_ms_of_a_call": {name: one.cpu for name, one in found.items()},
-        "gateway_beside": {
-            name: {**one.rounded(), "target": targets.get(name)} for name, one in beside.items()
-        },
-    }
-
-
-def report(sizes: dict[str, float]) -> dict[str, Any]:
-    before = load()
-    with (
-        tempfile.TemporaryDirectory(prefix="counterseal-bench-") as name,
-        parties(Path(name), ["gateway", *PEERS]) as those,
+async def _rates(house: House, those: dict[str, Served]) -> None:
+    """Calls a second, with many in flight, over a client that holds nothing up."""
+    seconds, rounds = house.pick(0.8, 0.4), house.pick(9, 3)
+    for tool, revision, targets in (
+        ("echo", LEGACY, True),
+        ("echo", MODERN, False),
+        ("note", LEGACY, False),
     ):
-        made = asyncio.run(rows(those, sizes))
-    return {
-        "benchmark": "gateway",
-        "sizes": sizes,
-        "processors": os.cpu_count(),
-        "load_average": {"before": before, "after": load()},
-        "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("mcp", "fastmcp")},
-        "rows": made,
-    }
+        # ContextForge does not speak the newer revision.
+        shown = {
+            key: (name, goal)
+            for key, (name, goal) in PROXIES.items()
+            if revision == LEGACY or not name.startswith("ContextForge")
+        }
+        what = {"echo": "", "note": ", a change with two commits"}[tool]
+        end = f"{tool}-{revision}"
+        rows = [
+            Row(
+                key=f"gateway/{key}-{end}",
+                what=f"{name}{what}, {BUSY} in flight, {revision}",
+                ours=GATEWAY,
+                theirs=name,
+                reach=goal if targets else None,
+                chart=targets,
+            )
+            for key, (name, goal) in shown.items()
+        ]
+        cell = Cell(tool, revision, BUSY, seconds)
+        blocks = cell.blocks(those, DIRECT, GATEWAY, *(name for name, _ in shown.values()))
+        await house.compare(f"{tool}, {revision}", blocks, rows, rounds=rounds)
+        if targets:
+            house.keep(
+                [
+                    Row(
+                        key=f"gateway/work-{key}",
+                        what=f"Processor time of a call: {name}",
+                        ours=GATEWAY,
+                        theirs=name,
+                    )
+                    for key, (name, _) in shown.items()
+                ],
+                cell.work,
+            )
 
 
-# --- for a person ---------------------------------------------------------------------------------
-
-
-def show(figures: dict[str, Any]) -> None:
-    about, versions = figures["load_average"], figures["versions"]
-    print(
-        f"in turns; client, proxy and upstream share {figures['processors']} processors; load "
-        f"average {about['before']} before, {about['after']} after; "
-        f"mcp {versions['mcp']}, FastMCP {versions['fastmcp']}"
-    )
-    fast = [one for one in figures["rows"] if "fresh" in one["gateway_beside"]]
-    slow = [one for one in figures["rows"] if "direct" in one["gateway_beside"]]
-    _show_speed(fast)
-    _show_time(slow)
-    _show_work([*fast, *slow])
-
-
-def _show_speed(chosen: list[dict[str, Any]]) -> None:
-    names = ("direct", "gateway", *PEERS)
-    heads = "".join(f"{name:>9}" for name in names)
-    beside = "".join(f"{f'gateway / {name}':>23}" for name in PEERS)
-    print(f"\n{'calls per second':<40}{heads}{beside}")
-    for one in chosen:
-        rates = "".join(f"{one['calls_per_second'][name]:>9,.0f}" for name in names)
-        ratios = "".join(f"{_ratio(one, name):>23}" for name in PEERS)
-        print(f"{_name(one):<40}{rates}{ratios}")
-    goals = " and ".join(f"{goal:.0f}x {name}" for name, goal in PEERS.items())
-    print(
-        f"target, with {BUSY} in flight and a client that holds nothing up (bare sockets): {goals}"
-    )
-
-
-def _show_time(chosen: list[dict[str, Any]]) -> None:
-    print(
-        f"\n{'ms of a call that takes 20':<40}{'direct':>9}{'gateway':>9}{'gateway / direct':>23}"
-    )
-    for one in chosen:
-        times = "".join(f"{one['ms_of_a_call'][name]:>9.1f}" for name in ("direct", "gateway"))
-        print(f"{_name(one):<40}{times}{_ratio(one, 'direct', 2):>23}")
-    print(f"target, one at a time: at most {SLOWER}x")
-
-
-def _show_work(chosen: list[dict[str, Any]]) -> None:
-    """What a call takes of the processors, which says more than the clock on a busy machine."""
-    names = ("direct", "gateway", *PEERS)
-    print("\nms of a processor per call: of the client + of the proxy + of the upstream")
-    beside = "".join(f"{f'{name} / gateway':>17}" for name in PEERS)
-    print(f"{'':<40}" + "".join(f"{name:>21}" for name in names) + beside)
-    for one in chosen:
-        taken = "".join(f"{_work(one, name):>21}" for name in names)
-        times = "".join(f"{_times(one, name):>17}" for name in PEERS)
-        print(f"{_name(one):<40}{taken}{times}".rstrip())
-    print("on the right: how many times the proxy's own time is that of the gateway")
-
-
-def _name(one: dict[str, Any]) -> str:
-    return f"{one['tool']:<5} {one['client']:<26} {one['in_flight']:>3}"
-
-
-def _ratio(one: dict[str, Any], name: str, digits: int = 1) -> str:
-    found = one["gateway_beside"][name]
-    median, low, high = (f"{found[part]:.{digits}f}" for part in ("median", "low", "high"))
-    return f"{median} ({low} to {high})"
-
-
-def _work(one: dict[str, Any], name: str) -> str:
-    taken = one["cpu_ms_of_a_call"].get(name, {})
-    parts = [taken[who] for who in ("client", "proxy", "upstream") if who in taken]
-    return " + ".join(f"{part:.2f}" for part in parts)
-
-
-def _times(one: dict[str, Any], name: str) -> str:
-    taken = one["cpu_ms_of_a_call"]
-    mine, others = (taken.get(who, {}).get("proxy") for who in ("gateway", name))
-    return f"{others / mine:.1f}" if mine and others else ""
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
-    options = parser.parse_args()
-    figures = report(QUICK if options.quick else FULL)
-    if options.json:
-        print(json.dumps(figures))
-    else:
-        show(figures)
+async def _times(house: House, those: dict[str, Served]) -> None:
+    """What the gateway adds to one caller's call."""
+    for tool, what, reach, aim in (
+        ("slow", "an upstream of 20 ms", 1.3, None),
+        ("echo", "an instant upstream", None, 1.2),
+    ):
+        row = Row(
+            key=f"gateway/direct-{tool}",
+            what=f"{what[0].upper()}{what[1:]} without the gateway, one caller",
+            ours=GATEWAY,
+            theirs=DIRECT,
+            better="lower",
+            reach=reach,
+            aim=aim,
+            chart=True,
+        )
+        blocks = Cell(tool, MODERN, 1, house.pick(0.8, 0.4)).blocks(those, DIRECT, GATEWAY)
+        await house.compare(f"{tool}, one caller", blocks, [row], rounds=house.pick(11, 5))
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks._house.command import alone
+
+    alone("gateway", bench)

@@ -6,20 +6,22 @@ workers were not used again. Nothing is asserted.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
-import os
-import platform
-import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks._house.environments import Unavailable
+from benchmarks._house.house import Block, House
+from benchmarks._house.rows import Row
+from benchmarks._ledger_turns import crowd
 from counterseal import Context, Principal, Tool, tool
 from counterseal.codes import Code
 from counterseal.errors import IsolationError
@@ -67,95 +69,53 @@ CONTEXT = Context(
 )
 
 
-class Level:
-    """One way of running the function, and how long each run took."""
-
-    def __init__(self, name: str, run: Callable[[], Awaitable[None]], every: int) -> None:
-        self.name = name
-        self.run = run
-        self.every = every
-        """Costly ones run once in so many rounds."""
-        self.nanoseconds: list[int] = []
-
-    async def once(self) -> None:
-        began = time.perf_counter_ns()
-        await self.run()
-        self.nanoseconds.append(time.perf_counter_ns() - began)
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.nanoseconds) / 1000
-
-
-def level(executor: Executor, made: Tool[..., Any], name: str, every: int) -> Level:
+def running(executor: Executor, made: Tool[..., Any], number: int) -> Block:
     runner = executor.runner(made.contract, made)
 
-    async def run() -> None:
+    async def once(_: int) -> None:
         outcome = await runner.run(Work(ARGUMENTS, lambda: CONTEXT, 30.0))
         if outcome.code is not Code.SUCCESS:
-            sys.exit(f"{name}: {outcome.code}\n{outcome.trace}")
+            raise Unavailable(f"{outcome.code}: {outcome.trace}")
 
-    return Level(name, run, every)
+    return partial(crowd, [range(number)], once)
 
 
-async def start() -> None:
+async def _start(_: int) -> None:
     await asyncio.to_thread(subprocess.run, [sys.executable, "-c", "pass"], check=True)
 
 
-async def measure(rounds: int) -> dict[str, Any]:
-    executor, missing = Executor(), ""
-    levels = [
-        level(executor, inline, "inline", 1),
-        level(executor, inline_task, "inline, and it waits", 1),
-        level(executor, thread, "thread", 1),
-        level(executor, process, "process", 1),
-        Level("(a bare process is started)", start, 50),
+def rows(names: Iterable[str]) -> list[Row]:
+    return [
+        Row(
+            key=f"isolation/{name.replace(',', '').replace(' ', '-')}",
+            what=f"{name}, beside the function in line",
+            ours=name,
+            theirs="inline",
+            better="lower",
+        )
+        for name in names
+        if name != "inline"
     ]
-    try:
-        levels.append(level(executor, sandbox, "sandbox", 50))
-    except IsolationError as error:
-        missing = str(error)
-    for one in levels:
-        for _ in range(3):
-            await one.run()
-    for done in range(rounds):
-        if sys.stderr.isatty() and done % 10 == 0:
-            print(f"\r{done:,} of {rounds:,} rounds", end="", file=sys.stderr)
-        for one in levels:
-            if done % one.every == 0:
-                await one.once()
-    await executor.aclose()
-    least = levels[0].median
-    return {
-        "rounds": rounds,
-        "load": round(os.getloadavg()[0], 2),
-        "python": platform.python_version(),
-        "microseconds": {one.name: round(one.median, 1) for one in levels},
-        "ratios": {one.name: round(one.median / least, 1) for one in levels},
-        "missing": missing,
+
+
+async def bench(house: House) -> None:
+    executor = Executor()
+    blocks: dict[str, Block] = {
+        "inline": running(executor, inline, 200),
+        "inline, and it waits": running(executor, inline_task, 200),
+        "thread": running(executor, thread, 200),
+        "process": running(executor, process, 50),
+        "a bare process is started": partial(crowd, [range(2)], _start),
     }
-
-
-def show(figures: dict[str, Any]) -> None:
-    print(f"{figures['rounds']:,} rounds, in turn; load {figures['load']}")
-    print(f"{'':<30}{'median µs':>12}{'x inline':>10}")
-    for name, median in figures["microseconds"].items():
-        print(f"{name:<30}{median:>12,}{figures['ratios'][name]:>10,}")
-    if figures["missing"]:
-        print(f"sandbox: not measured: {figures['missing']}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    options = parser.parse_args()
-    figures = asyncio.run(measure(200 if options.quick else 2000))
-    if options.json:
-        print(json.dumps(figures, indent=2))
-    else:
-        show(figures)
+    try:
+        blocks["sandbox"] = running(executor, sandbox, 2)
+    except IsolationError as error:
+        house.missing("sandbox", error)
+    await house.compare("isolation", blocks, rows(blocks), rounds=house.pick(9, 3))
+    await executor.aclose()
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks._house.command import alone
+
+    alone("isolation", bench)

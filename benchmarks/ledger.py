@@ -1,99 +1,62 @@
-"""What the ledger costs: a change through it, beside the same rows written by hand.
+"""What a change costs that happens exactly once: beside the same rows written by hand.
 
 A call that changes something is two commits, one before its tool runs and one after. Beside the
 SQLite store stands a loop that writes the very same rows with two commits, for one call or for all
-that are in flight; beside the Postgres store stands pgbench with the very same statements. Then
-each store is asked the same when it holds few calls and many. What is compared takes turns, on one
-disk and one server. "call" goes through the runtime and all its gates, "store" is what the store
-alone does of it. Nothing is asserted.
+that are in flight; beside the Postgres store stands pgbench with the very same statements. DBOS
+carries out the same function as a workflow of one step. What is compared takes turns, on one disk
+and one server. A "call" goes through the runtime and all its gates.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import json
-import platform
 import sys
 import tempfile
+from collections import defaultdict
+from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import _ledger_growth as growth
 from benchmarks import _ledger_postgres as postgres
 from benchmarks import _ledger_sqlite as sqlite
+from benchmarks._house.house import Block, House, Party
 from benchmarks._ledger_calls import sample
-from benchmarks._ledger_turns import Reading, load
-from tests.postgres_server import fresh_database, shared
+from tests.postgres_server import bare_database, fresh_database, shared
 
-FULL = {"rounds": 15, "few_rounds": 5, "in_flight": 512, "postgres_calls": 3072, "many": 1_000_000}
-QUICK = {"rounds": 7, "few_rounds": 3, "in_flight": 512, "postgres_calls": 1024, "many": 100_000}
-PARTS = ("sqlite", "postgres", "growth")
+DBOS = Path(__file__).resolve().parent / "_peers" / "dbos_steps.py"
 
 
-async def measure(sizes: dict[str, int], parts: list[str]) -> list[Reading]:
+async def bench(house: House) -> None:
     of = await sample()
-    readings: list[Reading] = []
     with tempfile.TemporaryDirectory(prefix="counterseal-bench-") as name:
         folder = Path(name)
-        if "sqlite" in parts:
-            readings += await sqlite.read(folder, of, sizes)
-        if "postgres" in parts:
-            readings += await postgres.read(_databases(), folder, of, sizes)
-        if "growth" in parts:
-            readings += await growth.sqlite(folder, of, sizes)
-            readings += await growth.postgres(_databases(), of, sizes)
-    return readings
+        async with AsyncExitStack() as stack:
+            theirs = await dbos(house, stack, f"sqlite:///{folder}/dbos.db", (1, sqlite.CROWD))
+            await sqlite.bench(house, folder, of, theirs)
+        house.doing("starting Postgres")
+        mine, others = (fresh_database(shared()) for _ in range(2))
+        async with AsyncExitStack() as stack:
+            theirs = await dbos(house, stack, bare_database(shared()), (1, 32, 128))
+            await postgres.bench(house, [mine, others], folder, of, theirs)
 
 
-def _databases() -> list[str]:
-    return [fresh_database(shared()) for _ in range(2)]
-
-
-def report(sizes: dict[str, int], parts: list[str]) -> dict[str, Any]:
-    before = load()
-    readings = asyncio.run(measure(sizes, parts))
-    return {
-        "benchmark": "ledger",
-        "sizes": sizes,
-        "load_average": {"before": before, "after": load()},
-        "python": platform.python_version(),
-        "rows": [
-            {
-                "name": one.name,
-                "ratio": round(one.ratio, 2),
-                "target": one.target or None,
-                "us_per_call": round(one.microseconds, 1),
-                "us_beside": round(one.beside, 1),
-            }
-            for one in readings
-        ],
-    }
-
-
-def show(figures: dict[str, Any]) -> None:
-    about = figures["load_average"]
-    print(f"in turns; load average {about['before']} before, {about['after']} after")
-    print(f"{'':<72}{'ratio':>7}{'target':>8}{'µs a call':>11}{'beside':>10}")
-    for row in figures["rows"]:
-        times = f"{row['us_per_call']:>11,}{row['us_beside']:>10,}"
-        print(f"{row['name']:<72}{row['ratio']:>7}{row['target'] or '':>8}{times}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="The ledger beside the same rows by hand.")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, calls and rows")
-    parser.add_argument("--part", choices=PARTS, action="append", help="only this; can be repeated")
-    options = parser.parse_args()
-    figures = report(QUICK if options.quick else FULL, options.part or list(PARTS))
-    if options.json:
-        print(json.dumps(figures))
-    else:
-        show(figures)
+async def dbos(
+    house: House, stack: AsyncExitStack, url: str, crowds: tuple[int, ...]
+) -> dict[int, dict[str, Block]]:
+    """Its turns, by how many of its workflows are in flight."""
+    made: defaultdict[int, dict[str, Block]] = defaultdict(dict)
+    for in_flight in crowds:
+        # Its changes to SQLite wait for one another, however many there are.
+        at_once = min(in_flight, 64) if url.startswith("sqlite") else in_flight
+        party = Party("DBOS", DBOS, [url, str(at_once)], "dbos")
+        calls = house.pick(25, 10) if in_flight == 1 else at_once
+        for name, worker in (await house.start(stack, party)).items():
+            made[in_flight][name] = partial(worker.run, calls)
+    return dict(made)
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks._house.command import alone
+
+    alone("ledger", bench)

@@ -9,15 +9,16 @@ authorization that follows it. Contracts are made beforehand: that is not the re
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import statistics
+import sys
 import time
-from collections import defaultdict
 from itertools import count
+from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks._house.house import Block, House
+from benchmarks._house.rows import Row, Turn
 from counterseal.contract.model import Contract
 from counterseal.proposal import Principal
 from counterseal.registry import Grant, Registry, RegistryRecord
@@ -87,16 +88,16 @@ def _contract(index: int) -> Contract:
 
 
 def register(made: list[Contract]) -> tuple[Registry, float]:
-    """A registry that took them in one by one, and the microseconds that each of them cost."""
+    """A registry that took them in one by one, and the seconds that each of them cost."""
     registry = Registry()
     started = time.perf_counter()
     for contract in made:
         registry.register(contract, grants=[Grant(agent=AGENT, tool=contract.name)])
-    return registry, (time.perf_counter() - started) * 1e6 / len(made)
+    return registry, (time.perf_counter() - started) / len(made)
 
 
 def resolve(registry: Registry, names: list[str]) -> float:
-    """Microseconds of one resolve and authorize."""
+    """Seconds of one resolve and authorize."""
     runs = count()
     started = time.perf_counter()
     for name in names:
@@ -108,7 +109,7 @@ def resolve(registry: Registry, names: list[str]) -> float:
         grant = registry.authorize(record, PRINCIPAL)
         if not isinstance(grant, Grant):
             raise SystemExit(grant.message)
-    return (time.perf_counter() - started) * 1e6 / len(names)
+    return (time.perf_counter() - started) / len(names)
 
 
 def lookups(made: list[Contract], different: int, number: int) -> list[str]:
@@ -118,85 +119,51 @@ def lookups(made: list[Contract], different: int, number: int) -> list[str]:
     return [chosen[index % different] for index in range(number)]
 
 
-def measure(rounds: int, resolves: int) -> dict[str, list[float]]:
+def rows() -> list[Row]:
+    def row(key: str, what: str, ours: str, theirs: str, reach: float | None = None) -> Row:
+        return Row(
+            key=f"registry/{key}", what=what, ours=ours, theirs=theirs, better="lower", reach=reach
+        )
+
+    return [
+        row(
+            "resolve", f"{RESOLVE_MANY}, beside {FEW:,}", RESOLVE_MANY, RESOLVE_FEW, RESOLVE_TARGET
+        ),
+        row("scattered", f"{RESOLVE_SCATTERED}, beside {FEW:,}", RESOLVE_SCATTERED, RESOLVE_FEW),
+        row("register", f"{REGISTER_MANY}, beside {SOME:,}", REGISTER_MANY, REGISTER_SOME),
+    ]
+
+
+async def bench(house: House) -> None:
+    house.doing("making contracts")
     made = contracts(MANY)
     few, many = register(made[:FEW])[0], register(made)[0]
-    scattered = min(MANY, resolves)
-    resolving = {
-        RESOLVE_FEW: (few, lookups(made[:FEW], FEW, resolves)),
-        RESOLVE_MANY: (many, lookups(made, FEW, resolves)),
-        RESOLVE_SCATTERED: (many, lookups(made, scattered, resolves)),
+
+    def resolving(registry: Registry, names: list[str]) -> Block:
+        async def block() -> Turn:
+            return Turn(resolve(registry, names), (), len(names))
+
+        return block
+
+    def registering(size: int) -> Block:
+        async def block() -> Turn:
+            return Turn(register(made[:size])[1], (), size)
+
+        return block
+
+    blocks = {
+        RESOLVE_FEW: resolving(few, lookups(made[:FEW], FEW, RESOLVES)),
+        RESOLVE_MANY: resolving(many, lookups(made, FEW, RESOLVES)),
+        RESOLVE_SCATTERED: resolving(many, lookups(made, RESOLVES, RESOLVES)),
     }
-    for registry, names in resolving.values():
-        resolve(registry, names)  # fills what is worked out on first use
-    times: defaultdict[str, list[float]] = defaultdict(list)
-    for turn in range(rounds):
-        # Whoever goes first in a round goes last in the next.
-        for name, (registry, names) in list(resolving.items())[:: 1 if turn % 2 else -1]:
-            times[name].append(resolve(registry, names))
-        if turn % 3:
-            continue  # registering is slow enough to be measured well in fewer rounds
-        for name, size in ((REGISTER_SOME, SOME), (REGISTER_MANY, MANY))[:: 1 if turn % 2 else -1]:
-            times[name].append(register(made[:size])[1])
-    return times
-
-
-def report(rounds: int, resolves: int) -> dict[str, Any]:
-    before = os.getloadavg()
-    times = measure(rounds, resolves)
-    medians = {name: statistics.median(values) for name, values in times.items()}
-
-    def row(name: str, base: str, target: float | None = None) -> dict[str, Any]:
-        return {
-            "name": name,
-            "ratio": round(medians[name] / medians[base], 2),
-            "target_ratio": target,
-            "median_us": round(medians[name], 2),
-            "fastest_us": round(min(times[name]), 2),
-            "rounds": len(times[name]),
-        }
-
-    return {
-        "benchmark": "registry",
-        "rounds": rounds,
-        "resolves_per_round": resolves,
-        "load_average": {
-            "before": round(before[0], 2),
-            "after": round(os.getloadavg()[0], 2),
-        },
-        "rows": [
-            row(RESOLVE_FEW, RESOLVE_FEW),
-            row(RESOLVE_MANY, RESOLVE_FEW, RESOLVE_TARGET),
-            row(RESOLVE_SCATTERED, RESOLVE_FEW),
-            row(REGISTER_SOME, REGISTER_SOME),
-            row(REGISTER_MANY, REGISTER_SOME),
-        ],
-    }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="The registry with few and with many contracts.")
-    parser.add_argument("--rounds", type=int, default=None, help="measurements of each size")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    found = report(options.rounds or (3 if options.quick else 11), RESOLVES)
-    if options.json:
-        print(json.dumps(found))
-        return
-    load = found["load_average"]
-    print(
-        f"{found['resolves_per_round']} resolves a round; load average "
-        f"{load['before']} before, {load['after']} after"
-    )
-    print(f"{'once':<42}{'ratio':>8}{'target':>9}{'median µs':>12}{'fastest µs':>12}{'rounds':>8}")
-    for line in found["rows"]:
-        target = "" if line["target_ratio"] is None else f"≤ {line['target_ratio']}"
-        print(
-            f"{line['name']:<42}{line['ratio']:>8}{target:>9}"
-            f"{line['median_us']:>12}{line['fastest_us']:>12}{line['rounds']:>8}"
-        )
+    resolved, registered = rows()[:2], rows()[2:]
+    await house.compare("resolving", blocks, resolved, rounds=house.pick(15, 5))
+    # Registering is slow enough to be measured well in fewer rounds.
+    sizes = {REGISTER_SOME: registering(SOME), REGISTER_MANY: registering(MANY)}
+    await house.compare("registering", sizes, registered, rounds=house.pick(5, 2), warm=False)
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks._house.command import alone
+
+    alone("registry", bench)

@@ -1,77 +1,109 @@
-"""How long the command line and the import take to start, next to a bare interpreter.
+"""How long a person waits: for the import, the command line, a first call, a server.
 
-Starts each program in turn, so that a busy moment of the machine touches all of them, and compares
-medians. It measures whole processes and does not say which import is slow; for that, use
-`python -X importtime -c "import counterseal"`.
+Whole processes are started in turns, beside a bare interpreter, and the server beside the MCP SDK's
+own. It does not say which import is slow; for that, use `python -X importtime -c "import
+counterseal"`.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import statistics
-import subprocess
+import asyncio
 import sys
+import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
-ROUNDS = 15
-HELP_TARGET_MS = 300.0
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import _gateway_servers as servers
+from benchmarks._gateway_parties import home
+from benchmarks._house.environments import Unavailable, python_of
+from benchmarks._house.house import Block, House
+from benchmarks._house.rows import Row, Turn
+from benchmarks._servers import free_port, server
+
 BARE = "python -c pass"
-HELP = "counterseal --help"
+FIRST = """
+import asyncio
+from counterseal import Grant, Principal, Proposal, Runtime, tool
+
+@tool(effect="read_only", version="1.0.0", owner="bench")
+async def look_up(case_id: str) -> dict[str, str]:
+    "Look up a case."
+    return {"status": "open"}
+
+async def main():
+    async with Runtime.open("sqlite:///first.db") as runtime:
+        runtime.register(look_up, grants=[Grant(agent="a", tool="look_up")])
+        asked = Proposal(tool="look_up", arguments='{"case_id": "c_1"}')
+        seen = await runtime.submit(asked, Principal(tenant="t", agent="a"))
+        assert seen.ok, seen.for_model()
+
+asyncio.run(main())
+"""
+PROGRAMS = {
+    BARE: ["-c", "pass"],
+    "import counterseal": ["-c", "import counterseal"],
+    "counterseal --help": ["-m", "counterseal", "--help"],
+    "first call": ["-c", FIRST],
+}
+SERVE, SDK = "counterseal serve", "MCP SDK's server"
 
 
-def programs() -> dict[str, list[str]]:
-    command = Path(sys.executable).with_name("counterseal")
-    if not command.exists():
-        sys.exit(f"{command.name} is not installed beside {sys.executable}.")
-    return {
-        BARE: [sys.executable, "-c", "pass"],
-        "import counterseal": [sys.executable, "-c", "import counterseal"],
-        HELP: [str(command), "--help"],
-    }
+def row(key: str, what: str, ours: str, theirs: str = BARE) -> Row:
+    return Row(key=f"startup/{key}", what=what, ours=ours, theirs=theirs, better="lower")
 
 
-def milliseconds(command: list[str]) -> float:
-    started = time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return (time.perf_counter() - started) * 1000
+ROWS = (
+    row("import", "import counterseal, beside a bare Python", "import counterseal"),
+    row("help", "counterseal --help, beside a bare Python", "counterseal --help"),
+    row(
+        "first-call",
+        "Until a first call into SQLite is answered, beside a bare Python",
+        "first call",
+    ),
+    row("serve", "counterseal serve until it answers, beside the MCP SDK's server", SERVE, SDK),
+)
 
 
-def measure(rounds: int) -> list[dict[str, object]]:
-    commands = programs()
-    for command in commands.values():
-        milliseconds(command)  # the first start writes the bytecode caches
-    times: dict[str, list[float]] = {name: [] for name in commands}
-    for _ in range(rounds):
-        for name, command in commands.items():
-            times[name].append(milliseconds(command))
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    return [
-        {
-            "name": name,
-            "ratio": round(median / medians[BARE], 2),
-            "median_ms": round(median, 1),
-            "target_ms": HELP_TARGET_MS if name == HELP else None,
+async def started(words: list[str], folder: Path) -> Turn:
+    began = time.perf_counter()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *words, cwd=folder, stdout=asyncio.subprocess.DEVNULL
+    )
+    if await process.wait():
+        raise Unavailable(f"it failed: {words[-1]}")
+    return Turn(time.perf_counter() - began)
+
+
+async def served(command: list[str], folder: Path, port: int) -> Turn:
+    """Until somebody listens; how long it takes to stop is not part of it."""
+    began = time.perf_counter()
+    with server(command, port, folder):
+        return Turn(time.perf_counter() - began)
+
+
+async def bench(house: House) -> None:
+    with tempfile.TemporaryDirectory(prefix="counterseal-bench-") as name:
+        folder = Path(name)
+        blocks: dict[str, Block] = {
+            what: partial(started, words, folder) for what, words in PROGRAMS.items()
         }
-        for name, median in medians.items()
-    ]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Start-up time next to a bare interpreter.")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="starts of each program")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
-    rows = measure(options.rounds)
-    if options.json:
-        print(json.dumps({"benchmark": "startup", "rounds": options.rounds, "rows": rows}))
-        return
-    print(f"{'start-up':<22}{'ratio':>8}{'median ms':>12}{'target ms':>12}")
-    for row in rows:
-        target = "" if row["target_ms"] is None else row["target_ms"]
-        print(f"{row['name']:<22}{row['ratio']:>8}{row['median_ms']:>12}{target:>12}")
+        command, port = home(folder / "serve")
+        blocks[SERVE] = partial(served, command, folder / "serve", port)
+        try:
+            theirs = [str(python_of("mcp")), "-P", servers.__file__, "upstream"]
+        except Unavailable as error:
+            house.missing(SDK, error)
+        else:
+            other = free_port()
+            blocks[SDK] = partial(served, [*theirs, str(other)], folder, other)
+        rounds = house.pick(15, 5)
+        await house.compare("start-up", blocks, ROWS, rounds=rounds, unit="ms")
 
 
 if __name__ == "__main__":
-    main()
+    from benchmarks._house.command import alone
+
+    alone("startup", bench)

@@ -8,8 +8,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable
 from pathlib import Path
+
+import _commands_page
+import _contract_page
+import _events_page
+import _http_page
+import _settings_page
+from _tables import table
 
 from counterseal.codes import RESPONSES
 from counterseal.contract.effects import EFFECTS, RISKS
@@ -18,18 +24,6 @@ from counterseal.execution.failures import table_rows
 
 HERE = Path(__file__).resolve().parent
 NOTE = "<!-- Written by docs/generate.py from the code; change that, not this. -->\n"
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
-    lines = [list(head), *[[cell(value) for value in row] for row in rows]]
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def cell(value: object) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value).replace("|", r"\|").replace("\n", " ")
 
 
 def effects() -> str:
@@ -119,26 +113,37 @@ class in this table; a group of exceptions has the gravest code of its members.
 
 PAGES = {
     "reference/effects.md": effects,
+    "reference/contract.md": _contract_page.page,
     "reference/lint.md": rules,
     "reference/codes.md": codes,
     "reference/failures.md": failures,
+    "reference/events.md": _events_page.page,
+    "reference/commands.md": _commands_page.page,
+    "reference/http.md": _http_page.page,
+    "reference/configuration.md": _settings_page.page,
 }
+
+
+def write(*, only_look: bool = False) -> list[str]:
+    """Bring the pages up to date, or only say which of them are not."""
+    stale = []
+    for name, page in PAGES.items():
+        path = HERE / name
+        text = NOTE + page().rstrip() + "\n"
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            continue
+        stale.append(name)
+        if not only_look:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return stale
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="fail when a page is stale")
     checking = parser.parse_args().check
-    stale = []
-    for name, page in PAGES.items():
-        path = HERE / name
-        text = NOTE + page()
-        if path.is_file() and path.read_text(encoding="utf-8") == text:
-            continue
-        stale.append(name)
-        if not checking:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+    stale = write(only_look=checking)
     verb = "stale" if checking else "written"
     print(f"{len(PAGES)} pages, {len(stale)} {verb}{': ' if stale else ''}{', '.join(stale)}")
     if stale and checking:

@@ -137,6 +137,7 @@ class Approvals:
             if choice is Choice.APPROVE:
                 self._must_be_provable(held)
             decided = await self._runtime.store.vote(self._ballot(held, demand, vote, now))
+            self._runtime.due.set()  # where that approved it, it is carried out at once
             if decided is not None:
                 return self._packet_if_any(decided)
         raise ApprovalError("busy", "Others keep voting on this. Try again.")

@@ -183,6 +183,7 @@ class NotDoneError(SpokenError):
 
     def __init__(self, words: str) -> None:
         super().__init__("the tool", words)
+        self.args = (words,)
 
 
 class NotSentError(CountersealError):

@@ -6,10 +6,12 @@ Where entries are kept is `storage`'s business; when they are written is the run
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
+
+from pydantic_core import to_json
 
 from counterseal.canonical import canonical
 from counterseal.contract.model import Contract
@@ -25,6 +27,10 @@ __all__ = [
     "duplicate",
     "request_hash",
 ]
+
+_NAMES: Final = frozenset({str})
+_SAFE: Final = 2**53
+"""From here on whole numbers are not exact in JSON."""
 
 
 class Status(StrEnum):
@@ -79,6 +85,34 @@ class Entry:
     looks: int = 0
     """How often somebody took it up since its worker was gone."""
 
+    def left(
+        self,
+        status: Status,
+        attempts: int,
+        *,
+        phase: Phase | None = None,
+        observation: Mapping[str, Any] | None = None,
+        unknown_since: float | None = None,
+    ) -> Entry:
+        """As its worker leaves it. Since when nobody knows stays, if nobody knew before."""
+        return Entry(
+            tenant=self.tenant,
+            key=self.key,
+            request_hash=self.request_hash,
+            status=status,
+            phase=phase,
+            call_id=self.call_id,
+            tool=self.tool,
+            version=self.version,
+            fence=self.fence,
+            attempts=attempts,
+            unknown_since=self.unknown_since if unknown_since is None else unknown_since,
+            observation=observation,
+            run_id=self.run_id,
+            lapsed=self.lapsed,
+            looks=self.looks,
+        )
+
     @property
     def held(self) -> bool:
         """Whether somebody is at work on it right now."""
@@ -88,7 +122,33 @@ class Entry:
 
 def request_hash(arguments: Mapping[str, Any]) -> bytes:
     """What a key is bound to: the arguments as they were proposed."""
+    named = _NAMES.issuperset(map(type, arguments))
+    if named and _are_plain(arguments) and _are_plain(arguments.values()):
+        return hashlib.sha256(to_json(dict(sorted(arguments.items())))).digest()
     return hashlib.sha256(canonical(arguments)).digest()
+
+
+def _are_plain(values: Iterable[Any]) -> bool:
+    """Whether any writer of JSON writes them as the canonical form has them; its own is slow."""
+    for value in values:
+        kind = value.__class__
+        if kind is str:
+            if not value.isascii():
+                return False
+        elif kind is int:
+            if not -_SAFE < value < _SAFE:
+                return False
+        elif value is not None and kind is not bool:
+            return False
+    return True
+
+
+def _given(contract: Contract, arguments: Mapping[str, Any], name: str) -> Any:
+    """An argument; one that is left out means its default, and is the same operation."""
+    if name in arguments:
+        return arguments[name]
+    declared = contract.affordance.input_schema.get("properties", {}).get(name, {})
+    return declared.get("default") if isinstance(declared, Mapping) else None
 
 
 def derive_key(
@@ -110,7 +170,7 @@ def derive_key(
     if proposal.key is not None:
         return f"call:{contract.name}:{proposal.key}"
     if contract.business_key:
-        parts: list[Any] = [contract.name, *(arguments.get(a) for a in contract.business_key)]
+        parts = [contract.name, *(_given(contract, arguments, a) for a in contract.business_key)]
         return f"biz:{_digest(parts)}"
     derived = [
         proposal.workflow_id,
@@ -134,7 +194,8 @@ def destination_key(tenant: str, key: str) -> str:
 
 
 def _digest(parts: list[Any]) -> str:
-    return hashlib.sha256(canonical(parts)).hexdigest()
+    text = to_json(parts) if _are_plain(parts) else canonical(parts)
+    return hashlib.sha256(text).hexdigest()
 
 
 def duplicate(entry: Entry | None, request: bytes) -> Answer:

@@ -7,7 +7,6 @@ ask is in `gates/`. Nothing of a call is kept here.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections.abc import (
@@ -49,7 +48,7 @@ from counterseal.operating import Operator, catch_up
 from counterseal.passage import Passage, Preview, judge_plan
 from counterseal.passage.leases import Leases
 from counterseal.passage.telling import Telling
-from counterseal.passage.trail import AGAIN, Patience
+from counterseal.passage.trail import AGAIN, IMPATIENT, Patience
 from counterseal.planning import Plan, PlanRule, distinct
 from counterseal.policy import Policy
 from counterseal.proposal import Principal, Proposal
@@ -57,6 +56,7 @@ from counterseal.registry import Grant, Registry, RegistryRecord
 from counterseal.runs import Run, RunError, opened, settings_of
 from counterseal.storage import open_store
 from counterseal.storage.base import Budgets, Due, DueKind, Held, RunRecord, Store
+from counterseal.storage.rules import implicit
 from counterseal.telemetry import Telemetry, trace_in
 from counterseal.vault import PLAIN
 
@@ -121,6 +121,8 @@ class Runtime:
         self.worker = f"{gethostname()[:40]}:{getpid()}:{getrandbits(32):08x}"
         """Under which name it holds what it is at work on."""
         self.leases = Leases(store, lease, self.begin)
+        self.due = asyncio.Event()
+        """Set when something was left to be done at once, for the reconciler beside this."""
         self.approvals = Approvals(self)
         self.webhook = webhook
         self._compiled: dict[tuple[str, str], Compiled] = {}
@@ -210,9 +212,10 @@ class Runtime:
     def compiled_for(self, record: RegistryRecord) -> Compiled:
         """A record made ready for calls; once, at registration."""
         key = (record.name, record.version)
-        if key not in self._compiled:
-            self._compiled[key] = compile_record(record, self.policy, self.executor)
-        return self._compiled[key]
+        known = self._compiled.get(key)
+        if known is None:
+            known = self._compiled[key] = compile_record(record, self.policy, self.executor)
+        return known
 
     async def submit(
         self,
@@ -228,12 +231,13 @@ class Runtime:
         `timeout` is how many seconds the caller waits for the tool; `wait`, how many for another
         call under the same key that is under way; `progress` is called with the tool's own reports.
         """
-        until, patience = self._until(timeout), Patience(wait)
+        until = inf if timeout is None else self._until(timeout)
+        patience = Patience(wait) if wait else IMPATIENT
         rounds = _ROUNDS
         while rounds:
             call = Passage(self, proposal, principal, until, progress)
             try:
-                run = await self._run_of(proposal, principal)
+                run = await self._run_of(proposal, principal, call.ctx.now)
                 end = (
                     call.receive(run)  # gate parse; the run's version of the tool
                     or call.check()  # gates schema, scope
@@ -268,9 +272,7 @@ class Runtime:
         except StoreError as error:
             return call.unrecorded(error)
 
-    def _until(self, timeout: float | None) -> float:
-        if timeout is None:
-            return inf
+    def _until(self, timeout: float) -> float:
         if not timeout >= 0:  # nan is no time either
             raise ValueError(f"timeout: takes seconds from 0 on, not {timeout!r}")
         return self.clock() + timeout
@@ -362,35 +364,39 @@ class Runtime:
         found = await self.store.open_run(asked)
         return Run(self, principal, opened(found, given))
 
-    async def _run_of(self, proposal: Proposal, principal: Principal) -> RunRecord:
+    def _run_of(
+        self, proposal: Proposal, principal: Principal, now: float
+    ) -> Coroutine[Any, Any, RunRecord]:
         """The run that a proposal names, else the implicit one of its principal."""
         named = proposal.run_id
         # An id that no store could keep is refused by the first gate; until then it names no run.
         if named is not None and is_id(named):
-            found = await self.store.find_run(principal.tenant, named)
-            return found or await self.store.open_run(self._new(principal, named))
-        new = self._new(principal, _implicit_run(principal, self.clock()))
-        return await self.store.implicit_run(new, principal.agent, principal.user)
+            return self._named(principal.tenant, named, now)
+        who = principal
+        return self.store.implicit_run(who.tenant, who.agent, who.user, now)
+
+    async def _named(self, tenant: str, run_id: str, now: float) -> RunRecord:
+        found = await self.store.find_run(tenant, run_id)
+        if found is not None:
+            return found
+        new = RunRecord(tenant=tenant, run_id=run_id, started_at=now)
+        return await self.store.open_run(new)
 
     async def _found(self, principal: Principal, run_id: str | None) -> RunRecord:
         """A run to look at; one that would be opened is made up, and not kept."""
         tenant, now = principal.tenant, self.clock()
         if run_id is not None and is_id(run_id):
-            return await self.store.find_run(tenant, run_id) or self._new(principal, run_id)
-        found = await self.store.find_implicit_run(tenant, principal.agent, principal.user, now)
-        return found or self._new(principal, _implicit_run(principal, now))
-
-    def _new(self, principal: Principal, run_id: str) -> RunRecord:
-        return RunRecord(tenant=principal.tenant, run_id=run_id, started_at=self.clock())
+            found = await self.store.find_run(tenant, run_id)
+            return found or RunRecord(tenant=tenant, run_id=run_id, started_at=now)
+        who = (tenant, principal.agent, principal.user)
+        return await self.store.find_implicit_run(*who, now) or implicit(*who, now)
 
     def trace_of(self, traceparent: str | None) -> str:
         """The trace that a call belongs to: the caller's, else a new one."""
         given = None if traceparent is None else trace_in(traceparent)
-        if given is not None:
-            return given
-        if self._telemetry.listening:
-            return self._telemetry.current_trace() or f"{getrandbits(128):032x}"
-        return f"{getrandbits(128):032x}"
+        if given is None and self._telemetry.listening:
+            given = self._telemetry.current_trace()
+        return f"{getrandbits(128):032x}" if given is None else given
 
     def tell(self, call: Telling, answer: Observation) -> None:
         """Let telemetry know that a call was answered, if anybody listens."""
@@ -424,9 +430,3 @@ def _going_on(work: Coroutine[Any, Any, T], waited: Any) -> Generator[Any, Any, 
         except StopIteration as done:
             value: T = done.value
             return value
-
-
-def _implicit_run(principal: Principal, began: float) -> str:
-    who = (principal.tenant, principal.user or "", principal.agent)
-    named = "\0".join((*who, str(began)))
-    return f"run_{hashlib.sha256(named.encode()).hexdigest()[:24]}"

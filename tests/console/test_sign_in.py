@@ -103,7 +103,7 @@ async def test_of_two_cookies_none_counts(bank, ann):
 async def test_signing_out_takes_a_form_and_ends_the_session(bank):
     async with client_of(bank, "ann") as client:
         cookie = client.cookies["counterseal"]
-        assert (await client.get("/sign-out")).status_code == 404
+        assert (await client.get("/sign-out")).status_code == 405
         assert (await client.post("/sign-out", data={"csrf": ""})).status_code == 403
         answer = await sent(client, "/sign-out")
         assert answer.headers["location"] == "/sign-in"

@@ -2,7 +2,8 @@
 
 A `python` block is executed (top-level `await` works), a `console` block is a shell session whose
 output must match, and a block with `title="name"` becomes that file. The blocks of a page share one
-namespace, one event loop and one folder. Which pages there are is `test_examples.py`'s business.
+namespace, one event loop, one folder and one shell. Which pages there are is `test_examples.py`'s
+business, what their commands do is `session.py`'s.
 """
 
 import ast
@@ -10,14 +11,14 @@ import asyncio
 import contextlib
 import difflib
 import inspect
-import os
 import re
-import subprocess
 import sys
 import traceback
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from .session import HangsError, Session, matches
 
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>[^`]*)$")
 INFO = re.compile(r'^(?P<language>\S*)(?:\s+(?:(?P<no_run>no-run)|title="(?P<title>[^"]+)"))?$')
@@ -26,7 +27,6 @@ REASON = re.compile(r"^<!-- no-run: \S.* -->$")
 OTHER_NAMES = {"py": "python", "python3": "python", "pycon": "python"} | dict.fromkeys(
     ["bash", "sh", "shell"], "console"
 )
-HANGS_AFTER_SECONDS = 120
 
 
 class ExampleError(AssertionError):
@@ -84,22 +84,32 @@ def _block(page, lines, start, end, opening):
     )
 
 
-def run_page(page, folder):
-    """Run the page's examples in `folder`; the first that fails raises ExampleError."""
+def run_page(page, folder, stand_ins=None):
+    """Run the page's examples in `folder`; the first that fails raises ExampleError.
+
+    `stand_ins` is given the text of them all, and says what to put in the place of what.
+    """
     module = types.ModuleType("docs_page")
     # Type hints of classes and functions are looked up in their module by name.
     sys.modules[module.__name__] = module
+    blocks = [block for block in read_blocks(page) if not block.no_run]
+    instead = stand_ins("".join(block.text for block in blocks)) if stand_ins else {}
     try:
-        with asyncio.Runner() as loop, contextlib.chdir(folder):
-            for block in read_blocks(page):
-                _run_block(block, module, loop)
+        with asyncio.Runner() as loop, contextlib.chdir(folder), Session() as session:
+            for block in blocks:
+                _run_block(_with(block, instead), module, loop, session)
     finally:
         del sys.modules[module.__name__]
 
 
-def _run_block(block, module, loop):
-    if block.no_run:
-        return
+def _with(block, instead):
+    text = block.text
+    for said, meant in instead.items():
+        text = text.replace(said, meant)
+    return replace(block, text=text)
+
+
+def _run_block(block, module, loop, session):
     if block.title:
         path = Path(block.title)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +118,7 @@ def _run_block(block, module, loop):
         _run_python(block, module, loop)
     elif block.language == "console":
         for line, command, expected in _commands(block):
-            _run_command(block.page, line, command, expected)
+            _run_command(session, block.page, line, command, expected)
 
 
 def _run_python(block, module, loop):
@@ -140,49 +150,17 @@ def _commands(block):
     return commands
 
 
-def _run_command(page, line, command, expected):
-    try:
-        # Each command has a shell of its own, so a change of folder is made here.
-        if command.startswith("cd "):
-            os.chdir(command[3:].strip())
-            return
-        code, actual = _output(command)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ExampleError(page, line, str(error)) from error
+def _run_command(session, page, line, command, expected):
     while expected and not expected[-1]:
         expected.pop()
-    if not _matches(expected, actual):
+    try:
+        code, actual = session.run(command, expected)
+    except (OSError, HangsError) as error:
+        raise ExampleError(page, line, str(error)) from error
+    if not matches(expected, actual):
         difference = "\n".join(difflib.unified_diff(expected, actual, "page", "real", lineterm=""))
         raise ExampleError(page, line, f"`{command}` printed something else\n{difference}")
     # A page that shows what a failure prints means it; any other failure is a surprise.
     if code and all(text == "..." for text in expected):
         shown = "\n".join(actual)
         raise ExampleError(page, line, f"`{command}` exited with {code}\n{shown}")
-
-
-def _output(command):
-    done = subprocess.run(
-        command,
-        shell=True,
-        check=False,
-        env=_environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        encoding="utf-8",
-        timeout=HANGS_AFTER_SECONDS,
-    )
-    return done.returncode, [text.rstrip() for text in done.stdout.rstrip().splitlines()]
-
-
-def _environment():
-    forced = {"FORCE_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "GITHUB_ACTIONS"}
-    kept = {name: value for name, value in os.environ.items() if name not in forced}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-    return kept | {"PATH": path, "NO_COLOR": "1", "COLUMNS": "80"}
-
-
-def _matches(expected, actual):
-    """Compare lines, where an expected `...` stands for any number of them."""
-    parts = [r"(?:.*\n)*" if text == "..." else re.escape(text) + r"\n" for text in expected]
-    return re.fullmatch("".join(parts), "".join(f"{text}\n" for text in actual)) is not None

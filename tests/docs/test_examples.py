@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from .runner import read_blocks, run_page
+from .standing_in import stand_ins
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("README.md"), *sorted(ROOT.glob("docs/**/*.md"))]
@@ -22,7 +23,7 @@ def marked(page):
 
 @pytest.mark.parametrize("page", [marked(page) for page in PAGES])
 def test_examples_on_page_work(page, tmp_path):
-    run_page(page, tmp_path)
+    run_page(page, tmp_path, stand_ins)
 
 
 def test_every_example_that_is_not_run_says_why():

@@ -1,5 +1,6 @@
 """The runner of the docs examples fails where it should, and says where."""
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -14,10 +15,10 @@ def run(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
 
-    def run(text):
+    def run(text, stand_ins=None):
         page = tmp_path / "page.md"
         page.write_text(text, encoding="utf-8")
-        run_page(page, folder)
+        run_page(page, folder, stand_ins)
         return folder
 
     return run
@@ -78,6 +79,12 @@ def test_ellipsis_stands_for_any_number_of_lines(run):
     run("```console\n$ printf '1\\n2\\n3\\n4\\n'\n1\n...\n4\n...\n```\n")
     with fails_at(2, "printed something else"):
         run("```console\n$ printf '1\\n2\\n3\\n'\n...\n2\n```\n")
+
+
+def test_one_character_stands_for_a_part_of_a_line(run):
+    run("```console\n$ echo call_81f2 took 7 µs\ncall_… took … µs\n```\n")
+    with fails_at(2, "printed something else"):
+        run("```console\n$ printf 'call_1\\nc'\ncall_…c\n```\n")
 
 
 def test_failing_command_fails_the_page_unless_its_message_is_shown(run):
@@ -150,3 +157,46 @@ def test_block_that_would_silently_not_run_is_refused(run, text, problem):
 def test_console_block_without_a_command_is_refused(run):
     with fails_at(2, "starts with a `$ ` line"):
         run("```console\nfalse\n```\n")
+
+
+def test_command_in_the_background_is_waited_for_until_it_says_what_the_page_shows(run):
+    folder = run(
+        "```console\n$ sleep 0.2; echo ready; touch up; sleep 100 &\nready\n...\n$ ls\nup\n```\n"
+    )
+    assert (folder / "up").exists()
+
+
+def test_command_in_the_background_that_ends_without_a_word_fails(run):
+    with fails_at(2, "-ready"):
+        run("```console\n$ echo no &\nready\n```\n")
+
+
+def test_nothing_goes_on_after_its_page(run):
+    folder = run("```console\n$ echo $$; exec sleep 100 &\n...\n$ cat .job-* > pid\n```\n")
+    pid = int((folder / "pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_page_can_end_what_it_has_in_the_background(run):
+    run(
+        "```console\n$ trap 'touch ended; exit' TERM; echo up; while :; do sleep 0.1; done &\nup\n"
+        "$ kill %1\n$ until test -e ended; do sleep 0.1; done\n```\n"
+    )
+
+
+def test_exported_variable_is_there_for_later_commands_and_blocks_of_the_page(run, monkeypatch):
+    monkeypatch.delenv("SEEN", raising=False)
+    run(
+        '```console\n$ export SEEN="$(echo a b)"\n$ echo $SEEN\na b\n```\n'
+        "```python\nimport os\nassert os.environ['SEEN'] == 'a b'\n```\n"
+    )
+    assert "SEEN" not in os.environ
+
+
+def test_what_stands_in_is_used_in_files_commands_and_output(run):
+    folder = run(
+        '```text title="a.txt"\nport 8787\n```\n```console\n$ cat a.txt\nport 8787\n```\n',
+        lambda text: {"8787": "9"},
+    )
+    assert (folder / "a.txt").read_text() == "port 9\n"

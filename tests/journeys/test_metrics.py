@@ -2,6 +2,7 @@
 
 import re
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Annotated
 
 import pytest
@@ -177,16 +178,39 @@ async def test_every_metric_counts_what_it_says(runtime):
     assert counted == EXPECTED
     for name, one in found.items():
         assert one.value == one.numerator / one.denominator, name
-        assert (one.calls is None) == bool(one.events), "each leads to what is behind it"
 
 
-async def test_the_link_of_a_metric_leads_to_the_calls_behind_it(runtime):
+async def test_behind_every_number_are_as_many_rows_as_it_says(runtime):
     await a_day(runtime)
     found, desk = await measured(runtime)
-    for name in ("unauthorized_proposal_rate", "policy_violation_rate"):
-        assert len((await desk.calls(found[name].calls)).items) == found[name].numerator
-    for name in ("idempotency_replay_rate", "confirmation_rejection_rate", "retry_success_rate"):
-        assert len((await desk.search(types=found[name].events)).items) == found[name].numerator
+
+    async def rows(metric, part):
+        search = metric.behind(part)
+        return None if search is None else len((await desk.calls(search)).items)
+
+    counted = {name: await rows(one, "numerator") for name, one in found.items()}
+    said = {name: one.numerator for name, one in found.items()}
+    assert counted == {**said, "tool_cost_per_successful_action": 1}, "one call costs 0.5"
+    for name, one in found.items():
+        whole, rest = await rows(one, "denominator"), await rows(one, "rest")
+        assert whole == (one.denominator if name != "trace_completeness_rate" else None), name
+        apart = METRICS[name].apart or name == "trace_completeness_rate"
+        assert rest == (None if apart else one.denominator - one.numerator), name
+
+
+async def test_what_is_behind_a_number_goes_on_page_by_page_and_is_narrowed(runtime):
+    await a_day(runtime)
+    found, desk = await measured(runtime)
+    search = replace(found["schema_valid_call_rate"].behind(), limit=4)
+    whole = (await desk.calls(replace(search, limit=200))).items
+    rows, cursor, pages = [], None, 0
+    while pages == 0 or cursor:
+        page = await desk.calls(replace(search, cursor=cursor))
+        rows, cursor, pages = rows + list(page.items), page.next, pages + 1
+    assert (rows, pages) == (whole, 5)
+    assert [row.at for row in rows] == sorted((row.at for row in rows), reverse=True)
+    looked = await desk.calls(replace(search, limit=200, tool="look", code="SUCCESS"))
+    assert [row.tool for row in looked.items] == ["look", "look"]
 
 
 async def test_a_series_falls_into_the_parts_of_its_window(runtime):

@@ -30,6 +30,7 @@ ON_FILE = Invariant(
     rule="Mail goes to the address on the case file.",
     check="call.address == target.address",
 )
+DOWN = Code.DEPENDENCY_UNAVAILABLE
 declared = functools.partial(tool, version="1.0.0", owner="desk", scopes=["mail"])
 
 
@@ -45,11 +46,12 @@ async def submit(made, *arguments, key=None):
 class Desk:
     """A tool that changes something, and what it is told to do about it."""
 
-    def __init__(self, *raises, isolation="auto"):
+    def __init__(self, *raises, **codes):
         self.raises = list(raises)
         self.tries = 0
+        known = {"error_taxonomy_mapping": {name: code.value for name, code in codes.items()}}
 
-        @declared(effect=Effect.DRAFT, isolation=isolation, max_retries=2)
+        @declared(effect=Effect.DRAFT, max_retries=2, observability=known)
         async def note(case_id: CaseId) -> dict[str, str]:
             """Put a note on a case."""
             self.tries += 1
@@ -72,6 +74,18 @@ async def test_what_was_not_done_is_not_in_doubt_and_leaves_the_key_for_a_mended
     desk = Desk(NotDoneError("There is no case c_1."))
     first, mended = await submit(desk.note, {"case_id": "c_1"}, {"case_id": "c_2"}, key="note-7")
     assert (first.ok, first.escalate, mended.ok) == (False, False, True)
+
+
+class DownError(NotDoneError):
+    """Nothing was done, for now."""
+
+
+async def test_what_was_not_done_for_now_is_tried_again_and_can_be_done_later():
+    desk = Desk(*[DownError("The archive is down.") for _ in range(4)], DownError=DOWN)
+    first, later = await submit(desk.note, {"case_id": "c_1"}, {"case_id": "c_1"})
+    assert (first.code, first.retry, later.ok) == (Code.DEPENDENCY_UNAVAILABLE, True, True)
+    assert "The archive is down." in first.for_model()
+    assert desk.tries == 5
 
 
 async def test_what_never_left_is_tried_again_as_often_as_the_contract_says():

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from typing import Annotated
 
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from counterseal import Context, Grant, Proposal, tool
 from counterseal.codes import Code
@@ -25,6 +25,11 @@ WRITES = {"effect": "draft", "version": "1.0.0", "owner": "tests"}
 Amount = Annotated[int, Field(ge=1, le=100, description="How much.")]
 Which = Annotated[str, Field(max_length=40, description="Which charge.")]
 KEY = "call:charge:k"
+
+
+class Charged(BaseModel):
+    charged: int
+    charge_id: str
 
 
 class Bank:
@@ -104,7 +109,7 @@ def worker(store, bank, clock):
     """Opens a runtime on the store, as a process of its own would."""
 
     def worker(*more_tools, dead=False, **declared):
-        async def charge(amount: Amount, ctx: Context) -> dict[str, int | str]:
+        async def charge(amount: Amount, ctx: Context) -> Charged:
             """Charge an amount."""
             return bank.charge(ctx.key, amount)
 
@@ -160,6 +165,20 @@ async def test_a_destination_that_honours_the_key_is_asked_to_do_it_again(
     assert (replay.ok, replay.idempotency_hit, replay.data["charged"]) == (True, True, 7)
     assert bank.requests == 2
     assert "tool.reconciled" in await types_of(store)
+
+
+async def test_what_the_call_itself_has_changed_does_not_keep_it_from_being_tried_again(
+    worker, store, bank, clock
+):
+    rule = {"id": "EMPTY", "rule": "The account is empty.", "check": "target.version == 0"}
+    declared = {"probe": bank.account, "resource": "account:1", "invariants": [rule]}
+    runtime = worker(on_unknown="retry_same_key", dead=True, **declared)
+    await runtime.submit(ask(expected_version=0), someone())  # charged, and never written down
+    clock.advance(31)
+    runtime = worker(on_unknown="retry_same_key", **declared)
+    again = await runtime.submit(ask(expected_version=0), someone())
+    assert again.ok
+    assert list(bank.charges.values()) == [7]
 
 
 async def test_a_destination_that_can_be_asked_is_asked_and_not_called_again(
@@ -339,6 +358,23 @@ async def test_a_world_that_is_otherwise_goes_on_the_operators_list(worker, stor
     await people.again("acme", DueKind.VERIFY, KEY, reason="The bank had an outage.")
     assert await Reconciler(runtime).once() == {"verified": 1}
     assert await people.list() == []
+
+
+async def test_what_somebody_has_changed_since_is_neither_verified_nor_wrong(worker, store, bank):
+    runtime = worker(probe=bank.account, version_from="/charged", **LOOKED_AT)
+    await runtime.submit(ask(1), someone())
+    bank.charges.update(later=9, last=8)  # version 3: two more than what the call has left
+    assert await Reconciler(runtime).once() == {"overtaken": 1}
+    assert await store.concerns() == []
+    last = [event for _, event in await store.events("acme")][-1]
+    assert (last.type.value, last.body["wrong"]) == ("tool.overtaken", ["/last"])
+
+
+async def test_an_older_version_than_the_call_has_left_is_wrong(worker, store, bank):
+    runtime = worker(probe=bank.account, version_from="/charged", **LOOKED_AT)
+    await runtime.submit(ask(7), someone())
+    bank.lies = True  # and the probe tells version 1, where the call spoke of 7
+    assert await Reconciler(runtime).once() == {"resting": 1}
 
 
 async def test_a_probe_that_fails_is_tried_again_and_given_up_in_the_end(
@@ -609,6 +645,18 @@ async def test_a_reversal_that_failed_for_good_can_be_begun_anew(worker, store, 
     await people.again("acme", DueKind.COMPENSATE, KEY, reason="They have mended it.")
     assert await Reconciler(runtime).once() == {"compensated": 1}
     assert tries == ["ch_1", "ch_1"]
+
+
+async def test_what_a_call_leaves_to_be_done_does_not_wait_for_the_next_pass(worker, store, bank):
+    runtime = worker(probe=bank.account, **LOOKED_AT)
+    async with Reconciler(runtime).running(every=3600):
+        await asyncio.sleep(0.2)  # the first pass is over, and the next one is an hour away
+        await runtime.submit(ask(), someone())
+        for _ in range(3000):
+            if "tool.verified" in await types_of(store):
+                break
+            await asyncio.sleep(0.01)
+    assert "tool.verified" in await types_of(store)
 
 
 async def test_a_reconciler_runs_in_the_background_and_survives_what_goes_wrong(

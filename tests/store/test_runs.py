@@ -116,27 +116,30 @@ async def test_state_from_outside_is_marked_until_something_trusted_takes_its_pl
     assert (await store.new_turn("acme", "run_1", ["a", "c"])).untrusted == {"c"}
 
 
-async def test_who_names_no_run_stays_in_one_until_they_are_idle(store, make):
-    async def used(now, agent="agent", user="u_1", run_id=None):
-        new = make.run(run_id=run_id or f"run_at_{now:g}", started_at=now)
-        return (await store.implicit_run(new, agent, user)).run_id
+async def test_who_names_no_run_stays_in_one_until_they_are_idle(store):
+    async def used(now, agent="agent", user="u_1"):
+        run = await store.implicit_run("acme", agent, user, now)
+        assert run == await store.find_run("acme", run.run_id)
+        return run.run_id, run.started_at
 
-    assert await used(1000.0) == "run_at_1000"
-    assert await used(1000.0 + IDLE_SECONDS) == "run_at_1000"
-    assert await used(1000.0 + 2 * IDLE_SECONDS) == "run_at_1000", "using it keeps it"
-    assert await used(1001.0 + 3 * IDLE_SECONDS, run_id="run_new") == "run_new"
-    assert await used(1000.0, agent="other", run_id="run_other") == "run_other"
-    assert await used(1000.0, user=None, run_id="run_nobody") == "run_nobody"
+    first = await used(1000.0)
+    assert first[1] == 1000.0
+    assert await used(1000.0 + IDLE_SECONDS) == first
+    assert await used(1000.0 + 2 * IDLE_SECONDS) == first, "using it keeps it"
+    later = await used(1001.0 + 3 * IDLE_SECONDS)
+    assert later[1] == 1001.0 + 3 * IDLE_SECONDS
+    others = [await used(1000.0, agent="other"), await used(1000.0, user=None)]
+    assert len({run_id for run_id, _ in (first, later, *others)}) == 4
 
 
-async def test_looking_for_an_implicit_run_does_not_use_it(store, make):
+async def test_looking_for_an_implicit_run_does_not_use_it(store):
     async def found(now):
         run = await store.find_implicit_run("acme", "agent", "u_1", now)
         return None if run is None else run.run_id
 
     assert await found(1000.0) is None
-    await store.implicit_run(make.run(run_id="run_9", started_at=1000.0), "agent", "u_1")
-    assert await found(1000.0 + IDLE_SECONDS) == "run_9"
+    opened = await store.implicit_run("acme", "agent", "u_1", 1000.0)
+    assert await found(1000.0 + IDLE_SECONDS) == opened.run_id
     assert await found(1001.0 + IDLE_SECONDS) is None
     assert await store.find_implicit_run("other", "agent", "u_1", 1000.0) is None
 

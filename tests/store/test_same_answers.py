@@ -110,10 +110,7 @@ class SameAnswers(Same):
     @step(tenant=tenants, who=who)
     def implicit_run(self, tenant, who):
         self.ask("find_implicit_run", tenant, *who, self.now)
-        self.serial += 1
-        run_id = f"run_implicit_{self.serial}"
-        run = RunRecord(tenant=tenant, run_id=run_id, started_at=self.now)
-        self.ask("implicit_run", run, *who)
+        self.ask("implicit_run", tenant, *who, self.now)
 
     @step(tenant=tenants, run_id=runs, keep=st.sets(st.sampled_from("ab")))
     def new_turn(self, tenant, run_id, keep):

@@ -59,6 +59,7 @@ def test_what_can_be_on_record_is_a_calls_life_and_one_more_for_every_path_and_g
         "tool.compensated",
         "tool.verified",
         "tool.unverified",
+        "tool.overtaken",
         "compensation.required",
         "compensation.failed",
     }

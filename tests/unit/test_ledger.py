@@ -1,13 +1,15 @@
 """Keys, and what a second request under one gets."""
 
+import hashlib
 import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from counterseal import Proposal
+from counterseal.canonical import canonical
 from counterseal.ledger import (
     Answer,
     Entry,
@@ -103,6 +105,18 @@ def test_the_order_of_arguments_does_not_matter(arguments, data):
     assert key(arguments=shuffled) == key(arguments=arguments)
 
 
+@given(
+    arguments=st.dictionaries(
+        st.text(max_size=5),
+        st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.text(max_size=20),
+        max_size=4,
+    )
+)
+@example({"b": '\x00\x1f\x7f\\"/\b\t\n\f\r', "a": None, "B": -(2**53) + 1, "é": "é"})
+def test_the_hash_is_that_of_the_canonical_form_however_plain_the_arguments_are(arguments):
+    assert request_hash(arguments) == hashlib.sha256(canonical(arguments)).digest()
+
+
 @given(first=objects, second=objects)
 def test_other_arguments_are_another_request(first, second):
     # JSON has one kind of number, and Python's `True == 1` is not JSON's.
@@ -144,6 +158,14 @@ def test_a_business_key_depends_on_its_own_arguments_only(note):
 def test_a_business_key_tells_its_arguments_apart(first, second):
     assume(repr(first) != repr(second) and first != second)
     assert key(BUSINESS, {"case_id": first}) != key(BUSINESS, {"case_id": second})
+
+
+def test_an_argument_that_is_left_out_is_the_same_operation_as_its_default():
+    first = {"type": "integer", "default": 1, "description": "Which revision."}
+    schema = {**KEYED, "properties": {**KEYED["properties"], "revision": first}}
+    made = fake_tool("save", effect="draft", input_schema=schema, business_key=["revision"])
+    keys = [key(made.contract, given) for given in ({}, {"revision": 1}, {"revision": 2})]
+    assert keys[0] == keys[1] != keys[2]
 
 
 def test_a_callers_key_goes_before_the_business_key():

@@ -8,6 +8,7 @@ their time is over, and the chain still holds.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -79,11 +80,11 @@ def extend(
     tenant: str, segment: str, head: Head, columns: Columns, micros: int, salt: bytes
 ) -> Link:
     """The next link of a segment. `micros` is the time now; a clock that went back is overruled."""
-    number, seq = max(micros, head.number + 1), head.seq + 1
+    after, seq, _ = head
+    number = micros if micros > after else after + 1
     digest = digest_of(columns, salt)
-    return Link(
-        number, segment, seq, salt, digest, link_hash(tenant, segment, head, number, digest)
-    )
+    hashed = link_hash(tenant, segment, head, number, digest)
+    return Link(number, segment, seq + 1, salt, digest, hashed)
 
 
 def digest_of(columns: Columns, salt: bytes) -> bytes:
@@ -104,10 +105,15 @@ def columns_of(event: Event) -> Columns:
     policy_version, external_ref, body, code, tally, cost)
     """
     kind, caller, occurred_at, decision, policy_version, external_ref, body = event
-    text = to_json(body, fallback=spelt_out).decode() if body else None
+    text = to_json(body, fallback=_as_dict).decode() if body else None
     moment = float(occurred_at)  # a store gives back no other
     counted = filed(kind, decision, body)
     return (str(kind), *caller, moment, decision, policy_version, external_ref, text, *counted)
+
+
+def _as_dict(value: Any) -> Any:
+    """A mapping that is no dict, one level deep: what is in it comes here in its turn."""
+    return dict(value.items()) if isinstance(value, Mapping) else spelt_out(value)
 
 
 def event_of(columns: Columns) -> Event:

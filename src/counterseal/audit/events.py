@@ -32,6 +32,7 @@ class EventType(StrEnum):
     COMPENSATED = "tool.compensated"
     VERIFIED = "tool.verified"
     UNVERIFIED = "tool.unverified"
+    OVERTAKEN = "tool.overtaken"
     COMPENSATION_REQUIRED = "compensation.required"
     COMPENSATION_FAILED = "compensation.failed"
     REGISTRY_CHANGED = "registry.changed"

@@ -45,6 +45,7 @@ _TOLD = {
     "resting": "not known yet; somebody looks again later",
     "verified": "verified",
     "unverified": "not as expected; put on the operator's list",
+    "overtaken": "changed by somebody else before they could be verified",
     "compensated": "reversed",
     "compensation_failed": "could not be reversed; put on the operator's list",
     "waiting": "wait for an approval",
@@ -139,6 +140,7 @@ def settle(
     ] = None,
     by: By = None,
     store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Say what became of a call that nobody could find out about."""
     given = None if data is None else _object(data)
@@ -151,18 +153,27 @@ def settle(
             await people.did_not_happen(of, key, reason=reason)
 
     _people(store, by, say)
-    print("It is on record as done." if happened else "It is on record as not done.")
+    said = "It is on record as done." if happened else "It is on record as not done."
+    _say(said, key, "happened" if happened else "did_not_happen", as_json=as_json)
 
 
 @app.command("undo")
 def undo(
-    key: Key, reason: Reason, tenant: AsTenant = None, by: By = None, store: StoreUrl = None
+    call: Annotated[
+        str, typer.Argument(metavar="CALL", help="The call's id, or its key as `list` shows it.")
+    ],
+    reason: Reason,
+    tenant: AsTenant = None,
+    by: By = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Have what a call did reversed, by the tool that its contract names."""
     if tenant is None:
         fail("Say whose call it is, with --tenant T.")
-    _people(store, by, lambda people: people.compensate(tenant, key, reason=reason))
-    print("It will be reversed by the next pass of `counterseal reconcile`.")
+    _people(store, by, lambda people: people.compensate(tenant, call, reason=reason))
+    said = "It will be reversed by the next pass of `counterseal reconcile`."
+    _say(said, call, "compensate", as_json=as_json)
 
 
 @app.command("again")
@@ -173,6 +184,7 @@ def again(
     tenant: AsTenant = None,
     by: By = None,
     store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Have a verification or a reversal that failed tried once more."""
 
@@ -181,7 +193,8 @@ def again(
         await people.again(of, _kind(kind), key, reason=reason)
 
     _people(store, by, say)
-    print("It is tried again by the next pass of `counterseal reconcile`.")
+    said = "It is tried again by the next pass of `counterseal reconcile`."
+    _say(said, key, "again", as_json=as_json)
 
 
 @app.command("dismiss")
@@ -192,6 +205,7 @@ def dismiss(
     tenant: AsTenant = None,
     by: By = None,
     store: StoreUrl = None,
+    as_json: AsJson = False,
 ) -> None:
     """Take a verification or a reversal that failed off the list."""
 
@@ -200,10 +214,17 @@ def dismiss(
         await people.dismiss(of, _kind(kind), key, reason=reason)
 
     _people(store, by, say)
-    print("It is off the list.")
+    _say("It is off the list.", key, "dismissed", as_json=as_json)
 
 
 # --- helpers --------------------------------------------------------------------------------------
+
+
+def _say(text: str, key: str, decision: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"key": key, "decision": decision})
+    else:
+        print(text)
 
 
 def _runtime(settings: Settings, store: str | None) -> Runtime:

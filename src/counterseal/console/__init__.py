@@ -20,8 +20,9 @@ To add a page:
    JSON, `{{ parts|said }}` pieces of an outline. No `style` and no `on…` attributes: browsers are
    told to ignore them.
 5. What should stay current has an `id` and `data-live="approvals"` (topics, by spaces: `approvals`,
-   `kills`; others go into `live.marks_of`). It is replaced when the topic changes, unless the new
-   one has the same `data-live-key`: for forms that somebody may be filling in.
+   `kills`, `record` for whatever is put on record; others go into `live.marks_of`). It is replaced
+   when the topic changes, unless the new one has the same `data-live-key`: for forms that somebody
+   may be filling in, and for what is of one call among many.
 6. A test in `tests/console` opens it at 380 and 1600 pixels, in light and dark, without JavaScript,
    and has axe look at it: add it to the list of pages in `test_accessibility.py`.
 """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from counterseal.console import (
     approvals,
@@ -17,6 +17,7 @@ from counterseal.console import (
     concerns,
     kill,
     overview,
+    rollout,
     signing_in,
     tools,
 )
@@ -81,9 +82,9 @@ def console_routes(
         *signing_in.routes(house),
         *(route for _, routes in _ROOMS for route in routes(house)),
         *kill.routes(house),
+        *rollout.routes(house),
         house.open_get("/events", events),
-        house.open_get("/{path:anything}", nothing),
-        house.open_post("/{path:anything}", nothing),
+        house.other("/{path:anything}", nothing),
     ]
 
 
@@ -108,6 +109,12 @@ async def events(visit: Visit) -> Response:
     )
 
 
-async def nothing(_: Visit) -> Response:
-    """No page has this address."""
-    raise Problem(404, "There is no such page.")
+async def nothing(visit: Visit) -> Response:
+    """No page has this address, or not by this method."""
+    scope = visit.request.scope
+    found = [one for one in scope["router"].routes if one.matches(scope)[0] is Match.PARTIAL]
+    allowed = sorted({method for one in found for method in one.methods or ()})
+    if not allowed:
+        raise Problem(404, "There is no such page.")
+    told = ", ".join(allowed)
+    raise Problem(405, f"This address takes {told} only.", Allow=told)

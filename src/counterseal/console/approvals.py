@@ -48,50 +48,30 @@ def routes(house: House) -> list[Route]:
 async def inbox(visit: Visit) -> Response:
     """What waits, what ends first at the top; or what was decided."""
     status = visit.asked("status") or "waiting"
-    return await (_waiting(visit) if status == "waiting" else _decided(visit, status))
-
-
-async def _waiting(visit: Visit) -> Response:
-    chosen, cursor = {name: visit.asked(name) for name in _FILTERS}, visit.asked("cursor")
-    with understood():
-        page = await visit.desk.inbox(
-            tool=chosen["tool"],
-            agent=chosen["agent"],
-            risk=chosen["risk"],
-            text=chosen["text"],
-            cursor=cursor,
-        )
-    more = _more(page, **chosen)
-    shows = address("v1", "approvals", status="waiting", **chosen)
-    return await _list(visit, page, "waiting", shows, more, chosen)
-
-
-async def _decided(visit: Visit, status: str) -> Response:
-    asked = None if status == "decided" else status
-    if asked is not None and asked not in _ENDED:
+    if status not in ("waiting", "decided", *_ENDED):
         raise Problem(400, f"status: takes waiting, decided, {', '.join(_ENDED)}")
-    cursor = visit.asked("cursor")
+    chosen = {name: visit.asked(name) for name in _FILTERS}
+    given: dict[str, Any] = {**chosen, "cursor": visit.asked("cursor")}
     with understood():
-        page = await visit.desk.decided(status=asked, cursor=cursor)
-    shows = address("v1", "approvals", status=status)
-    return await _list(visit, page, status, shows, _more(page, status=status), {})
+        if status == "waiting":
+            page = await visit.desk.inbox(**given)
+        else:
+            which = None if status == "decided" else status
+            page = await visit.desk.decided(status=which, **given)
+    return await _list(visit, page, status, chosen)
 
 
 async def _list(
-    visit: Visit,
-    page: Page[InboxRow],
-    status: str,
-    shows: str,
-    more: str | None,
-    chosen: dict[str, str | None],
+    visit: Visit, page: Page[InboxRow], status: str, chosen: dict[str, str | None]
 ) -> Response:
+    kept = {"status": None if status == "waiting" else status, **chosen}
     return await visit.render(
         "inbox.html",
         title="Approvals",
-        shows=shows,
+        shows=address("v1", "approvals", status=status, **chosen),
         status_shown=status,
         rows=page.items,
-        more=more,
+        more=None if page.next is None else address("approvals", **kept, cursor=page.next),
         chosen=chosen,
         narrowed=any(chosen.values()),
         further=visit.asked("cursor") is not None,
@@ -102,10 +82,6 @@ async def _list(
             "agent": sorted({row.agent for row in page.items}),
         },
     )
-
-
-def _more(page: Page[Any], **query: str | None) -> str | None:
-    return None if page.next is None else address("approvals", **query, cursor=page.next)
 
 
 # --- one request ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Calls: the search, one call's whole story, and the run that it is part of."""
+"""Calls: the search, one call's whole story, and the runs that calls are part of."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from counterseal.console.rendering import address
 from counterseal.console.searching import call_search, field_time
 from counterseal.console.timeline import bars, lasted
 from counterseal.console.visit import House, Visit
-from counterseal.desk import BudgetRow, CallPage, CallSearch
+from counterseal.desk import METRICS, BudgetRow, CallPage, CallSearch
 from counterseal.desk.windows import WINDOWS
 
 __all__ = ["routes"]
 
 _SHORT: Final = 60
+_NAMES: Final = ("tool", "agent", "user", "run", "code", "metric", "part")
+_NARROWS: Final = (*_NAMES, "within", "since", "until")
 _PER_TENANT: Final = "tenant"
+_DUE: Final = ("due", "required")
 
 
 def routes(house: House) -> list[Route]:
@@ -28,6 +31,7 @@ def routes(house: House) -> list[Route]:
     return [
         house.get("/calls", search),
         house.get("/calls/{call_id:path}", show),
+        house.get("/runs", runs),
         house.get("/runs/{run_id:path}", run),
     ]
 
@@ -47,6 +51,7 @@ async def search(visit: Visit) -> Response:
         shows=address("v1", "calls", **narrowed),
         rows=page.items,
         chosen=_chosen(visit, asked),
+        behind=_behind(asked),
         narrowed=bool(narrowed),
         further=asked.cursor is not None,
         more=_more(visit, page.next),
@@ -59,17 +64,26 @@ async def search(visit: Visit) -> Response:
 
 def _chosen(visit: Visit, asked: CallSearch) -> dict[str, str]:
     """The fields as they were filled in. A window is kept as such, so that it goes on moving."""
-    told = {name: visit.asked(name) or "" for name in ("tool", "agent", "user", "run", "code")}
+    told = {name: visit.asked(name) or "" for name in _NAMES}
     within = visit.asked("within") or ""
     since = "" if within and not visit.asked("since") else field_time(asked.since)
     return told | {"within": within, "since": since, "until": field_time(asked.until, up=True)}
 
 
+def _behind(asked: CallSearch) -> dict[str, str] | None:
+    """Which number the rows are behind, in words; None: they are calls as such."""
+    if asked.metric is None:
+        return None
+    formula = METRICS[asked.metric]
+    over, _, under = formula.words.replace("_", " ").partition(" / ")
+    says = {"denominator": under, "rest": f"{under}, without {over}"}.get(asked.part or "", over)
+    return {"title": formula.title, "says": says}
+
+
 def _more(visit: Visit, cursor: str | None) -> str | None:
     if cursor is None:
         return None
-    names = ("tool", "agent", "user", "run", "code", "within", "since", "until")
-    return address("calls", **{name: visit.asked(name) for name in names}, cursor=cursor)
+    return address("calls", **{name: visit.asked(name) for name in _NARROWS}, cursor=cursor)
 
 
 # --- one call -------------------------------------------------------------------------------------
@@ -91,8 +105,20 @@ async def show(visit: Visit) -> Response:
         ran=_ran(page),
         votes=[_vote(dict(vote)) for vote in page.votes],
         events=[_event(dict(event)) for event in page.events],
+        follows=_follows(page),
         copies=[("CLI", page.cli), ("curl", page.curl.replace("{base}", _origin(visit)))],
     )
+
+
+def _follows(page: CallPage) -> str | None:
+    """What is another text when something has happened to the call; None once nothing will."""
+    ledger, approval = page.ledger or {}, page.approval
+    looked, undone = page.verification or {}, page.compensation or {}
+    waits = approval is not None and approval.status in ("waiting", "approved")
+    due = looked.get("state") in _DUE or undone.get("state") in _DUE
+    if page.row.code is not None and ledger.get("status") != "PENDING" and not (waits or due):
+        return None
+    return f"{len(page.events)} {approval and approval.approved} {ledger.get('phase')}"
 
 
 def _origin(visit: Visit) -> str:
@@ -129,8 +155,30 @@ def _event(record: dict[str, Any]) -> dict[str, Any]:
 # --- a run ----------------------------------------------------------------------------------------
 
 
+async def runs(visit: Visit) -> Response:
+    """Runs, those with the latest calls first."""
+    agent, user = visit.asked("agent"), visit.asked("user")
+    with understood():
+        page = await visit.desk.runs(agent=agent, user=user, cursor=visit.asked("cursor"))
+    more = None
+    if page.next is not None:
+        more = address("runs", agent=agent, user=user, cursor=page.next)
+    return await visit.render(
+        "runs.html",
+        title="Runs",
+        path="/calls",
+        shows=address("v1", "runs", agent=agent, user=user),
+        rows=page.items,
+        chosen={"agent": agent or "", "user": user or ""},
+        narrowed=bool(agent or user),
+        further=visit.asked("cursor") is not None,
+        more=more,
+        agents=sorted({grant.agent for grant in visit.desk.grants()}),
+    )
+
+
 async def run(visit: Visit) -> Response:
-    """What a run was opened with, what it has spent, and its latest calls."""
+    """What a run was opened with, has spent and holds, and its latest calls."""
     run_id: str = visit.request.path_params["run_id"]
     page = await visit.desk.run(run_id)
     return await visit.render(

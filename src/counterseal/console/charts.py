@@ -94,7 +94,7 @@ def _ceiling(highest: float, unit: str) -> float:
     """The next round number: 1, 2 or 5 times a power of ten. A share is at most the whole."""
     if highest <= 0:
         return 1.0
-    power = 10.0 ** floor(log10(highest))
+    power = 10.0 ** max(-300, floor(log10(highest)))  # what is next to nothing has no power
     found = next(step * power for step in (1, 2, 5, 10) if highest <= step * power * 1.000001)
     return min(1.0, found) if unit == "ratio" and highest <= 1 else found
 

@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from counterseal.errors import CountersealError
+from counterseal.storage.base import Search
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["Broker", "EventStream", "FullError", "Listener", "Marks", "marks_of", "stream"]
 
 Marks = Mapping[str, str]
-"""Of each topic (`approvals`, `kills`) a text that is another one when something changed."""
+"""Of each topic (`approvals`, `kills`, `record`) a text that is another one when something changed.
+"""
 _WATCHED: Final = 200
 """How many requests are looked at, those that end first."""
 _PATIENCE: Final = 10.0
@@ -43,7 +45,12 @@ def marks_of(runtime: Runtime) -> Callable[[str], Awaitable[Marks]]:
         told = hashlib.sha256()
         for held in await runtime.approvals.list(tenant, limit=_WATCHED):
             told.update(f"{held.approval_id} {len(held.votes)}\n".encode())
-        return {"approvals": told.hexdigest()[:16], "kills": str(runtime.registry.stored)}
+        last = await runtime.store.search(tenant, Search(limit=1, newest_first=True))
+        return {
+            "approvals": told.hexdigest()[:16],
+            "kills": str(runtime.registry.stored),
+            "record": last[0][0] if last else "",
+        }
 
     return marks
 

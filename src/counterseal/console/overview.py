@@ -12,6 +12,7 @@ from counterseal.console.problems import understood
 from counterseal.console.rendering import address
 from counterseal.console.visit import House, Visit
 from counterseal.desk import Metric
+from counterseal.desk.formulas import PARTS
 from counterseal.desk.windows import WINDOWS
 
 __all__ = ["routes"]
@@ -68,15 +69,12 @@ def _told(metric: Metric) -> dict[str, Any]:
         "numerator": whole(metric.numerator),
         "denominator": whole(metric.denominator),
         "window": metric.window,
-        "link": _link(metric),
-        "link_says": "Calls" if metric.calls else "Events",
+        "links": {part: _link(metric, part) for part in PARTS},
+        "left": whole(metric.denominator - metric.numerator),
     }
 
 
-def _link(metric: Metric) -> str:
-    """What is behind the number: calls where a code says which, else events."""
-    if metric.calls is not None:
-        return address("calls", **metric.calls.query())
-    told = metric.record()
-    types = ",".join(metric.events)
-    return address("audit", "events", type=types, since=told["since"], until=told["until"])
+def _link(metric: Metric, part: str) -> str | None:
+    """What is behind a part of the number; None where no list is just that."""
+    search = metric.behind(part)
+    return None if search is None else address("calls", **search.query())

@@ -15,9 +15,11 @@ TITLES: Final = {
     400: "This can't be understood",
     403: "Not allowed",
     404: "Not there",
+    405: "Not like that",
     408: "Too slow",
     413: "Too long",
     415: "Not a form",
+    421: "Another host",
     422: "That is not possible",
     429: "Too much at once",
     500: "Something went wrong here",
@@ -28,10 +30,11 @@ TITLES: Final = {
 class Problem(Exception):  # noqa: N818 - an answer that a page gives, not a fault
     """Ends a request with a page that says so."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, **headers: str) -> None:
         super().__init__(message)
         self.status = status
         self.message = message
+        self.headers = headers
 
 
 def problem_of(error: Exception) -> Problem | None:

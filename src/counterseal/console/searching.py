@@ -53,6 +53,8 @@ def call_search(asked: Asked, now: float) -> CallSearch:
         user=asked("user"),
         run=asked("run"),
         code=asked("code"),
+        metric=asked("metric"),
+        part=asked("part"),
         since=since,
         until=until,
         cursor=asked("cursor"),

@@ -24,7 +24,7 @@ from counterseal.people import Role
 from counterseal.registry import Grant
 from counterseal.registry.grants import Mode
 
-__all__ = ["routes"]
+__all__ = ["back", "card", "done", "routes"]
 
 _AT_ONCE: Final = 50
 _COUNTED: Final = 100
@@ -53,6 +53,7 @@ _DONE: Final = {
     "revoked": "The grant is taken back.",
     "accepted": "It is let in, exactly as it was shown.",
     "refused": "It stays out, and that is on record.",
+    "rolled_out": "New runs get it as shown; those that have begun keep what they have.",
 }
 
 
@@ -122,7 +123,7 @@ async def _used(visit: Visit, row: ToolRow) -> dict[str, Any]:
 
 async def show(visit: Visit) -> Response:
     """Its card."""
-    return await _page(visit)
+    return await card(visit)
 
 
 async def back(visit: Visit) -> Response:
@@ -130,7 +131,16 @@ async def back(visit: Visit) -> Response:
     return visit.go(address("tools", _name(visit)))
 
 
-async def _page(visit: Visit, error: str = "", status: int = 200, *, wrong: str = "") -> Response:
+async def card(
+    visit: Visit,
+    error: str = "",
+    status: int = 200,
+    *,
+    wrong: str = "",
+    rollout: Mapping[str, Any] | None = None,
+    shows: str | None = None,
+) -> Response:
+    """A tool's card: with what is wrong with a form on it, or what a rollout would do."""
     name, desk = _name(visit), visit.desk
     page = desk.tool(name)
     operator = visit.person.may(Role.OPERATOR)
@@ -139,7 +149,7 @@ async def _page(visit: Visit, error: str = "", status: int = 200, *, wrong: str 
         "tool.html",
         title=name,
         path="/tools",
-        shows=address("v1", "tools", name),
+        shows=shows or address("v1", "tools", name),
         status=status,
         page=page,
         row=page.row,
@@ -155,6 +165,7 @@ async def _page(visit: Visit, error: str = "", status: int = 200, *, wrong: str 
         refusal=_refusal(page, operator=operator),
         modes=[mode.value for mode in Mode],
         risks=[risk.value for risk in RiskClass],
+        rollout=rollout,
         error=error,
         wrong=wrong,
         form=visit.form,
@@ -217,8 +228,8 @@ async def switch(visit: Visit) -> Response:
     try:
         await (visit.desk.enable if enable else visit.desk.disable)(name, version, reason=reason)
     except RegistryError as error:
-        return await _page(visit, str(error), 422, wrong="use")
-    return _to(visit, "enabled" if enable else "disabled")
+        return await card(visit, str(error), 422, wrong="use")
+    return done(visit, "enabled" if enable else "disabled")
 
 
 async def grant(visit: Visit) -> Response:
@@ -226,8 +237,8 @@ async def grant(visit: Visit) -> Response:
     try:
         await visit.desk.grant(_given(visit), reason=visit.said("reason"))
     except (RegistryError, GrantError, ValueError) as error:
-        return await _page(visit, str(error), 422, wrong="grant")
-    return _to(visit, "granted")
+        return await card(visit, str(error), 422, wrong="grant")
+    return done(visit, "granted")
 
 
 def _given(visit: Visit) -> Grant:
@@ -259,8 +270,8 @@ async def revoke(visit: Visit) -> Response:
     try:
         await visit.desk.revoke(found[0], reason=visit.said("reason"))
     except RegistryError as error:
-        return await _page(visit, str(error), 422, wrong="revoke")
-    return _to(visit, "revoked")
+        return await card(visit, str(error), 422, wrong="revoke")
+    return done(visit, "revoked")
 
 
 async def quarantine(visit: Visit) -> Response:
@@ -274,15 +285,15 @@ async def quarantine(visit: Visit) -> Response:
     except (NotThere, NotAllowed, StoreError):
         raise
     except CountersealError as error:
-        return await _page(visit, str(error), 409, wrong="quarantine")
-    return _to(visit, "accepted" if accept else "refused")
+        return await card(visit, str(error), 409, wrong="quarantine")
+    return done(visit, "accepted" if accept else "refused")
 
 
 def _done(visit: Visit) -> str:
     return _DONE.get(visit.asked("done") or "", "")
 
 
-def _to(visit: Visit, done: str) -> Response:
-    """Back to the card; or to the list, where the tool is not offered any more."""
+def done(visit: Visit, what: str) -> Response:
+    """Back to the card, which says so; or to the list, where the tool is not offered any more."""
     known = any(row.name == _name(visit) for row in visit.desk.tools())
-    return visit.go(address("tools", *([_name(visit)] if known else []), done=done))
+    return visit.go(address("tools", *([_name(visit)] if known else []), done=what))

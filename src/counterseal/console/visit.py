@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from counterseal.console.assets import Assets
+from counterseal.console.bare import bare_page
 from counterseal.console.forms import read_form
 from counterseal.console.headers import headers
 from counterseal.console.live import Broker
@@ -88,6 +89,12 @@ class House:
         """A form for everybody, from one of our pages."""
         return self._route(path, handler, "POST", self._sent_by_anybody)
 
+    def other(self, path: str, handler: Handler) -> Route:
+        """What no other route answers to, by whatever method."""
+        route = self._route(path, handler, "GET", lambda visit, then: then(visit))
+        route.methods = set()
+        return route
+
     # --- the way of a request ---------------------------------------------------------------------
 
     def _route(self, path: str, handler: Handler, method: str, way: Way) -> Route:
@@ -148,7 +155,7 @@ class House:
             return await visit.problem(problem)
         except Exception:  # noqa: BLE001 - the same, with less of a page
             _log.exception("the page about a failure failed")
-            return HTMLResponse(f"<h1>{TITLES[500]}</h1>", status_code=500)
+            return bare_page(500, "Nothing more is known here.", https=self.https)
 
 
 @dataclass(kw_only=True)
@@ -234,12 +241,14 @@ class Visit:
 
     async def problem(self, problem: Problem) -> Response:
         """A page that says why there is none."""
-        return await self.render(
+        answer = await self.render(
             "problem.html",
             title=TITLES.get(problem.status, TITLES[500]),
             status=problem.status,
             message=problem.message,
         )
+        answer.headers.update(problem.headers)
+        return answer
 
     async def _about_me(self) -> Mapping[str, Any]:
         if self.session is None:

@@ -7,17 +7,18 @@ has `.record()`, so that all of them say the same.
 
 from __future__ import annotations
 
-from counterseal.desk.approvals import InboxRow, confirmation, packet_record
+from counterseal.desk.approvals import confirmation, packet_record
 from counterseal.desk.base import NotAllowed, NotThere, Page
 from counterseal.desk.calls import Attempt, CallPage, CallRow, CallSearch, GateRow
+from counterseal.desk.cards import ToolPage, ToolRow, ToolUse
 from counterseal.desk.concerns import ACTIONS, ConcernRow
 from counterseal.desk.desk import Desk
 from counterseal.desk.exposition import prometheus
+from counterseal.desk.inbox import InboxRow
 from counterseal.desk.metrics import METRICS, Metric
 from counterseal.desk.quarantine import Quarantined, Quarantines
 from counterseal.desk.record import ChainStatus, EventRow
-from counterseal.desk.runs import BudgetRow, RunPage
-from counterseal.desk.tools import ToolPage, ToolRow, ToolUse
+from counterseal.desk.runs import BudgetRow, RunPage, RunRow, StateRow
 
 __all__ = [
     "ACTIONS",
@@ -40,6 +41,8 @@ __all__ = [
     "Quarantined",
     "Quarantines",
     "RunPage",
+    "RunRow",
+    "StateRow",
     "ToolPage",
     "ToolRow",
     "ToolUse",

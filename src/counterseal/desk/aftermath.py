@@ -20,6 +20,7 @@ Told = Sequence[tuple[str, Event]]
 _LOOKED: Final = {
     EventType.VERIFIED: "verified",
     EventType.UNVERIFIED: "unverified",
+    EventType.OVERTAKEN: "overtaken",
 }
 _REVERSED: Final = {
     EventType.COMPENSATION_REQUIRED: "due",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
@@ -20,10 +21,13 @@ from counterseal.desk.base import (
     read_cursor,
     write_cursor,
 )
+from counterseal.desk.behind import Span, behind
+from counterseal.desk.formulas import METRICS, PARTS, Test
 from counterseal.desk.story import Attempt, CallPage, CallRow, GateRow, call_row, page_of
 from counterseal.errors import CountersealError
 from counterseal.observation import Observation
 from counterseal.storage.base import Calls, Kept, Search
+from counterseal.storage.rules import micros, place_of
 
 __all__ = ["Attempt", "CallPage", "CallRow", "CallSearch", "CallsDesk", "GateRow"]
 
@@ -38,6 +42,11 @@ class CallSearch:
     run: str | None = None
     code: str | None = None
     """One of the 21 codes, such as SUCCESS or PERMISSION_DENIED."""
+    metric: str | None = None
+    """Only what is behind a metric, such as repair_saturation_rate: one row for each event that it
+    counts, so that there are as many as its number says."""
+    part: str | None = None
+    """Of the metric: its numerator, which is what is meant without it; denominator; or rest."""
     since: float | None = None
     """Answered at this time or later; in seconds since the epoch."""
     until: float | None = None
@@ -57,16 +66,34 @@ class CallSearch:
         """ValueError for what no search can be made of; it names the field."""
         if self.code is not None and self.code not in Code.__members__:
             raise ValueError(f"code: {ascii(self.code)[:40]} is none of the codes")
+        self.wanted()
         for name in ("since", "until"):
             moment = getattr(self, name)
             if moment is not None and not (isfinite(moment) and abs(moment) < _LATEST):
                 raise ValueError(f"{name}: takes seconds since the epoch")
         return replace(self, limit=bounded(self.limit))
 
+    def wanted(self) -> Test | None:
+        """Which events are behind the metric; None without one. ValueError for one there is not."""
+        if self.metric is None:
+            if self.part is not None:
+                raise ValueError("part: is of a metric; name one as metric")
+            return None
+        if self.metric not in METRICS:
+            raise ValueError(f"metric: {ascii(self.metric)[:60]} is none of the metrics")
+        part = self.part or PARTS[0]
+        test = METRICS[self.metric].part(part) if part in PARTS else None
+        if test is None:
+            raise ValueError(f"part: {self.metric} has no {ascii(part)[:40]} that can be listed")
+        return test
 
-_TEXTS = ("tool", "agent", "user", "run", "code")
+
+_TEXTS = ("tool", "agent", "user", "run", "code", "metric", "part")
 _LATEST = 1e11
 """Some thousand years, in seconds."""
+_DAY = 86_400.0
+_MOST_LOOKED_AT = 2000
+"""How many events behind a metric are looked at for one page of those that match."""
 
 
 class CallsDesk(Seat):
@@ -78,6 +105,9 @@ class CallsDesk(Seat):
         after = None if asked.cursor is None else read_cursor(asked.cursor, str)[0]
         if not findable(asked.tool, asked.agent, asked.user, asked.run, after):
             return Page([])
+        test = asked.wanted()
+        if test is not None:
+            return await self._behind(asked, test, after)
         wanted = Calls(
             tool=asked.tool,
             agent=asked.agent,
@@ -98,6 +128,23 @@ class CallsDesk(Seat):
         shown = found[: asked.limit]
         more = write_cursor((shown[-1][0],)) if len(found) > asked.limit else None
         return Page([call_row(event) for _, event in shown], more)
+
+    async def _behind(self, asked: CallSearch, test: Test, after: str | None) -> Page[CallRow]:
+        """What a metric counts, newest first."""
+        until = self.runtime.clock() + _DAY if asked.until is None else asked.until
+        end = micros(until) if after is None else min(micros(until), _place(after) + 1)
+        span = Span(micros(asked.since or 0.0), end)
+        rows: list[CallRow] = []
+        looked, last = 0, None
+        async with aclosing(behind(self.runtime.store, self.tenant, test, span, after)) as found:
+            async for event_id, event in found:
+                if len(rows) == asked.limit or looked == _MOST_LOOKED_AT:
+                    return Page(rows, write_cursor((last,)))
+                looked, last = looked + 1, event_id
+                row = call_row(event)
+                if _matches(row, asked):
+                    rows.append(row)
+        return Page(rows)
 
     async def call(self, call_id: str) -> CallPage:
         """One call's whole story. NotThere."""
@@ -150,6 +197,20 @@ class CallsDesk(Seat):
 _LONGEST_KEY = 1000
 _MOST_EVENTS = 500
 """Of one call: a caller may give many calls one id."""
+
+
+def _matches(row: CallRow, asked: CallSearch) -> bool:
+    own = (row.tool, row.agent, row.user, row.run_id, row.code)
+    given = (asked.tool, asked.agent, asked.user, asked.run, asked.code)
+    return all(one in (None, mine) for one, mine in zip(given, own, strict=True))
+
+
+def _place(cursor: str) -> int:
+    """The number of the event that a cursor stands for."""
+    try:
+        return place_of(cursor)[0]
+    except CountersealError:
+        raise ValueError("cursor: is none that was given out") from None
 
 
 def _without_gates(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,14 +7,14 @@ the sums are put into proportion, as `formulas` says.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from counterseal.audit.facts import read_tally
 from counterseal.desk.base import NotThere, Seat, iso
 from counterseal.desk.calls import CallSearch
-from counterseal.desk.formulas import METRICS, Sum, Sums
+from counterseal.desk.formulas import METRICS, PARTS, Sum, Sums
 from counterseal.desk.windows import seconds_of
 from counterseal.storage.base import Store, Tallied
 
@@ -42,23 +42,22 @@ class Metric:
     denominator: float
     value: float | None
     """None where there is nothing to divide by."""
-    calls: CallSearch | None
-    """Which calls are behind the numerator, as a search of calls; None: `events` says it better."""
-    events: Sequence[str] = ()
-    """Which types of events are behind it, as a search of the record."""
+
+    def behind(self, part: str = "numerator") -> CallSearch | None:
+        """The rows of a part of it, as a search of calls; None where no list is that part."""
+        if METRICS[self.name].part(part) is None:
+            return None
+        named = None if part == "numerator" else part
+        return CallSearch(metric=self.name, part=named, since=self.since, until=self.until)
 
     def record(self) -> dict[str, Any]:
-        told = {name: getattr(self, name) for name in self.__slots__ if name not in _LINKS}
-        link = None if self.calls is None else self.calls.query()
+        links = {part: self.behind(part) for part in PARTS}
         return {
-            **told,
+            **{name: getattr(self, name) for name in self.__slots__},
             "since": iso(self.since),
             "until": iso(self.until),
-            "link": {"calls": link, "events": list(self.events)},
+            "link": {part: one and one.query() for part, one in links.items()},
         }
-
-
-_LINKS: Final = ("calls", "events")
 
 
 class MetricsDesk(Seat):
@@ -99,9 +98,6 @@ def measure(found: Iterable[Tallied], window: str, since: float, until: float) -
     made = []
     for name, formula in METRICS.items():
         numerator, denominator = formula.numerator(sums), formula.denominator(sums)
-        by_code = None
-        if formula.code is not None:
-            by_code = CallSearch(code=formula.code, since=since, until=until)
         made.append(
             Metric(
                 name=name,
@@ -115,8 +111,6 @@ def measure(found: Iterable[Tallied], window: str, since: float, until: float) -
                 numerator=numerator,
                 denominator=denominator,
                 value=_ratio(numerator, denominator),
-                calls=by_code,
-                events=tuple(kind.value for kind in formula.events),
             )
         )
     return made

@@ -14,8 +14,8 @@ from urllib.parse import quote
 from counterseal.audit import Event, EventType
 from counterseal.audit.facts import filed
 from counterseal.desk.aftermath import compensation_of, verification_of
-from counterseal.desk.approvals import InboxRow, inbox_row
 from counterseal.desk.base import iso
+from counterseal.desk.inbox import InboxRow, inbox_row
 from counterseal.gates import GATES
 from counterseal.observation import Observation
 from counterseal.storage.base import Held, Kept

@@ -9,96 +9,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from counterseal.contract.effects import Effect
-from counterseal.contract.mcp.changes import Change as DefinitionChange
 from counterseal.desk.base import NotAllowed, NotThere
+from counterseal.desk.cards import ToolPage, ToolRow, ToolUse
 from counterseal.desk.quarantine import Quarantined, QuarantineDesk
+from counterseal.desk.rollout import Share, previewed, steps_back
 from counterseal.desk.story import call_row
 from counterseal.desk.windows import seconds_of
+from counterseal.errors import RegistryError
 from counterseal.people.model import Role
 from counterseal.registry import Change, Grant, Kill, RegistryRecord
+from counterseal.registry.records import percentage_error
 from counterseal.storage.base import Calls
 
-__all__ = ["ToolPage", "ToolRow", "ToolUse", "ToolsDesk"]
+__all__ = ["ToolsDesk"]
 
 _MOST_COUNTED: Final = 1000
 _MOST_CHANGES: Final = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolRow:
-    """One tool: its newest version, and what stops it."""
-
-    name: str
-    version: str
-    """The newest one; empty where only a quarantine knows the name."""
-    versions: int
-    effect: str | None
-    risk: str
-    owner: str
-    status: str
-    """Of the newest: active, deprecated, disabled, killed, sunset, quarantined."""
-    drift: int
-    """How many of its settings operators have left other than code declares."""
-    grants: int
-    """That count in this tenant."""
-    kills: Sequence[str]
-    """Ids of the kills that cover it."""
-
-    def record(self) -> dict[str, Any]:
-        return {
-            **{name: getattr(self, name) for name in self.__slots__ if name != "kills"},
-            "kills": list(self.kills),
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolPage:
-    """A tool's card."""
-
-    row: ToolRow
-    contract: Mapping[str, Any]
-    """The newest version's, as its record; empty where only a quarantine knows the name."""
-    versions: Sequence[Mapping[str, Any]]
-    """Newest first, each as the registry exports it, with its `status` and `drift`."""
-    grants: Sequence[Grant]
-    kills: Sequence[Kill]
-    changes: Sequence[Mapping[str, Any]]
-    """What operators changed about it, newest first."""
-    quarantine: Quarantined | None
-    definition_changes: Sequence[DefinitionChange]
-    may_operate: bool
-    """Whether this person may stop, enable, disable and roll it out."""
-
-    def record(self) -> dict[str, Any]:
-        return {
-            **self.row.record(),
-            "contract": dict(self.contract),
-            "version_list": [dict(one) for one in self.versions],
-            "grant_list": [grant.export() for grant in self.grants],
-            "kill_list": [kill.export() for kill in self.kills],
-            "changes": [dict(one) for one in self.changes],
-            "quarantine": None if self.quarantine is None else self.quarantine.record(),
-            "definition_changes": [change._asdict() for change in self.definition_changes],
-            "may_operate": self.may_operate,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolUse:
-    """How a tool's latest calls ended."""
-
-    window: str
-    calls: int
-    codes: Mapping[str, int]
-    more: bool
-    """Whether there were more calls than were counted."""
-
-    def record(self) -> dict[str, Any]:
-        return {**{name: getattr(self, name) for name in self.__slots__}, "codes": dict(self.codes)}
 
 
 class ToolsDesk(QuarantineDesk):
@@ -121,14 +51,15 @@ class ToolsDesk(QuarantineDesk):
         rows = [one for one in self._exported() if one["tool"] == name]
         if not rows and held is None:
             raise NotThere("tool")
-        records = self._records(name)
+        records, changes = self._records(name), list(self._changes(name))[:_MOST_CHANGES]
         return ToolPage(
             row=self._row(name, rows, held),
             contract=records[0].contract.record() if records else {},
             versions=rows,
             grants=self.grants(tool=name),
             kills=[kill for kill in self.kills() if any(map(kill.covers, records))],
-            changes=list(self._changes(name))[:_MOST_CHANGES],
+            changes=changes,
+            steps_back=steps_back(rows, changes),
             quarantine=held,
             definition_changes=[] if held is None else self.definition_changes(name),
             may_operate=self._may_operate(name),
@@ -214,6 +145,16 @@ class ToolsDesk(QuarantineDesk):
         """Take a tool out of use; without a version, those that come later too. NotThere."""
         await self._must_operate(name, version)
         return await self._operator().disable(name, version, reason=reason)
+
+    async def preview_rollout(self, name: str, version: str, percentage: int) -> list[Share]:
+        """Which versions new runs would get. NotThere; RegistryError for the percentage."""
+        await self._must_operate(name, version)
+        wrong = percentage_error(percentage)
+        if wrong is not None:
+            raise RegistryError(f"percentage: {wrong}")
+        now = datetime.fromtimestamp(self.runtime.clock(), UTC)
+        live = [one for one in self._records(name) if one.ended(now) is None]
+        return previewed(live, version, percentage)
 
     async def set_rollout(self, name: str, version: str, percentage: int, *, reason: str) -> Change:
         """How many of the new runs get this version. NotThere."""

@@ -30,6 +30,7 @@ __all__ = [
     "Row",
     "code_of",
     "describe",
+    "said_not_done",
     "said_unsent",
     "table_rows",
 ]
@@ -67,6 +68,12 @@ class Fault(NamedTuple):
 
 _UNKNOWN: Final = Fault(("builtins.BaseException",))
 UNSENT: Final = "counterseal.errors.NotSentError"
+_NOT_DONE: Final = "counterseal.errors.NotDoneError"
+
+
+def said_not_done(fault: Fault | None) -> bool:
+    """Whether a tool says itself that it has done nothing."""
+    return fault is not None and _NOT_DONE in fault.kinds
 
 
 def said_unsent(fault: Fault) -> bool:

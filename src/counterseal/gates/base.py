@@ -110,7 +110,7 @@ class GateContext:
     rates: tuple[Rate, ...] = ()
 
     def __init__(self, **known: Any) -> None:
-        self.__dict__.update(known)
+        object.__setattr__(self, "__dict__", known)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a gate can't change {name}; it returns what it learned")

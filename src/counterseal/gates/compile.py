@@ -40,6 +40,7 @@ def compile_record(record: RegistryRecord, policy: Policy, executor: Executor) -
         # have something to look up.
         recalls=contract.idempotency.required or "run" in compiled.names,
         announced=announced,
+        leaves_nothing=not (announced or contract.version_from or contract.state_effects),
         waits=contract.probe is not None,
         runner=_runner(record, executor),
         told=_told(contract, announced=announced),

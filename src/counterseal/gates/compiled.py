@@ -35,6 +35,8 @@ class Compiled:
     """Whether anything stored bears on a call before it is admitted."""
     announced: bool
     """Whether a call is put on record before it runs."""
+    leaves_nothing: bool
+    """Whether a call that succeeds leaves nothing but the event that ends it."""
     waits: bool
     """Whether one of its gates asks the world."""
     runner: Runner | None

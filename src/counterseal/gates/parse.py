@@ -32,6 +32,11 @@ _SAFE_INTEGER = 2**53 - 1
 _HALF = re.compile("[\ud800-\udfff]")
 _QUOTED = re.compile(r"[\"`].*[\"`] ?", re.DOTALL)
 _REASON = "The arguments are not one JSON object."
+_NO_IDS = (None,) * 5
+_LONGEST = 6
+"""How many bytes a character of ASCII has in JSON at most."""
+_AROUND = 24
+"""The same of a number, or of what stands around a name and a text."""
 
 
 class _UnsoundError(Exception):
@@ -45,18 +50,19 @@ class _UnsoundError(Exception):
 def check(ctx: GateContext) -> Decision | Learned:
     """Arguments that every reader reads alike, or a refusal that says where they are not."""
     proposal = ctx.proposal
-    raw = proposal.arguments
+    raw: Any = proposal.arguments
+    kind = raw.__class__
     try:
         _check_ids(proposal, ctx.run.run_id)
-        if raw.__class__ is str or not isinstance(raw, Mapping):
-            arguments = _read(raw)
-        else:
+        if kind is dict or (kind is not str and isinstance(raw, Mapping)):
             arguments = dict(raw)
+        else:
+            arguments = _read(raw)
         if not _plain(arguments):
             _walk(arguments)
             arguments = thaw(arguments)  # what the caller changes later must not reach the tool
-        if raw.__class__ is not str and len(to_json(arguments)) > MAX_BYTES:
-            return _refusal("", f"more than {MAX_BYTES:,} bytes")
+            if kind is not str and len(to_json(arguments)) > MAX_BYTES:
+                return _refusal("", f"more than {MAX_BYTES:,} bytes")
     except _UnsoundError as error:
         return _refusal(error.place, str(error))
     return Learned(_ALLOW, {"arguments": arguments})
@@ -77,15 +83,15 @@ def _check_ids(proposal: Proposal, run_id: str) -> None:
         raise _UnsoundError((), "the tool's name is too long, or no text")
     if proposal.run_id is not None and proposal.run_id != run_id:
         raise _UnsoundError((), "the run's id is empty, too long, or no text")
-    for value in (
+    ids = (
         proposal.key,
         proposal.call_id,
         proposal.version,
         proposal.operation_id,
         proposal.workflow_id,
-    ):
-        if value is not None and not is_id(value):
-            raise _UnsoundError((), "a name or an id of the call is empty, too long, or no text")
+    )
+    if ids != _NO_IDS and not all(value is None or is_id(value) for value in ids):
+        raise _UnsoundError((), "a name or an id of the call is empty, too long, or no text")
     seen = proposal.expected_version
     if seen is not None and not _is_version(seen):
         raise _UnsoundError((), "the expected version is no number and no text, or too long")
@@ -146,20 +152,23 @@ def _safe(message: str) -> str:
 
 
 def _plain(arguments: dict[str, Any]) -> bool:
-    """Whether all is sound at a glance: a flat object of plain texts and small numbers."""
+    """Whether all is sound at a glance: a small flat object of plain texts and small numbers."""
+    characters = 0
     for key, value in arguments.items():
-        kind = type(value)
+        kind = value.__class__
         if kind is str:
             if not value.isascii():
                 return False
+            characters += len(value)
         elif kind is int:
             if not -_SAFE_INTEGER <= value <= _SAFE_INTEGER:
                 return False
         elif kind is not bool and value is not None:
             return False
-        if type(key) is not str or not key.isascii():
+        if key.__class__ is not str or not key.isascii():
             return False
-    return len(arguments) < MAX_VALUES
+        characters += len(key)
+    return characters * _LONGEST + len(arguments) * _AROUND <= MAX_BYTES
 
 
 def _walk(root: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from counterseal.config import ConfigError, Settings
 from counterseal.config.upstreams import is_loopback
@@ -30,6 +30,8 @@ __all__ = ["Running", "serve"]
 _LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
 _GRACE: Final = 10.0
 """Seconds that calls under way are given to come to an end when the gateway stops."""
+_MOST_AT_ONCE: Final = 1000
+"""Connections, or requests under way, beyond which who comes is told to come back later."""
 _HANG_UP: Final = 2
 """Seconds after which connections that are still open are ended."""
 
@@ -169,7 +171,7 @@ class _Server(uvicorn.Server):
     stopping: Callable[[], Any]
 
     def __init__(
-        self, app: Starlette, *, proxies: Sequence[str] = (), patience: Patience | None = None
+        self, app: ASGIApp, *, proxies: Sequence[str] = (), patience: Patience | None = None
     ) -> None:
         config = uvicorn.Config(
             app,
@@ -177,6 +179,7 @@ class _Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             ws="none",
+            limit_concurrency=_MOST_AT_ONCE,
             proxy_headers=bool(proxies),  # or else anybody here could say to be somewhere else
             forwarded_allow_ips=list(proxies),
             timeout_graceful_shutdown=_HANG_UP,

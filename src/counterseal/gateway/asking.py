@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, Final, TypeVar, get_args
 
 import mcp_types as types
@@ -74,15 +75,22 @@ class Fronted:
         """A capability that was needed, and that it does not have or may not be asked for."""
         self.asked: dict[str, tuple[str, dict[str, Any], asyncio.Future[dict[str, Any]]]] = {}
         """What it has not answered yet: method, params, and where the answer goes."""
-        self.stirred = asyncio.Event()
-        """Set when there is something to ask."""
         self._parks = parks
         """Whether the call can be left where it stands, until answers come."""
         self._redactor = redactor
         self._given = dict(given or {})
         self._count = 0
         self._loop = asyncio.get_running_loop()
-        self._reports: asyncio.Queue[Progress] = asyncio.Queue(_MOST_REPORTS)
+
+    @cached_property
+    def _reports(self) -> asyncio.Queue[Progress]:
+        """What a tool says of its progress, on the way to the client. Few want to hear of it."""
+        return asyncio.Queue(_MOST_REPORTS)
+
+    @cached_property
+    def stirred(self) -> asyncio.Event:
+        """Set when there is something to ask."""
+        return asyncio.Event()
 
     @property
     def traceparent(self) -> str | None:

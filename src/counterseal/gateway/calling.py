@@ -34,7 +34,7 @@ from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime
 from counterseal.telemetry import SPAN
 
-__all__ = ["KEY", "OPERATION", "RAW", "RUN", "Calling", "run_of"]
+__all__ = ["HANDED", "KEY", "OPERATION", "RAW", "RUN", "Calling", "NeedsClientError", "run_of"]
 
 Ctx = ServerRequestContext[Any, Any]
 
@@ -44,6 +44,16 @@ OPERATION: Final = "counterseal/operation_id"
 """What a client may say of its call in `_meta`."""
 RAW: Final[ContextVar[Any]] = ContextVar("counterseal_raw_arguments", default=None)
 """Arguments that are no object: the first gate's to refuse, not the protocol's."""
+HANDED: Final[ContextVar[list[Observation] | None]] = ContextVar("counterseal_handed", default=None)
+"""What came of a call on the short way, which is taken over from there, and not made again."""
+
+
+class NeedsClientError(Exception):
+    """The client of 2025-11-25 has to be asked something, and can't be on the way that this is."""
+
+    def __init__(self, seen: Observation) -> None:
+        super().__init__("the client has to be asked")
+        self.seen = seen
 
 
 class Calling:
@@ -66,17 +76,29 @@ class Calling:
         """The result, or what the client has to answer before there is one."""
         raw = RAW.get()
         arguments = (params.arguments or {}) if raw is None else json.dumps(raw)
+        given, state = params.input_responses, params.request_state
+        return await self.call_tool(ctx, params.name, arguments, who, session, given, state)
+
+    async def call_tool(
+        self,
+        ctx: Ctx,
+        name: str,
+        arguments: str | Mapping[str, Any],
+        who: Principal,
+        session: str | None,
+        given: Mapping[str, Any] | None = None,
+        state: str | None = None,
+    ) -> dict[str, Any]:
+        """The same for params that were read elsewhere."""
         proposal = Proposal(
-            tool=params.name,
+            tool=name,
             arguments=arguments,
             run_id=run_of(ctx, who, session),
             key=_said(ctx, KEY),
             operation_id=_said(ctx, OPERATION),
             trace=_trace(ctx),
         )
-        return await self.carry_out(
-            ctx, proposal, who, params.input_responses, params.request_state
-        )
+        return await self.carry_out(ctx, proposal, who, given, state)
 
     async def carry_out(
         self,
@@ -123,7 +145,8 @@ class Calling:
         if parked is not None:
             parked.client.answer(ctx, given)
             return await self._next(parked, proposal, who)
-        parks = self._may_ask(proposal.tool, ctx)
+        # What may have to be parked needs a task of its own.
+        parks = is_modern(ctx) and self._may_ask(proposal.tool)
         client = Fronted(ctx, self._runtime.redactor, given, parks=parks)
         asked = told.get("approval")
         if asked is not None and _accepted(given):
@@ -134,10 +157,13 @@ class Calling:
             return await self._next(parked, proposal, who, asked)
         return await self._answered(client, await work, proposal, who, asked)
 
-    def _may_ask(self, tool: str, ctx: Ctx) -> bool:
-        """Whether the call may have to be parked: then it needs a task of its own."""
-        if not is_modern(ctx):
-            return False
+    def may_ask_in_session(self, tool: str) -> bool:
+        """Whether a call of a tool may ask a client of 2025-11-25. Code of ours always may."""
+        line = self._runtime.registry.versions(tool)
+        return any(record.contract.mcp is None or self._asks(record.contract) for record in line)
+
+    def _may_ask(self, tool: str) -> bool:
+        """Whether a call of a tool says beforehand that it may ask its client something."""
         line = self._runtime.registry.versions(tool)
         return any(
             self._asks(record.contract)
@@ -160,6 +186,9 @@ class Calling:
 
     async def _submit(self, client: Fronted, proposal: Proposal, who: Principal) -> Observation:
         """Carry it out. Who is told how far it is, is told before the end."""
+        handed = HANDED.get()
+        if handed:
+            return handed.pop()
         token = CLIENT.set(client)
         span = SPAN.set(None if client.span is None else _LastSpan(client))
         wait = self._waiting.seconds
@@ -193,6 +222,8 @@ class Calling:
                 question = await self._waiting.question(client, seen, who)
                 requests = {QUESTION: {"method": "elicitation/create", "params": question}}
                 return _input_required(requests, {"approval": seen.approval_id})
+            if getattr(client.ctx, "one_way", False):
+                raise NeedsClientError(seen)
             if await self._waiting.pointed_out(client, seen, who):
                 seen = await self._submit(client, proposal, who)
         contract, output = self._held(seen)

@@ -20,7 +20,10 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
+from starlette.types import ASGIApp
 
 from counterseal import __version__
 from counterseal.contract.model import Contract
@@ -29,6 +32,7 @@ from counterseal.gateway.asking import LEVELS, connection_state, is_modern
 from counterseal.gateway.calling import RAW, Calling, run_of
 from counterseal.gateway.catalogue import Catalogue
 from counterseal.gateway.relaying import Followed, Relaying
+from counterseal.gateway.short import Sessions, ShortPath, Tools
 from counterseal.gateway.telling import Telling
 from counterseal.gateway.upstreams import Behind
 from counterseal.gateway.waiting import Waiting
@@ -102,6 +106,7 @@ class Front:
         ):
             self.relaying = Relaying(behind, self.calling)
         self._behind = behind
+        self.sessions = Sessions()
         self.server = self._made(title)
 
     def _made(self, title: str) -> McpServer:
@@ -144,6 +149,20 @@ class Front:
         server.middleware.append(self._observe)
         return server
 
+    def endpoint(
+        self, manager: StreamableHTTPSessionManager, security: TransportSecuritySettings
+    ) -> ASGIApp:
+        """What answers under the server's URL, to those who were let in."""
+        return ShortPath(
+            StreamableHTTPASGIApp(manager),
+            self.server,
+            self.calling,
+            Tools(self.runtime.registry, self.calling.may_ask_in_session),
+            self.sessions,
+            who=self._who,
+            security=security,
+        )
+
     # --- what every request passes ----------------------------------------------------------------
 
     async def _observe(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
@@ -166,8 +185,10 @@ class Front:
         return result
 
     async def _prepared(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
-        if not is_modern(ctx) and ctx.method == "notifications/initialized":
-            self.telling.join(ctx, self._who())
+        if ctx.request_id is None and not is_modern(ctx):
+            self.sessions.noticed(ctx)
+            if ctx.method == "notifications/initialized":
+                self.telling.join(ctx, self._who())
         given = ctx.params or {}
         arguments = given.get("arguments")
         odd = arguments is not None and not isinstance(arguments, Mapping)

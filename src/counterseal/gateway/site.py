@@ -1,26 +1,22 @@
 """Everything that a gateway serves over HTTP, put together: MCP, the API, the console, its health.
 
 `/mcp` is for clients, `/v1` for programs, all other pages for people; `/health`, `/ready` and
-`/metrics` for whoever watches over the process. Under which name a request calls us is checked
-before anything else is read of it.
+`/metrics` for whoever watches over the process. `entrance` lets requests in to all of them.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from counterseal.console.app import console_routes
 from counterseal.console.live import Broker, marks_of
@@ -31,6 +27,7 @@ from counterseal.errors import CountersealError
 from counterseal.gateway.access import Access
 from counterseal.gateway.api.app import Api, api_app
 from counterseal.gateway.auth import Door, protect
+from counterseal.gateway.entrance import Entrance
 from counterseal.gateway.quarantines import Quarantines
 from counterseal.gateway.running import Gateway
 from counterseal.people import People, Person
@@ -39,19 +36,16 @@ from counterseal.people.model import Role
 __all__ = ["Site", "site"]
 
 _WINDOW: Final = "24h"
-_SPACES: Final = (b" ", b"\t")
-_PORT: Final = re.compile(r":[0-9]{1,5}\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """The ASGI application of a gateway, and the parts of it that have to be told of its end."""
 
-    app: Starlette
+    app: Entrance
     door: Door
     api: Api
     broker: Broker
-    gate: Gate
 
     async def idle(self) -> None:
         """Wait until no call is being carried out for the API."""
@@ -59,7 +53,7 @@ class Site:
 
     def close(self) -> None:
         """Take no more requests, and end what would stay open by itself."""
-        self.gate.closed = True
+        self.app.closed = True
         self.broker.close()
 
 
@@ -73,7 +67,7 @@ def site(
     """`urls` are those under which it is reached, the public one first."""
     runtime, public = running.runtime, next(iter(urls))
     manager = StreamableHTTPSessionManager(running.front.server, security_settings=security)
-    door = protect(StreamableHTTPASGIApp(manager), access, runtime)
+    door = protect(running.front.endpoint(manager, security), access, runtime)
     people, broker = People(runtime), Broker(marks_of(runtime))
     quarantines = Quarantines(running.behind)
 
@@ -97,20 +91,19 @@ def site(
             yield
 
     routes = [
-        Route("/mcp", endpoint=door.endpoint),
-        Route("/v1", endpoint=api),
-        Route("/v1/{path:anything}", endpoint=api),
         Route("/health", endpoint=watch.health),
         Route("/ready", endpoint=watch.ready),
         Route("/metrics", endpoint=watch.metrics),
         *door.routes,
         *console_routes(runtime, people, desk_for, urls=urls, broker=broker),
     ]
-    middleware = [Middleware(_Trimmed), Middleware(_Hosts, allowed=security.allowed_hosts)]
-    gate = Gate()
-    middleware.insert(0, Middleware(gate.around))
-    app = Starlette(routes=routes, lifespan=lifespan, middleware=middleware)
-    return Site(app=app, door=door, api=api, broker=broker, gate=gate)
+    app = Entrance(
+        Starlette(routes=routes, lifespan=lifespan),
+        straight={"/mcp": door.endpoint, "/v1": api.entry},
+        api=api.entry,
+        hosts=security.allowed_hosts,
+    )
+    return Site(app=app, door=door, api=api, broker=broker)
 
 
 class _Watch:
@@ -147,62 +140,3 @@ class _Watch:
             headers={"Cache-Control": "no-store"},
             media_type="text/plain; version=0.0.4",
         )
-
-
-class Gate:
-    """Lets requests in until it is closed: then they are told to come back later."""
-
-    closed = False
-
-    def around(self, app: ASGIApp) -> ASGIApp:
-        async def let_in(scope: Scope, receive: Receive, send: Send) -> None:
-            if self.closed and scope["type"] == "http":
-                later = {"Retry-After": "5", "Connection": "close"}
-                answer = PlainTextResponse("This server is stopping.\n", 503, headers=later)
-                await answer(scope, receive, send)
-            else:
-                await app(scope, receive, send)
-
-        return let_in
-
-
-class _Trimmed:
-    """Takes the spaces around headers' values away: they are no part of them (RFC 9110, 5.5).
-
-    Of the two parsers that there are for the server, the fast one leaves those at the end.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and any(
-            value.endswith(_SPACES) for _, value in scope["headers"]
-        ):
-            headers = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
-            scope = {**scope, "headers": headers}
-        await self._app(scope, receive, send)
-
-
-class _Hosts:
-    """Refuses requests that call us by another's name: a page from elsewhere may have made them."""
-
-    def __init__(self, app: ASGIApp, allowed: Collection[str]) -> None:
-        self._app = app
-        self._exact = frozenset(name.lower() for name in allowed if not name.endswith(":*"))
-        self._any_port = frozenset(name[:-2].lower() for name in allowed if name.endswith(":*"))
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not self._ours(scope):
-            answer = PlainTextResponse("This is not the host that you asked for.\n", 421)
-            await answer(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
-
-    def _ours(self, scope: Scope) -> bool:
-        named = [value for name, value in scope["headers"] if name == b"host"]
-        if len(named) != 1:
-            return False
-        host = named[0].decode("latin-1").lower()
-        name = _PORT.sub("", host)
-        return host in self._exact or name in self._any_port

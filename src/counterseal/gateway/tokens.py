@@ -7,7 +7,6 @@ within its time; its claims name a principal. Everything else is refused.
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -25,9 +24,6 @@ _LONGEST: Final = 16 * 1024
 _LONGEST_NAME: Final = 256
 _LEEWAY: Final = 10.0
 """Seconds by which clocks may differ where a token begins. Its end is its end."""
-_REMEMBERED: Final = 60.0
-"""Seconds for which a token is not checked again."""
-_MOST_REMEMBERED: Final = 4096
 
 
 class RefusedTokenError(Exception):
@@ -45,7 +41,7 @@ class Verified(NamedTuple):
 
 
 class Tokens:
-    """Checks tokens, and remembers for a minute which were good."""
+    """Checks tokens. To remember which were good is the verifier's."""
 
     def __init__(
         self,
@@ -60,23 +56,13 @@ class Tokens:
         self._audiences = (audience, f"{audience}/")
         self._issuer = Issuer(oauth, clock=steady)
         self._clock = clock
-        self._good: OrderedDict[str, tuple[Verified, float]] = OrderedDict()
 
     async def verify(self, text: str) -> Verified:
         """RefusedTokenError; IssuerError when that can't be told now."""
         mark = sha256(text.encode(errors="replace")).hexdigest()
-        known = self._good.get(mark)
-        now = self._clock()
-        if known is not None and now < known[1]:
-            self._good.move_to_end(mark)
-            return known[0]
-        self._good.pop(mark, None)
         found = self._read(await self._checked(text), mark)
-        if found.expires_at <= now:
+        if found.expires_at <= self._clock():
             raise RefusedTokenError("it has expired")
-        self._good[mark] = (found, min(found.expires_at, now + _REMEMBERED))
-        if len(self._good) > _MOST_REMEMBERED:
-            self._good.popitem(last=False)
         return found
 
     async def _checked(self, text: str) -> Mapping[str, Any]:

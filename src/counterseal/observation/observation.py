@@ -45,6 +45,7 @@ class VerificationHint(NamedTuple):
 
 
 NOT_VERIFIED = VerificationHint()
+_SUCCESS, _PARTIAL = Code.SUCCESS, Code.PARTIAL_SUCCESS
 
 
 class Observation(NamedTuple):
@@ -79,7 +80,7 @@ class Observation(NamedTuple):
     @property
     def ok(self) -> bool:
         """No error. A partial success is ok too, and says in `warnings` what did not succeed."""
-        return self.code is Code.SUCCESS or self.code is Code.PARTIAL_SUCCESS
+        return self.code is _SUCCESS or self.code is _PARTIAL
 
     @property
     def path(self) -> Path | None:
@@ -147,8 +148,9 @@ class Observation(NamedTuple):
             },
         }
 
-    def record(self) -> dict[str, Any]:
-        """The envelope and everything beside it, as plain JSON data."""
+    def record(self, decisions: Sequence[Recorded] | None = None) -> dict[str, Any]:
+        """The envelope and everything beside it, as plain JSON data. `decisions`: only these."""
+        told = self.decisions if decisions is None else decisions
         return {
             **self.envelope(),
             "response": self.response.vector(),
@@ -161,7 +163,7 @@ class Observation(NamedTuple):
             "approval_id": self.approval_id,
             "retry_after": self.retry_after,
             "raw": self.raw,
-            "decisions": [decision.record() for decision in self.decisions],
+            "decisions": [decision.record() for decision in told],
         }
 
     @classmethod

@@ -34,6 +34,8 @@ _MOST_ERRORS = 20
 CONTRACT: Final = "contract"
 """The rule that is named for what a contract takes out of its output."""
 _WITHHELD: Final = "[redacted:contract]"
+_SUCCESS: Final = Code.SUCCESS
+_WHOLE: Final = (str, bytes, BaseModel)
 _FLAT: Final = frozenset({str, int, bool, type(None)})
 _NAMES: Final = frozenset({str})
 _HALF = re.compile("[\ud800-\udfff]")
@@ -90,7 +92,9 @@ def _observe(
         text, output = b'{"result":%b}' % text, wrapped
     if own.sources and (missing := own.sourceless(output)):
         return _sourceless(text, missing)
-    return _shown(Code.SUCCESS, output, text, own, redactor, mask)
+    if own.redacted:
+        return _shown(_SUCCESS, output, text, own, redactor, mask)
+    return _clean(_SUCCESS, output, text, own, redactor, mask)
 
 
 def failure(code: Code, *, errors: Iterable[FieldError] = ()) -> Observed:
@@ -124,7 +128,7 @@ def _is_flat(value: Any) -> bool:
 
 def _refuse_streams(value: Any, depth: int) -> None:
     """What is read by consuming it may never end, and says nothing the second time."""
-    if isinstance(value, str | bytes | BaseModel) or is_dataclass(value) or depth > 64:
+    if isinstance(value, _WHOLE) or is_dataclass(value) or depth > 64:
         return
     if isinstance(value, Mapping):
         for item in value.values():

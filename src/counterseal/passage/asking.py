@@ -7,22 +7,22 @@ duty, and the next is asked all the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from random import getrandbits
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from counterseal.codes import Code
+from counterseal.execution.work import Tell
 from counterseal.gates.base import AsyncGate, Decision, GateContext, Learned, Verdict, deny
 from counterseal.gates.parse import is_id
-from counterseal.passage.trail import Trail
+from counterseal.passage.trail import ALLOWED, Trail
 from counterseal.proposal import Principal, Proposal
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
 
 __all__ = ["Asking"]
-
-ALLOWED: Final = Verdict.ALLOW
 
 
 class Asking:
@@ -34,31 +34,37 @@ class Asking:
     unasked = False
     """Whether the world is left alone, because it can't be known yet."""
 
-    def __init__(self, runtime: Runtime, proposal: Proposal, principal: Principal) -> None:
-        now = runtime.clock()
+    def __init__(
+        self,
+        runtime: Runtime,
+        proposal: Proposal,
+        principal: Principal,
+        until: float = inf,
+        progress: Tell | None = None,
+    ) -> None:
+        now, registry, named = runtime.clock(), runtime.registry, proposal.call_id
         self.started = perf_counter_ns()
         self.runtime = runtime
+        self.progress = progress
         self.trail = Trail()
         self.trace_id = runtime.trace_of(proposal.trace)
-        self.epoch = runtime.registry.epoch
-        self.ctx = ctx = GateContext()
-        ctx.learn(
-            {
-                "proposal": proposal,
-                "principal": principal,
-                # Ids of new rows begin with the time, so that a store's index grows at one end.
-                "call_id": proposal.call_id
-                if proposal.call_id is not None and is_id(proposal.call_id)
-                else f"call_{int(now * 1000):011x}{getrandbits(52):013x}",
-                "now": now,
-                "registry": runtime.registry,
-                "executor": runtime.executor,
-                "keys": runtime.keys,
-            }
+        self.epoch = registry.epoch
+        self.ctx = GateContext(
+            proposal=proposal,
+            principal=principal,
+            # Ids of new rows begin with the time, so that a store's index grows at one end.
+            call_id=named
+            if named is not None and is_id(named)
+            else f"call_{int(now * 1000):011x}{getrandbits(52):013x}",
+            now=now,
+            until=until,
+            registry=registry,
+            executor=runtime.executor,
+            keys=runtime.keys,
         )
-        if principal.tenant in runtime.tenants:
-            tenant = runtime.tenants[principal.tenant]
-            ctx.learn({"tenant": tenant.facts, "limits": tenant.budgets})
+        tenant = runtime.tenants.get(principal.tenant)
+        if tenant is not None:
+            self.ctx.learn({"tenant": tenant.facts, "limits": tenant.budgets})
 
     async def ask_all(self) -> Decision | None:
         """Ask the gates after recall, where one of them may have to wait for the world."""
@@ -78,18 +84,23 @@ class Asking:
 
     def ask(self, gates: Sequence[Any]) -> Decision | None:
         """Ask these gates in turn. Returns the decision that ends the call, if one does."""
-        ctx = self.ctx
-        decisions, nanoseconds = self.trail.decisions, self.trail.nanoseconds
+        ctx, trail = self.ctx, self.trail
+        known = vars(ctx)
+        decisions, nanoseconds = trail.decisions, trail.nanoseconds
         began = perf_counter_ns()
         for gate in gates:
+            if gate.__class__ is Decision:  # there is nothing to ask: registration found out
+                decisions.append(gate)
+                nanoseconds.append(0)
+                continue
             try:
-                said = gate if isinstance(gate, Decision) else gate.check(ctx)
+                said = gate.check(ctx)
             # A gate that raises denies: there is no way past a broken gate.
             except Exception as error:  # noqa: BLE001 - it denies
                 said = self._broken(str(getattr(gate, "name", "")), error)
-            if isinstance(said, Learned):
-                decision = said.decision
-                ctx.learn(said.found)
+            if said.__class__ is Learned:
+                decision, found = said
+                known.update(found)
             else:
                 decision = said
             ended = perf_counter_ns()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from math import inf
 from random import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from counterseal.audit import EventType
 from counterseal.canonical import thaw
@@ -18,18 +18,16 @@ from counterseal.codes import Code
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.contract.surroundings import Context
 from counterseal.execution.executor import Runner
+from counterseal.execution.failures import said_not_done
 from counterseal.execution.hooks import Asked, ProbeError, ask
-from counterseal.execution.work import Outcome, Tell, Work
+from counterseal.execution.work import Outcome, Work
 from counterseal.gates.context import context_for
 from counterseal.passage.deciding import Deciding
-from counterseal.proposal import Principal, Proposal
 from counterseal.storage.base import Admit, Charge
-
-if TYPE_CHECKING:
-    from counterseal.runtime import Runtime
 
 __all__ = ["Executing"]
 
+_SUCCESS = Code.SUCCESS  # found on its class anew each time, it would cost as much as a gate
 _NO_CODE = Outcome(Code.DEPENDENCY_UNAVAILABLE, trace="this contract has no code here", began=False)
 _NOT_BEGUN = Outcome(Code.TIMEOUT, began=False)
 _GIVEN_UP = Outcome(Code.TIMEOUT, answered=False, interrupted=True)
@@ -51,19 +49,7 @@ class Executing(Deciding):
     """Whether the outcome was found out by asking the destination."""
     gone: BaseException | None = None
     """What took the caller away while the tool ran."""
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        proposal: Proposal,
-        principal: Principal,
-        until: float = inf,
-        progress: Tell | None = None,
-    ) -> None:
-        super().__init__(runtime, proposal, principal)
-        self.ctx.learn({"until": until})
-        self._attempt_until = 0.0
-        self._progress = progress
+    _attempt_until = 0.0
 
     async def execute(self) -> None:
         """Run the tool. What it may have done is written down even when nobody waits any more."""
@@ -79,7 +65,7 @@ class Executing(Deciding):
                 self.outcome = _NOT_BEGUN if work is None else _GIVEN_UP  # until it is known better
                 if work is not None:
                     self.outcome = await runner.run(work)
-                if self.outcome.code is Code.SUCCESS and not self.outcome.interrupted:
+                if self.outcome.code is _SUCCESS and not self.outcome.interrupted:
                     return
                 self._note_doubt()
                 if self.outcome.interrupted or not await self._may_retry(contract):
@@ -110,15 +96,17 @@ class Executing(Deciding):
 
     def _work(self, runner: Runner) -> Work | None:
         """One attempt, within what is left of everybody's time; None when nothing is left."""
-        now = self.runtime.clock()
-        seconds = min(runner.seconds, self._until - now)
-        if seconds <= 0:
-            return None
+        now, until = self.runtime.clock(), self._until
+        seconds = runner.seconds
+        if until - now < seconds:
+            seconds = until - now
+            if seconds <= 0:
+                return None
         self._attempt_until = now + seconds
         arguments = self.ctx.arguments
         if runner.nested:
             arguments = thaw(arguments)  # what a tool does to them must not reach the next attempt
-        return Work(arguments, self._about, seconds, self._progress and self._tell)
+        return Work(arguments, self._about, seconds, self.progress and self._tell)
 
     def _about(self) -> Context:
         """What a tool, or a hook of its contract, may know of this attempt."""
@@ -141,7 +129,7 @@ class Executing(Deciding):
     @property
     def unknown(self) -> bool:
         """Whether something may have changed without an answer to say so."""
-        if self.outcome.code is Code.SUCCESS:
+        if self.outcome.code is _SUCCESS:
             return False
         return self.in_doubt or self._unanswered()
 
@@ -157,8 +145,8 @@ class Executing(Deciding):
 
     def _tell(self, report: Any) -> None:
         try:
-            if self._progress is not None:
-                self._progress(report)
+            if self.progress is not None:
+                self.progress(report)
         except Exception as error:  # noqa: BLE001 - the caller's own code; the call goes on
             self.runtime.report(self.ctx.call_id, "progress", error)
 
@@ -182,6 +170,8 @@ class Executing(Deciding):
             return False
         if not compiled.profile.responses[self.outcome.code].retryable:
             return False
+        if said_not_done(self.outcome.fault):
+            return True
         if self.outcome.words:  # who has said no in words would only be asked once more
             return False
         if not compiled.mutates or not self.outcome.began:

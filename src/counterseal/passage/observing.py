@@ -25,6 +25,7 @@ from counterseal.passage.executing import Executing
 
 __all__ = ["THEN", "Observing"]
 
+_SUCCESS = Code.SUCCESS
 _FAILURES = {
     Code.TIMEOUT: "The tool did not answer in time.",
     Code.DEPENDENCY_UNAVAILABLE: "Something that the tool needs is not available.",
@@ -55,7 +56,7 @@ class Observing(Executing):
     def observe(self) -> Observation:
         """The outcome as the agent may see it: checked, redacted, bounded, labelled."""
         outcome, ctx, record = self.outcome, self.ctx, self.ctx.record
-        if outcome.code is not Code.SUCCESS or record is None or ctx.compiled is None:
+        if outcome.code is not _SUCCESS or record is None or ctx.compiled is None:
             return self._with_words(self.answer(self._failed()))
         own = ctx.compiled.profile
         try:

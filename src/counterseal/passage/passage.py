@@ -29,6 +29,7 @@ from counterseal.storage.base import Admission, Admit, Charge, Refused, Settle
 __all__ = ["Passage", "patience_left"]
 
 
+_REQUESTED, _STARTED = EventType.REQUESTED, EventType.STARTED
 End = Decision | Observation | Again | None
 """How a step ends: a refusal, an answer, "decide anew", or not at all."""
 
@@ -138,41 +139,49 @@ class Passage(Settling):
         compiled = ctx.compiled
         if record is None or compiled is None or self.epoch != self.runtime.registry.epoch:
             return AGAIN
+        entry = self._reservation(record) if compiled.keyed else None
+        runtime = self.runtime
         request = Admit(
             ctx.principal.tenant,
             ctx.run.run_id,
             record.name,
             record.version,
             ctx.now,
-            self._charges(),
+            self._beyond(ctx.over_budget) if ctx.over_budget else ctx.charges,
             ctx.rates,
-            self._reservation(record) if compiled.keyed else None,
+            entry,
             None if ctx.approval_spent else ctx.approval_id,
-            self.runtime.registry.stored,
+            runtime.registry.stored,
             self._announced() if compiled.announced else (),
             ctx.state_read,
             self.takes_over,
+            runtime.leases.seconds,
+            None if entry is None else self._packed(record),
         )
-        asked = monotonic()
-        if request.entry is None:
-            admission = await self.runtime.store.admit(request)
+        asked = 0.0
+        if entry is None:
+            admission = await runtime.store.admit(request)
         else:
-            admission = await self._reserve(request, record)
+            asked = monotonic()
+            admission = await self._reserve(request)
         if admission.refused is not None:
             return await self._not_admitted(admission)
         self.entry = admission.entry
         if self.entry is not None:
-            self.runtime.leases.hold(self.entry, asked)
+            runtime.leases.hold(self.entry, asked)
         return None
 
-    async def _reserve(self, request: Admit, record: RegistryRecord) -> Admission:
-        """Admit what changes something. A caller who goes away meanwhile leaves no reservation."""
-        runtime, hashed = self.runtime, record.contract.hash
+    def _packed(self, record: RegistryRecord) -> bytes:
+        """What somebody else needs to go on from the reservation."""
         try:
-            resume = pack(self.ctx, hashed, self.trace_id, self.key or "", runtime.vault)
+            hashed, key = record.contract.hash, self.key or ""
+            return pack(self.ctx, hashed, self.trace_id, key, self.runtime.vault)
         except (TypeError, ValueError) as error:
             raise StoreError("what is needed to go on from here can't be kept") from error
-        request = request._replace(lease=runtime.leases.seconds, resume=resume)
+
+    async def _reserve(self, request: Admit) -> Admission:
+        """Admit what changes something. A caller who goes away meanwhile leaves no reservation."""
+        runtime = self.runtime
         admitting = runtime.at_once(runtime.store.admit(request))
         if isinstance(admitting, tuple):
             return admitting[0]
@@ -194,8 +203,7 @@ class Passage(Settling):
 
     def _announced(self) -> Sequence[Event]:
         """What goes on record beforehand. A read can't be half done: its end tells it all."""
-        requested = self.event(EventType.REQUESTED, "allow")
-        return requested, requested._replace(type=EventType.STARTED)
+        return self.event(_REQUESTED, "allow"), self.event(_STARTED, "allow")
 
     def _reservation(self, record: RegistryRecord) -> Entry | None:
         if self.key is None:
@@ -227,11 +235,8 @@ class Passage(Settling):
             await self.runtime.catch_up()
         return AGAIN
 
-    def _charges(self) -> Sequence[Charge]:
-        """What the call costs. Where people allowed it to go beyond a budget, that has no limit."""
-        over = self.ctx.over_budget
-        if not over:
-            return self.ctx.charges
+    def _beyond(self, over: Sequence[str]) -> Sequence[Charge]:
+        """What the call costs. Budgets that people allowed it to go beyond have no limit."""
         return [one._replace(limit=inf) if one.budget in over else one for one in self.ctx.charges]
 
     async def _over_budget(self, charge: Charge, spent: float) -> End:

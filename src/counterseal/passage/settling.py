@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -18,7 +17,8 @@ from counterseal.contract.filling import resource_of
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.contract.surroundings import left_in_state
 from counterseal.errors import StoreError
-from counterseal.gates.base import Timed, Verdict, deny
+from counterseal.execution.failures import said_not_done
+from counterseal.gates.base import deny
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.observation import (
     Observation,
@@ -35,6 +35,7 @@ _NOT_DONE = {Code.RATE_LIMITED, Code.STALE_STATE, Code.SEMANTIC_INVALIDITY}
 """The other side refused before it did anything, so the key is free again."""
 UNRECORDED = "The record can't be written right now. Nothing was done."
 _PAUSES = (0.05, 0.5)
+_SUCCEEDED = EventType.SUCCEEDED
 
 
 class Settling(Observing):
@@ -72,6 +73,9 @@ class Settling(Observing):
     async def _settle(self, observation: Observation) -> Observation:
         entry = self.entry
         try:
+            if entry is None and self._is_told_all(observation):
+                self.runtime.store.note(self._ending(observation))
+                return observation
             return await self._write_down(observation)
         except StoreError as error:
             self.runtime.report(self.ctx.call_id, "store", error)
@@ -79,6 +83,19 @@ class Settling(Observing):
         finally:
             if entry is not None and not self._goes_on:
                 self.runtime.leases.let_go(entry)
+
+    def _is_told_all(self, observation: Observation) -> bool:
+        """Whether the event that ends the call is all that is left of it: so of most reads."""
+        ctx, seen = self.ctx, self.observed
+        return (
+            observation.ok
+            and ctx.compiled is not None
+            and ctx.compiled.leaves_nothing
+            and not ctx.run.refused
+            and seen is not None
+            and seen.raw is None
+            and not seen.redactions
+        )
 
     async def _write_down(self, observation: Observation) -> Observation:
         store, tenant = self.runtime.store, self.ctx.principal.tenant
@@ -98,18 +115,19 @@ class Settling(Observing):
             if not ok:
                 self.note_path(observation)
             return observation
+        entry = self._settled(plain, observation.raw)
         request = Settle(
             tenant,
             self.ctx.run.run_id,
             self.runtime.clock(),
-            self._settled(plain._replace(raw=observation.raw)),
+            entry,
             seen,
             state,
             (event,),
             mended,
             observation.trust is Trust.UNTRUSTED,
+            **self._followed_up(entry, unused),
         )
-        request = self._followed_up(request._replace(gives_back=unused))
         running = self._left_behind(request)
         if running is not None:
             self._settle_later(request._replace(events=()), running)
@@ -155,27 +173,33 @@ class Settling(Observing):
         """What was done is worth another try to write it down."""
         for pause in _PAUSES:
             try:
-                return await self.runtime.store.settle(request)
+                return await self._settle_once(request)
             except StoreError as error:
                 self.runtime.report(self.ctx.call_id, "store", error)
                 await self.runtime.pause(pause)
-        return await self.runtime.store.settle(request)
+        return await self._settle_once(request)
 
-    def _followed_up(self, request: Settle) -> Settle:
-        """With what is to follow: when to look again, how long to keep it, what to verify."""
-        entry, record = request.entry, self.ctx.record
+    async def _settle_once(self, request: Settle) -> bool:
+        settled = await self.runtime.store.settle(request)
+        if any(after <= 0 for after, _ in request.due):
+            self.runtime.due.set()
+        return settled
+
+    def _followed_up(self, entry: Entry | None, unused: str | None) -> dict[str, Any]:
+        """What is to follow: when to look again, how long to keep it, what to verify."""
+        record = self.ctx.record
         if entry is None or record is None:
-            return request
+            return {"gives_back": unused}
         contract = record.contract
         if entry.status is Status.PENDING:
             escalated = entry.phase is Phase.ESCALATED
-            return request._replace(again_after=None if escalated else self._again_after(contract))
-        request = request._replace(keep_for=contract.idempotency.ttl_seconds)
+            return {"again_after": None if escalated else self._again_after(contract)}
+        kept = {"keep_for": contract.idempotency.ttl_seconds}
         if entry.status is Status.FAILED_RETRYABLE:
-            return request._replace(gives_back=self.ctx.approval_id)
+            return {**kept, "gives_back": self.ctx.approval_id}
         if entry.status is not Status.COMPLETED or not verifiable(contract):
-            return request
-        return request._replace(due=(self._to_verify(entry, contract),))
+            return kept
+        return {**kept, "due": (self._to_verify(entry, contract),)}
 
     def _unused(self, observation: Observation) -> str | None:
         """The approval of a read that came to nothing, and may be made again."""
@@ -237,19 +261,17 @@ class Settling(Observing):
 
     def _ending(self, observation: Observation) -> Event:
         """The event that ends a call."""
-        kind = EventType.RECONCILED if self.reconciled else EventType.SUCCEEDED
-        body = self._particulars(observation)
+        kind = EventType.RECONCILED if self.reconciled else _SUCCEEDED
+        body = self._particulars(None)
         if observation.verification.required:
             body["verify"] = True
         if observation.redactions:
             body["redactions"] = [one.record() for one in observation.redactions]
-        event = self.event(kind, observation.code.value, body)
-        if self.entry is None:
-            return event
-        return event._replace(occurred_at=self.runtime.clock())
+        at = None if self.entry is None else self.runtime.clock()
+        return self.event(kind, str(observation.code), body, at)
 
-    def _particulars(self, observation: Observation) -> dict[str, Any]:
-        body = self.told(observation)
+    def _particulars(self, failed: Observation | None) -> dict[str, Any]:
+        body = self.told(failed)
         if self.ctx.corrections:
             body["corrections"] = len(self.ctx.corrections)
         if self.ctx.config_shown:
@@ -276,42 +298,37 @@ class Settling(Observing):
         if outcome.trace:
             body["trace"] = await self._kept(outcome.trace.encode(errors="replace"))
         kind = EventType.RECONCILED if self.reconciled else EventType.FAILED
-        event = self.event(kind, observation.code.value, body)
-        return event._replace(occurred_at=self.runtime.clock())
+        return self.event(kind, observation.code.value, body, self.runtime.clock())
 
-    def _settled(self, observation: Observation) -> Entry | None:
-        if self.entry is None:
+    def _settled(self, observation: Observation, raw: str | None) -> Entry | None:
+        """The entry with what came of it. `raw` is where the whole output is kept."""
+        entry = self.entry
+        if entry is None:
             return None
-        attempts = self.entry.attempts + self.attempt - 1
-        entry = dataclasses.replace(self.entry, attempts=attempts, worker=None)
+        attempts = entry.attempts + self.attempt - 1
         if self.unknown and self.ctx.record is not None:
             asks = self.gives_up or self.ctx.record.contract.on_unknown is OnUnknown.ESCALATE
             phase = Phase.ESCALATED if asks else Phase.UNKNOWN
             since = self.runtime.clock() if entry.unknown_since is None else entry.unknown_since
-            return dataclasses.replace(entry, phase=phase, unknown_since=since)
-        observation = observation._replace(decisions=self._telling_decisions())
-        code = observation.code
-        if not self.outcome.began or self.outcome.code in _NOT_DONE:
+            return entry.left(entry.status, attempts, phase=phase, unknown_since=since)
+        undone = not self.outcome.began or said_not_done(self.outcome.fault)
+        if undone or self.outcome.code in _NOT_DONE:
             wrong = self.outcome.began and self.outcome.code is Code.SEMANTIC_INVALIDITY
-            return dataclasses.replace(
-                entry,
-                status=Status.FAILED_RETRYABLE,
-                phase=None,
-                observation=observation.record() if wrong else None,
-            )
+            stored = self._stored(observation, raw) if wrong else None
+            return entry.left(Status.FAILED_RETRYABLE, attempts, observation=stored)
+        code = observation.code
         failed = not observation.ok and code is not Code.OBSERVATION_NORMALIZATION_FAIL
         status = Status.FAILED_FINAL if failed else Status.COMPLETED
-        stored = observation.record()
-        return dataclasses.replace(entry, status=status, phase=None, observation=stored)
+        return entry.left(status, attempts, observation=self._stored(observation, raw))
 
-    def _telling_decisions(self) -> tuple[Timed, ...]:
-        """What is kept of the gates' answers: those that simply allow have nothing to tell."""
-        timed = zip(self.trail.decisions, self.trail.nanoseconds, strict=True)
-        return tuple(
-            Timed(decision, took)
-            for decision, took in timed
-            if decision.verdict is not Verdict.ALLOW or decision.rule is not None
-        )
+    def _stored(self, observation: Observation, raw: str | None) -> dict[str, Any]:
+        """What a second request will be answered from.
+
+        Of the gates' answers those are kept that do more than simply allow.
+        """
+        stored = observation.record(self.trail.telling())
+        stored["raw"] = raw
+        return stored
 
     def _effects(
         self, observation: Observation

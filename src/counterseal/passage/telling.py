@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
+from types import MappingProxyType
 from typing import Any, Final
 
 from counterseal.audit import Caller, Event, EventType
@@ -32,6 +33,7 @@ _RETRIES: Final = 20
 """Refusals of one kind that say "later", but come from a gate: something is broken, not busy."""
 _REPAIRS: Final = 30
 """Refusals of a whole run before that, unless its budgets say otherwise."""
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 NOBODY: Final = "?"
 """Where proposals of tools that do not exist are counted: all together, whatever they name."""
 _PATHS: Final = {
@@ -103,7 +105,7 @@ class Telling(Asking):
         refused = ctx.run.refused
         if refused and (ctx.record.name if ctx.record else NOBODY) in refused:
             body["again"] = True
-        if isinstance(ctx.principal, System):
+        if ctx.principal.__class__ is System:
             body["system"] = True
         path = None if answer is None else answer.path
         if path is not None:
@@ -219,7 +221,14 @@ class Telling(Asking):
             ended=ctx.now + (perf_counter_ns() - self.started) / 1e9,
         )
 
-    def event(self, kind: EventType, decision: str, body: Mapping[str, Any] | None = None) -> Event:
+    def event(
+        self,
+        kind: EventType,
+        decision: str,
+        body: Mapping[str, Any] = _NOTHING,
+        at: float | None = None,
+    ) -> Event:
+        """Something to be put on record. It happened when the call came, unless `at` says when."""
         ctx = self.ctx
         if self._caller is None:
             record, who = ctx.record, ctx.principal
@@ -230,9 +239,8 @@ class Telling(Asking):
             self._caller = Caller(
                 who.tenant, run_id, call_id, tool, version, who.agent, who.user, trace_id
             )
-        if body is None:
-            return Event(kind, self._caller, ctx.now, decision, self.policy_version)
-        return Event(kind, self._caller, ctx.now, decision, self.policy_version, None, body)
+        when = ctx.now if at is None else at
+        return Event(kind, self._caller, when, decision, self.policy_version, None, body)
 
 
 def _agreeing(response: Response, decision: Decision) -> Response:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, overload
+from typing import Any, Final, overload
 
 from counterseal.gates.base import Decision, Timed, Verdict
 
-__all__ = ["AGAIN", "Again", "Patience", "Preview", "Said", "Trail"]
+__all__ = ["AGAIN", "ALLOWED", "IMPATIENT", "Again", "Patience", "Preview", "Said", "Trail"]
+
+
+ALLOWED: Final = Verdict.ALLOW
 
 
 class Again:
@@ -32,6 +35,10 @@ class Patience:
         return max(0.0, self._until - monotonic()) if self._until else 0.0
 
 
+IMPATIENT = Patience(0.0)
+"""Of whoever does not wait at all."""
+
+
 class Trail(Sequence[Timed]):
     """The decisions of a call in their order, with the time each took; put together on demand."""
 
@@ -46,6 +53,14 @@ class Trail(Sequence[Timed]):
 
     def __iter__(self) -> Iterator[Timed]:
         return map(Timed, self.decisions, self.nanoseconds)
+
+    def telling(self) -> list[Timed]:
+        """Those that do not simply allow."""
+        return [
+            Timed(decision, took)
+            for decision, took in zip(self.decisions, self.nanoseconds, strict=True)
+            if decision.rule is not None or decision.verdict is not ALLOWED
+        ]
 
     @overload
     def __getitem__(self, index: int) -> Timed: ...
@@ -70,9 +85,12 @@ class Said(Mapping[str, Any]):
 
     def _spelt_out(self) -> dict[str, Any]:
         told: dict[str, Any] = {}
-        for decision, took in self._trail:
-            plain = decision.verdict is Verdict.ALLOW and decision.rule is None
-            told[decision.gate] = took if plain else [took, decision.verdict.value, decision.rule]
+        trail = self._trail
+        for decision, took in zip(trail.decisions, trail.nanoseconds, strict=True):
+            if decision.rule is None and decision.verdict is ALLOWED:
+                told[decision.gate] = took
+            else:
+                told[decision.gate] = [took, str(decision.verdict), decision.rule]
         return told
 
     def __getitem__(self, gate: str) -> Any:

@@ -46,8 +46,12 @@ _WHILE_ASKED: Final = 60.0
 async def request_compensation(
     runtime: Runtime, tenant: str, key: str, *, reason: str, by: str
 ) -> Due:
-    """Have what a call did reversed. RegistryError or CountersealError when that can't be."""
+    """Have what a call did reversed. RegistryError or CountersealError when that can't be.
+
+    `key` may be the call's id, too.
+    """
     kept = await runtime.store.look_up(tenant, key)
+    kept = kept or await runtime.store.look_up_call(tenant, key)
     if kept is None:
         raise CountersealError(f"nothing is on record under the key {key!r}")
     entry = kept.entry
@@ -66,8 +70,9 @@ async def request_compensation(
     kind = EventType.COMPENSATION_REQUIRED
     event = Event(kind, caller, runtime.clock(), "compensate", body=told)
     if await runtime.store.schedule(0.0, work, [event]):
+        runtime.due.set()
         return work
-    there = await runtime.store.find_due(tenant, DueKind.COMPENSATE, key)
+    there = await runtime.store.find_due(tenant, DueKind.COMPENSATE, entry.key)
     if there is not None and there.failed is not None:
         raise CountersealError("its reversal has failed before; have it tried again, or dismiss it")
     return there or work

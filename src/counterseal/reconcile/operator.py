@@ -56,7 +56,10 @@ class OperatorList:
         await self._settle(kept, settled, "did_not_happen", reason)
 
     async def compensate(self, tenant: str, key: str, *, reason: str) -> Due:
-        """Have what a call did reversed; the next pass of a reconciler does it."""
+        """Have what a call did reversed; the next pass of a reconciler does it.
+
+        The call is told by its key, or by its id.
+        """
         return await request_compensation(
             self._runtime, tenant, key, reason=_given(reason), by=self._by
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -29,6 +29,8 @@ T = TypeVar("T", Kept, Due)
 Tally = Counter[str]
 """How often each thing was done: `found`, `retried`, `escalated`, `verified`, `expired`, …"""
 _DAY: Final = 86_400.0
+_BREATH: Final = 0.1
+"""How many seconds lie between two looks at least, however much there is to do."""
 _PASSES: Final = 1000
 """How many batches one pass takes at most, so that it comes to an end."""
 
@@ -101,13 +103,35 @@ class Reconciler:
         return done
 
     async def forever(self, every: float = 5.0) -> None:
-        """Pass after pass, until cancelled. A pass that fails is tried again."""
+        """Pass after pass, until cancelled. A pass that fails is tried again.
+
+        What this process leaves to be done at once does not wait for the next one.
+        """
+        next_pass = monotonic()
         while True:
+            whole = monotonic() >= next_pass
             try:
-                await self.once()
+                await (self.once() if whole else self.at_once())
             except Exception as error:  # noqa: BLE001 - whatever it is, the next pass must come
                 self.runtime.report("", "reconcile", error)
-            await asyncio.sleep(every)
+            if whole:
+                next_pass = monotonic() + every
+            await asyncio.sleep(min(every, _BREATH))
+            await self._due_until(next_pass)
+
+    async def _due_until(self, until: float) -> None:
+        """Wait for something that is to be done at once, or for a whole pass."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(until - monotonic()):
+                await self.runtime.due.wait()
+        self.runtime.due.clear()
+
+    async def at_once(self) -> Tally:
+        """Do what this process has left to be done at once; the rest waits for a whole pass."""
+        done: Tally = Counter()
+        mine = self._claim({record.name for record in self.runtime.registry.records}, 0.0)
+        await self._all(done, None, lambda: self.runtime.store.claim_due(mine), self._due)
+        return done
 
     @asynccontextmanager
     async def running(self, every: float = 5.0) -> AsyncIterator[Self]:

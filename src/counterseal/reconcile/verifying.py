@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from counterseal.audit import Event, EventType
+from counterseal.canonical import at
 from counterseal.codes import Code
 from counterseal.contract.filling import differences
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
-from counterseal.execution.hooks import ProbeError
+from counterseal.execution.hooks import Probe, ProbeError
 from counterseal.ledger import Status
+from counterseal.observation import Observation
 from counterseal.passage.following import open_text
 from counterseal.passage.resume import unpack
 from counterseal.passage.resuming import Resumed, contract_for, pause_after
@@ -38,7 +40,8 @@ async def verify(runtime: Runtime, work: Due) -> str:
         return await _failed(runtime, work, None, "what is needed to look is no longer kept")
     try:
         call = await _call_of(runtime, work, kept)
-        wrong = await _differences(runtime, call, work, kept)
+        found = await call.look(_contract(call)) if _contract(call).probe is not None else None
+        wrong = await _differences(runtime, call, found, work, kept)
     except CountersealError as error:
         trace = error.trace if isinstance(error, ProbeError) else str(error)
         runtime.report(work.call_id, "verification", trace)
@@ -49,6 +52,10 @@ async def verify(runtime: Runtime, work: Due) -> str:
         event = _event(call, EventType.VERIFIED, {"tries": work.tries})
         await runtime.store.finish(Finish(work, events=(event,)))
         return "verified"
+    if found is not None and _is_newer(found, _contract(call), kept):
+        event = _event(call, EventType.OVERTAKEN, {"tries": work.tries, "wrong": wrong})
+        await runtime.store.finish(Finish(work, events=(event,)))
+        return "overtaken"
     if work.tries < _MISMATCHES:
         return await _again(runtime, work)
     return await _failed(runtime, work, call, f"not as expected: {', '.join(wrong)}"[:500], wrong)
@@ -62,12 +69,21 @@ async def _call_of(runtime: Runtime, work: Due, kept: Kept) -> Resumed:
     return Resumed(runtime, kept.entry, resume, await run_of(runtime, kept.entry), record)
 
 
-async def _differences(runtime: Runtime, call: Resumed, work: Due, kept: Kept) -> list[str]:
+def _is_newer(found: Probe, contract: Contract, kept: Kept) -> bool:
+    """Whether somebody has changed the target since: what this call left can't be seen any more."""
+    if contract.version_from is None or kept.entry.observation is None:
+        return False
+    left = at(Observation.from_record(kept.entry.observation).data, contract.version_from)
+    return type(found.version) is int and type(left) is int and found.version > left
+
+
+async def _differences(
+    runtime: Runtime, call: Resumed, found: Probe | None, work: Due, kept: Kept
+) -> list[str]:
     """Where the world is not as expected, as JSON Pointers; values stay out of the record."""
     contract = _contract(call)
     if contract.probe is None:
         return [] if await call.read_back(contract) is not None else ["the call itself"]
-    found = await call.look(contract)
     if found is None:
         return ["the target itself"]
     sealed = work.body.get("expected")

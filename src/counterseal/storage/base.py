@@ -98,8 +98,10 @@ class Store(Protocol):
     ) -> RunRecord | None:
         """The run of somebody who names none, if they have one that is not over."""
 
-    async def implicit_run(self, run: RunRecord, agent: str, user: str | None) -> RunRecord:
-        """The same; where there is none, the given one is opened. Either counts as used now.
+    async def implicit_run(
+        self, tenant: str, agent: str, user: str | None, now: float
+    ) -> RunRecord:
+        """The same; where there is none, one is opened (`rules.implicit`). It counts as used now.
 
         It is over when it was not used for `IDLE_SECONDS`.
         """

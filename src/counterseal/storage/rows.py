@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import lru_cache
 from typing import Any, Final
@@ -17,6 +17,8 @@ __all__ = ["Row", "held_of", "held_row", "read", "run_of", "run_row", "state_row
 Row = tuple[Any, ...]
 
 _BUDGETS: Final = tuple(one.name for one in fields(Budgets))
+_SMALL: Final = 2048
+"""How many characters of JSON a run may have to be kept in memory."""
 _ANY: Final = "*"
 """Under which a run tells how often its state was changed, whatever the key."""
 
@@ -70,8 +72,21 @@ def state_rows(run: RunRecord) -> list[Row]:
     ]
 
 
-def run_of(tenant: str, run_id: str, row: Row, state: Iterable[Row]) -> RunRecord:
+def run_of(tenant: str, run_id: str, row: Row, state: Sequence[Row]) -> RunRecord:
     """From `find_run` and `find_state`."""
+    if state or sum(map(len, (row[5], *row[8:]))) > _SMALL:
+        return _run_of(tenant, run_id, row, state)
+    return _small_run(tenant, run_id, row)
+
+
+# A run is read for each of its calls, and most of them leave it as it was. What is large is not
+# kept here, and what has a state will be another one soon.
+@lru_cache(maxsize=1024)
+def _small_run(tenant: str, run_id: str, row: Row) -> RunRecord:
+    return _run_of(tenant, run_id, row, ())
+
+
+def _run_of(tenant: str, run_id: str, row: Row, state: Sequence[Row]) -> RunRecord:
     started_at, objective, allowed, budgets, deadline, config, turn, changes = row[:8]
     pins, seen, refused = row[8:]
     values: dict[str, Any] = {}

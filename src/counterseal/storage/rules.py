@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from hashlib import sha256
 from math import inf
 from typing import Any
 
 from counterseal.audit import Caller, Columns, Event, EventType, Link
 from counterseal.errors import CountersealError
 from counterseal.ledger import Entry, Phase, Status
-from counterseal.storage.base import Concern, Due, Held, HeldStatus
+from counterseal.storage.base import Concern, Due, Held, HeldStatus, RunRecord
 
 __all__ = [
     "adrift",
@@ -19,6 +20,7 @@ __all__ = [
     "concern",
     "erased",
     "held_between",
+    "implicit",
     "merged",
     "micros",
     "parked",
@@ -54,6 +56,13 @@ def merged(before: Any, merge: str, value: Any) -> Any:
     if merge == "merge_dict":
         return {**(before if isinstance(before, Mapping) else {}), **value}
     return value
+
+
+def implicit(tenant: str, agent: str, user: str | None, now: float) -> RunRecord:
+    """The run that begins when somebody makes a call who names none, and is in none."""
+    named = "\0".join((tenant, user or "", agent, str(now)))
+    run_id = f"run_{sha256(named.encode()).hexdigest()[:24]}"
+    return RunRecord(tenant=tenant, run_id=run_id, started_at=now)
 
 
 def same_question(one: Held, other: Held) -> bool:

@@ -118,8 +118,13 @@ async def test_the_overview_is_the_desks_and_its_window_is_in_the_address(works,
         await expect(row.locator("strong")).to_have_text(amount(metric.value, metric.unit))
     drawn = page.get_by_role("img", name="Schema-valid call rate")
     await expect(drawn).to_be_visible()
-    await page.get_by_role("link", name="Events behind Validation failure rate").click()
+    await page.get_by_role("link", name="1 counted in Validation failure rate").click()
     await expect(page.locator("tbody tr")).to_have_count(1)
+    await expect(page.locator(".behind")).to_contain_text("rejected execution attempts")
+    await page.get_by_label("Agent").fill("nobody")
+    await press(page, "Search")
+    await expect(page).to_have_url(re.compile("metric=validation_failure_rate"))
+    await expect(page.get_by_text("No call matches.")).to_be_visible()
 
 
 async def test_the_record_is_checked(works, visitor):

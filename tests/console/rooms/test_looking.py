@@ -212,6 +212,7 @@ async def test_the_overview_shows_the_desks_numbers_and_leads_to_what_is_behind_
     table = page.text.partition('class="dense stack metrics"')[2]
     metrics = await works.desk().metrics("1h")
     assert len(metrics) == 20
+    followed = 0
     for metric in metrics:
         row = table.partition(f'<tr id="{metric.name}">')[2].partition("</tr>")[0]
         text = " ".join(unescape(re.sub(r"<[^>]+>", " ", row)).split())
@@ -220,13 +221,17 @@ async def test_the_overview_shows_the_desks_numbers_and_leads_to_what_is_behind_
         )
         assert metric.formula in text
         assert " 1h " in text
-        link = unescape(re.search(r'href="([^"]+)"', row)[1])
-        behind = await root.get(link)
-        assert behind.status_code == 200
-        if metric.calls is not None and metric.unit == "ratio":
-            expected = await works.desk().calls(metric.calls)
-            assert rows_of(behind) == [one.call_id for one in expected.items]
+        for link, number in re.findall(r'href="([^"]+)" aria-label="([\d.]+) ', row):
+            behind = await root.get(unescape(link))
+            told = unescape(re.search(r'<a href="(/v1/calls[^"]+)">', behind.text)[1])
+            assert f"Behind {metric.title} :" in said(behind)
+            rows = rows_of(behind)
+            assert [one["call_id"] for one in (await root.get(told)).json()["items"]] == rows
+            if metric.unit == "ratio" or "part=" in link:
+                assert len(rows) == int(number), (metric.name, link)
+            followed += 1
     assert table.count('<tr id="') == 20
+    assert followed > 20
 
 
 async def test_charts_can_be_read_by_whoever_does_not_see_them(works, root):

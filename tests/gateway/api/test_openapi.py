@@ -49,6 +49,27 @@ async def test_every_problem_has_a_response_in_the_document(document):
     assert {known.status for known in PROBLEMS.values()} - {405} <= told
 
 
+async def test_a_parameter_that_the_document_does_not_list_is_refused(api, document):
+    """And those that it lists are all that are known."""
+    root, asked = api.by_key(("root", "acme")), 0
+    for method, path, operation in operations(document):
+        if operation["operationId"] == "submit_call":
+            continue
+        url = re.sub(r"\{(\w+)\}", "x", path)
+        body = {"json": {"reason": "x"}} if method == "post" else {}
+        answer = await root.request(method, url, params={"lmit": "1"}, **body)
+        told = answer.json()
+        where = (answer.status_code, told["code"], told["param"], told["where"])
+        assert where == (400, "invalid-request", "/lmit", "query"), url
+        listed = operation.get("parameters", ())
+        assert told["known"] == [one["name"] for one in listed if one["in"] == "query"], url
+        assert all(name in told["detail"] for name in told["known"])
+        asked += 1
+    assert asked > 35
+    agent = await api.agent().get("/v1/calls", params={"tol": "add"})
+    assert (agent.status_code, agent.json()["param"]) == (400, "/tol")
+
+
 async def test_references_lead_somewhere(document):
     text = json.dumps(document)
     for found in set(re.findall(r'"#/([^"]+)"', text)):

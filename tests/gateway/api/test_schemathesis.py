@@ -99,7 +99,7 @@ BEYOND_SCHEMAS = {
     "justification-required",
 }
 """Codes for rules that no schema can tell; a valid request may well be refused with them."""
-BEYOND = {"find_observation": "invalid-request", "list_approvals": "invalid-request"}
+BEYOND = {"find_observation": "invalid-request", "search_calls": "invalid-request"}
 """Operations with parameters that exclude one another."""
 
 

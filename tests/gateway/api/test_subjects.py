@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 
 import pytest
 
@@ -82,6 +83,36 @@ async def test_what_waits_is_narrowed_by_what_is_known_of_it(api):
     assert len(await found(text="Bob")) == 1
     assert len(await found(tool="send", agent="bot", risk="HIGH_RISK_EXTERNAL")) == 2
     assert await found(tool="drop") == []
+
+
+async def test_what_was_decided_is_narrowed_alike(api):
+    for to in ("Ann", "Bob", "Bobby"):
+        held = await api.held(to=to)
+        path = f"/v1/approvals/{held['approval_id']}/decision"
+        choice = "reject" if to == "Ann" else "approve"
+        assert (await api.by_key("ada").post(path, json={"decision": choice})).status_code == 200
+    await api.held(to="Bob, who waits")
+
+    async def found(**query):
+        rows, cursor = [], None
+        while cursor is not None or not rows:
+            given = {"limit": 1, **query, **({"cursor": cursor} if cursor else {})}
+            page = (await api.by_key("vera").get("/v1/approvals", params=given)).json()
+            rows += [re.search(r"to \W?(\w+)", one["consequence"])[1] for one in page["items"]]
+            cursor = page["next"]
+            if cursor is None:
+                return sorted(rows)
+        return None
+
+    assert await found(status="decided") == ["Ann", "Bob", "Bobby"]
+    assert await found(status="decided", text="bob") == ["Bob", "Bobby"]
+    assert await found(status="rejected", text="bob") == []
+    assert await found(status="decided", tool="send", agent="bot", risk="HIGH_RISK_EXTERNAL") == [
+        "Ann",
+        "Bob",
+        "Bobby",
+    ]
+    assert await found(status="decided", agent="other") == []
 
 
 # --- tools, kills, grants -------------------------------------------------------------------------
@@ -333,6 +364,33 @@ async def test_numbers_and_their_course(api):
     series = await api.by_key("vera").get(f"/v1/metrics/{name}/series", params={"buckets": 4})
     assert len(series.json()["values"]) == 4
     assert (await api.by_key("vera").get("/v1/metrics/none/series")).status_code == 404
+
+
+async def test_a_number_leads_to_as_many_calls_as_it_says(api):
+    await filled(api, 3)
+    await api.agent().post("/v1/calls", json={"tool": "note", "arguments": {"text": 7}})
+    vera = api.by_key("vera")
+    found = (await vera.get("/v1/metrics", params={"window": "1h"})).json()["items"]
+    followed, wanted = 0, found[0]["link"]["numerator"]
+    for one in found:
+        numbers = {
+            "numerator": one["numerator"],
+            "denominator": one["denominator"],
+            "rest": one["denominator"] - one["numerator"],
+        }
+        for part, link in one["link"].items():
+            if link is not None and one["unit"] == "ratio":
+                page = await vera.get("/v1/calls", params={**link, "limit": 200})
+                assert len(page.json()["items"]) == numbers[part], (one["name"], part)
+                followed += 1
+    assert followed > 40
+    assert await code_of(await api.agent().get("/v1/calls", params=wanted), 403) == "people-only"
+    for wrong in (
+        {"metric": "none"},
+        {"part": "rest"},
+        {"metric": "retry_success_rate", "part": "rest"},
+    ):
+        assert await code_of(await vera.get("/v1/calls", params=wrong), 400) == "invalid-request"
 
 
 async def test_what_no_concern_is_about_is_not_there(api):

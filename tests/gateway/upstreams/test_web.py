@@ -138,17 +138,20 @@ async def test_an_answer_that_breaks_off_or_is_none_is_lost_and_nobody_elses(
 def redirected(connection, url):
     """Send what the connection sends to another server."""
     transport = connection.way._transport._inner
-    send = transport.handle_async_request
+    wires = connection.way._posting._wires
+    send, there, kept = transport.handle_async_request, wires._url, wires._idle
 
     async def elsewhere(request):
         request.url = type(request.url)(url)
         return await send(request)
 
     transport.handle_async_request = elsewhere
+    wires._url, wires._idle = type(there)(url), []
     try:
         yield
     finally:
         transport.handle_async_request = send
+        wires._url, wires._idle = there, kept
 
 
 @pytest.mark.slow

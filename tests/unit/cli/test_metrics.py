@@ -42,7 +42,7 @@ def test_json_says_what_each_number_was_made_of(run, url):
     assert [one["name"] for one in told["acme"]] == list(METRICS)
     valid = told["acme"][1]
     assert (valid["numerator"], valid["denominator"], valid["value"]) == (2, 2, 1)
-    assert valid["link"]["events"]
+    assert valid["link"]["numerator"]["metric"] == valid["name"]
     assert told["acme"][12]["value"] is None
 
 

@@ -140,6 +140,14 @@ def test_a_person_settles_what_nobody_can_find_out(project, run):
     assert (again.exit_code, "no such key on the list" in again.stderr) == (1, True)
 
 
+def test_a_call_is_named_by_its_id_and_what_was_decided_is_told_as_json(project, run):
+    seen = submit(project, "send")
+    undo = ("reconcile", "undo", seen.call_id, "--tenant", "acme", "--reason", "By mistake.")
+    asked = run(*undo, "--json")
+    assert json.loads(asked.stdout) == {"key": seen.call_id, "decision": "compensate"}
+    assert run("reconcile").stdout == "1 reversed\n"
+
+
 def test_a_call_is_reversed_when_somebody_asks_for_it(project, run):
     assert submit(project, "send").ok
     asked = run("reconcile", "undo", "call:send:k", "--tenant", "acme", "--reason", "By mistake.")

@@ -107,6 +107,7 @@ WAYS = {
     "restore": lambda desk, ids: desk.restore(ids["kill"], **WHY),
     "enable": lambda desk, ids: desk.enable(ids["tool"], **WHY),
     "disable": lambda desk, ids: desk.disable(ids["tool"], **WHY),
+    "preview_rollout": lambda desk, ids: desk.preview_rollout(ids["tool"], "1.0.0", 50),
     "set_rollout": lambda desk, ids: desk.set_rollout(ids["tool"], "1.0.0", 50, **WHY),
     "grant": lambda desk, ids: desk.grant(
         Grant(agent="agent", tool=ids["tool"], tenant="acme"), **WHY
@@ -124,7 +125,7 @@ WAYS = {
 }
 NO_ID = {
     "inbox", "decided", "calls", "tools", "grants", "kills", "quarantined", "concerns", "search",
-    "chain", "verify", "export", "metrics", "series", "needs", "objection",
+    "chain", "verify", "export", "metrics", "series", "needs", "objection", "runs",
 }  # fmt: skip
 
 
@@ -170,6 +171,8 @@ async def test_no_list_tells_of_another_tenant(office, zeta):
     assert (await desk.decided()).items == []
     assert (await desk.calls()).items == []
     assert (await desk.calls(CallSearch(run="run_zeta"))).items == []
+    assert (await desk.calls(CallSearch(metric="schema_valid_call_rate"))).items == []
+    assert (await desk.runs()).items == []
     assert (await desk.concerns()).items == []
     assert (await desk.search()).items == []
     assert (await desk.search(call_id=zeta["call_id"])).items == []

@@ -66,6 +66,7 @@ async def test_a_kill_is_previewed_made_seen_by_everybody_and_undone(office):
         lambda desk: desk.disable("save", reason=WHY),
         lambda desk: desk.enable("save", reason=WHY),
         lambda desk: desk.set_rollout("save", "1.0.0", 5, reason=WHY),
+        lambda desk: desk.preview_rollout("save", "1.0.0", 5),
         lambda desk: desk.grant(Grant(agent="x", tool="save"), reason=WHY),
     ],
 )

@@ -25,14 +25,23 @@ function say(text, href, link) {
   notice.hidden = false;
 }
 
-// The new page in the place of the old, where it says so; what has the focus keeps it.
+const summary = (details) => details.querySelector("summary").textContent;
+
+// The new page in the place of the old, where it says so; what has the focus keeps it, and what is
+// open stays open.
 function replace(old, fresh) {
   if (old.dataset.liveKey !== undefined && old.dataset.liveKey === fresh.dataset.liveKey) return;
   if (old.innerHTML === fresh.innerHTML) return;
   const before = new Set([...old.querySelectorAll("[data-row]")].map((row) => row.dataset.row));
   const focused = old.contains(document.activeElement) ? document.activeElement : null;
   const row = focused?.closest("[data-row]")?.dataset.row;
+  const open = new Set([...old.querySelectorAll("details[open]")].map(summary));
+  const folded = focused?.matches("summary") ? focused.textContent : null;
   old.replaceWith(document.adoptNode(fresh));
+  for (const one of fresh.querySelectorAll("details")) {
+    if (open.has(summary(one))) one.open = true;
+    if (summary(one) === folded) one.querySelector("summary").focus();
+  }
   for (const one of fresh.querySelectorAll("[data-row]")) {
     if (!before.has(one.dataset.row)) one.classList.add("new");
     if (one.dataset.row === row) one.querySelector("[data-open]")?.focus();

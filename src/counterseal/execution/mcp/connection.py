@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -35,6 +36,7 @@ from counterseal.execution.mcp.exchange import EXCHANGE, Exchange
 from counterseal.execution.mcp.handshake import INFO, shake_hands, stamp, stop, told
 from counterseal.execution.mcp.inside import Inside
 from counterseal.execution.mcp.listing import Shown
+from counterseal.execution.mcp.posting import is_plain
 from counterseal.execution.mcp.process import Program
 from counterseal.execution.mcp.settings import Settings
 from counterseal.execution.mcp.verdict import (
@@ -86,6 +88,9 @@ class Connection:
         self._session: ClientSession | None = None
         self._listening: asyncio.Task[None] | None = None
         self._in_flight: set[Exchange] = set()
+        self._calls = 0
+        self._telling: set[asyncio.Task[None]] = set()
+        """What the upstream is being told of calls that nobody waits for any more."""
         self._log = logging.getLogger(f"counterseal.upstream.{settings.name}")
         self._mask = Mask({})
         self.asked = Asked(settings.relay)
@@ -271,14 +276,44 @@ class Connection:
         token = EXCHANGE.set(exchange)
         self._in_flight.add(exchange)
         try:
-            raw = await dispatcher.send_raw_request(method, stamped, options)
+            raw = await self._at_once(dispatcher, method, stamped, options, exchange)
+            if raw is None:
+                raw = await dispatcher.send_raw_request(method, stamped, options)
             self._check_shape(method, raw)
         except Exception as error:  # noqa: BLE001 - all of them are judged
             raise self._judged(what, error, exchange) from None
         finally:
             self._in_flight.discard(exchange)
             EXCHANGE.reset(token)
+            if exchange.came is not None:
+                await _let_go(exchange)
         return self._clean(raw) if self._mask else raw
+
+    async def _at_once(
+        self,
+        dispatcher: _Dispatcher,
+        method: str,
+        params: dict[str, Any],
+        options: CallOptions,
+        exchange: Exchange,
+    ) -> dict[str, Any] | None:
+        """The result of a call that comes plainly. None: the library goes on with the request."""
+        if method != "tools/call" or not isinstance(self.way, Web) or _is_traced():
+            return None
+        self._calls += 1
+        number = options["request_id"] = f"call-{self._calls}"
+        if "on_progress" in options:
+            params["_meta"] = {**params.get("_meta", {}), "progressToken": number}
+        try:
+            return await self.way.result(number, method, params, options["headers"], exchange)
+        except asyncio.CancelledError:
+            if exchange.sent and not self.modern:  # since then, who hangs up has said enough
+                gone = {"requestId": number, "reason": "caller cancelled"}
+                telling = dispatcher.notify("notifications/cancelled", gone)
+                task = asyncio.get_running_loop().create_task(telling)
+                self._telling.add(task)
+                task.add_done_callback(self._telling.discard)
+            raise
 
     def _clean(self, raw: dict[str, Any]) -> dict[str, Any]:
         """An answer without our credentials. What goes back to the upstream alone stays."""
@@ -294,6 +329,8 @@ class Connection:
 
     def _check_shape(self, method: str, raw: dict[str, Any]) -> None:
         """ValidationError: that is no result of this method."""
+        if method == "tools/call" and is_plain(raw, modern=self.modern):
+            return
         ttl = raw.get("ttlMs")
         if isinstance(ttl, int) and ttl < 0:
             raw["ttlMs"] = 0  # a hint, that is to be read as "not at all"
@@ -314,6 +351,18 @@ class Connection:
         if isinstance(judged, ExpiredError) or exchange.status == 401 or is_cut(error):
             self.end(str(judged))
         return judged
+
+
+def _is_traced() -> bool:
+    """Whether somebody may want to see a span of each request, which the library makes."""
+    return "opentelemetry.sdk" in sys.modules
+
+
+async def _let_go(exchange: Exchange) -> None:
+    """Nobody came to read an answer that was there."""
+    came, exchange.came = exchange.came, None
+    if not isinstance(came, Exception):
+        await came.stream.aclose()
 
 
 class _Dispatcher(JSONRPCDispatcher):

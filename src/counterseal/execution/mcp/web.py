@@ -17,6 +17,7 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 from counterseal.execution.mcp.exchange import EXCHANGE, Exchange
+from counterseal.execution.mcp.posting import Posting
 from counterseal.execution.mcp.settings import Settings
 
 __all__ = ["Web"]
@@ -34,6 +35,8 @@ _NOT_SENT: Final = (
 )
 _LIMITS: Final = httpx2.Limits(max_connections=256, max_keepalive_connections=20)
 _FAILED: Final = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "failed"}}
+_SESSION: Final = "mcp-session-id"
+_INITIALIZE: Final = b'"method":"initialize"'
 _EVENTS, _JSON = "text/event-stream", "application/json"
 
 
@@ -47,6 +50,7 @@ class Web:
         self._headers = headers
         self._unreachable = unreachable
         self._transport = _Recording(settings, self._missed)
+        self._posting: Posting | None = None
         self._why = ""
 
     @property
@@ -78,7 +82,35 @@ class Web:
                 max_sse_event_size=self._settings.hard_limit,
             ) as streams,
         ):
-            yield streams
+            url, most = self._settings.url, self._settings.max_bytes
+            self._posting = Posting(client, url, most, wait)
+            try:
+                yield streams
+            finally:
+                self._posting.close()
+
+    async def result(
+        self,
+        number: str,
+        method: str,
+        params: Mapping[str, Any],
+        headers: Mapping[str, str],
+        exchange: Exchange,
+    ) -> dict[str, Any] | None:
+        """The result of a request that is answered at once. None: the library is to go on with it.
+
+        Then it may have been sent under this number, and what came of that is in the exchange.
+        """
+        if self._posting is None:
+            return None
+        session = self._transport.session
+        if session is not None:
+            headers = {**headers, _SESSION: session}
+        found = await self._posting.result(number, method, params, headers, exchange)
+        if found is not None:
+            exchange.status = self._transport.status = 200
+            exchange.in_json = True
+        return found
 
     def _missed(self, why: str, *, unreachable: bool) -> None:
         self._why = why
@@ -99,6 +131,8 @@ class _Recording(httpx2.AsyncBaseTransport):
         self._missed = missed
         self.status = 0
         """Of the last answer to something that was sent."""
+        self.session: str | None = None
+        """What the server called the session that it opened, if it did."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         exchange = EXCHANGE.get()
@@ -108,7 +142,7 @@ class _Recording(httpx2.AsyncBaseTransport):
             return await self._aside(request, exchange, asked=asked)
         exchange.sent = True
         try:
-            response = await self._inner.handle_async_request(request)
+            response = _arrived(exchange) or await self._inner.handle_async_request(request)
         except _NOT_SENT as error:
             exchange.sent = False
             exchange.trouble = _why(error)
@@ -141,6 +175,8 @@ class _Recording(httpx2.AsyncBaseTransport):
             return httpx2.Response(503, json=_FAILED)
         if request.method != "GET":
             self.status = response.status_code
+        if asked and _INITIALIZE in request.content[:120] and response.is_success:
+            self.session = response.headers.get(_SESSION)
         return await self._bounded(response, exchange)
 
     async def _bounded(
@@ -211,6 +247,16 @@ class _Bounded(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._stream.aclose()
+
+
+def _arrived(exchange: Exchange) -> httpx2.Response | None:
+    """What was answered already, when the library comes to send a request. Raises what was not."""
+    came, exchange.came = exchange.came, None
+    if isinstance(came, httpx2.Response):
+        return came
+    if isinstance(came, Exception):
+        raise came
+    return None
 
 
 def _kind(response: httpx2.Response) -> str:

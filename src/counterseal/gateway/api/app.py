@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic_core import to_json
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from counterseal.desk import Desk
 from counterseal.gateway.access import Access
@@ -32,6 +32,7 @@ from counterseal.gateway.api.faults import HANDLERS
 from counterseal.gateway.api.front import Front
 from counterseal.gateway.api.limits import Limits
 from counterseal.gateway.api.openapi import document
+from counterseal.gateway.api.short import ShortWay
 from counterseal.gateway.api.submitting import Submitting
 from counterseal.gateway.auth import Verifier
 from counterseal.gateway.catalogue import Catalogue
@@ -49,12 +50,15 @@ _ROUTES = [
 class Api:
     """An ASGI application. `submitting` says how many calls are under way, and waits for them."""
 
-    def __init__(self, front: Front, submitting: Submitting) -> None:
-        self._front = front
+    def __init__(self, entry: ASGIApp, front: Front, submitting: Submitting) -> None:
+        self.entry = entry
+        """The same, for whoever is in a hurry."""
+        self.front = front
+        """The same without the short way."""
         self.submitting = submitting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._front(scope, receive, send)
+        await self.entry(scope, receive, send)
 
 
 def api_app(
@@ -83,16 +87,15 @@ def api_app(
         public=url,
         routes=_ROUTES,
     )
-    front = Front(
-        _behind(),
-        house=house,
-        callers=Callers(access, verifier, people, (url, *origins)),
-        limits=limits or Limits(),
-        submitting=submitting,
-        document=_written,
-        patience=patience,
-    )
-    return Api(front, submitting)
+    shared: Any = {
+        "house": house,
+        "callers": Callers(access, verifier, people, (url, *origins)),
+        "limits": limits or Limits(),
+        "submitting": submitting,
+        "patience": patience,
+    }
+    front = Front(_behind(), document=_written, **shared)
+    return Api(ShortWay(front, **shared), front, submitting)
 
 
 def api_document() -> dict[str, Any]:

@@ -21,7 +21,6 @@ from counterseal.gateway.api.asking import (
     opened,
     page,
 )
-from counterseal.gateway.api.problems import ProblemError
 from counterseal.gateway.api.shapes import approvals as shapes
 from counterseal.gateway.api.shapes.base import Page as PageShape
 from counterseal.gateway.api.submitting import LONGEST_WAIT
@@ -39,7 +38,7 @@ async def list_approvals(
     exchange: Asked,
     status: Annotated[
         Literal["waiting"] | Ended,
-        Query(description="`decided`: whatever became of it. Only `waiting` can be narrowed."),
+        Query(description="`decided`: whatever became of it."),
     ] = "waiting",
     tool: Sought = None,
     agent: Sought = None,
@@ -54,12 +53,8 @@ async def list_approvals(
     if status == "waiting":
         found = await desk.inbox(**narrowed, limit=limit, cursor=place)
     else:
-        for name, value in narrowed.items():
-            if value is not None:
-                told = f"{name}: narrows what waits only; leave it out, or ask for status=waiting."
-                raise ProblemError("invalid-request", told, param=f"/{name}", where="query")
         which = None if status == "decided" else status
-        found = await desk.decided(status=which, limit=limit, cursor=place)
+        found = await desk.decided(status=which, **narrowed, limit=limit, cursor=place)
     return page(exchange, f"approvals {status}", found)
 
 

@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Depends, Query
+from fastapi.routing import APIRoute
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from counterseal.canonical import spelt_out
+from counterseal.canonical import pointer, spelt_out
 from counterseal.desk import Desk, NotThere, Page
 from counterseal.gateway.api.callers import Agent, Caller, Human
 from counterseal.gateway.api.exchange import Exchange
@@ -75,8 +76,28 @@ def _onlooker(caller: Agent) -> Person:
 
 
 async def _exchange(request: Request) -> Exchange:
+    _refuse_unknown(request)
     found: Exchange = request.scope[EXCHANGE]
     return found
+
+
+def _refuse_unknown(request: Request) -> None:
+    """A parameter that nobody reads would make an answer look narrower than it is."""
+    if not request.query_params:
+        return
+    route: APIRoute = request.scope["route"]
+    known = [one.alias for one in route.dependant.query_params]
+    strange = next((name for name in request.query_params if name not in known), None)
+    if strange is not None:
+        named = strange[:100]
+        told = ", ".join(known) or "none"
+        raise ProblemError(
+            "invalid-request",
+            f"{named}: is no parameter of this. There are: {told}.",
+            param=pointer(named),
+            where="query",
+            known=known,
+        )
 
 
 Asked = Annotated[Exchange, Depends(_exchange)]

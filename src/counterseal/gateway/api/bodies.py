@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Generator
+from types import coroutine
 from typing import Any, Final
 
 import jiter
@@ -31,28 +32,66 @@ class GoneError(Exception):
     """The caller hung up before the body was there: nobody waits for an answer."""
 
 
-async def read_body(receive: Receive, headers: Mapping[str, str], seconds: float) -> bytes:
-    """All of it. ProblemError where it is too much, or takes too long."""
-    announced = headers.get("content-length", "0")
+async def read_body(receive: Receive, announced: str, seconds: float) -> bytes:
+    """All of it. ProblemError where it is too much, as announced or in truth, or takes too long."""
     if announced.isdecimal() and int(announced[:20]) > MOST_BYTES:
         raise _too_large()
-    message = None
-    parts: list[bytes] = []
-    size = 0
+    reading = receive().__await__()
+    try:
+        waited = next(reading)
+    except StopIteration as at_once:  # nearly always; and no timer is needed for it
+        message: Message = at_once.value
+        if message.get("more_body"):
+            return await _read_on([_part(message)], receive, None, seconds)
+        return _part(message)
+    return await _read_on([], receive, _going_on(reading, waited), seconds)
+
+
+async def _read_on(
+    parts: list[bytes], receive: Receive, begun: Awaitable[Message] | None, seconds: float
+) -> bytes:
+    """What is not there yet, as long as one may take for it."""
+    size = sum(map(len, parts))
+    more = True
     try:
         async with asyncio.timeout(seconds):
-            while message is None or message.get("more_body"):
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise GoneError
-                parts.append(message.get("body", b""))
+            while more:
+                message = await (begun or receive())
+                begun = None
+                parts.append(_part(message))
                 size += len(parts[-1])
                 if size > MOST_BYTES:
                     raise _too_large()
+                more = message.get("more_body", False)
     except TimeoutError:
         told = f"The body was not there within {seconds:g} s."
         raise ProblemError("request-timeout", told, headers={"Connection": "close"}) from None
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return b"".join(parts)
+
+
+def _part(message: Message) -> bytes:
+    if message["type"] == "http.disconnect":
+        raise GoneError
+    body: bytes = message.get("body", b"")
+    if len(body) > MOST_BYTES:
+        raise _too_large()
+    return body
+
+
+@coroutine
+def _going_on(begun: Generator[Any, Any, Message], waited: Any) -> Generator[Any, Any, Message]:
+    """The rest of something that was begun, and waits for this."""
+    while True:
+        try:
+            try:
+                got = yield waited
+            except BaseException as error:  # noqa: BLE001 - it is the receiver's to deal with
+                waited = begun.throw(error)
+            else:
+                waited = begun.send(got)
+        except StopIteration as done:
+            message: Message = done.value
+            return message
 
 
 def _too_large() -> ProblemError:

@@ -6,9 +6,7 @@ decides. A header that names a credential counts alone: whoever sends one does n
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Mapping
-from hashlib import sha256
 from typing import Final, NamedTuple
 
 from counterseal.errors import StoreError
@@ -24,7 +22,6 @@ __all__ = ["CSRF", "SAFE", "Agent", "Caller", "Callers", "Human"]
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 CSRF: Final = "x-csrf-token"
 """Where a page of the console sends back what its session gave it."""
-_MOST_KNOWN: Final = 4096
 _LONGEST: Final = 16 * 1024 + 16
 _REALM: Final = 'Bearer realm="counterseal"'
 
@@ -69,8 +66,6 @@ class Callers:
         who = access.anonymous
         self._anonymous = None if who is None else verifier.anonymous(who)
         self._https = access.resource.startswith("https:")
-        self._known: OrderedDict[bytes, Identity] = OrderedDict()
-        """Credentials that were found good, by their hash; each is asked about again."""
 
     async def known(self, headers: Mapping[str, str], method: str) -> Caller:
         """Who it is. ProblemError where that can't be told, or the session's page did not ask."""
@@ -90,6 +85,15 @@ class Callers:
             self._refuse_forged(session, headers)
         return Human(session.person, f"session:{session.session_id}", session)
 
+    async def recalled(self, given: bytes) -> Agent | None:
+        """An agent who was known before and still is, by its header. None: ask `known`."""
+        if given[:7] != b"Bearer ":
+            return None
+        identity = await self._verifier.recalled(given[7:].decode("latin-1"))
+        if identity is None or not self._scopes.issubset(identity.scopes):
+            return None
+        return Agent(identity.principal, identity.token)
+
     async def _by_header(self, given: str) -> Caller:
         scheme, _, token = given.partition(" ")
         if scheme.lower() != "bearer" or not token or len(given) > _LONGEST:
@@ -99,23 +103,10 @@ class Callers:
             if person is None:
                 raise _refused(_NOT_GOOD)
             return Human(person, f"person:{person.tenant}:{person.name}")
-        return self._agent(await self._identity(token))
-
-    async def _identity(self, token: str) -> Identity:
-        """Who bears it. What was found good before is only asked whether it still is."""
-        mark = sha256(token.encode(errors="replace")).digest()
-        known = self._known.get(mark)
-        if known is not None:
-            if await self._verifier.still_valid(known):
-                return known
-            del self._known[mark]
-        found = await self._verifier.verify_token(token)
-        if found is None:
+        identity = await self._verifier.verify_token(token)
+        if identity is None:
             raise _refused(_NOT_GOOD)
-        self._known[mark] = found
-        if len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)
-        return found
+        return self._agent(identity)
 
     def _agent(self, identity: Identity) -> Agent:
         if not self._scopes.issubset(identity.scopes):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from counterseal.codes import Code
+from counterseal.desk import METRICS, CallSearch, Page
 from counterseal.desk import CallPage as Story
-from counterseal.desk import CallSearch, Page
 from counterseal.gateway.api.asking import (
     Cursor,
     Limit,
@@ -33,6 +34,9 @@ __all__ = ["router"]
 
 router = APIRouter(tags=["calls"])
 
+MetricName = StrEnum("MetricName", {name: name for name in METRICS})  # type: ignore[misc]
+Part = Literal["numerator", "denominator", "rest"]
+
 
 @router.get("/v1/calls", response_model=PageShape[shapes.CallRow])
 async def search_calls(
@@ -42,18 +46,29 @@ async def search_calls(
     user: Sought = None,
     run: Sought = None,
     code: Code | None = None,
+    metric: Annotated[
+        MetricName | None,
+        Query(description="One row for each event that it counts. For people."),
+    ] = None,
+    part: Annotated[
+        Part | None, Query(description="Of the metric: left out, its numerator.")
+    ] = None,
     since: Time = None,
     until: Time = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Response:
     """Calls, newest first. An agent finds its own."""
+    if view.is_agent and metric is not None:
+        raise ProblemError("people-only", "metric: numbers are for people.")
     asked = CallSearch(
         tool=tool,
         agent=agent,
         user=user,
         run=run,
         code=None if code is None else code.value,
+        metric=None if metric is None else metric.value,
+        part=part,
         since=seconds(since),
         until=seconds(until),
         cursor=opened(view.exchange, "calls", cursor),

@@ -20,7 +20,7 @@ from counterseal.gateway.catalogue import Catalogue
 from counterseal.people import Person, set_cookie
 from counterseal.runtime import Runtime
 
-__all__ = ["Answer", "Exchange", "House", "Raw"]
+__all__ = ["JSON", "Answer", "Exchange", "House", "Raw", "request_id"]
 
 Raw = list[tuple[bytes, bytes]]
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -77,9 +77,7 @@ class Exchange:
         self.house = house
         self.method: str = scope["method"]
         self.headers = _read(scope["headers"])
-        given = self.headers.get("x-request-id", "")
-        sane = _REQUEST_ID.fullmatch(given) is not None
-        self.request_id = given if sane else f"req_{getrandbits(96):024x}"
+        self.request_id = request_id(self.headers.get("x-request-id"))
         self.caller: Caller | None = None
         self.limit: tuple[bytes, bytes] | None = None
         """What is said of how often the caller may ask."""
@@ -89,11 +87,13 @@ class Exchange:
 
     async def answer(self, answer: Answer) -> None:
         """Send something that is all there."""
-        headers: Raw = [(b"content-type", answer.media), *answer.headers]
-        await self.send(
-            {"type": "http.response.start", "status": answer.status, "headers": headers}
-        )
-        await self.send({"type": "http.response.body", "body": answer.body})
+        own: Raw = [(b"content-type", answer.media), *answer.headers]
+        status, headers, body = self._dressed(answer.status, own, answer.body, whole=True)
+        self.begun = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        body = b"" if self.method == "HEAD" else body
+        await self._send({"type": "http.response.body", "body": body})
+        self.ended = True
 
     async def refuse(self, problem: ProblemError) -> None:
         headers = tuple((n.lower().encode(), v.encode()) for n, v in problem.headers.items())
@@ -112,7 +112,8 @@ class Exchange:
         if self._start is not None:
             start, self._start = self._start, None
             whole = not message.get("more_body")
-            status, headers, body = self._dressed(start, body, whole=whole)
+            own = [one for one in start["headers"] if one[0] != b"content-length"]
+            status, headers, body = self._dressed(start["status"], own, body, whole=whole)
             self.begun = True
             await self._send({"type": "http.response.start", "status": status, "headers": headers})
         if self.method == "HEAD":
@@ -120,15 +121,16 @@ class Exchange:
         await self._send({**message, "body": body})
         self.ended = not message.get("more_body")
 
-    def _dressed(self, start: Message, body: bytes, *, whole: bool) -> tuple[int, Raw, bytes]:
+    def _dressed(
+        self, status: int, own: Raw, body: bytes, *, whole: bool
+    ) -> tuple[int, Raw, bytes]:
         """Status, headers and body as they are sent."""
-        status: int = start["status"]
         headers: Raw = [(b"x-request-id", self.request_id.encode())]
         if self.limit is not None:
             headers.append(self.limit)
         if self.method != "POST":
             headers += _OF_READING
-        headers += [one for one in start["headers"] if one[0] != b"content-length"]
+        headers += own
         session = getattr(self.caller, "session", None)
         if session is not None and session.cookie is not None:
             https = self.house.public.startswith("https:")
@@ -141,8 +143,15 @@ class Exchange:
             if _matches(self.headers.get("if-none-match"), mark):
                 return 304, [one for one in headers if one[0] != b"content-type"], b""
         if status != 204:
-            headers.append((b"content-length", str(len(body)).encode()))
+            headers.append((b"content-length", b"%d" % len(body)))
         return status, headers, body
+
+
+def request_id(given: str | None) -> str:
+    """The caller's, where it is a sane one; else a new one."""
+    if given is None or _REQUEST_ID.fullmatch(given) is None:
+        return f"req_{getrandbits(96):024x}"
+    return given
 
 
 def _read(raw: Raw) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ from counterseal.gateway.api.validation import invalid
 
 __all__ = ["HANDLERS", "problem_of"]
 
-_NAMED: Final = re.compile(r"(cursor|since|until|code|types|window|buckets): ")
+_NAMED: Final = re.compile(r"(cursor|since|until|code|metric|part|types|window|buckets): ")
 """How a desk says which parameter makes no sense."""
 _VOTES: Final = {
     "typed": ("confirmation-required", "/typed"),

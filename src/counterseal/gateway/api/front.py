@@ -69,16 +69,8 @@ class Front:
         exchange = Exchange(scope, send, self._house)
         try:
             await self._pass(exchange, scope, receive)
-        except ProblemError as problem:
-            await exchange.refuse(problem)
-        except GoneError:
-            return
-        except Exception:
-            _log.exception("request %s failed", exchange.request_id)
-            if exchange.begun and not exchange.ended:
-                raise  # half an answer must not look like a whole one
-            if not exchange.begun:
-                await exchange.refuse(ProblemError("internal", INTERNAL))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is answered
+            await answer_fault(exchange, error)
 
     async def _pass(self, exchange: Exchange, scope: Scope, receive: Receive) -> None:
         method, path = exchange.method, scope["path"]
@@ -101,7 +93,8 @@ class Front:
             return
         body = b""
         if method in _BODIES:
-            body = await read_body(receive, exchange.headers, self._patience)
+            length = exchange.headers.get("content-length", "0")
+            body = await read_body(receive, length, self._patience)
             if body and not is_json(exchange.headers.get("content-type")):
                 told = "Content-Type: takes application/json, in UTF-8."
                 raise ProblemError(
@@ -110,7 +103,11 @@ class Front:
             if path == CALLS and method == "POST":
                 # What is asked for most takes the shortest way: the routes' would cost more than
                 # all gates together.
-                await exchange.answer(await self._submitting.submit(exchange, body))
+                await exchange.answer(
+                    await self._submitting.submit(
+                        caller, exchange.headers, body, exchange.request_id
+                    )
+                )
                 return
             if body:
                 refuse_unsound(body)
@@ -124,6 +121,18 @@ class Front:
         if not allowed:
             raise ProblemError("not-found", "There is nothing at this path.")
         return Answer(204, b"", ((b"allow", allowed.encode()),))
+
+
+async def answer_fault(exchange: Exchange, error: Exception) -> None:
+    """What is told of something that went wrong on the way. Half an answer ends with the error."""
+    if isinstance(error, ProblemError):
+        await exchange.refuse(error)
+    elif not isinstance(error, GoneError):
+        _log.error("request %s failed", exchange.request_id, exc_info=error)
+        if exchange.begun and not exchange.ended:
+            raise error  # half an answer must not look like a whole one
+        if not exchange.begun:
+            await exchange.refuse(ProblemError("internal", INTERNAL))
 
 
 def _refuse_repeated(query: bytes) -> None:

@@ -25,7 +25,8 @@ __all__ = ["document"]
 _ABOUT: Final = """\
 Agents make calls with an API key or an OAuth token; people look and decide with a session of the
 console or a personal key. Every refusal is `application/problem+json`; every answer bears
-`X-Request-Id`. Lists go on at `next`; what is read bears an `ETag`.
+`X-Request-Id`. Lists go on at `next`; what is read bears an `ETag`. A parameter that an operation
+does not list is refused with 400, and so is one that comes twice.
 """
 _AGENT: Final[Mapping[str, list[str]]] = {"agent": []}
 _PERSON: Final[Mapping[str, list[str]]] = {"person": []}

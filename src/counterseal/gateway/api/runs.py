@@ -8,18 +8,48 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from counterseal.desk import CallSearch, NotThere, RunPage
-from counterseal.gateway.api.asking import Looking, Seat, Sought, View, answer, sealed
+from counterseal.desk import Page as Found
+from counterseal.gateway.api.asking import (
+    Cursor,
+    Limit,
+    Looking,
+    Seat,
+    Sought,
+    View,
+    answer,
+    opened,
+    page,
+    sealed,
+)
 from counterseal.gateway.api.shapes import calls as shapes
-from counterseal.gateway.api.shapes.base import Items
+from counterseal.gateway.api.shapes.base import Items, Page
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["runs"])
 
 
+@router.get("/v1/runs", response_model=Page[shapes.RunRow])
+async def list_runs(
+    view: Looking,
+    agent: Sought = None,
+    user: Sought = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Response:
+    """Runs in which calls were answered, the latest first. An agent finds those with its own."""
+    if view.is_agent:
+        if agent not in (None, view.agent) or (view.user and user not in (None, view.user)):
+            return page(view.exchange, "runs", Found([]))
+        agent, user = view.agent, view.user or user
+    place = opened(view.exchange, "runs", cursor)
+    found = await view.desk.runs(agent=agent, user=user, limit=limit, cursor=place)
+    return page(view.exchange, "runs", found)
+
+
 @router.get("/v1/runs/{run_id:path}", response_model=shapes.Run)
 async def show_run(view: Looking, run_id: str) -> Response:
-    """A run: what it was opened with, what it has spent, and its latest calls.
+    """A run: what it was opened with, what it has spent, what it holds, and its latest calls.
 
     An agent finds the runs that it has made calls in, and of those its own.
     """
@@ -38,7 +68,7 @@ async def _own(view: View, run: RunPage) -> RunPage:
     if not calls.items:
         raise NotThere("run")
     spent = [row for row in run.budgets if row.of == "run"]
-    return replace(run, calls=calls, budgets=spent)
+    return replace(run, calls=calls, budgets=spent, state=())
 
 
 @router.get("/v1/budgets", response_model=Items[shapes.BudgetRow])

@@ -18,29 +18,28 @@ from time import monotonic
 from typing import Any, Final
 
 from pydantic import ValidationError
-from pydantic_core import to_json
 
 from counterseal.approving import ApprovalError
-from counterseal.canonical import spelt_out
 from counterseal.codes import Code
 from counterseal.gateway.api.bodies import object_in
 from counterseal.gateway.api.callers import Agent, Caller
-from counterseal.gateway.api.exchange import Answer, Exchange
+from counterseal.gateway.api.exchange import Answer
 from counterseal.gateway.api.problems import (
     MEDIA,
     FieldProblem,
     ProblemError,
     problem_body,
 )
-from counterseal.gateway.api.shapes.calls import Submission
+from counterseal.gateway.api.shapes.calls import LONGEST_NAME, Submission
 from counterseal.gateway.api.validation import invalid
+from counterseal.gateway.api.writing import shown, written
 from counterseal.gateway.waiting import needs_person
 from counterseal.observation import Observation
 from counterseal.observation.words import said
 from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime
 
-__all__ = ["LONGEST_WAIT", "Submitting", "shown"]
+__all__ = ["LONGEST_WAIT", "Submitting"]
 
 LONGEST_WAIT: Final = 30.0
 """Seconds that a request waits at most for a person, or for another one like it."""
@@ -64,20 +63,24 @@ class Submitting:
         """How many calls are being carried out."""
         self._ended = asyncio.Event()
 
-    async def submit(self, exchange: Exchange, body: bytes) -> Answer:
+    async def submit(
+        self, caller: Caller | None, headers: Mapping[str, str], body: bytes, request_id: str
+    ) -> Answer:
         """The answer. ProblemError for what never became a call."""
-        who = _agent(exchange.caller)
-        headers = exchange.headers
+        who = _agent(caller)
         proposal = _proposal(object_in(body), headers)
         self._refuse_nameless(proposal, who)
         wait = _wait(headers.get("prefer"))
         self.under_way += 1
         try:
-            seen = await self._carried_out(proposal, who, wait)
+            if wait:
+                seen = await self._waited_for(proposal, who, wait)
+            else:
+                seen = await self._runtime.submit(proposal, who)
         finally:
             self.under_way -= 1
             self._ended.set()
-        return self._answer(seen, exchange.request_id, wait)
+        return self._answer(seen, request_id, wait)
 
     async def idle(self) -> None:
         """Wait until no call is being carried out."""
@@ -87,13 +90,11 @@ class Submitting:
 
     # --- inside -----------------------------------------------------------------------------------
 
-    async def _carried_out(
-        self, proposal: Proposal, who: Principal, wait: float | None
-    ) -> Observation:
-        until = monotonic() + (wait or 0.0)
-        seen = await self._runtime.submit(proposal, who, wait=wait or 0.0)
+    async def _waited_for(self, proposal: Proposal, who: Principal, wait: float) -> Observation:
+        until = monotonic() + wait
+        seen = await self._runtime.submit(proposal, who, wait=wait)
         left = until - monotonic()
-        if not wait or left <= 0 or not needs_person(seen):
+        if left <= 0 or not needs_person(seen):
             return seen
         try:
             packet = await self._runtime.approvals.wait(who.tenant, seen.approval_id or "", left)
@@ -122,40 +123,16 @@ class Submitting:
         headers = [_REPLAYED] if seen.idempotency_hit else []
         if wait is not None:
             headers.append((b"preference-applied", b"wait=%d" % wait))
-        told = shown(seen, self._public)
         if needs_person(seen):
             headers.append((b"location", f"/v1/approvals/{seen.approval_id}".encode()))
-            return Answer(202, _json(told), tuple(headers))
+            return Answer(202, written(seen, self._public), tuple(headers))
         if seen.ok:
-            return Answer(seen.response.status, _json(told), tuple(headers))
+            return Answer(seen.response.status, written(seen, self._public), tuple(headers))
         if seen.retry_after is not None:
             headers.append((b"retry-after", b"%d" % max(1, math.ceil(seen.retry_after))))
         status = seen.response.status if 400 <= seen.response.status < 600 else 500
-        body = _problem(seen, status, told, request_id)
+        body = _problem(seen, status, shown(seen, self._public), request_id)
         return Answer(status, body, tuple(headers), MEDIA)
-
-
-def shown(seen: Observation, public: str) -> dict[str, Any]:
-    """An observation as it goes over the wire: without what was decided, which is for people."""
-    named = seen.approval_id
-    return {
-        **seen.envelope(),
-        "response": seen.response.vector(),
-        "path": seen.path.value if seen.path else None,
-        "field_errors": [error.record() for error in seen.errors],
-        "timestamp": seen.timestamp,
-        "trust": seen.trust.value,
-        "redactions": [redaction.record() for redaction in seen.redactions],
-        "next_action": seen.next_action,
-        "approval_id": named,
-        "approval_url": None if named is None else f"{public}/approvals/{named}",
-        "retry_after": seen.retry_after,
-        "text": seen.for_model(),
-    }
-
-
-def _json(told: Mapping[str, Any]) -> bytes:
-    return to_json(told, inf_nan_mode="null", fallback=spelt_out)
 
 
 def _problem(seen: Observation, status: int, told: Mapping[str, Any], request_id: str) -> bytes:
@@ -191,6 +168,13 @@ def _agent(caller: Caller | None) -> Principal:
 
 
 def _proposal(given: dict[str, Any], headers: Mapping[str, str]) -> Proposal:
+    if _is_plain(given):
+        return Proposal(
+            tool=given["tool"],
+            arguments=given["arguments"],
+            key=_key(headers.get("idempotency-key")),
+            trace=headers.get("traceparent"),
+        )
     try:
         asked = Submission.model_validate(given, strict=True)
     except ValidationError as error:
@@ -206,6 +190,14 @@ def _proposal(given: dict[str, Any], headers: Mapping[str, str]) -> Proposal:
         expected_version=asked.expected_version,
         configurable=asked.configurable,
     )
+
+
+def _is_plain(given: dict[str, Any]) -> bool:
+    """Whether it is a sound `Submission` at a glance: a tool and an object, and nothing else."""
+    if len(given) != 2:
+        return False
+    tool = given.get("tool")
+    return type(tool) is str and len(tool) <= LONGEST_NAME and type(given.get("arguments")) is dict
 
 
 def _key(given: str | None) -> str | None:

@@ -77,6 +77,18 @@ async def disable_tool(desk: Seat, name: str, given: shapes.OfVersion) -> Respon
     return answer((await desk.disable(name, given.version, reason=given.reason)).export())
 
 
+@router.get("/v1/tools/{name}/rollout", response_model=Items[shapes.Share])
+async def preview_rollout(
+    desk: Seat,
+    name: str,
+    version: Annotated[str, Query(min_length=1, max_length=100)],
+    percentage: Annotated[int, Query(ge=0, le=100)],
+) -> Response:
+    """What new runs would get if a version were rolled out so far. Takes the role operator."""
+    found = await desk.preview_rollout(name, version, percentage)
+    return answer({"items": [one._asdict() for one in found]})
+
+
 @router.post("/v1/tools/{name}/rollout", response_model=shapes.Change)
 async def roll_out_tool(desk: Seat, name: str, given: shapes.Rollout) -> Response:
     """How many of the new runs get a version. Takes the role operator."""

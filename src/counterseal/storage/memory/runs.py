@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from counterseal.storage.base import IDLE_SECONDS, Admit, Refused, RunRecord, Settle
-from counterseal.storage.rules import merged
+from counterseal.storage.rules import implicit, merged
 
 __all__ = ["Runs"]
 
@@ -32,10 +32,11 @@ class Runs:
         run_id, used = self._implicit.get((tenant, agent, user), ("", now))
         return None if now - used > IDLE_SECONDS else self.runs.get((tenant, run_id))
 
-    def use_implicit(self, run: RunRecord, agent: str, user: str | None) -> RunRecord:
-        now = run.started_at
-        known = self.find_implicit(run.tenant, agent, user, now) or self.open(run)
-        self._implicit[run.tenant, agent, user] = (known.run_id, now)
+    def use_implicit(self, tenant: str, agent: str, user: str | None, now: float) -> RunRecord:
+        known = self.find_implicit(tenant, agent, user, now)
+        if known is None:
+            known = self.open(implicit(tenant, agent, user, now))
+        self._implicit[tenant, agent, user] = (known.run_id, now)
         return known
 
     def new_turn(self, where: _Run, keep: Collection[str]) -> RunRecord | None:
@@ -60,10 +61,11 @@ class Runs:
             return None
         if run.pins.get(request.tool, request.version) != request.version:
             return Refused.PIN
-        now = run.state_versions
-        for key, version in request.reads.items():
-            if now.get(key, 0) != version:
-                return Refused.STATE
+        if request.reads:
+            now = run.state_versions
+            for key, version in request.reads.items():
+                if now.get(key, 0) != version:
+                    return Refused.STATE
         return None
 
     def pin(self, request: Admit) -> None:

@@ -84,8 +84,10 @@ class MemoryStore:
     ) -> RunRecord | None:
         return self._lives.find_implicit(tenant, agent, user, now)
 
-    async def implicit_run(self, run: RunRecord, agent: str, user: str | None) -> RunRecord:
-        return self._lives.use_implicit(run, agent, user)
+    async def implicit_run(
+        self, tenant: str, agent: str, user: str | None, now: float
+    ) -> RunRecord:
+        return self._lives.use_implicit(tenant, agent, user, now)
 
     async def new_turn(self, tenant: str, run_id: str, keep: Collection[str]) -> RunRecord | None:
         return self._lives.new_turn((tenant, run_id), keep)
@@ -125,7 +127,8 @@ class MemoryStore:
     def _take_in(self, request: Admit) -> Admission:
         tenant = request.tenant
         self._lives.pin(request)
-        self._log.tell(request.events)
+        if request.events:
+            self._log.tell(request.events)
         if request.approval_id is not None:
             self._holds.change((tenant, request.approval_id), status=HeldStatus.SPENT)
         if request.entry is None:

@@ -56,7 +56,7 @@ from counterseal.storage.postgres.work import (
     Finishing,
     Scheduling,
 )
-from counterseal.storage.rules import held_between
+from counterseal.storage.rules import held_between, implicit
 
 __all__ = ["PostgresStore"]
 
@@ -109,11 +109,13 @@ class PostgresStore:
     ) -> tuple[RunRecord, float] | None:
         return await self._read(lambda db: reading.find_implicit(db, tenant, agent, user, now))
 
-    async def implicit_run(self, run: RunRecord, agent: str, user: str | None) -> RunRecord:
-        tenant, now = run.tenant, run.started_at
+    async def implicit_run(
+        self, tenant: str, agent: str, user: str | None, now: float
+    ) -> RunRecord:
         found = await self._find_implicit(tenant, agent, user, now)
         if found is not None and 0 <= now - found[1] < _JUST_NOW:
             return found[0]
+        run = implicit(tenant, agent, user, now)
         run_id = await self._writing.do(UsingImplicit(run, agent, user))
         if found is not None and found[0].run_id == run_id:
             return found[0]

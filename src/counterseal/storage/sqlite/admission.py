@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from counterseal.ledger import Entry, Status
 from counterseal.storage.base import Admission, Admit, Asker, HeldStatus, Memory, Refused, Settle
@@ -13,23 +13,17 @@ from counterseal.storage.sqlite.holds import find_held, last_held
 from counterseal.storage.sqlite.queries import queries
 from counterseal.storage.sqlite.rows import entry_of, entry_values
 from counterseal.storage.sqlite.runs import advance
-from counterseal.storage.sqlite.transaction import Transaction
+from counterseal.storage.sqlite.transaction import Counter, Transaction
 from counterseal.storage.sqlite.work import put_down
 
 __all__ = ["admit", "find_entry", "recall", "settle"]
 
 _Q: Final = queries()
 _RECALL_COUNTERS: Final = _Q["recall_counters"]
-_RESTS_ON: Final = _Q["rests_on"]
 _FIND_KEY: Final = _Q["find_key"]
 _FIND_ENTRY: Final = _Q["find_entry"]
 _DECIDE: Final = _Q["decide"]
-_SPENT: Final = _Q["spent"]
-_SPEND: Final = _Q["spend"]
-_ARRIVAL: Final = _Q["arrival"]
-_ARRIVE: Final = _Q["arrive"]
 _PIN: Final = _Q["pin"]
-_RESERVE: Final = _Q["reserve"]
 _SETTLE: Final = _Q["settle"]
 _MEND: Final = _Q["mend"]
 _GIVE_BACK: Final = _Q["give_back"]
@@ -57,15 +51,16 @@ def recall(db: Transaction, tenant: str, run_id: str, key: str | None, who: Aske
 def admit(db: Transaction, request: Admit) -> Admission:
     """Everything is looked at before anything is written, so what is refused leaves no trace."""
     tenant, entry = request.tenant, request.entry
-    rests_on = db.one(_RESTS_ON, (tenant, request.run_id)) or (None, None, None)
+    rests_on = db.rests_on(tenant, request.run_id)
     if request.epoch != (rests_on[0] or 0):
         return _OUTDATED
     before = None if entry is None else find_entry(db, tenant, entry.key)
     obstacle = _obstacle(db, request, rests_on, before) or _spend(db, request)
     if obstacle is not None:
         return obstacle
-    if rests_on[1] is not None:
-        _pin(db, request, rests_on[1])
+    pins = rests_on[1]
+    if pins is not None:
+        _pin(db, request, pins)
     if request.approval_id is not None:
         db.run(_DECIDE, (HeldStatus.SPENT.value, tenant, request.approval_id))
     db.record(request.events)
@@ -75,7 +70,7 @@ def admit(db: Transaction, request: Admit) -> Admission:
         entry = replace(entry, fence=before.fence + 1, attempts=before.attempts + 1)
     first, rest = entry_values(entry)
     held = (entry.worker, db.now() + request.lease, request.resume)
-    db.run(_RESERVE, (tenant, entry.key, *first, entry.fence, *rest, *held))
+    db.reserve((tenant, entry.key, *first, entry.fence, *rest, *held))
     return Admission(entry=entry)
 
 
@@ -121,12 +116,12 @@ def _moved(db: Transaction, request: Admit, changes: int) -> bool:
 def _spend(db: Transaction, request: Admit) -> Admission | None:
     """Spend everything, or nothing and say which limit is in the way."""
     tenant, now = request.tenant, request.now
-    counters: dict[tuple[str, str, str], float] = {}
+    counters: dict[Counter, float] = {}
     for charge in request.charges:
         counter = (tenant, request.run_id if charge.of_run else "", charge.counter)
         spent = counters.get(counter)
         if spent is None:
-            spent = _number(db.one(_SPENT, counter))
+            spent = db.spent(counter)
         if charge.exceeds(spent):
             return Admission(Refused.BUDGET, charge=charge, spent=spent)
         counters[counter] = spent + charge.amount
@@ -135,21 +130,13 @@ def _spend(db: Transaction, request: Admit) -> Admission | None:
         name = (tenant, rate.counter)
         arrival = arrivals.get(name)
         if arrival is None:
-            arrival = _number(db.one(_ARRIVAL, name))
+            arrival = db.arrival(name)
         wait = rate.wait(arrival, now)
         if wait > 0:
             return Admission(Refused.RATE, rate=rate, retry_after=wait)
         arrivals[name] = rate.next(arrival, now)
-    if counters:
-        db.many(_SPEND, [(*counter, spent) for counter, spent in counters.items()])
-    if arrivals:
-        db.many(_ARRIVE, [(*name, arrival) for name, arrival in arrivals.items()])
+    db.spend(counters, arrivals)
     return None
-
-
-def _number(row: Row | None) -> float:
-    value: Any = 0.0 if row is None else row[0]
-    return float(value)
 
 
 def settle(db: Transaction, request: Settle) -> bool:

@@ -44,8 +44,9 @@ class Chain:
             tenant = columns[1]
             head = heads.get(tenant) or self._heads.get(tenant, GENESIS)
             link = extend(tenant, segment, head, columns, now, next(self._salts))
-            heads[tenant] = link.head
-            rows.append((*link, *columns))
+            number, _, seq, _, _, hashed = link
+            heads[tenant] = Head(number, seq, hashed)
+            rows.append(link + columns)
         return rows
 
     def advance(self, heads: dict[str, Head]) -> None:

@@ -45,6 +45,7 @@ class Database:
         self._chain = Chain(clock)
         self._connection = _opened(path, patience)
         self._cursor = self._connection.cursor()
+        self._reading = Transaction(self._cursor, self._chain, {})
         self._keeper: sqlite3.Connection | None = None
         self.closed = False
         self._synced = True
@@ -58,10 +59,11 @@ class Database:
     def read(self, work: Callable[[Transaction], _T]) -> _T:
         """What a job finds, in one transaction that changes nothing."""
         self.refuse_closed()
-        cursor = self._cursor
+        cursor, reading = self._cursor, self._reading
+        reading.begin()
         try:
             cursor.execute("BEGIN")
-            found = work(Transaction(cursor, self._chain, {}))
+            found = work(reading)
             cursor.execute("COMMIT")
         except sqlite3.Error as error:
             self._abandon()
@@ -126,7 +128,7 @@ class Database:
         try:
             for job in jobs:
                 job.answer = job.work(transaction)
-            transaction.tell()
+            transaction.finish()
         except Exception as error:
             if not is_own(error):
                 raise
@@ -142,7 +144,7 @@ class Database:
             transaction = Transaction(cursor, self._chain, told)
             try:
                 job.answer = job.work(transaction)
-                transaction.tell()
+                transaction.finish()
                 heads.update(told)
             except Exception as error:
                 if not is_own(error):

@@ -10,8 +10,8 @@ from pydantic_core import from_json
 
 from counterseal.audit import Event
 from counterseal.storage.base import IDLE_SECONDS, RunRecord, Settle
-from counterseal.storage.rows import read, run_of, run_row, state_rows, written
-from counterseal.storage.rules import merged
+from counterseal.storage.rows import Row, read, run_of, run_row, state_rows, written
+from counterseal.storage.rules import implicit, merged
 from counterseal.storage.sqlite.queries import queries
 from counterseal.storage.sqlite.transaction import Transaction
 
@@ -36,9 +36,13 @@ _REFUSED: Final = _Q["refused"]
 def find_run(db: Transaction, tenant: str, run_id: str) -> RunRecord | None:
     """The run with its state."""
     row = db.one(_FIND_RUN, (tenant, run_id))
-    if row is None:
-        return None
-    return run_of(tenant, run_id, row, db.run(_FIND_STATE, (tenant, run_id)))
+    return None if row is None else _with_state(db, tenant, row)
+
+
+def _with_state(db: Transaction, tenant: str, row: Row) -> RunRecord:
+    run_id, *_, has_state = row
+    state = db.run(_FIND_STATE, (tenant, run_id)).fetchall() if has_state else ()
+    return run_of(tenant, run_id, row[1:-1], state)
 
 
 def open_run(db: Transaction, run: RunRecord) -> RunRecord:
@@ -56,18 +60,18 @@ def find_implicit(
 ) -> tuple[RunRecord, float] | None:
     """The run that somebody is in who names none, and when they used it; None if it is over."""
     row = db.one(_FIND_IMPLICIT, (tenant, agent, user or ""))
-    if row is None or now - row[1] > IDLE_SECONDS:
+    if row is None or now - row[0] > IDLE_SECONDS:
         return None
-    run = find_run(db, tenant, row[0])
-    return None if run is None else (run, row[1])
+    return _with_state(db, tenant, row[1:]), row[0]
 
 
-def use_implicit(db: Transaction, run: RunRecord, agent: str, user: str | None) -> RunRecord:
-    """The same, used now; where there is none, the given one is opened."""
-    now = run.started_at
-    found = find_implicit(db, run.tenant, agent, user, now)
-    known = open_run(db, run) if found is None else found[0]
-    db.run(_USE_IMPLICIT, (run.tenant, agent, user or "", known.run_id, now))
+def use_implicit(
+    db: Transaction, tenant: str, agent: str, user: str | None, now: float
+) -> RunRecord:
+    """The same, used now; where there is none, one is opened."""
+    found = find_implicit(db, tenant, agent, user, now)
+    known = open_run(db, implicit(tenant, agent, user, now)) if found is None else found[0]
+    db.run(_USE_IMPLICIT, (tenant, agent, user or "", known.run_id, now))
     return known
 
 

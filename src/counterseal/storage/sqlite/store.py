@@ -95,13 +95,14 @@ class SqliteStore:
         found = await self._read(lambda db: runs.find_implicit(db, tenant, agent, user, now))
         return None if found is None else found[0]
 
-    async def implicit_run(self, run: RunRecord, agent: str, user: str | None) -> RunRecord:
-        tenant, now = run.tenant, run.started_at
+    async def implicit_run(
+        self, tenant: str, agent: str, user: str | None, now: float
+    ) -> RunRecord:
         found = await self._read(lambda db: runs.find_implicit(db, tenant, agent, user, now))
         if found is not None and 0 <= now - found[1] < _JUST_NOW:
             return found[0]
         return await self._writer.write(
-            lambda db: runs.use_implicit(db, run, agent, user), durable=False
+            lambda db: runs.use_implicit(db, tenant, agent, user, now), durable=False
         )
 
     async def new_turn(self, tenant: str, run_id: str, keep: Collection[str]) -> RunRecord | None:
@@ -322,11 +323,13 @@ class SqliteStore:
 
     async def _read(self, look: Callable[[Transaction], _T]) -> _T:
         """One read. It waits only while somebody opens the file, or repairs it after a crash."""
-        until = time.monotonic() + self._patience
+        until = None
         while True:
             try:
                 return self._database.read(look)
             except LockedError:
-                if time.monotonic() > until:
+                now = time.monotonic()
+                until = now + self._patience if until is None else until
+                if now > until:
                     raise
             await asyncio.sleep(uniform(0.001, 0.01))  # noqa: S311 - so that they spread out

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import ConfigDict, Field
 
 from counterseal.codes import Code
 from counterseal.contract.effects import Trust
 from counterseal.gateway.api.shapes.approvals import ApprovalRow, Vote
-from counterseal.gateway.api.shapes.base import WHOLE, Given, JsonObject, Moment, Page, Shape
+from counterseal.gateway.api.shapes.base import WHOLE, Given, JsonObject, Moment, Page, Shape, Value
 from counterseal.observation.models import (
     ExecutionMetadata,
     ResultPayload,
@@ -18,9 +18,19 @@ from counterseal.observation.models import (
     Verification,
 )
 
-__all__ = ["CallPage", "CallRow", "Event", "Observation", "Run", "Submission"]
+__all__ = [
+    "LONGEST_NAME",
+    "CallPage",
+    "CallRow",
+    "Event",
+    "Observation",
+    "Run",
+    "RunRow",
+    "Submission",
+]
 
-_Id = Annotated[str, Field(min_length=1, max_length=512)]
+LONGEST_NAME: Final = 512
+_Id = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 
 
 class Submission(Given):
@@ -34,7 +44,7 @@ class Submission(Given):
         }
     )
 
-    tool: str = Field(max_length=512, description="The contract's name.")
+    tool: str = Field(max_length=LONGEST_NAME, description="The contract's name.")
     arguments: JsonObject | str = Field(
         description="As an object, or as the text that a model wrote."
     )
@@ -222,8 +232,27 @@ class BudgetRow(Shape):
     limit: float | None
 
 
+class StateRow(Shape):
+    """What a run's state holds under one key, redacted."""
+
+    key: str
+    value: Value
+    changed: int
+    untrusted: bool = Field(description="Whether something from outside is in it.")
+
+
+class RunRow(Shape):
+    """A run, with its latest call."""
+
+    run_id: str
+    started_at: Moment | None
+    objective: str | None
+    turn: int | None
+    latest: CallRow
+
+
 class Run(Shape):
-    """A run: what it was opened with, what it has spent, and its latest calls."""
+    """A run: what it was opened with, what it has spent, what it holds, and its latest calls."""
 
     run_id: str
     started_at: Moment
@@ -233,4 +262,5 @@ class Run(Shape):
     turn: int
     pins: dict[str, str]
     budgets: list[BudgetRow]
+    state: list[StateRow] = Field(description="For people.")
     calls: Page[CallRow]

@@ -45,6 +45,7 @@ class Problem(Shape):
     errors: list[FieldProblem]
     role: str | None = Field(None, description="The role that is needed, where one is missing.")
     why: str | None = Field(None, description="In a word, why a vote was not taken.")
+    known: list[str] | None = Field(None, description="The parameters that there are.")
     observation: Observation | None = Field(
         None, description="Of a call that was refused or failed: what its model is told."
     )

@@ -71,8 +71,11 @@ class Report(Shape):
 
 
 class MetricLink(Shape):
-    calls: dict[str, str] | None = Field(description="As parameters of `/v1/calls`.")
-    events: list[str] = Field(description="As types of `/v1/events`.")
+    """What is behind the numbers, as parameters of `/v1/calls`; null where no list is just that."""
+
+    numerator: dict[str, str]
+    denominator: dict[str, str] | None
+    rest: dict[str, str] | None = Field(description="What is not counted of the denominator.")
 
 
 class Metric(Shape):

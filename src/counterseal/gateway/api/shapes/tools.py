@@ -33,6 +33,7 @@ __all__ = [
     "OfVersion",
     "Quarantined",
     "Rollout",
+    "Share",
     "Stopped",
     "Tool",
     "ToolRow",
@@ -164,6 +165,24 @@ class DefinitionChange(Shape):
     text: str
 
 
+class StepBack(Shape):
+    """A rollout that can be undone."""
+
+    version: str
+    now: int
+    before: int
+    by: str
+    reason: str
+
+
+class Share(Shape):
+    """Of a hundred new runs, how many get a version."""
+
+    version: str = Field(description="Empty: those that get none.")
+    now: int
+    then: int
+
+
 class Tool(ToolRow):
     """A tool's card."""
 
@@ -174,6 +193,7 @@ class Tool(ToolRow):
     changes: list[Change]
     quarantine: Quarantined | None
     definition_changes: list[DefinitionChange]
+    steps_back: list[StepBack]
     may_operate: bool
 
 

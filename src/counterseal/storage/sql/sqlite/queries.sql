@@ -1,16 +1,22 @@
 -- Every statement that the SQLite store runs, by name. `?` are in the order of the columns.
 
 -- name: find_run
-SELECT started_at, objective, allowed_tools, budgets, deadline, config, turn, changes, pins, seen,
-  refused
-FROM runs WHERE tenant = ? AND run_id = ?;
+-- The last column says whether there is anything in its state.
+SELECT run_id, started_at, objective, allowed_tools, budgets, deadline, config, turn, changes, pins,
+  seen, refused,
+  EXISTS (SELECT 1 FROM run_state AS s WHERE s.tenant = r.tenant AND s.run_id = r.run_id)
+FROM runs AS r WHERE tenant = ? AND run_id = ?;
 
 -- name: find_state
 SELECT key, value, version, untrusted FROM run_state WHERE tenant = ? AND run_id = ?;
 
 -- name: find_implicit
--- The run that somebody is in who names none, and when they used it last.
-SELECT run_id, used_at FROM implicit_runs WHERE tenant = ? AND agent = ? AND user = ?;
+-- When somebody who names no run last used the one that they are in, and that run as above.
+SELECT i.used_at, r.run_id, started_at, objective, allowed_tools, budgets, deadline, config, turn,
+  changes, pins, seen, refused,
+  EXISTS (SELECT 1 FROM run_state AS s WHERE s.tenant = r.tenant AND s.run_id = r.run_id)
+FROM implicit_runs AS i JOIN runs AS r ON r.tenant = i.tenant AND r.run_id = i.run_id
+WHERE i.tenant = ? AND i.agent = ? AND i.user = ?;
 
 -- name: use_implicit
 INSERT INTO implicit_runs (tenant, agent, user, run_id, used_at) VALUES (?, ?, ?, ?, ?)

@@ -1,0 +1,35 @@
+"""All benchmarks in one house: `python3 dev.py bench`, or `python -m benchmarks`."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import (
+    call,
+    gateway,
+    growth,
+    http_api,
+    isolation,
+    ledger,
+    mcp_server,
+    registry,
+    startup,
+    workers,
+)
+from benchmarks._house.command import main
+
+BENCHES = {
+    "call": call.bench,
+    "ledger": ledger.bench,
+    "mcp_server": mcp_server.bench,
+    "gateway": gateway.bench,
+    "http_api": http_api.bench,
+    "growth": growth.bench,
+    "workers": workers.bench,
+    "registry": registry.bench,
+    "isolation": isolation.bench,
+    "startup": startup.bench,
+}
+
+if __name__ == "__main__":
+    sys.exit(main(BENCHES))

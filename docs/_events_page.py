@@ -1,0 +1,246 @@
+"""The reference of events: each type, when it is written, and what it carries.
+
+The types come from the catalogue; what their bodies hold stands here, and the tests hold it against
+real events.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from _tables import table
+
+from counterseal.audit import EventType
+from counterseal.gates import GATES
+from counterseal.registry.changes import Op
+
+KIND = ("mutates", "announced", "cost", "again", "system", "path", "gates", "config")
+"""What every event may tell that answers a call."""
+END = (*KIND, "corrections", "attempts", "approval_id", "resumed", "settled")
+REFUSED = ("gate", "code", "rule", "fields", "config")
+
+VOTE = ("approver", "decision", "voted_at", "roles", "comment", "justification")
+
+
+class Told(NamedTuple):
+    """What is to be said of a type."""
+
+    when: str
+    decision: str
+    body: tuple[str, ...] = ()
+
+
+GROUPS: dict[str, dict[EventType, Told]] = {
+    "A call": {
+        EventType.REQUESTED: Told("It was admitted: approval and budgets are spent.", "`allow`"),
+        EventType.STARTED: Told("Written with the one above, before the tool runs.", "`allow`"),
+        EventType.SUCCEEDED: Told(
+            "It came to a good end.", "the code", (*END, "verify", "redactions")
+        ),
+        EventType.FAILED: Told(
+            "It failed, or nobody knows.",
+            "the code",
+            (*END, "began", "unknown", "retry_blocked", "error", "trace"),
+        ),
+        EventType.DENIED: Told(
+            "A gate refused it, or the ledger.",
+            "`deny`",
+            (*REFUSED, *KIND[:-1], "reason", "approval_id"),
+        ),
+        EventType.REPLAYED: Told(
+            "It was answered from what an earlier call did.", "the code", (*KIND[:-1], "of")
+        ),
+    },
+    "Gates": {
+        EventType.refused_by(gate): Told(
+            f"The gate *{gate}* refused; `tool.denied` follows.", "`deny`", REFUSED
+        )
+        for gate in (one.name for one in GATES)
+    },
+    "Ways on": {
+        EventType.RETRIED: Told("Another attempt is made.", "`retry`", ("attempt", "code")),
+        EventType.REPAIR_ASKED: Told(
+            "The agent was told to mend the call.", "`repair`", ("code", "next_action")
+        ),
+        EventType.REPLAN_ASKED: Told(
+            "The agent was told to think again.", "`replan`", ("code", "next_action")
+        ),
+        EventType.ESCALATED: Told(
+            "A person has to look: the agent was told so, or a worker gave up finding out.",
+            "`escalate`",
+            ("code", "next_action", "exhausted", "reason", "looks"),
+        ),
+    },
+    "Approvals": {
+        EventType.APPROVAL_REQUIRED: Told(
+            "It waits for people.",
+            "`require_approval`",
+            ("rule", "approval_id", "config", *KIND[:-1]),
+        ),
+        EventType.APPROVAL_VOTED: Told(
+            "Somebody voted.",
+            "`approve`, `reject`",
+            ("approval_id", *VOTE),
+        ),
+        EventType.APPROVAL_GRANTED: Told("It is approved.", "`approved`", ("approval_id", "by")),
+        EventType.APPROVAL_REJECTED: Told("It is rejected.", "`rejected`", ("approval_id", "by")),
+        EventType.APPROVAL_EXPIRED: Told(
+            "Nobody decided in time, or another request took its place.",
+            "`expired`",
+            ("approval_id", "reason"),
+        ),
+        EventType.APPROVAL_VOID: Told(
+            "What was shown has changed, or nobody used it in time.",
+            "`void`",
+            ("approval_id", "reason"),
+        ),
+    },
+    "Afterwards": {
+        EventType.RECONCILED: Told(
+            "It was found out what became of it: by asking, or by a person's word.",
+            "the code; of a person `happened`, `did_not_happen`, `again`, `dismissed`",
+            (*END, "verify", "redactions", "began", "unknown", "error", "trace", "reason"),
+        ),
+        EventType.VERIFIED: Told("The world is as expected.", "`verified`", ("tries",)),
+        EventType.UNVERIFIED: Told("It is not.", "`unverified`", ("code", "wrong")),
+        EventType.OVERTAKEN: Told(
+            "Somebody has changed the target since; it can't be seen any more.",
+            "`overtaken`",
+            ("tries", "wrong"),
+        ),
+        EventType.COMPENSATION_REQUIRED: Told(
+            "It is to be reversed.", "`compensate`", ("reason", "by", "code", "tool")
+        ),
+        EventType.COMPENSATED: Told("It was reversed.", "`compensated`", ("by",)),
+        EventType.COMPENSATION_FAILED: Told(
+            "It could not be reversed.", "`failed`", ("code", "reason", "call_id")
+        ),
+    },
+    "Operators and people": {
+        EventType.REGISTRY_CHANGED: Told(
+            "An operator changed something, for the tenant `*`.",
+            f"what: {', '.join(f'`{op.value}`' for op in Op)}",
+            ("number", "op", "by", "reason", "at", "…"),
+        ),
+        EventType.SIGNED_IN: Told("Somebody signed in.", "`signed in`", ("source",)),
+        EventType.SIGN_IN_REFUSED: Told(
+            "Somebody could not.", "`refused`", ("source", "reason", "name", "locked_for")
+        ),
+    },
+    "The gateway": {
+        EventType.QUARANTINED: Told(
+            "An upstream's tool is kept out, for the tenant `*`.",
+            "why, or `refused` by a person",
+            ("server", "definition", "why", "name", "tool", "pinned", "reason"),
+        ),
+        EventType.RELEASED: Told("It is let in again.", "`accepted`", ("server", "definition")),
+        EventType.PASSED_ON: Told(
+            "Something that is no call went to an upstream, like a subscription.",
+            "the method",
+            ("failed",),
+        ),
+    },
+    "The record itself": {
+        EventType.ERASED: Told(
+            "What events said is erased: their time was over.", "`erase`", ("events", "until")
+        ),
+    },
+}
+FIELDS = {
+    "again": "the agent had been refused this tool before, and had not got it right since",
+    "announced": "its start was put on record before",
+    "approval_id": "the request for approval",
+    "approver": "who voted",
+    "at": "when, for whoever replays the change",
+    "attempt": "which attempt comes",
+    "attempts": "how many attempts it took, if more than one",
+    "began": "`false`: the tool was not called",
+    "by": "who: approvers, an operator, or the call that reversed it",
+    "call_id": "the reversal's own call",
+    "code": "one of the 21 [codes](codes.md)",
+    "comment": "what the voter said, redacted",
+    "config": "the config that the decision rests on, redacted",
+    "corrections": "how many corrections were made to the arguments",
+    "cost": "`cost_per_call` of the contract",
+    "decision": "the vote",
+    "definition": "the hash of what the upstream says of the tool",
+    "error": "the class of what was raised",
+    "events": "how many were erased",
+    "exhausted": "the agent has used up its tries",
+    "failed": "what went wrong",
+    "fields": "the names of wrong fields; never their values",
+    "gate": "which gate, or `ledger`",
+    "gates": "each gate with its nanoseconds, and its verdict and rule where it said more than yes",
+    "justification": "why the voter may approve it",
+    "locked_for": "for how many seconds nobody is let try again",
+    "looks": "how often somebody tried to find out",
+    "mutates": "the tool changes something",
+    "name": "a fingerprint of the name that was tried; of a tool, its name here",
+    "next_action": "what the agent was told to do",
+    "number": "the change's number, in the registry's order",
+    "of": "the call whose answer it was",
+    "op": "what was changed",
+    "path": "which [way on](../runs.md#four-ways-on) was pointed out",
+    "pinned": "the hash of what was accepted",
+    "reason": "why, in words",
+    "redactions": "what was taken out of the observation: where, and which rule",
+    "resumed": "a worker did it later; no agent proposed it now",
+    "retry_blocked": "it was not tried again because it may have taken effect",
+    "roles": "the voter's roles",
+    "rule": "the id of the rule that was decisive",
+    "server": "the upstream",
+    "settled": "`false`: somebody else had settled the call by then",
+    "source": "where the request came from",
+    "system": "Counterseal made the call itself, to reverse another",
+    "tool": "the tool that reverses it; of a quarantine, the upstream's name for it",
+    "trace": "where in the vault the trace lies",
+    "tries": "how often it was looked at",
+    "unknown": "nobody knows what became of it; what the contract says to do",
+    "until": "up to which event",
+    "verify": "somebody has to look whether it took effect",
+    "voted_at": "when",
+    "why": "why it is kept out",
+    "wrong": "where the world is otherwise, as JSON Pointers; never values",
+}
+
+
+def page() -> str:
+    _complete()
+    tables = "\n".join(
+        f"## {title}\n\n{table(['type', 'when', 'decision', 'body'], map(_row, types.items()))}"
+        for title, types in GROUPS.items()
+    )
+    fields = table(["field", "what it is"], ((f"`{name}`", said) for name, said in FIELDS.items()))
+    return f"""# Events
+
+What is put on record. The fields that all events have, and how they are kept from being changed,
+are told in [audit](../audit.md); `counterseal audit list --type TYPE` finds them. Arguments,
+outputs and secrets are in none of them. A field of a body is there only where it has something to
+say.
+
+{tables}
+A change of the registry also carries what it is about: the tool, the version, the effect, the
+grant, the percentage, the user; never a key, a password or a hash of one.
+
+## What bodies hold
+
+{fields}"""
+
+
+def _row(item: tuple[EventType, Told]) -> tuple[str, str, str, str]:
+    kind, told = item
+    named = [name if name == "…" else f"`{name}`" for name in told.body]
+    return f"`{kind.value}`", told.when, told.decision, ", ".join(dict.fromkeys(named))
+
+
+def documented() -> dict[EventType, Told]:
+    return {kind: told for types in GROUPS.values() for kind, told in types.items()}
+
+
+def _complete() -> None:
+    """Every type has its row, and every field its words."""
+    told = documented()
+    used = {name for one in told.values() for name in one.body} - {"…"}
+    missing = [*(set(EventType) - set(told)), *(used ^ set(FIELDS))]
+    if missing:
+        raise SystemExit(f"the page of events does not fit the catalogue: {sorted(missing)}")

@@ -1,0 +1,76 @@
+"""The way in: whether we take requests, under which name we are called, and who answers.
+
+In front of everything that a gateway serves, so it is small: one look at the headers, and those who
+are asked most are found by their path alone. Whatever has another path goes to the pages' router.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+from typing import Final
+
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+__all__ = ["Entrance"]
+
+_SPACES: Final = (b" ", b"\t")
+_PORT: Final = re.compile(r":[0-9]{1,5}\Z")
+_MOST_NAMES: Final = 256
+
+
+class Entrance:
+    """Give it all requests. `straight` has who answers to a path; `api`, to all under `/v1`."""
+
+    def __init__(
+        self, app: ASGIApp, *, straight: Mapping[str, ASGIApp], api: ASGIApp, hosts: Collection[str]
+    ) -> None:
+        self._app = app
+        self._straight = dict(straight)
+        self._api = api
+        self._exact = frozenset(name.lower() for name in hosts if not name.endswith(":*"))
+        self._any_port = frozenset(name[:-2].lower() for name in hosts if name.endswith(":*"))
+        self._is_ours = lru_cache(_MOST_NAMES)(self._named)
+        self.closed = False
+        """Once it is, whoever comes is told to come back later."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if self.closed:
+            later = {"Retry-After": "5", "Connection": "close"}
+            answer = PlainTextResponse("This server is stopping.\n", 503, headers=later)
+            await answer(scope, receive, send)
+            return
+        host, names, padded = b"", 0, False
+        for name, value in scope["headers"]:
+            if name == b"host":
+                host, names = value, names + 1
+            if value.endswith(_SPACES):
+                padded = True
+        if padded:
+            scope["headers"] = _trimmed(scope["headers"])
+        # A page from elsewhere may have had a browser call us by another's name.
+        if names != 1 or not self._is_ours(host.strip(b" \t")):
+            answer = PlainTextResponse("This is not the host that you asked for.\n", 421)
+            await answer(scope, receive, send)
+            return
+        path = scope["path"]
+        app = self._api if path.startswith("/v1/") else self._straight.get(path, self._app)
+        await app(scope, receive, send)
+
+    def _named(self, host: bytes) -> bool:
+        """Whether a `Host` names us."""
+        text = host.decode("latin-1").lower()
+        return text in self._exact or _PORT.sub("", text) in self._any_port
+
+
+def _trimmed(headers: Collection[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Spaces around headers' values are no part of them (RFC 9110, 5.5).
+
+    Of the two parsers that there are for the server, the fast one leaves those at the end.
+    """
+    return [(name, value.strip(b" \t")) for name, value in headers]
