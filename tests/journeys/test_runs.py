@@ -8,6 +8,7 @@ from typing import Annotated
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from counterseal import (
     Budgets,
@@ -19,6 +20,7 @@ from counterseal import (
     Proposal,
     Runtime,
     State,
+    StateEffect,
     Tool,
     tool,
 )
@@ -870,3 +872,27 @@ async def test_what_is_made_of_something_from_outside_is_from_outside():
     seen = await run.submit("sum_up")
     assert seen.trust == "untrusted"
     assert "untrusted-data" in await run.render("{{SUM}}")
+
+
+async def test_what_a_contract_redacts_is_not_left_in_the_state_of_a_run():
+    class Person(BaseModel):
+        name: str
+        mail: str
+
+    @tool(
+        effect="read_only",
+        version="1.0.0",
+        owner="tests",
+        redact=["/mail"],
+        state_effects=[StateEffect(key="name"), StateEffect(key="mail")],
+    )
+    def who() -> Person:
+        """Who it is."""
+        return Person(name="The shop", mail="hidden place")
+
+    async with Runtime.open("memory:") as runtime:
+        runtime.register(who, grants=[Grant(agent="agent", tool="who")])
+        run = await runtime.run(someone())
+        seen = await runtime.submit(Proposal(tool="who", arguments={}, run_id=run.id), someone())
+        state = (await runtime.store.find_run("acme", run.id)).state
+    assert seen.data == state == {"name": "The shop", "mail": "[redacted:contract]"}

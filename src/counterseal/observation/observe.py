@@ -27,7 +27,7 @@ from counterseal.observation.redact import Redaction, Redactor
 from counterseal.observation.text import neutralise
 from counterseal.observation.words import said
 
-__all__ = ["CONTRACT", "Observed", "failure", "observe"]
+__all__ = ["CONTRACT", "Observed", "failure", "observe", "without_redacted"]
 
 _LONGEST_RAW = 16 * 1024 * 1024
 _MOST_ERRORS = 20
@@ -203,6 +203,11 @@ def _clean(
     if redactions and len(to_json(data)) > own.max_bytes:
         return _summary(code, output, text, own, redactor)
     return Observed(code, data, redactions=redactions, output=output)
+
+
+def without_redacted(output: Mapping[str, Any], own: Profile) -> Mapping[str, Any]:
+    """An output without what its contract takes out, for whoever keeps some of it."""
+    return _without(dict(output), own, Code.SUCCESS)[0] if own.redacted else output
 
 
 def _without(output: dict[str, Any], own: Profile, code: Code) -> tuple[dict[str, Any], list[str]]:

@@ -23,6 +23,7 @@ from counterseal.ledger import Entry, Phase, Status
 from counterseal.observation import (
     Observation,
 )
+from counterseal.observation.observe import without_redacted
 from counterseal.passage.following import due_for, seal_text, verifiable
 from counterseal.passage.observing import THEN, Observing
 from counterseal.passage.telling import NOBODY
@@ -344,6 +345,8 @@ class Settling(Observing):
         data = output.get("data") if observation.code is Code.PARTIAL_SUCCESS else output
         if not isinstance(data, Mapping):
             return _NOTHING, ()
+        if self.ctx.compiled is not None:
+            data = without_redacted(data, self.ctx.compiled.profile)
         clean, _ = self.runtime.redactor.redact(data)
         declared = contract.affordance.output_schema.get("properties", {})
         wrapped = self.ctx.compiled is not None and self.ctx.compiled.profile.wrapped
