@@ -212,6 +212,16 @@ def test_run_keeps_its_version_when_rollout_moves(old, before, after, run_id):
     assert pins == {"read_case": second.version}
 
 
+def test_run_that_is_pinned_to_a_superseded_version_gets_the_newer_one():
+    registry = two_versions()
+    pins = {"read_case": "1.0.0"}
+    registry.supersede("read_case", "1.0.0", by="2.0.0")
+    for _ in range(2):
+        assert resolve(registry, pins=pins).version == "2.0.0"
+        asked_for = resolve(registry, version="1.0.0", pins=pins)
+        assert asked_for.reason is Reason.DISABLED, "nobody gets another one than they ask for"
+
+
 def test_exact_version_pins_on_the_first_use_of_every_run():
     registry = two_versions()
     for _ in range(3):

@@ -104,11 +104,16 @@ def show(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show all that is on record of one call, in its order."""
-    search = _search(call_id)
+    """Show all that is on record of one call, in its order, and who approved it."""
 
     async def found(there: Store) -> Sequence[tuple[str, Event]]:
-        return await there.search(await one_tenant(there, tenant), search)
+        whose = await one_tenant(there, tenant)
+        told = list(await there.search(whose, _search(call_id)))
+        for other in await _asked_by(there, whose, call_id, told):
+            asked = await there.search(whose, _search(other))
+            # Asked before it was carried out, under the id that it had then.
+            told[:0] = [one for one in asked if one[1].type.value.startswith("approval.")]
+        return told
 
     events = with_store(store, found)
     if not events:
@@ -120,7 +125,16 @@ def show(
         return
     from counterseal.cli.events import call_story
 
-    print_styled(*call_story(events))
+    print_styled(*call_story(call_id, events))
+
+
+async def _asked_by(
+    there: Store, tenant: str, call_id: str, told: Sequence[tuple[str, Event]]
+) -> set[str]:
+    """The calls that people were asked about, where that is not this one: it came again later."""
+    named = {event.body.get("approval_id") for _, event in told}
+    found = [await there.find_held(tenant, one) for one in named if isinstance(one, str)]
+    return {held.call_id for held in found if held is not None} - {call_id}
 
 
 # Taking it elsewhere -----------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
@@ -93,9 +93,9 @@ def _time(event: Event) -> datetime:
 # One call ----------------------------------------------------------------------------------------
 
 
-def call_story(events: Sequence[tuple[str, Event]]) -> Iterator[RenderableType]:
+def call_story(call_id: str, events: Sequence[tuple[str, Event]]) -> Iterator[RenderableType]:
     """Every event of a call, in the order in which they were recorded."""
-    caller = events[0][1].caller
+    caller = next(event.caller for _, event in events if event.caller.call_id == call_id)
     days = {_time(event).date() for _, event in events}
     user = f", user {one_line(caller.user)}" if caller.user else ""
     yield Text.assemble(
@@ -121,7 +121,10 @@ def call_story(events: Sequence[tuple[str, Event]]) -> Iterator[RenderableType]:
 
 def _about(event: Event) -> str:
     """Its code where it has one, and what else only this event has."""
-    told = {name: value for name, value in event.body.items() if name != "code"}
+    told = {name: value for name, value in event.body.items() if name not in ("code", "gates")}
+    gates = event.body.get("gates")
+    if isinstance(gates, Mapping):  # those that did more than simply allow
+        told["gates"] = {name: said[1] for name, said in gates.items() if not isinstance(said, int)}
     if event.external_ref:
         told["external_ref"] = event.external_ref
     parts = [f"{name} {_value(value)}" for name, value in told.items() if value]
@@ -130,8 +133,10 @@ def _about(event: Event) -> str:
 
 def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return " ".join(map(str, value))
-    return str(dict(value)) if hasattr(value, "items") else str(value)
+        return " ".join(map(_value, value))
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={_value(one)}" for name, one in value.items())
+    return str(value)
 
 
 # Reports -----------------------------------------------------------------------------------------

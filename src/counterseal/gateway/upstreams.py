@@ -280,7 +280,7 @@ class Behind:
         tool = self._guarded(contract, self.upstreams[plan.server])
         self.runtime.register(tool, grants=grants, allowed_tenants=plan.tenants)
         for record in line:
-            registry.disable(record.name, record.version, reason=f"replaced by {contract.version}")
+            registry.supersede(record.name, record.version, by=contract.version)
 
     def _guarded(self, contract: Contract, upstream: Upstream) -> Tool[..., Any]:
         """The tool, which leaves word of what the client in front of its call could not do."""

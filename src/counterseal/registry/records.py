@@ -97,6 +97,8 @@ class RegistryRecord:
     enabled: bool = True
     note: str = ""
     """Why it was last enabled or disabled."""
+    superseded: bool = False
+    """Whether a newer version has taken its place, also in runs that are pinned to it."""
     allowed_agent_roles: frozenset[str] = frozenset()
     """Empty: any role."""
     allowed_tenants: frozenset[str] = frozenset()

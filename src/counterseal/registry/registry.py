@@ -268,6 +268,13 @@ class Registry(Choosing):
     def disable(self, name: str, version: str | None = None, *, reason: str) -> None:
         self._change(name, version, enabled=False, note=_said(reason))
 
+    def supersede(self, name: str, version: str, *, by: str) -> None:
+        """Put a version in another's place: whatever carries it out knows only that one now.
+
+        Runs that are pinned to the older one get the newer one; they can't have the older.
+        """
+        self._change(name, version, enabled=False, superseded=True, note=f"replaced by {by}")
+
     def set_rollout(self, name: str, version: str, percentage: int) -> None:
         self._change(name, version, rollout_percentage=percentage)
 

@@ -166,6 +166,24 @@ def test_show_tells_a_call_in_its_order(run, project):
     ]
 
 
+def test_show_tells_who_approved_it(run, project, folder):
+    file = folder / "counterseal.toml"
+    file.write_text(f"{file.read_text()}\n[approvers.desk]\n")
+    notice = '{"draft_id": "drf_0001", "recipient": "a@example.org"}'
+    send = ("call", "send_approved_notice", notice, "--as", "notice-agent", "--json")
+    held = json.loads(run(*send).stdout)
+    asked = json.loads(run("approvals", "list", "--json").stdout)
+    decided = run("approvals", "approve", asked[0]["approval_id"], "--as", "desk", "--yes")
+    assert decided.exit_code == 0, decided.stderr
+    sent = json.loads(run(*send).stdout)["tool_identity"]["call_id"]
+    assert sent != held["tool_identity"]["call_id"]
+    text = run("audit", "show", sent).stdout
+    told = [text.index(kind) for kind in ("approval.required", "approval.granted", "tool.started")]
+    assert told == sorted(told)
+    assert "desk" in text
+    assert "{'" not in text
+
+
 def test_show_of_an_unknown_call_exits_2(run, project):
     result = run("audit", "show", "call_nobody")
     assert result.exit_code == 2
