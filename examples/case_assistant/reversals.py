@@ -1,0 +1,38 @@
+"""What no agent is given: Counterseal itself calls it, when a person has a change reversed."""
+
+from __future__ import annotations
+
+from forms import CaseId, Reason, StatusChange, Version
+from hooks import ERRORS, OWNER, by, case_state, office
+
+from counterseal import Context, tool
+
+__all__ = ["restore_case_status"]
+
+
+@tool(
+    effect="internal_mutation",
+    version="1.0.0",
+    owner=OWNER,
+    scopes=["case:write"],
+    usage="Never by an agent: it reverses update_case_status when a person says so.",
+    data_classification="confidential",
+    exposed=False,
+    timeout_ms=5000,
+    on_unknown="retry_same_key",
+    max_retries=2,
+    resource="case:{case_id}",
+    version_argument="expected_version",
+    version_from="/version",
+    probe=case_state,
+    expected={"became": "{output.status}"},
+    observability=ERRORS,
+)
+def restore_case_status(
+    case_id: CaseId, expected_version: Version, reason: Reason, ctx: Context
+) -> StatusChange:
+    """Put a case back to the status that it had before its last change."""
+    change = office(ctx).take_back(
+        by(ctx), case_id, expected_version=expected_version, reason=reason
+    )
+    return StatusChange.model_validate({**change, "previous_status": change["previous"]})

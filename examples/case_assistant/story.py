@@ -1,0 +1,195 @@
+"""What happens, told in plain lines of at most 80 columns.
+
+Colours and the moving line are for terminals; `NO_COLOR` takes the colours away, and whoever pipes
+the story elsewhere gets its words alone. Which gate refused a call is not what an agent is told:
+the story looks it up in the record, as a person may.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, TextIO
+
+from invariants import Held
+from model import LOST, Answer, Ask, Done, Task
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from counterseal.client import Client, ProblemError
+from counterseal.gateway.api.shapes.approvals import Packet, Vote
+from counterseal.gateway.api.shapes.calls import CallRow
+
+__all__ = ["Story"]
+
+WIDTH: Final = 80
+TOOL, WHY = 23, 29
+"""How wide the first two columns of a line are."""
+_SAID: Final = re.compile(r'{"said":"(.*?)"}')
+"""Where a tool itself has refused: its own words, as the model is shown them."""
+
+
+class Story:
+    def __init__(self, out: TextIO) -> None:
+        if hasattr(out, "reconfigure"):
+            out.reconfigure(errors="replace")  # a word that a terminal can't show ends nothing
+        self.console = Console(file=out, highlight=False)
+        self.console.width = min(self.console.width, WIDTH)
+        self.record: Mapping[str, Client] = {}
+        """A reader of each tenant's record."""
+        self.aside: Callable[[Task], None] = lambda _: None
+        """Told of each task that waits for a person."""
+        self._about: Task | None = None
+        self._requests: dict[str, tuple[Task, str]] = {}
+        self._votes: dict[str, int] = {}
+
+    # --- the frame --------------------------------------------------------------------------------
+
+    def say(self, words: str = "", style: str = "") -> None:
+        self.console.print(Text(words, style))
+
+    def head(self, words: str) -> None:
+        self.say()
+        self.say(words, "bold")
+        self._about = None
+
+    def pairs(self, **rows: str) -> None:
+        for name, value in rows.items():
+            self.say(f"  {name.replace('_', ' '):<9}{value}")
+
+    def show(self, table: Table) -> None:
+        self.console.print(table)
+
+    def held(self, one: Held) -> None:
+        """One thing that must hold, and what was looked at."""
+        word, style = ("ok", "green") if one.ok else ("FAILED", "bold red")
+        lines = textwrap.wrap(one.looked_at, WIDTH - 32) or [""]
+        first = Text.assemble("  ", (f"{word:<8}", style), f"{one.name:<22}{lines[0]}")
+        self.console.print(first)
+        for line in lines[1:]:
+            self.say(f"{'':32}{line}")
+
+    @contextmanager
+    def progress(self, words: str) -> Iterator[None]:
+        """Something that takes a moment."""
+        if self.console.is_terminal:
+            with self.console.status(words):
+                yield
+        else:
+            self.say(words)
+            yield
+
+    # --- what agents report -----------------------------------------------------------------------
+
+    async def answered(self, task: Task, ask: Ask, answer: Answer) -> None:
+        await self.votes()
+        self._requests.pop(task.name, None)
+        call = None if answer.ok and not task.mail_fault else await self._call(task, answer)
+        self._line(task, ask, *_outcome(answer, call))
+        if call is not None and call.type == "tool.reconciled":
+            self._note("No answer came from the other side; looking there told that it is done.")
+        elif not answer.ok and answer.code != LOST:
+            self._note(f"{answer.code}: {_reason(answer)}")
+        elif "Corrected:" in answer.text and not answer.replayed:
+            self._note(answer.text[answer.text.index("Corrected:") :].splitlines()[0])
+
+    async def waits(self, task: Task, ask: Ask, words: str, url: str) -> None:
+        """The page of a request for approval ends with its id."""
+        if task.name not in self._requests:
+            self._requests[task.name] = task, url.rpartition("/")[2]
+            self._line(task, ask, "waits for a person", "yellow")
+            self._note(words.removeprefix("A person has to approve this: "), lines=2)
+        self.aside(task)
+
+    async def finished(self, task: Task, done: Done) -> None:
+        self._subject(task)
+        self.say(f"  {done.words}", "dim")
+
+    # --- what people do ---------------------------------------------------------------------------
+
+    @property
+    def requests(self) -> list[tuple[Task, str]]:
+        """The requests for approval that are waited for, oldest first."""
+        return list(self._requests.values())
+
+    async def votes(self) -> None:
+        """Tell of the votes that were cast since the last look."""
+        for task, approval_id in self.requests:
+            try:
+                packet = await self.record[task.tenant].approvals.get(approval_id)
+            except ProblemError:
+                continue
+            if isinstance(packet, Packet):
+                told = self._votes.get(approval_id, 0)
+                self._votes[approval_id] = len(packet.votes.cast)
+                for number, vote in enumerate(packet.votes.cast[told:], told + 1):
+                    self._vote(task, vote, f"{number} of {packet.approval.approvers}")
+
+    def _vote(self, task: Task, vote: Vote, count: str) -> None:
+        self._subject(task)
+        does = ("rejects", "red")
+        if vote.decision == "approve":
+            does = (f"approves, {count}", "green")
+        self.console.print(Text.assemble("  ", (vote.approver, "bold"), " ", does))
+        if vote.comment:
+            self._note(f'"{vote.comment}"')
+
+    # --- lines ------------------------------------------------------------------------------------
+
+    def _subject(self, task: Task) -> None:
+        if self._about != task:
+            self._about = task
+            self.say()
+            where = f"{task.tenant}, {task.case_id}, {task.agent}"
+            self.console.print(Text.assemble((task.title, "bold"), "  ", (where, "dim")))
+
+    def _line(self, task: Task, ask: Ask, outcome: str, style: str) -> None:
+        self._subject(task)
+        tool, why = _cut(ask.tool, TOOL), _cut(ask.why, WHY)
+        words = f"  {tool:<{TOOL}} {why:<{WHY}} "
+        self.console.print(Text.assemble(words, (outcome, style)))
+
+    def _note(self, words: str, lines: int = 1) -> None:
+        wrapped = textwrap.wrap(words, WIDTH - 4, max_lines=lines, placeholder=" ...")
+        for line in wrapped:
+            self.say(f"    {line}", "dim")
+
+    async def _call(self, task: Task, answer: Answer) -> CallRow | None:
+        """A call as the record has it."""
+        try:
+            return (await self.record[task.tenant].calls.get(answer.call_id)).call
+        except ProblemError:  # no answer, no id
+            return None
+
+
+def _outcome(answer: Answer, call: CallRow | None) -> tuple[str, str]:
+    if answer.code == LOST:
+        return "the answer is lost", "yellow"
+    if answer.replayed:
+        return "replayed", "cyan"
+    if answer.ok:
+        return "done", "green"
+    if answer.code == "CONFIRMATION_MISSING":
+        return "refused by a person", "red"
+    if call is not None and call.gate:
+        return f"refused by {call.gate}", "red"
+    return ("refused by the tool" if answer.code in REFUSALS else "failed"), "red"
+
+
+REFUSALS: Final = ("SEMANTIC_INVALIDITY", "STALE_STATE")
+"""What a tool says when it does not want to, rather than when it could not."""
+
+
+def _reason(answer: Answer) -> str:
+    """The most precise word that there is for it."""
+    said = _SAID.search(answer.text)
+    if said:
+        return said[1]
+    return str(answer.errors[-1]["message"]) if answer.errors else answer.text.partition("\n")[0]
+
+
+def _cut(words: str, most: int) -> str:
+    return words if len(words) <= most else f"{words[: most - 3]}..."
