@@ -162,17 +162,19 @@ def test(options: argparse.Namespace, rest: list[str]) -> int:
     if options.quick:
         fetched = []
     steps = [*lint_steps(), *fetched, ("tests and docs examples", pytest)]
-    if (ROOT / "docs" / "generate.py").is_file():
-        steps.append(("generated docs pages", script("docs/generate.py", "--check")))
+    steps.append(("generated docs pages", script("docs/generate.py", "--check")))
+    steps.append(("docs site", script("docs/build.py", "--check")))
     return run_steps(steps)
 
 
-def bench(options: argparse.Namespace, rest: list[str]) -> int:
-    found = sorted(p.stem for p in (ROOT / "benchmarks").glob("[!_]*.py"))
-    if options.only and options.only not in found:
-        sys.exit(f"No benchmark is called {options.only!r}; there are: {', '.join(found)}.")
-    names = [options.only] if options.only else found
-    return run_steps([(name, script(f"benchmarks/{name}.py", *rest)) for name in names])
+def run_program(words: list[str]) -> int:
+    """Wait for it also after Ctrl-C, which it hears itself: it still tells what it has found."""
+    with subprocess.Popen([str(PYTHON), *words], cwd=ROOT) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                continue
 
 
 def main() -> int:
@@ -180,7 +182,12 @@ def main() -> int:
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     top, rest = parser(), arguments[cut + 1 :]
     options, words = top.parse_known_args(arguments[:cut])
-    if words and options.verb != "chaos":  # which has options of its own
+    programs = {  # which have options of their own
+        "bench": ["-m", "benchmarks"],
+        "chaos": ["-m", "tests.chaos"],
+        "demo": ["examples/case_assistant"],
+    }
+    if words and options.verb not in programs:
         top.error(f"unrecognized arguments: {' '.join(words)}")
     ensure_environment()
     activate()
@@ -188,13 +195,9 @@ def main() -> int:
         return test(options, rest)
     if options.verb == "lint":
         return run_steps(lint_steps())
-    if options.verb == "bench":
-        return bench(options, rest)
-    if options.verb == "chaos":
-        command = [str(PYTHON), "-m", "tests.chaos", *words, *rest]
-        return subprocess.run(command, cwd=ROOT, check=False).returncode
-    path = {"demo": "examples/demo.py", "docs": "docs/generate.py"}[options.verb]
-    return subprocess.run(script(path, *rest), cwd=ROOT, check=False).returncode
+    if options.verb in programs:
+        return run_program([*programs[options.verb], *words, *rest])
+    return subprocess.run(script("docs/build.py", *rest), cwd=ROOT, check=False).returncode
 
 
 def parser() -> argparse.ArgumentParser:
@@ -205,11 +208,10 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     testing = verbs.add_parser("test", help="lint, types, import directions, tests, docs examples")
     testing.add_argument("--quick", action="store_true", help="leave out tests marked slow")
-    verbs.add_parser("demo", help="show what works so far")
+    verbs.add_parser("demo", add_help=False, help="the case assistant, with a console to try")
     verbs.add_parser("lint", help="lint, format, types, import directions")
-    benching = verbs.add_parser("bench", help="run the benchmarks")
-    benching.add_argument("--only", metavar="NAME", help="run benchmarks/NAME.py alone")
-    verbs.add_parser("docs", help="write the generated docs pages anew")
+    verbs.add_parser("bench", add_help=False, help="measure it beside others, in one table")
+    verbs.add_parser("docs", help="write the generated pages, and build the site into site/")
     verbs.add_parser("chaos", add_help=False, help="the kill test, by the thousand")
     return top
 

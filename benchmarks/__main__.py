@@ -13,6 +13,7 @@ from benchmarks import (
     ledger,
     mcp_server,
     registry,
+    soak,
     startup,
     workers,
 )
@@ -29,6 +30,7 @@ BENCHES = {
     "registry": registry.bench,
     "isolation": isolation.bench,
     "startup": startup.bench,
+    "soak": soak.bench,  # only when it is asked for
 }
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ from benchmarks._house.environments import Unavailable
 from benchmarks._house.house import Block, House
 from benchmarks._house.rows import Turn
 from benchmarks._ledger_calls import KEYS, Call, Found, Slot, Write, copies, ready, slots, written
-from benchmarks._ledger_sqlite import Peers, faster, on_store, through_runtime
+from benchmarks._ledger_sqlite import Peers, on_store, through_runtime
+from benchmarks._ledger_turns import faster
 from counterseal.storage import open_store
 
 TARGETS = {32: (1.0, 1.5), 128: (2.0, 3.0)}
@@ -211,17 +212,18 @@ def by_pgbench(url: str, heard: Overheard, script: Path, clients: int, number: i
 
 
 async def bench(
-    house: House, databases: Sequence[str], folder: Path, of: Call, theirs: Peers
+    house: House, databases: Sequence[str], folder: Path, of: Call, peers: Peers
 ) -> None:
     """With two databases: one for the store, one for pgbench."""
     if program() is None:
         house.missing("pgbench", "not found; `apt-get install postgresql-contrib` has it")
         return
     heard = await overhear(databases[1], of)
-    for in_flight, tenants in ((1, True), (32, True), (128, True), (32, False)):
-        where = slots(in_flight, tenants=tenants)
-        others = theirs.get(in_flight, {}) if tenants else {}
-        await _compared(house, databases, folder, of, heard, where, others)
+    for in_flight in (1, 32, 128):
+        where = slots(in_flight, tenants=True)
+        async with peers(in_flight) as theirs:
+            await _compared(house, databases, folder, of, heard, where, theirs)
+    await _compared(house, databases, folder, of, heard, slots(32), {})
 
 
 async def _compared(

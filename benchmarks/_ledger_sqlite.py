@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from benchmarks._house.house import Block, House
-from benchmarks._house.rows import Row, Turn
+from benchmarks._house.rows import Turn
 from benchmarks._ledger_calls import (
     KEYS,
     Call,
@@ -28,14 +29,15 @@ from benchmarks._ledger_calls import (
     submit,
     written,
 )
-from benchmarks._ledger_turns import crowd
+from benchmarks._ledger_turns import crowd, faster, slower
 from counterseal import Principal, Proposal
 from counterseal.storage import Store, open_store
 
 ALONE = (1.5, 1.2)
 """How many times as long as by hand one call may take, and what is aimed at."""
 CROWD = 512
-Peers = Mapping[int, Mapping[str, Block]]
+Peers = Callable[[int], AbstractAsyncContextManager[Mapping[str, Block]]]
+"""Starts others for a comparison with so many calls in flight, and gives their turns."""
 SETTINGS = ("synchronous = FULL", "cache_size = -16384", "temp_store = MEMORY")
 """As the store has them. The log is copied into the file when SQLite does so by itself."""
 
@@ -217,11 +219,11 @@ def bare_disk(path: Path, number: int) -> Block:
 # --- readings -------------------------------------------------------------------------------------
 
 
-async def bench(house: House, folder: Path, of: Call, theirs: Peers) -> None:
-    """`theirs`: blocks of others, by how many calls they have in flight."""
+async def bench(house: House, folder: Path, of: Call, peers: Peers) -> None:
     writes = await one_call(folder, of)
-    await _alone(house, folder, of, writes, theirs.get(1, {}))
-    await _crowded(house, folder, of, writes, theirs.get(CROWD, {}))
+    for in_flight, compared in ((1, _alone), (CROWD, _crowded)):
+        async with peers(in_flight) as theirs:
+            await compared(house, folder, of, writes, theirs)
 
 
 async def _sides(
@@ -257,12 +259,14 @@ async def _alone(
         **theirs,
     }
     rows = [
-        _row("one", "SQLite, one caller: the same two commits by hand", "same rows by hand", ALONE),
-        _row("one-store", "  of it the store alone", "same rows by hand", ALONE, ours="store"),
-        _row(
+        slower(
+            "one", "SQLite, one caller: the same two commits by hand", "same rows by hand", ALONE
+        ),
+        slower("one-store", "  of it the store alone", "same rows by hand", ALONE, ours="store"),
+        slower(
             "one-least", "SQLite, one caller: only the ledger's row by hand", "ledger's row by hand"
         ),
-        _row("one-disk", "SQLite, one caller: two bare syncs of the disk", "two bare syncs"),
+        slower("one-disk", "SQLite, one caller: two bare syncs of the disk", "two bare syncs"),
         *(faster(f"one-{name}", f"SQLite, one caller: {name}", name) for name in theirs),
     ]
     await house.compare("SQLite, one caller", blocks, rows, rounds=house.pick(15, 5))
@@ -292,43 +296,6 @@ async def _crowded(
     ]
     await house.compare(called, blocks, rows, rounds=house.pick(9, 3))
     await _close(stores, hands)
-
-
-def _row(
-    key: str, what: str, theirs: str, targets: tuple[float, float] | None = None, ours: str = "call"
-) -> Row:
-    reach, aim = targets or (None, None)
-    return Row(
-        key=f"ledger/sqlite-{key}",
-        what=what,
-        ours=ours,
-        theirs=theirs,
-        better="lower",
-        reach=reach,
-        aim=aim,
-        chart=key == "one",
-    )
-
-
-def faster(
-    key: str,
-    what: str,
-    theirs: str,
-    reach: float | None = None,
-    aim: float | None = None,
-    *,
-    ours: str = "call",
-    store: str = "sqlite",
-) -> Row:
-    return Row(
-        key=f"ledger/{store}-{key.replace(' ', '-').lower()}",
-        what=what,
-        ours=ours,
-        theirs=theirs,
-        reach=reach,
-        aim=aim,
-        chart=ours == "call",
-    )
 
 
 async def _close(stores: Sequence[Store], hands: Sequence[ByHand]) -> None:

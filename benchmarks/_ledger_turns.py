@@ -1,4 +1,4 @@
-"""Callers at once: how long each call takes, and all of them together."""
+"""What the ledger's comparisons share: callers at once, and their rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from benchmarks._house.rows import Turn
+from benchmarks._house.rows import Row, Turn
 
 _T = TypeVar("_T")
 
@@ -29,3 +29,42 @@ async def crowd(each: Sequence[Sequence[_T]], do: Callable[[_T], Awaitable[objec
     else:
         await asyncio.gather(*map(caller, each))
     return Turn((time.perf_counter() - began) / len(took), took, len(took))
+
+
+def slower(
+    key: str, what: str, theirs: str, targets: tuple[float, float] | None = None, ours: str = "call"
+) -> Row:
+    """A row of SQLite's: how many times as long a call takes."""
+    reach, aim = targets or (None, None)
+    return Row(
+        key=f"ledger/sqlite-{key}",
+        what=what,
+        ours=ours,
+        theirs=theirs,
+        better="lower",
+        reach=reach,
+        aim=aim,
+        chart=key == "one",
+    )
+
+
+def faster(
+    key: str,
+    what: str,
+    theirs: str,
+    reach: float | None = None,
+    aim: float | None = None,
+    *,
+    ours: str = "call",
+    store: str = "sqlite",
+) -> Row:
+    """How many times as many calls are made in a second."""
+    return Row(
+        key=f"ledger/{store}-{key.replace(' ', '-').lower()}",
+        what=what,
+        ours=ours,
+        theirs=theirs,
+        reach=reach,
+        aim=aim,
+        chart=ours == "call" and (reach is not None or theirs == "DBOS"),
+    )

@@ -40,16 +40,17 @@ async def bench(house: House) -> None:
 
 
 async def _contracts(house: House) -> None:
-    few, many = "10 contracts", "10,000 contracts"
+    number = house.pick(10_000, 1_000)
+    few, many = "10 contracts", f"{number:,} contracts"
     async with AsyncExitStack() as stack:
         workers = await house.start(
             stack,
             Party(few, OURS, ["--contracts", "10"]),
-            Party(many, OURS, ["--contracts", "10000"]),
+            Party(many, OURS, ["--contracts", str(number)]),
         )
         row = Row(
-            key="growth/contracts",
-            what="A call with 10,000 contracts beside with 10",
+            key=f"growth/contracts-{number}",
+            what=f"A call with {number:,} contracts beside with 10",
             ours=many,
             theirs=few,
             better="lower",
@@ -62,11 +63,12 @@ async def _contracts(house: House) -> None:
 
 async def _runs(house: House, folder: Path) -> None:
     """Reads from memory, and changes in SQLite, late in a long run and early in a new one."""
+    long = house.pick(10_000, 2_000)
     for effect, where, what, calls in (
         ("read_only", "memory:", "A read", 300),
         ("draft", "sqlite:///{folder}/{name}.db", "A change in SQLite", 100),
     ):
-        few, many = f"run of 10, {effect}", f"run of 10,000, {effect}"
+        few, many = f"run of 10, {effect}", f"run of {long:,}, {effect}"
         async with AsyncExitStack() as stack:
             words = {
                 name: ["--effect", effect, "--store", where.format(folder=folder, name=name[:10])]
@@ -75,11 +77,11 @@ async def _runs(house: House, folder: Path) -> None:
             workers = await house.start(
                 stack,
                 Party(few, OURS, [*words[few], "--calls", "10", "--fresh"]),
-                Party(many, OURS, [*words[many], "--calls", str(house.pick(10_000, 2_000))]),
+                Party(many, OURS, [*words[many], "--calls", str(long)]),
             )
             row = Row(
-                key=f"growth/run-{effect}",
-                what=f"{what} late in a run of 10,000 calls beside one of 10",
+                key=f"growth/run-{effect}-{long}",
+                what=f"{what} late in a run of {long:,} calls beside one of 10",
                 ours=many,
                 theirs=few,
                 better="lower",
@@ -89,8 +91,8 @@ async def _runs(house: House, folder: Path) -> None:
             await house.compare(what, blocks, [row], rounds=house.pick(15, 5))
             if len(workers) == 2 and where != "memory:":  # that store is memory
                 memory = Row(
-                    key="growth/memory",
-                    what="Memory after a run of 10,000 changes beside runs of 10",
+                    key=f"growth/memory-{long}",
+                    what=f"Memory after a run of {long:,} changes beside runs of 10",
                     ours=many,
                     theirs=few,
                     better="lower",

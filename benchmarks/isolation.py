@@ -12,56 +12,20 @@ import sys
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks import _isolation_tools as tools
 from benchmarks._house.environments import Unavailable
 from benchmarks._house.house import Block, House
 from benchmarks._house.rows import Row
 from benchmarks._ledger_turns import crowd
-from counterseal import Context, Principal, Tool, tool
+from counterseal import Context, Principal, Tool
 from counterseal.codes import Code
 from counterseal.errors import IsolationError
 from counterseal.execution.executor import Executor
 from counterseal.execution.work import Work
-
-Words = Annotated[str, Field(max_length=200, description="What to look for.")]
-Answer = dict[str, str]
-
-
-@tool(effect="compute", version="1.0.0", owner="bench", isolation="inline")
-async def inline(words: Words) -> Answer:
-    """Answer."""
-    return {"found": words}
-
-
-@tool(effect="compute", version="1.0.0", owner="bench", isolation="inline")
-async def inline_task(words: Words) -> Answer:
-    """Answer after a wait, as a tool that asks somebody does."""
-    await asyncio.sleep(0)
-    return {"found": words}
-
-
-@tool(effect="compute", version="1.0.0", owner="bench", isolation="thread")
-def thread(words: Words) -> Answer:
-    """Answer."""
-    return {"found": words}
-
-
-@tool(effect="compute", version="1.0.0", owner="bench", isolation="process")
-def process(words: Words) -> Answer:
-    """Answer."""
-    return {"found": words}
-
-
-@tool(effect="compute", version="1.0.0", owner="bench", isolation="sandbox")
-def sandbox(words: Words) -> Answer:
-    """Answer."""
-    return {"found": words}
-
 
 ARGUMENTS = {"words": "late payment"}
 CONTEXT = Context(
@@ -101,14 +65,14 @@ def rows(names: Iterable[str]) -> list[Row]:
 async def bench(house: House) -> None:
     executor = Executor()
     blocks: dict[str, Block] = {
-        "inline": running(executor, inline, 200),
-        "inline, and it waits": running(executor, inline_task, 200),
-        "thread": running(executor, thread, 200),
-        "process": running(executor, process, 50),
+        "inline": running(executor, tools.inline, 200),
+        "inline, and it waits": running(executor, tools.inline_task, 200),
+        "thread": running(executor, tools.thread, 200),
+        "process": running(executor, tools.process, 50),
         "a bare process is started": partial(crowd, [range(2)], _start),
     }
     try:
-        blocks["sandbox"] = running(executor, sandbox, 2)
+        blocks["sandbox"] = running(executor, tools.sandbox, 2)
     except IsolationError as error:
         house.missing("sandbox", error)
     await house.compare("isolation", blocks, rows(blocks), rounds=house.pick(9, 3))

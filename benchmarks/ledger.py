@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections import defaultdict
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from benchmarks import _ledger_postgres as postgres
 from benchmarks import _ledger_sqlite as sqlite
 from benchmarks._house.house import Block, House, Party
 from benchmarks._ledger_calls import sample
+from benchmarks._ledger_sqlite import Peers
 from tests.postgres_server import bare_database, fresh_database, shared
 
 DBOS = Path(__file__).resolve().parent / "_peers" / "dbos_steps.py"
@@ -31,29 +32,27 @@ async def bench(house: House) -> None:
     of = await sample()
     with tempfile.TemporaryDirectory(prefix="counterseal-bench-") as name:
         folder = Path(name)
-        async with AsyncExitStack() as stack:
-            theirs = await dbos(house, stack, f"sqlite:///{folder}/dbos.db", (1, sqlite.CROWD))
-            await sqlite.bench(house, folder, of, theirs)
+        await sqlite.bench(house, folder, of, dbos(house, f"sqlite:///{folder}/dbos.db"))
         house.doing("starting Postgres")
-        mine, others = (fresh_database(shared()) for _ in range(2))
-        async with AsyncExitStack() as stack:
-            theirs = await dbos(house, stack, bare_database(shared()), (1, 32, 128))
-            await postgres.bench(house, [mine, others], folder, of, theirs)
+        databases = [fresh_database(shared()) for _ in range(2)]
+        theirs = dbos(house, bare_database(shared()))
+        await postgres.bench(house, databases, folder, of, theirs)
 
 
-async def dbos(
-    house: House, stack: AsyncExitStack, url: str, crowds: tuple[int, ...]
-) -> dict[int, dict[str, Block]]:
-    """Its turns, by how many of its workflows are in flight."""
-    made: defaultdict[int, dict[str, Block]] = defaultdict(dict)
-    for in_flight in crowds:
+def dbos(house: House, url: str) -> Peers:
+    """Its turns, with so many of its workflows in flight."""
+
+    @asynccontextmanager
+    async def started(in_flight: int) -> AsyncIterator[dict[str, Block]]:
         # Its changes to SQLite wait for one another, however many there are.
         at_once = min(in_flight, 64) if url.startswith("sqlite") else in_flight
         party = Party("DBOS", DBOS, [url, str(at_once)], "dbos")
         calls = house.pick(25, 10) if in_flight == 1 else at_once
-        for name, worker in (await house.start(stack, party)).items():
-            made[in_flight][name] = partial(worker.run, calls)
-    return dict(made)
+        async with AsyncExitStack() as stack:
+            workers = await house.start(stack, party)
+            yield {name: partial(worker.run, calls) for name, worker in workers.items()}
+
+    return started
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ async def bench(house: House) -> None:
 
 async def _compared(house: House, those: dict[str, Served], tool: str, revision: str) -> None:
     cell = Cell(tool, revision, BUSY, house.pick(0.8, 0.4))
-    what = {"echo": "", "note": ", a change with two commits"}[tool]
+    what = {"echo": "", "note": ", a change"}[tool]
     targets = (1.0, 5.0) if tool == "echo" else (None, None)
     rows = [
         Row(

@@ -26,10 +26,14 @@ from benchmarks._servers import free_port, server
 BARE = "python -c pass"
 FIRST = """
 import asyncio
+from typing import Annotated
+from pydantic import Field
 from counterseal import Grant, Principal, Proposal, Runtime, tool
 
 @tool(effect="read_only", version="1.0.0", owner="bench")
-async def look_up(case_id: str) -> dict[str, str]:
+async def look_up(
+    case_id: Annotated[str, Field(max_length=40, description="The case.")],
+) -> dict[str, str]:
     "Look up a case."
     return {"status": "open"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Any
 
@@ -24,7 +24,7 @@ def page() -> str:
 
 {about.strip()} `counterseal COMMAND --help` says what stands here.
 
-{table(["exit code", "means"], ((f"`{code}`", f"{said}.") for code, said in rows))}
+{table(["exit code", "means"], map(_exit, rows))}
 {sections}"""
 
 
@@ -58,7 +58,15 @@ def _section(command: Any, path: list[str], inside: dict[str, Any]) -> str:
 
 def _exits(epilog: str) -> str:
     found = re.findall(r"^ +(\d)  (.+)$", epilog, re.MULTILINE)
-    return table(["exit code", "means"], ((f"`{code}`", f"{said}.") for code, said in found))
+    return table(
+        ["exit code", "means"],
+        map(_exit, found),
+    )
+
+
+def _exit(row: Sequence[str]) -> tuple[str, str]:
+    code, said = row
+    return f"`{code}`", f"{said[:1].upper()}{said[1:]}."
 
 
 def _text(help_text: str | None) -> str:

@@ -16,14 +16,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-import generate
-
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 FRONT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE")
 """What stands beside `docs/` and is linked from there."""
 MAP = HERE / "README.md"
+SEAL = ROOT / "src" / "counterseal" / "console" / "static" / "seal.svg"
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+\.md)\)")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+PICTURE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")
 NOT_RUN = re.compile(r"^( *(?:`{3,}|~{3,})\S+) no-run$", re.MULTILINE)
 """A word for the tests, which would not be understood as a block's here."""
 
@@ -32,30 +33,29 @@ def pages() -> list[Path]:
     return sorted(HERE.rglob("*.md"))
 
 
-def navigation() -> list[dict[str, object]]:
-    """The sections of the map, each with the pages that it links to, in its order."""
-    sections: list[dict[str, object]] = [
-        {"Counterseal": "README.md"},
-        {"All pages": "docs/README.md"},
-    ]
+def sections() -> dict[str, list[tuple[str, Path]]]:
+    """The map: each section with the pages that it lists, by name and seen from the root."""
+    found = {}
     for section in re.split(r"^## ", MAP.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
         title, _, text = section.partition("\n")
-        listed = [
-            {name: path.as_posix()}
-            for name, target in LINK.findall(text)
-            if (path := _from_root(target)).as_posix() not in FRONT
+        links = LINK.findall(text)
+        found[title.strip()] = [
+            (name, (HERE / target).resolve().relative_to(ROOT)) for name, target in links
         ]
-        sections.append({title.strip(): listed})
-    return sections
+    return found
 
 
-def _from_root(target: str) -> Path:
-    return (HERE / target).resolve().relative_to(ROOT)
+def navigation() -> dict[str, object]:
+    listed = {
+        title: [{name: path.as_posix()} for name, path in them]
+        for title, them in sections().items()
+    }
+    return {"Counterseal": "README.md", "All pages": "docs/README.md", **listed}
 
 
 def off_the_map() -> list[str]:
     """What the map names and is not there, and what is there and has no place on it."""
-    named = [_from_root(target) for _, target in LINK.findall(MAP.read_text(encoding="utf-8"))]
+    named = [path for them in sections().values() for _, path in them]
     there = {page.relative_to(ROOT) for page in pages() if page != MAP}
     gone = [f"docs/README.md: there is no {one}" for one in named if not (ROOT / one).is_file()]
     twice = {one for one in named if named.count(one) > 1}
@@ -72,20 +72,32 @@ def _decisions() -> set[Path]:
     return {one.relative_to(ROOT) for one in HERE.glob("decisions/0*.md")}
 
 
+def missing_pictures() -> list[str]:
+    """What pages show and is not there; the builder looks at links only."""
+    return [
+        f"{page.relative_to(ROOT)}: there is no picture {target}"
+        for page in [ROOT / "README.md", *pages()]
+        for target in PICTURE.findall(page.read_text(encoding="utf-8"))
+        if not (page.parent / target).is_file()
+    ]
+
+
 def stage(folder: Path) -> None:
     """Lay out what the site is made of: the same tree as here, so that links lead where they do."""
     text = (HERE / "zensical.toml").read_text(encoding="utf-8")
-    nav = ",\n".join(f"  {_toml(one)}" for one in navigation())
+    nav = ",\n".join(f"  {_toml({name: what})}" for name, what in navigation().items())
     placed = text.replace("[project.theme]", f"nav = [\n{nav}\n]\n\n[project.theme]", 1)
     (folder / "zensical.toml").write_text(placed, encoding="utf-8")
     pictures = [path for path in (HERE / "images").iterdir() if path.is_file()]
-    for path in [*(ROOT / name for name in FRONT), *pages(), *pictures]:
+    beside = [*(ROOT / name for name in FRONT), *ROOT.glob("examples/*/*.md")]
+    for path in [*beside, *pages(), *pictures, HERE / "site.css"]:
         to = folder / "pages" / path.relative_to(ROOT)
         to.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".md":
             to.write_text(NOT_RUN.sub(r"\1", path.read_text(encoding="utf-8")), encoding="utf-8")
         else:
             shutil.copyfile(path, to)
+    shutil.copyfile(SEAL, folder / "pages" / "docs" / SEAL.name)
 
 
 def _toml(value: object) -> str:
@@ -97,9 +109,14 @@ def _toml(value: object) -> str:
 
 
 def build(folder: Path) -> bool:
+    """Whether all went well; else what did not is printed."""
     stage(folder)
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
-    return subprocess.run(command, cwd=folder, check=False).returncode == 0
+    done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", check=False)
+    if done.returncode:
+        told = COLOUR.sub("", done.stdout + done.stderr)
+        print(told.partition("Traceback (most recent")[0], file=sys.stderr)
+    return done.returncode == 0
 
 
 def main() -> int:
@@ -107,8 +124,10 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="only see whether it can be built")
     checking = parser.parse_args().check
     if not checking:
+        import generate  # noqa: PLC0415 - it loads the whole product, and a check needs none of it
+
         generate.write()
-    problems = off_the_map()
+    problems = [*off_the_map(), *missing_pictures()]
     for problem in problems:
         print(problem, file=sys.stderr)
     if problems:

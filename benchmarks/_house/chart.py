@@ -13,7 +13,7 @@ from html import escape
 from benchmarks._house.rows import Result
 from benchmarks._house.table import by_benchmark
 
-WIDTH, LEFT, RIGHT = 860, 360, 90
+WIDTH, LEFT, RIGHT = 900, 400, 90
 BAR, GAP, HEAD = 16, 10, 34
 STYLE = """\
 text { font: 13px system-ui, -apple-system, "Segoe UI", sans-serif; fill: #24292f }
@@ -85,12 +85,15 @@ def _bar(row: Result, down: int, scale: _Scale) -> list[str]:
     kind = "faster" if ratio >= 1 else "slower"
     shape = f'x="{min(one, end)}" y="{down}" width="{max(abs(end - one), 1):.1f}" height="{BAR}"'
     told = f"{ratio:.3g}x" if row.better == "higher" else f"takes {row.ratio:g}x"
+    goal = times_as_fast(row, row.reach)
+    free = max(end, one)
+    if goal is not None and 0 <= scale.at(goal) - free < 40:
+        free = scale.at(goal)  # so that the number does not lie on the mark
     parts = [
         _text(8, down + 13, row.what),
         f'<rect class="{kind}" {shape} rx="2"><title>{escape(row.what)}: {told}</title></rect>',
-        _text(max(end, one) + 6, down + 13, told),
+        _text(free + 6, down + 13, told),
     ]
-    goal = times_as_fast(row, row.reach)
     if goal is not None:
         at = scale.at(goal)
         parts.append(f'<path class="goal" d="M{at} {down - 3}v{BAR + 6}"/>')

@@ -13,7 +13,6 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -41,7 +40,7 @@ def main(benches: Mapping[str, Bench], arguments: Sequence[str] | None = None) -
         return page(check=options.check)
     chosen = {name: benches[name] for name in options.only or _usual(benches, soak=options.soak)}
     results = Results(LAST)
-    with environments.alone():
+    with environments.alone(LAST.parent):
         finished = run(chosen, results, options, console)
     if options.json:
         print(json.dumps(results.record(), ensure_ascii=False))
@@ -69,7 +68,9 @@ def parser(benches: Mapping[str, Bench]) -> argparse.ArgumentParser:
     made.add_argument("--check", action="store_true", help="fail when a kept ratio got worse")
     made.add_argument("--keep", action="store_true", help="make these figures the reference")
     made.add_argument("--json", action="store_true", help="one JSON object instead of the table")
-    made.add_argument("--page", action="store_true", help="write (--check: check) the page only")
+    made.add_argument(
+        "--page", action="store_true", help="write (--check: check) page and chart only"
+    )
     return made
 
 
@@ -128,31 +129,40 @@ def told(kept: Results, now: Results, console: Console) -> int:
 def keep(results: Results) -> None:
     """Make these the reference, with their chart and their page."""
     results.write(KEPT)
-    CHART.parent.mkdir(parents=True, exist_ok=True)
-    CHART.write_text(chart(list(results.rows.values()), caption(results)), encoding="utf-8")
     page(check=False)
 
 
 def caption(results: Results) -> str:
     about = results.machine
     return (
-        f"Measured in turns in one run on {about['processors']} processors; marks are targets. "
-        f"Repeat it: python3 dev.py bench"
+        f"Right of 1x: faster than it. Marks are targets. Measured in turns on "
+        f"{about['processors']} processors; repeat it: python3 dev.py bench"
     )
 
 
-def page(*, check: bool, path: Path = PAGE, kept: Path = KEPT) -> int:
-    """Put the table into the page between its two marks, or only look whether it is there."""
-    text = path.read_text(encoding="utf-8")
+def page(*, check: bool) -> int:
+    """Write the chart, and the table between its marks in the page; or look whether they are so."""
+    kept = Results.read(KEPT)
+    text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    new = f"{before}{BEGIN}\n\n{markdown(Results.read(kept))}\n{END}{after}"
-    if check:
-        if new != text:
-            print(f"{path.name} is stale: python3 dev.py bench --page", file=sys.stderr)
-        return int(new != text)
-    path.write_text(new, encoding="utf-8")
-    return 0
+    wanted = {
+        PAGE: f"{before}{BEGIN}\n\n{markdown(kept)}\n{END}{after}",
+        CHART: chart(list(kept.rows.values()), caption(kept)),
+    }
+    if not check:
+        for path, new in wanted.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(new, encoding="utf-8")
+        return 0
+    stale = [
+        path.name
+        for path, new in wanted.items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != new
+    ]
+    if stale:
+        print(f"Stale: {', '.join(stale)}. Fix: python3 dev.py bench --page", file=sys.stderr)
+    return int(bool(stale))
 
 
 def alone(name: str, bench: Bench) -> None:

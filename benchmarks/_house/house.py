@@ -60,9 +60,9 @@ class House:
         """One size for a whole run, another for a quick one."""
         return quick if self.quick else full
 
-    def doing(self, what: str) -> None:
+    def doing(self, what: str, done: float = 0.0) -> None:
         """Show what is prepared."""
-        self._say(what, 0.0)
+        self._say(what, done)
 
     def missing(self, party: str, why: object) -> None:
         """Write down honestly that a party could not take part."""

@@ -37,10 +37,12 @@ class Results:
         self.write()
 
     def merged(self, newer: Results) -> Results:
-        """These, with the rows of a newer run in place of the same ones here."""
+        """These, with a newer run's rows in place of all that its benchmarks have left here."""
         both = Results()
         both.machine = newer.machine
-        both.rows = {**self.rows, **newer.rows}
+        measured = {row.benchmark for row in newer.rows.values()}
+        old = {key: row for key, row in self.rows.items() if row.benchmark not in measured}
+        both.rows = {**old, **newer.rows}
         took_part = {side.name for row in newer.rows.values() for side in (row.ours, row.theirs)}
         kept = {name: one for name, one in self.missed.items() if name not in took_part}
         both.missed = {**kept, **newer.missed}

@@ -83,6 +83,10 @@ class Result:
     """The machine's load average while it ran: the middle one, and the highest."""
     when: str
 
+    @property
+    def benchmark(self) -> str:
+        return self.key.partition("/")[0]
+
     def record(self) -> dict[str, Any]:
         return asdict(self)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import groupby
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from benchmarks._house.results import Results
@@ -31,7 +32,9 @@ TITLES = {
 
 def by_benchmark(rows: Iterable[Result]) -> list[tuple[str, list[Result]]]:
     """Their titles, with their rows."""
-    grouped = groupby(rows, key=lambda row: row.key.partition("/")[0])
+    order = {name: number for number, name in enumerate(TITLES)}
+    known = sorted(rows, key=lambda row: order.get(row.benchmark, len(order)))
+    grouped = groupby(known, key=lambda row: row.benchmark)
     return [(TITLES.get(name, name), list(some)) for name, some in grouped]
 
 
@@ -77,9 +80,9 @@ def show(results: Results, console: Console) -> None:
             name, ratio, goal, *rest = cells(row)
             style = STYLES[row.verdict]
             goal = f"[{style}]{goal}[/{style}]" if style and goal else goal
-            table.add_row(f"  {name}", ratio, goal, *rest)
+            table.add_row(f"  {escape(name)}", ratio, goal, *rest)
     console.print(table)
-    console.print(closing(results), highlight=False)
+    console.print(closing(results), highlight=False, markup=False)
 
 
 def closing(results: Results) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -14,7 +15,7 @@ from typing import Any
 from benchmarks._house.environments import ROOT, Unavailable, python_of
 from benchmarks._house.rows import Turn
 
-PATIENCE = 180.0
+PATIENCE = 600.0
 """Seconds for a worker to be ready, and for a turn."""
 LIMIT = 1 << 24
 """Bytes of a line."""
@@ -106,8 +107,10 @@ async def _last_words(process: asyncio.subprocess.Process) -> str:
 
 
 def _end(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):
-        process.kill()
+    if process.returncode is None:
+        # Not `process.kill()`, which may take the end from whoever waits for it.
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
 
 
 async def together(workers: Sequence[Worker], number: int) -> Turn:

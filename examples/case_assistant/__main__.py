@@ -35,7 +35,7 @@ from summary import gather, settled, table, total
 from trouble import Trouble
 from world import World
 
-from counterseal.client import Client
+from counterseal.client import Client, ProblemError
 
 HELD, VIOLATED, TROUBLE, STOPPED = 0, 1, 2, 130
 """Exit codes: the invariants held; one did not; it could not run; somebody stopped it."""
@@ -61,8 +61,10 @@ def main() -> int:
                     )
                 )
             return asyncio.run(show(world, story, model, options))
-    except (Trouble, OutOfReachError) as error:
+    except (Trouble, OutOfReachError, ProblemError) as error:
         story.say(str(error), "red")
+        if not isinstance(error, Trouble):
+            story.say(f"What the gateway has to say is in {_short(options.home)}/logs.")
         return TROUBLE
     except KeyboardInterrupt:
         story.say("\nStopped. Start it again, and it goes on where it was.")
@@ -92,11 +94,10 @@ async def show(world: World, story: Story, model: Model, options: argparse.Names
                 for tenant in TENANTS
             }
             await day.finish(partial(day.settle, partial(decide, offices, judge)))
-        else:
-            if story.requests:
-                count = len(story.requests)
-                story.head(f"{count} calls wait for people. Decide at {world.base}/")
-            await day.finish(story.votes)
+        elif story.requests:
+            story.head(f"{len(story.requests)} calls wait for people: {world.base}/")
+            with story.progress("Approve or reject them there. Ctrl-C stops; nothing is lost."):
+                await day.finish(story.votes)
         code = await _close(world, story, day, options)
         if not options.auto:
             story.say("\nThe console stays up. Ctrl-C ends it.")
@@ -109,7 +110,7 @@ def _welcome(world: World, story: Story, options: argparse.Namespace) -> None:
     workers = f"{len(world.urls)} gateway workers on Postgres" if options.postgres else "SQLite"
     story.pairs(
         Console=f"{world.base}/",
-        Sign_in=f"ada or ben, with the password {world.sign_ins.password}",
+        Sign_in=f"ada, or ben; the password of both is {world.sign_ins.password}",
         Home=f"{_short(world.home)} ({workers})",
         Mail="goes to mail.db in the home, and no further",
     )

@@ -23,7 +23,7 @@ __all__ = ["Day"]
 NEWEST: Final = "2026-07-28"
 MODES: Final[Mapping[str, str]] = {"intake-agent": "legacy"}
 """Which agents' clients still speak MCP 2025-11-25."""
-PAUSE: Final = 0.2
+PAUSE: Final = 0.5
 """Seconds between two looks at what people have decided."""
 
 

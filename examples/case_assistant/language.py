@@ -23,14 +23,19 @@ from trouble import Trouble
 
 __all__ = ["Language"]
 
+Talk = list[dict[str, str]]
+
 TURNS: Final = 5
 """How often it may say something about one task."""
-LONGEST: Final = 300
+LONGEST: Final = 400
 """Characters that it is shown of an answer: all in all it can hold 512 tokens in mind."""
-SYSTEM: Final = (
-    "You work in an office by calling tools. Answer with one JSON object and nothing else: "
-    '{"tool": "<name>", "arguments": {...}}'
+MOST_TOKENS: Final = 120
+SHOWN: Final = (
+    ("system", "You call tools. Answer with one JSON object."),
+    ("user", "Tools: open_door(room), ring_bell(times)\nTask: Let the guest into room A4."),
+    ("assistant", '{"tool": "open_door", "arguments": {"room": "A4"}}'),
 )
+"""How it is done, once."""
 _NAME: Final = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 
 
@@ -51,14 +56,14 @@ class Language:
     ) -> Sequence[Ask] | Done:
         if len(seen) >= TURNS:
             return Done(f"The model has had its {TURNS} turns.")
-        return [proposal(await self._say(prompt(task, tools, seen)))]
+        return [proposal(await self._say(talk(task, tools, seen)))]
 
     async def close(self) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()  # nobody asks any more
             await self._process.wait()
 
-    async def _say(self, words: str) -> str:
+    async def _say(self, words: Talk) -> str:
         async with self._turn:
             if self._process is None:
                 command = [sys.executable, __file__]
@@ -82,16 +87,14 @@ class Language:
             return said
 
 
-def prompt(task: Task, tools: Sequence[Mapping[str, Any]], seen: Sequence[Seen]) -> str:
-    """The task, the tools in a line each, and the last answer."""
-    lines = [f"Task: {task.words}", "Tools:"]
-    for tool in tools:
-        takes = ", ".join(tool["inputSchema"].get("properties", ()))
-        lines.append(f"- {tool['name']}({takes})")
-    if seen:
-        last = seen[-1]
-        lines.append(f"You called {last.ask.tool}. The answer: {last.answer.text[:LONGEST]}")
-    return "\n".join(lines)
+def talk(task: Task, tools: Sequence[Mapping[str, Any]], seen: Sequence[Seen]) -> Talk:
+    """An example, the tools, the task, and what came of the last call."""
+    named = [f"{tool['name']}({', '.join(tool['inputSchema']['properties'])})" for tool in tools]
+    turns = [*SHOWN, ("user", f"Tools: {', '.join(named)}\nTask: {task.words}")]
+    for last in seen[-1:]:
+        turns.append(("assistant", last.ask.why))
+        turns.append(("user", f"{last.answer.text[:LONGEST]}\nWhat is the next call?"))
+    return [{"role": role, "content": words} for role, words in turns]
 
 
 def proposal(said: str) -> Ask:
@@ -113,10 +116,11 @@ def main() -> None:
     """Answer line by line, until nobody asks any more."""
     import llm  # noqa: PLC0415 - only who asks for it has it
 
-    model = llm.get_model("SmolLM2")
+    model = llm.get_model("SmolLM2").get_model()
     for line in sys.stdin:
         try:
-            said = model.prompt(json.loads(line), system=SYSTEM).text()
+            told = model.create_chat_completion(json.loads(line), max_tokens=MOST_TOKENS)
+            said = told["choices"][0]["message"]["content"]
         except ValueError as error:  # more than it can hold in mind
             said = f"({error})"
         print(json.dumps(said), flush=True)

@@ -7,7 +7,9 @@ the story looks it up in the record, as a person may.
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,7 +38,7 @@ class Story:
     def __init__(self, out: TextIO) -> None:
         if hasattr(out, "reconfigure"):
             out.reconfigure(errors="replace")  # a word that a terminal can't show ends nothing
-        self.console = Console(file=out, highlight=False)
+        self.console = _Console(file=out, highlight=False)
         self.console.width = min(self.console.width, WIDTH)
         self.record: Mapping[str, Client] = {}
         """A reader of each tenant's record."""
@@ -44,7 +46,8 @@ class Story:
         """Told of each task that waits for a person."""
         self._about: Task | None = None
         self._requests: dict[str, tuple[Task, str]] = {}
-        self._votes: dict[str, int] = {}
+        self._told: dict[str, int] = {}
+        """How many votes on a request were told of."""
 
     # --- the frame --------------------------------------------------------------------------------
 
@@ -85,8 +88,8 @@ class Story:
     # --- what agents report -----------------------------------------------------------------------
 
     async def answered(self, task: Task, ask: Ask, answer: Answer) -> None:
-        await self.votes()
-        self._requests.pop(task.name, None)
+        if task.name in self._requests:
+            await self._votes_on(*self._requests.pop(task.name))
         call = None if answer.ok and not task.mail_fault else await self._call(task, answer)
         self._line(task, ask, *_outcome(answer, call))
         if call is not None and call.type == "tool.reconciled":
@@ -118,15 +121,18 @@ class Story:
     async def votes(self) -> None:
         """Tell of the votes that were cast since the last look."""
         for task, approval_id in self.requests:
-            try:
-                packet = await self.record[task.tenant].approvals.get(approval_id)
-            except ProblemError:
-                continue
-            if isinstance(packet, Packet):
-                told = self._votes.get(approval_id, 0)
-                self._votes[approval_id] = len(packet.votes.cast)
-                for number, vote in enumerate(packet.votes.cast[told:], told + 1):
-                    self._vote(task, vote, f"{number} of {packet.approval.approvers}")
+            await self._votes_on(task, approval_id)
+
+    async def _votes_on(self, task: Task, approval_id: str) -> None:
+        try:
+            packet = await self.record[task.tenant].approvals.get(approval_id)
+        except ProblemError:
+            return
+        if isinstance(packet, Packet):
+            told = self._told.get(approval_id, 0)
+            self._told[approval_id] = len(packet.votes.cast)
+            for number, vote in enumerate(packet.votes.cast[told:], told + 1):
+                self._vote(task, vote, f"{number} of {packet.approval.approvers}")
 
     def _vote(self, task: Task, vote: Vote, count: str) -> None:
         self._subject(task)
@@ -163,6 +169,14 @@ class Story:
             return (await self.record[task.tenant].calls.get(answer.call_id)).call
         except ProblemError:  # no answer, no id
             return None
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Whoever listened has gone (`| head`): it ends as with Ctrl-C, and says no more."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+        signal.raise_signal(signal.SIGINT)
 
 
 def _outcome(answer: Answer, call: CallRow | None) -> tuple[str, str]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich.table import Table
 
 from counterseal.client import Client
+from counterseal.gateway.api.shapes.calls import Event
 
 __all__ = ["Figures", "gather", "settled", "table", "total"]
 
@@ -24,7 +25,8 @@ EVERYTHING = "366d"
 """The longest window that there is."""
 PATIENCE = 60.0
 LOOKED_AT = ("tool.verified", "tool.unverified")
-GATES = ("parse", "schema", "scope", "semantics", "policy", "state", "approval", "budget")
+GATES = ("parse", "schema", "scope", "semantics", "policy", "state", "approval", "budget", "ledger")
+"""Who can say no, in their order. The ledger does where the same call is under way already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,7 @@ async def gather(client: Client) -> Figures:
         proposals=round(metrics["schema_valid_call_rate"].denominator),
         repaired=round(metrics["repair_success_rate"].numerator),
         corrected=sum(1 for event in events if event.body.get("corrections")),
-        denied={gate: kinds[f"gate.{gate}.refused"] for gate in GATES},
+        denied=_by_gate(events),
         approved=kinds["approval.granted"],
         rejected=kinds["approval.rejected"],
         executed=round(metrics["observation_normalization_failure_rate"].denominator),
@@ -77,6 +79,11 @@ async def gather(client: Client) -> Figures:
         verified=kinds["tool.verified"],
         waiting=len([one async for one in client.approvals.list()]),
     )
+
+
+def _by_gate(events: Iterable[Event]) -> dict[str, int]:
+    said_no = Counter(event.body["gate"] for event in events if event.type == "tool.denied")
+    return {gate: said_no[gate] for gate in GATES}
 
 
 def total(figures: Mapping[str, Figures]) -> Figures:

@@ -6,7 +6,7 @@ Where entries are kept is `storage`'s business; when they are written is the run
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 _NAMES: Final = frozenset({str})
+_TEXTS: Final = frozenset({str, type(None)})
 _SAFE: Final = 2**53
 """From here on whole numbers are not exact in JSON."""
 
@@ -123,15 +124,17 @@ class Entry:
 def request_hash(arguments: Mapping[str, Any]) -> bytes:
     """What a key is bound to: the arguments as they were proposed."""
     named = _NAMES.issuperset(map(type, arguments))
-    if named and _are_plain(arguments) and _are_plain(arguments.values()):
+    if named and _are_plain(arguments.keys()) and _are_plain(arguments.values()):
         return hashlib.sha256(to_json(dict(sorted(arguments.items())))).digest()
     return hashlib.sha256(canonical(arguments)).digest()
 
 
-def _are_plain(values: Iterable[Any]) -> bool:
+def _are_plain(values: Collection[Any]) -> bool:
     """Whether any writer of JSON writes them as the canonical form has them; its own is slow."""
+    if _TEXTS.issuperset(map(type, values)):
+        return "".join(filter(None, values)).isascii()
     for value in values:
-        kind = value.__class__
+        kind = type(value)
         if kind is str:
             if not value.isascii():
                 return False

@@ -103,7 +103,7 @@ class System(Principal):
         object.__setattr__(self, "covered", covered)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, init=False)
 class Proposal:
     """What a model asks: a tool and arguments, as they came. It has no authority of its own.
 
@@ -131,6 +131,44 @@ class Proposal:
     """Where arguments came from, for approvers: JSON Pointer to user, trusted or untrusted."""
     proposed: Mapping[str, Any] | None = field(default=None, repr=False)
     """The arguments as first proposed, where a plan corrected them: what the key is bound to."""
+
+    # Written out, so that all fields are set at once: every call makes a proposal, and a frozen
+    # record that is filled field by field takes longer than most gates.
+    def __init__(
+        self,
+        *,
+        tool: str,
+        arguments: str | bytes | Mapping[str, Any],
+        run_id: str | None = None,
+        version: str | None = None,
+        key: str | None = None,
+        call_id: str | None = None,
+        workflow_id: str | None = None,
+        operation_id: str | None = None,
+        approval: str | None = None,
+        trace: str | None = None,
+        expected_version: str | int | None = None,
+        configurable: Mapping[str, Any] | None = None,
+        origins: Mapping[str, str] | None = None,
+        proposed: Mapping[str, Any] | None = None,
+    ) -> None:
+        fields = {
+            "tool": tool,
+            "arguments": arguments,
+            "run_id": run_id,
+            "version": version,
+            "key": key,
+            "call_id": call_id,
+            "workflow_id": workflow_id,
+            "operation_id": operation_id,
+            "approval": approval,
+            "trace": trace,
+            "expected_version": expected_version,
+            "configurable": configurable,
+            "origins": origins,
+            "proposed": proposed,
+        }
+        object.__setattr__(self, "__dict__", fields)
 
     @classmethod
     def from_call(

@@ -13,7 +13,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Coroutine,
-    Generator,
     Iterable,
     Mapping,
     Sequence,
@@ -25,8 +24,8 @@ from os import getpid
 from pathlib import Path
 from random import getrandbits
 from socket import gethostname
-from types import TracebackType, coroutine
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from counterseal.approving import Approvals, work_for
 from counterseal.codes import Code
@@ -46,6 +45,7 @@ from counterseal.keys import KeyRing, fingerprint_key
 from counterseal.observation import Observation, Redactor
 from counterseal.operating import Operator, catch_up
 from counterseal.passage import Passage, Preview, judge_plan
+from counterseal.passage.lasting import Lasting
 from counterseal.passage.leases import Leases
 from counterseal.passage.telling import Telling
 from counterseal.passage.trail import AGAIN, IMPATIENT, Patience
@@ -64,8 +64,6 @@ if TYPE_CHECKING:
     from counterseal.execution.network.clients import Network
 
 __all__ = ["Preview", "Runtime", "Tenant"]
-
-T = TypeVar("T")
 
 _ROUNDS = 3
 """How often a call is decided: once, and anew when something changed meanwhile."""
@@ -106,7 +104,6 @@ class Runtime:
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.store = store
-        self._inline = bool(getattr(store, "inline", False))
         self.clock = clock
         self.pause = pause
         """How to wait between attempts."""
@@ -120,14 +117,16 @@ class Runtime:
         self.vault = PLAIN if keys is None else keys.vault()
         self.worker = f"{gethostname()[:40]}:{getpid()}:{getrandbits(32):08x}"
         """Under which name it holds what it is at work on."""
+        self._lasting = Lasting(inline=bool(getattr(store, "inline", False)))
+        self.begin = self._lasting.begin
+        self.begin_if_open = self._lasting.begin_if_open
+        self.surely = self._lasting.surely
         self.leases = Leases(store, lease, self.begin)
         self.due = asyncio.Event()
         """Set when something was left to be done at once, for the reconciler beside this."""
         self.approvals = Approvals(self)
         self.webhook = webhook
         self._compiled: dict[tuple[str, str], Compiled] = {}
-        self._tasks: set[asyncio.Future[Any]] = set()
-        self.closed = False
         self._telemetry = Telemetry(fingerprint_key(keys))
 
     @classmethod
@@ -151,11 +150,10 @@ class Runtime:
         trace: TracebackType | None,
     ) -> None:
         try:
-            while self._tasks:
-                await asyncio.wait(self._tasks)
+            await self._lasting.idle()
             await self.executor.aclose()
         finally:
-            self.closed = True
+            self._lasting.closed = True
             self.leases.close()
             await self.store.close()
 
@@ -277,44 +275,6 @@ class Runtime:
             raise ValueError(f"timeout: takes seconds from 0 on, not {timeout!r}")
         return self.clock() + timeout
 
-    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-        """Something that goes on even if nobody waits for it; it is waited for at the end."""
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    def begin_if_open(self, work: Coroutine[Any, Any, Any]) -> None:
-        """The same for something that comes late, and may come too late."""
-        if self.closed:
-            work.close()
-        else:
-            self.begin(work)
-
-    def at_once(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T] | tuple[T]:
-        """Begin something, and have it at once where the store makes nobody wait.
-
-        A task of its own, and a trip through the event loop, would cost more than what it does.
-        """
-        if not self._inline:
-            return self.begin(work)
-        try:
-            waited = work.send(None)
-        except StopIteration as done:
-            return (done.value,)
-        return self.begin(_rest(work, waited))
-
-    async def surely(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for something that must not be broken off. A cancellation comes through after it."""
-        task = self.at_once(work)
-        if isinstance(task, tuple):
-            return task[0]
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            await asyncio.wait({task})
-            raise
-
     async def preview(self, proposal: Proposal, principal: Principal) -> Preview:
         """What the gates would say. Nothing is recorded, held, spent or executed."""
         await self.catch_up()
@@ -410,23 +370,3 @@ class Runtime:
             _log.error("%s failed in call %s\n%s", where, call_id, error, extra=extra)
         else:
             _log.error("%s failed in call %s", where, call_id, exc_info=error)
-
-
-async def _rest(work: Coroutine[Any, Any, T], waited: Any) -> T:
-    """What is left of something that was begun, and waits for this."""
-    return await _going_on(work, waited)
-
-
-@coroutine
-def _going_on(work: Coroutine[Any, Any, T], waited: Any) -> Generator[Any, Any, T]:
-    while True:
-        try:
-            try:
-                got = yield waited
-            except BaseException as error:  # noqa: BLE001 - it is the work's to deal with
-                waited = work.throw(error)
-            else:
-                waited = work.send(got)
-        except StopIteration as done:
-            value: T = done.value
-            return value

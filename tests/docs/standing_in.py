@@ -1,23 +1,22 @@
 """What stands in for the ports and databases that pages name, so that no two pages meet.
 
 A page says `8787` and `postgresql://counterseal@127.0.0.1/counterseal`, as its reader would. When
-its examples are run, each port is a free one, and the database a new one on the tests' own server.
+its examples are run, each port is a free one, and each database a new one on the tests' own server.
 """
 
+import re
 import socket
 
 from tests.postgres_server import fresh_database
 
 PORTS = ("8787", "8788")
-DATABASE = "postgresql://counterseal@127.0.0.1/counterseal"
+DATABASE = re.compile(r"postgresql://counterseal@127\.0\.0\.1/\w+")
 
 
 def stand_ins(text):
     """What to put in the place of what, for a page whose examples say `text`."""
-    made = {port: _free_port() for port in PORTS if port in text}
-    if DATABASE in text:
-        made[DATABASE] = fresh_database()
-    return made
+    ports = {port: _free_port() for port in PORTS if port in text}
+    return ports | {url: fresh_database() for url in sorted(set(DATABASE.findall(text)))}
 
 
 def _free_port():

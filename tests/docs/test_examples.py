@@ -12,6 +12,8 @@ PAGES = [*ROOT.glob("README.md"), *sorted(ROOT.glob("docs/**/*.md"))]
 SLOW = (
     *("approvals.md", "audit.md", "gateway.md", "gateway-auth.md"),
     *("http-tools.md", "metrics.md", "people.md", "policy.md", "README.md"),
+    *("tutorial.md", "unknown-outcomes.md", "postgres.md", "rotate-keys.md"),
+    *("incident.md", "scaling.md"),
 )
 """Pages whose examples are commands, each a program that has to start."""
 

@@ -208,15 +208,15 @@ async def test_a_hook_whose_answer_can_not_be_read_has_not_answered():
 class SlowStore(MemoryStore):
     """A store that takes its time, as one on a disk does."""
 
-    def __init__(self, slow):
+    def __init__(self, slow, pause):
         super().__init__()
-        self.slow, self.reached = slow, asyncio.Event()
+        self.slow, self.pause, self.reached = slow, pause, asyncio.Event()
 
     async def _linger(self, what):
         if what == self.slow:
             self.reached.set()
             for _ in range(20):
-                await asyncio.sleep(0)
+                await asyncio.sleep(self.pause)
 
     async def admit(self, request):
         await self._linger("admit")
@@ -227,28 +227,53 @@ class SlowStore(MemoryStore):
         return await super().settle(request)
 
 
-async def cancelled_in(what):
+async def cancelled_in(what, pause, times=1):
     saved = fake_tool("save", effect="draft")
     runtime = runtime_for(saved)
-    runtime.store = SlowStore(what)
+    runtime.store = SlowStore(what, pause)
     call = asyncio.create_task(runtime.submit(ask("save"), someone()))
     await runtime.store.reached.wait()
-    call.cancel()
+    for _ in range(times):
+        call.cancel()
+        await asyncio.sleep(0)
     with pytest.raises(asyncio.CancelledError):
         await call
     return runtime, saved
 
 
-async def test_a_caller_who_goes_away_while_it_is_settled_loses_nothing():
-    runtime, saved = await cancelled_in("settle")
+@pytest.mark.parametrize("pause", [0, 0.001])
+async def test_a_caller_who_goes_away_while_it_is_settled_loses_nothing(pause):
+    runtime, saved = await cancelled_in("settle", pause)
     assert (entry_of(runtime), len(saved.calls)) == ((Status.COMPLETED, None), 1)
     assert (await runtime.submit(ask("save"), someone())).idempotency_hit
 
 
-async def test_a_caller_who_goes_away_while_it_is_admitted_leaves_the_key_free():
-    runtime, saved = await cancelled_in("admit")
+@pytest.mark.parametrize("pause", [0, 0.001])
+async def test_a_caller_who_goes_away_while_it_is_admitted_leaves_the_key_free(pause):
+    runtime, saved = await cancelled_in("admit", pause)
     assert (entry_of(runtime), saved.calls) == ((Status.FAILED_RETRYABLE, None), [])
     assert (await runtime.submit(ask("save"), someone())).ok
+
+
+@pytest.mark.parametrize("pause", [0, 0.001])
+@pytest.mark.parametrize(
+    ("what", "left"), [("admit", Status.FAILED_RETRYABLE), ("settle", Status.COMPLETED)]
+)
+async def test_who_insists_on_going_away_leaves_nothing_half_done_either(what, left, pause):
+    runtime, _ = await cancelled_in(what, pause, times=3)
+    async with runtime:
+        pass  # its end waits for what goes on without the caller
+    assert entry_of(runtime) == (left, None)
+
+
+async def test_the_end_waits_for_whoever_is_writing_down_what_was_done():
+    runtime = runtime_for(fake_tool("save", effect="draft"))
+    runtime.store = SlowStore("settle", 0.001)
+    async with runtime:
+        call = asyncio.create_task(runtime.submit(ask("save"), someone()))
+        await runtime.store.reached.wait()
+    assert entry_of(runtime) == (Status.COMPLETED, None)
+    assert (await call).ok
 
 
 async def test_a_caller_who_goes_away_before_anything_began_leaves_the_key_free():

@@ -386,9 +386,9 @@ class FarStore(MemoryStore):
         await asyncio.sleep(0)
         return await super().find_run(*request)
 
-    async def recall(self, *request):
+    async def recall(self, *request, **more):
         await asyncio.sleep(0)
-        return await super().recall(*request)
+        return await super().recall(*request, **more)
 
     async def admit(self, *request):
         await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from counterseal.audit import EventType
 from counterseal.ledger import Status
-from counterseal.storage.base import HeldStatus, Refused
+from counterseal.storage.base import Charge, HeldStatus, Rate, Refused
 
 
 async def test_an_admission_spends_pins_reserves_and_records_at_once(store, make):
@@ -245,3 +245,14 @@ async def test_events_of_an_admission_keep_their_order(store, make):
     assert [event.type for _, event in recorded] == kinds
     ids = [event_id for event_id, _ in recorded]
     assert len(set(ids)) == 2
+
+
+async def test_what_was_spent_is_recalled_only_where_it_is_asked_for(store, make):
+    await store.open_run(make.run())
+    spent = [Charge("run.writes", "writes", 1, 5, of_run=True)]
+    rates = [Rate("tool/save", 1.0, 5)]
+    await store.admit(make.admit(entry=make.entry(), charges=spent, rates=rates))
+    whole = await store.recall("acme", "run_1", "k")
+    assert (whole.run_counters, list(whole.rates)) == ({"writes": 1}, ["tool/save"])
+    less = await store.recall("acme", "run_1", "k", spent=False)
+    assert less == whole._replace(run_counters={}, tenant_counters={}, rates={})

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from counterseal.errors import StoreError
-from counterseal.storage.base import Refused
+from counterseal.storage.base import Charge, Rate, Refused
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.storage.sqlite.faults import LockedError
 
@@ -55,6 +55,37 @@ def statements_of(store):
     said = []
     store._database._connection.set_trace_callback(said.append)
     return said
+
+
+# --- many in one commit ---------------------------------------------------------------------------
+
+
+async def test_what_many_spend_together_is_read_once_and_written_once(store, make):
+    await store.open_run(make.run())
+    charge, rate = Charge("run.reads", "reads", 1, 20, of_run=True), Rate("tool/save", 0.001, 64)
+    asked = make.admit(charges=[charge], rates=[rate])
+    await store.admit(asked)  # pins the version
+    said = statements_of(store)
+    answers = await asyncio.gather(*(store.admit(asked) for _ in range(32)))
+    assert [one.refused for one in answers] == [None] * 19 + [Refused.BUDGET] * 13
+    assert (await store.recall("acme", "run_1", None)).run_counters == {"reads": 20}
+    commits = said.count("COMMIT")
+    for once in ("SELECT spent", "INSERT INTO counters", "SELECT arrival", "INSERT INTO rates"):
+        assert sum(one.startswith(once) for one in said) <= commits < 32
+
+
+async def test_an_admission_sees_what_came_before_it_in_the_same_commit(store, make):
+    await store.open_run(make.run())
+    answers = await asyncio.gather(
+        store.admit(make.admit(entry=make.entry("a"), version="1.0.0")),
+        store.admit(make.admit(entry=make.entry("b"), version="2.0.0")),
+        store.settle(make.settle(state=[("case", "replace", 1)])),
+        store.admit(make.admit(entry=make.entry("c"), reads={"case": 0})),
+        store.change(1, {"op": "kill"}, ()),
+        store.admit(make.admit(entry=make.entry("d"))),
+    )
+    pinned, stale, outdated = (answers[n].refused for n in (1, 3, 5))
+    assert (pinned, stale, outdated) == (Refused.PIN, Refused.STATE, Refused.EPOCH)
 
 
 # --- somebody else writes -------------------------------------------------------------------------

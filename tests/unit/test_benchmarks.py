@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 sys.path.append(str(Path(__file__).parents[2]))  # they are no part of the package
 
+from benchmarks._house import command
 from benchmarks._house.chart import chart
 from benchmarks._house.check import FLOOR, compared, uncertainty
-from benchmarks._house.command import BEGIN, END, page
+from benchmarks._house.command import BEGIN, END, KEPT, page
 from benchmarks._house.results import Missing, Results
 from benchmarks._house.rows import Result, Side, Turn, p99, ratios, rounded, side, spread
 from benchmarks._house.table import cells, markdown, target
@@ -207,17 +208,23 @@ def test_the_page_names_versions_the_machine_and_who_is_missing():
     assert "Could not take part: Gone: no wheel" in text
 
 
-def test_the_table_is_put_between_the_marks_and_checked(tmp_path):
-    path, kept = tmp_path / "performance.md", tmp_path / "latest.json"
-    path.write_text(f"# Before\n\n{BEGIN}\nold\n{END}\n\nAfter\n", encoding="utf-8")
-    results(ROW).write(kept)
-    assert page(check=True, path=path, kept=kept) == 1
-    assert page(check=False, path=path, kept=kept) == 0
-    assert page(check=True, path=path, kept=kept) == 0
-    text = path.read_text(encoding="utf-8")
+def test_the_table_is_put_between_the_marks_and_checked(tmp_path, monkeypatch):
+    for name in ("KEPT", "CHART", "PAGE"):
+        monkeypatch.setattr(command, name, tmp_path / getattr(command, name).name)
+    command.PAGE.write_text(f"# Before\n\n{BEGIN}\nold\n{END}\n\nAfter\n", encoding="utf-8")
+    results(ROW).write(command.KEPT)
+    assert page(check=True) == 1
+    assert page(check=False) == 0
+    assert page(check=True) == 0
+    text = command.PAGE.read_text(encoding="utf-8")
     assert text.startswith("# Before\n")
     assert text.endswith("After\n")
     assert "old" not in text
+
+
+def test_page_and_chart_show_the_figures_that_are_kept():
+    assert Results.read(KEPT).rows
+    assert page(check=True) == 0, "python3 dev.py bench --page"
 
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,8 +33,8 @@ def seal(
 ) -> None:
     """Sign where the record ends, so that nobody can change or cut off what came before.
 
-    With --json it prints a receipt for every checkpoint that it makes. Keep them elsewhere, and
-    give them to `counterseal audit verify --receipts`.
+    With --json it prints the receipt of each tenant's last checkpoint, whoever made it. Keep them
+    elsewhere, and give them to `counterseal audit verify --receipts`.
     """
     import json
     import time
@@ -46,19 +46,24 @@ def seal(
     if signer is None:
         fail("There is no audit key to sign with.", "`counterseal keys new audit` makes one.")
 
-    async def sealed(there: Store) -> list[tuple[str, Checkpoint | None]]:
+    async def sealed(there: Store) -> list[tuple[str, Checkpoint | None, Checkpoint | None]]:
         names = [tenant] if tenant is not None else await there.tenants()
-        return [(name, await seal_store(there, name, signer, time.time())) for name in names]
+        made = {name: await seal_store(there, name, signer, time.time()) for name in names}
+        return [(name, made[name], _last(await there.checkpoints(name))) for name in names]
 
-    for name, made in with_store(store, sealed):
-        if made is None:
+    for name, made, last in with_store(store, sealed):
+        if as_json and last is not None:
+            print(json.dumps(receipt(last)))
+        elif made is None:
             note(f"{name}: nothing to seal since the last checkpoint.")
-        elif as_json:
-            print(json.dumps(receipt(made)))
         else:
             count = len(made.heads)
             grown = f"{count} segment{'' if count == 1 else 's'}"
             print(f"{name}: checkpoint {made.number} seals {grown}, {made.hash.hex()[:16]}")
+
+
+def _last(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+    return max(checkpoints, key=lambda one: one.number, default=None)
 
 
 def verify(

@@ -146,6 +146,7 @@ def _made_up(code: str, detail: str, status: int) -> Problem:
         request_id="",
         errors=[],
         role=None,
+        known=None,
         why=None,
         observation=None,
     )

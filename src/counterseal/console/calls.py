@@ -21,6 +21,8 @@ __all__ = ["routes"]
 
 _SHORT: Final = 60
 _NAMES: Final = ("tool", "agent", "user", "run", "code", "metric", "part")
+_OF_A_METRIC: Final = {"metric", "part", "since", "until"}
+"""What the address of a number has in it: whoever follows it has not searched yet."""
 _NARROWS: Final = (*_NAMES, "within", "since", "until")
 _PER_TENANT: Final = "tenant"
 _DUE: Final = ("due", "required")
@@ -53,6 +55,7 @@ async def search(visit: Visit) -> Response:
         chosen=_chosen(visit, asked),
         behind=_behind(asked),
         narrowed=bool(narrowed),
+        unfolded=bool(narrowed.keys() - (_OF_A_METRIC if asked.metric else set())),
         further=asked.cursor is not None,
         more=_more(visit, page.next),
         codes=[code.value for code in Code],

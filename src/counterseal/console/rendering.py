@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -42,6 +43,7 @@ def environment(asset: Callable[[str], str]) -> Environment:
     made.filters.update(
         clock=clock, span=span, stamp=stamp, lines=lines, json_lines=json_lines, said=_said
     )
+    made.filters["seconds"] = _seconds
     return made
 
 
@@ -52,6 +54,11 @@ def _shown(value: Any) -> Any:
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return visible(value)
     return value
+
+
+def _seconds(text: str) -> float:
+    """A moment as records have it, for what shows moments."""
+    return datetime.fromisoformat(text).timestamp()
 
 
 def address(*segments: str, **query: str | None) -> str:

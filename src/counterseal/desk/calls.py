@@ -135,15 +135,17 @@ class CallsDesk(Seat):
         end = micros(until) if after is None else min(micros(until), _place(after) + 1)
         span = Span(micros(asked.since or 0.0), end)
         rows: list[CallRow] = []
-        looked, last = 0, None
+        looked, last, shown = 0, after, after
         async with aclosing(behind(self.runtime.store, self.tenant, test, span, after)) as found:
             async for event_id, event in found:
-                if len(rows) == asked.limit or looked == _MOST_LOOKED_AT:
+                if looked == _MOST_LOOKED_AT:
                     return Page(rows, write_cursor((last,)))
-                looked, last = looked + 1, event_id
-                row = call_row(event)
+                looked, last, row = looked + 1, event_id, call_row(event)
                 if _matches(row, asked):
+                    if len(rows) == asked.limit:
+                        return Page(rows, write_cursor((shown,)))
                     rows.append(row)
+                    shown = event_id
         return Page(rows)
 
     async def call(self, call_id: str) -> CallPage:

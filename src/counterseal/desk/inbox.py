@@ -170,10 +170,13 @@ class InboxDesk(Seat):
         looked, last = 0, (0.0, "")
         async with aclosing(found):
             async for held in found:
-                if len(rows) == limit or looked == _MOST_LOOKED_AT:
+                if looked == _MOST_LOOKED_AT:
                     return Page(rows, write_cursor(last))
                 looked, last = looked + 1, (held.expires_at, held.approval_id)
                 if narrow.fits(held) and narrow.says(row := inbox_row(self.runtime, held)):
+                    if len(rows) == limit:
+                        shown = rows[-1]
+                        return Page(rows, write_cursor((shown.expires_at, shown.approval_id)))
                     rows.append(row)
         return Page(rows)
 

@@ -27,7 +27,6 @@ __all__ = ["BudgetRow", "RunPage", "RunRow", "RunsDesk", "StateRow"]
 _APART: Final = ("by_effect", "ask", "seconds", "repairs")
 """What is no counter: the clock runs by itself, and repairs are counted with refusals."""
 _DAY: Final = 86_400
-_HIDDEN: Final = "[redacted:contract]"
 _AT_ONCE: Final = 100
 _MOST_LOOKED_AT: Final = 2000
 """How many calls are looked at for one page of runs."""
@@ -50,7 +49,7 @@ class BudgetRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateRow:
-    """What a run's state holds under one key; nothing of what a contract wants redacted."""
+    """What a run's state holds under one key: redacted, as it was when a tool left it there."""
 
     key: str
     value: Any
@@ -133,12 +132,12 @@ class RunsDesk(CallsDesk):
             return Page([])
         rows: list[RunRow] = []
         met: set[str] = set()
-        looked, full = 0, True
+        looked, shown, full = 0, place, True
         while full:
             found = await self._latest(Calls(agent=agent, user=user, after=place, limit=_AT_ONCE))
             full = len(found) == _AT_ONCE
             for event_id, event in found:
-                if len(rows) == limit or looked == _MOST_LOOKED_AT:
+                if looked == _MOST_LOOKED_AT:
                     return Page(rows, write_cursor((place,)))
                 looked, place, run_id = looked + 1, event_id, event.caller.run_id
                 if run_id in met:
@@ -146,7 +145,10 @@ class RunsDesk(CallsDesk):
                 met.add(run_id)
                 last = await self._latest(Calls(agent=agent, user=user, run_id=run_id, limit=1))
                 if last and last[0][0] == event_id:
+                    if len(rows) == limit:
+                        return Page(rows, write_cursor((shown,)))
                     rows.append(await self._run_row(event))
+                    shown = event_id
         return Page(rows)
 
     async def _latest(self, search: Calls) -> Sequence[tuple[str, Event]]:
@@ -171,7 +173,7 @@ class RunsDesk(CallsDesk):
     async def run(self, run_id: str) -> RunPage:
         """NotThere."""
         found = await self._run(run_id)
-        allowed, withheld = found.allowed_tools, set(self._withheld())
+        allowed = found.allowed_tools
         return RunPage(
             run_id=run_id,
             started_at=found.started_at,
@@ -181,15 +183,9 @@ class RunsDesk(CallsDesk):
             turn=found.turn,
             pins=dict(found.pins),
             budgets=await self._spent(found),
-            state=[_state(found, key, hidden=key in withheld) for key in sorted(found.state)],
+            state=[_state(found, key) for key in sorted(found.state)],
             calls=await self.calls(CallSearch(run=run_id)),
         )
-
-    def _withheld(self) -> Iterator[str]:
-        """Keys that may hold what a contract wants redacted of its output."""
-        for record in self.runtime.registry.records:
-            if record.contract.redact and record.allows_tenant(self.tenant):
-                yield from (effect.key for effect in record.contract.state_effects)
 
     async def budgets(self, run_id: str | None = None) -> list[BudgetRow]:
         """What was spent of what: of the tenant's today, and of a run's. NotThere for the run."""
@@ -216,10 +212,10 @@ class RunsDesk(CallsDesk):
         return [*rows, *_rows("tenant", spent, limits or Budgets())]
 
 
-def _state(run: RunRecord, key: str, *, hidden: bool) -> StateRow:
+def _state(run: RunRecord, key: str) -> StateRow:
     return StateRow(
         key=key,
-        value=_HIDDEN if hidden else within_bounds(run.state[key]),
+        value=within_bounds(run.state[key]),
         changed=run.state_versions.get(key, 0),
         untrusted=key in run.untrusted,
     )

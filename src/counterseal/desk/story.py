@@ -17,6 +17,7 @@ from counterseal.desk.aftermath import compensation_of, verification_of
 from counterseal.desk.base import iso
 from counterseal.desk.inbox import InboxRow, inbox_row
 from counterseal.gates import GATES
+from counterseal.ledger import Status
 from counterseal.observation import Observation
 from counterseal.storage.base import Held, Kept
 from counterseal.storage.rules import place_of
@@ -34,6 +35,7 @@ _NOT_KEPT: Final = {
     EventType.STARTED: "It has not come to its end yet.",
 }
 _OF_A_READ: Final = "What a tool returns that changes nothing is not kept."
+_UNKNOWN: Final = "What became of it is not known; the agent was told so."
 _OVER: Final = "It is no longer kept, or was never on record."
 
 
@@ -184,7 +186,7 @@ async def page_of(runtime: Runtime, tenant: str, told: Told) -> CallPage:
         ledger=None if kept is None else _entry(kept),
         observation=None if seen is None else _shown(seen),
         text=None if seen is None else Observation.from_record(seen).for_model(),
-        not_kept="" if seen is not None else _not_kept(end),
+        not_kept="" if seen is not None else _not_kept(end, kept),
         redactions=(seen or body).get("redactions", ()),
         verification=await verification_of(runtime, tenant, told, kept),
         compensation=await compensation_of(runtime, tenant, told, kept),
@@ -202,7 +204,9 @@ def _end(told: Told) -> Event:
     return (ended or events)[-1]
 
 
-def _not_kept(end: Event) -> str:
+def _not_kept(end: Event, kept: Kept | None) -> str:
+    if kept is not None and kept.entry.status is Status.PENDING:
+        return _NOT_KEPT[EventType.STARTED] if end.type is EventType.STARTED else _UNKNOWN
     return _NOT_KEPT.get(end.type) or (_OVER if "mutates" in end.body else _OF_A_READ)
 
 

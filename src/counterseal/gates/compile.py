@@ -39,6 +39,7 @@ def compile_record(record: RegistryRecord, policy: Policy, executor: Executor) -
         # A call that goes into no ledger can't have been made before; then only rules about the run
         # have something to look up.
         recalls=contract.idempotency.required or "run" in compiled.names,
+        weighs="run" in compiled.names or compiled.asks,
         announced=announced,
         leaves_nothing=not (announced or contract.version_from or contract.state_effects),
         waits=contract.probe is not None,

@@ -33,6 +33,8 @@ class Compiled:
     """Whether a call goes into the ledger."""
     recalls: bool
     """Whether anything stored bears on a call before it is admitted."""
+    weighs: bool
+    """Whether what was spent does, because a rule or a person may want to know."""
     announced: bool
     """Whether a call is put on record before it runs."""
     leaves_nothing: bool

@@ -51,7 +51,7 @@ def check(ctx: GateContext) -> Decision | Learned:
     """Arguments that every reader reads alike, or a refusal that says where they are not."""
     proposal = ctx.proposal
     raw: Any = proposal.arguments
-    kind = raw.__class__
+    kind = type(raw)
     try:
         _check_ids(proposal, ctx.run.run_id)
         if kind is dict or (kind is not str and isinstance(raw, Mapping)):
@@ -155,7 +155,7 @@ def _plain(arguments: dict[str, Any]) -> bool:
     """Whether all is sound at a glance: a small flat object of plain texts and small numbers."""
     characters = 0
     for key, value in arguments.items():
-        kind = value.__class__
+        kind = type(value)
         if kind is str:
             if not value.isascii():
                 return False
@@ -165,7 +165,7 @@ def _plain(arguments: dict[str, Any]) -> bool:
                 return False
         elif kind is not bool and value is not None:
             return False
-        if key.__class__ is not str or not key.isascii():
+        if type(key) is not str or not key.isascii():
             return False
         characters += len(key)
     return characters * _LONGEST + len(arguments) * _AROUND <= MAX_BYTES

@@ -85,7 +85,7 @@ class Verifier(TokenVerifier):
 
     async def verify_token(self, token: str) -> Identity | None:
         """None for a credential that is not good. UnsureError when that can't be told."""
-        mark = sha256(token.encode(errors="replace")).digest()
+        mark = _mark(token)
         try:
             known = await self._remembered(mark)
             if known is not None:
@@ -104,7 +104,7 @@ class Verifier(TokenVerifier):
     async def recalled(self, token: str) -> Identity | None:
         """Who bears it, where that was found out before and still holds. None: verify it."""
         try:
-            return await self._remembered(sha256(token.encode(errors="replace")).digest())
+            return await self._remembered(_mark(token))
         except StoreError:
             return None
 
@@ -186,6 +186,10 @@ class Verifier(TokenVerifier):
             resource=self._resource,
             principal=principal,
         )
+
+
+def _mark(token: str) -> bytes:
+    return sha256(token.encode(errors="replace")).digest()
 
 
 def _issuer(identity: AccessToken) -> str | None:

@@ -73,6 +73,8 @@ class Deciding(Requesting):
     """What is asked of people because budgets are spent."""
     takes_over: int | None = None
     """The fence of an earlier call under the same key, whose outcome is unknown."""
+    _weighed = False
+    """Whether what was spent was recalled, too."""
 
     def receive(self, run: RunRecord) -> Decision | None:
         """Find the version of the tool that this run uses, and parse."""
@@ -118,18 +120,20 @@ class Deciding(Requesting):
         if compiled.keyed:
             self.request = ledger.request_hash(as_proposed(ctx))
             self.key = self._derived_key(record)
-        entry = (await self._remember()).entry
+        entry = (await self._remember(spent=compiled.weighs or ctx.preview)).entry
         return None if entry is None else await self.known(entry)
 
     async def known(self, entry: Entry) -> Decision | Observation | None:
         """What a call gets that finds an entry under its key."""
         return self.duplicate(entry)
 
-    async def _remember(self) -> Memory:
+    async def _remember(self, *, spent: bool = True) -> Memory:
         ctx = self.ctx
         principal, run_id = ctx.principal, ctx.run.run_id
         who = (principal.agent, principal.user)
-        memory = await self.runtime.store.recall(principal.tenant, run_id, self.key, who)
+        store, tenant = self.runtime.store, principal.tenant
+        memory = await store.recall(tenant, run_id, self.key, who, spent=spent)
+        self._weighed = spent
         ctx.learn({"memory": memory})
         return memory
 
@@ -224,6 +228,8 @@ class Deciding(Requesting):
         self, charge: Charge, spent: float
     ) -> Decision | Observation | Again | None:
         """Decide anew on a call that goes beyond a budget: every gate has to know, and people."""
+        if self.ctx.memory is not None and not self._weighed:
+            await self._remember()  # people are asked about every budget at once
         self.beyond += (beyond_budget(charge, spent),)
         self.ctx.learn({"over_budget": (*self.ctx.over_budget, charge.budget)})
         self.forget(self.decided_since)

@@ -37,6 +37,9 @@ End = Decision | Observation | Again | None
 class Passage(Settling):
     """A call's whole way. Made anew for every try."""
 
+    _abandoned = False
+    """Whether nobody waits for its admission any more."""
+
     async def known(self, entry: Entry) -> Decision | Observation | None:
         """As for any duplicate; but where nobody knows what became of it, the destination may."""
         end = self.duplicate(entry)
@@ -181,23 +184,32 @@ class Passage(Settling):
 
     async def _reserve(self, request: Admit) -> Admission:
         """Admit what changes something. A caller who goes away meanwhile leaves no reservation."""
-        runtime = self.runtime
-        admitting = runtime.at_once(runtime.store.admit(request))
-        if isinstance(admitting, tuple):
-            return admitting[0]
+        runtime, told = self.runtime, list[Admission | StoreError]()
         try:
-            return await asyncio.shield(admitting)
+            await runtime.surely(self._admitted(request, told))
         except asyncio.CancelledError:
-            await runtime.surely(self._let_go(admitting))
+            if told:
+                await runtime.surely(self._let_go(told[0]))
+            else:  # cancelled once more: what goes on without us sees to it
+                self._abandoned = True
             raise
+        if isinstance(told[0], StoreError):
+            raise told[0]
+        return told[0]
 
-    async def _let_go(self, admitting: asyncio.Future[Admission]) -> None:
+    async def _admitted(self, request: Admit, told: list[Admission | StoreError]) -> None:
+        """Have it told, so that whoever is cancelled meanwhile still learns what came of it."""
         try:
-            admission = await admitting
+            told.append(await self.runtime.store.admit(request))
         except StoreError as error:
-            self.runtime.report(self.ctx.call_id, "store", error)
-            return
-        if admission.refused is None:
+            told.append(error)
+        if self._abandoned:
+            await self._let_go(told[0])
+
+    async def _let_go(self, admission: Admission | StoreError) -> None:
+        if isinstance(admission, StoreError):
+            self.runtime.report(self.ctx.call_id, "store", admission)
+        elif admission.refused is None:
             self.entry = admission.entry
             await self._settle(self.observe())  # nothing has begun
 

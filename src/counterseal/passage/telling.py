@@ -105,7 +105,7 @@ class Telling(Asking):
         refused = ctx.run.refused
         if refused and (ctx.record.name if ctx.record else NOBODY) in refused:
             body["again"] = True
-        if ctx.principal.__class__ is System:
+        if isinstance(ctx.principal, System):
             body["system"] = True
         path = None if answer is None else answer.path
         if path is not None:

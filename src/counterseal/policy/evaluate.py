@@ -84,6 +84,11 @@ class CompiledPolicy:
         """What some call may have to bring. Without any, the decision is always the same."""
         return frozenset(_needed(self._live)) - {"contract"}
 
+    @property
+    def asks(self) -> bool:
+        """Whether a rule may demand that people are asked."""
+        return any(one.rule.then is Verdict.REQUIRE_APPROVAL for one in self._live)
+
     def decide(self, facts: Facts) -> PolicyDecision:
         """The verdict on one call. Never raises on account of the facts."""
         try:

@@ -75,7 +75,7 @@ class Choosing:
         )
         if isinstance(found, Refusal):
             return found
-        if wanted == found.version and found.is_timeless:
+        if wanted is not None and found.is_timeless:
             _remember(self._resolved, (name, wanted, tenant), found)
         if pins is not None and name not in pins:
             pins[name] = found.version
@@ -150,8 +150,6 @@ class Choosing:
         if not visible:
             return _unknown(name, Reason.OTHER_TENANT)
         wanted = pins.get(name) if version is None and pins else version
-        if wanted is not None and version is None and self._is_superseded(name, wanted):
-            wanted = None
         if wanted is None:
             found = self._by_rollout(visible, run_id, now, agent)
         else:
@@ -159,10 +157,6 @@ class Choosing:
         if isinstance(found, Refusal):
             return found
         return self._stopped(found, now) or found
-
-    def _is_superseded(self, name: str, version: str) -> bool:
-        record = self._shelf.find(name, version)
-        return record is not None and record.superseded
 
     def _by_version(self, name: str, version: str, tenant: str) -> RegistryRecord | Refusal:
         record = self._shelf.find(name, version)

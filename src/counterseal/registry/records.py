@@ -98,7 +98,7 @@ class RegistryRecord:
     note: str = ""
     """Why it was last enabled or disabled."""
     superseded: bool = False
-    """Whether a newer version has taken its place, also in runs that are pinned to it."""
+    """Whether a newer version has taken its place, and it will not come back."""
     allowed_agent_roles: frozenset[str] = frozenset()
     """Empty: any role."""
     allowed_tenants: frozenset[str] = frozenset()
@@ -167,9 +167,9 @@ class RegistryRecord:
     def ended(self, now: datetime) -> Refusal | None:
         """Why nobody can use it any more, if so."""
         if not self.enabled:
-            return Refusal(
-                reason=Reason.DISABLED, message=f"{self.name} {self.version} is disabled."
-            )
+            what = "was replaced; use the new one in a new run" if self.superseded else "is disabled"
+            message = f"{self.name} {self.version} {what}."
+            return Refusal(reason=Reason.DISABLED, message=message)
         if self.is_sunset(now):
             successor = self.deprecation and self.deprecation.replacement_tool
             instead = f" Use {successor}." if successor else ""

@@ -208,7 +208,8 @@ class Registry(Choosing):
 
         yield from checks.duplicates(new, versions)
         yield from checks.reference_problems(new, versions, standing)
-        yield from checks.variable_problems(new, self.records)
+        if any(record.contract.state_effects for record in new):
+            yield from checks.variable_problems(new, self.records)
         yield from checks.missing_bumps(new, versions)
         yield from checks.grant_problems(grants, versions, self._now(), new)
 
@@ -271,7 +272,7 @@ class Registry(Choosing):
     def supersede(self, name: str, version: str, *, by: str) -> None:
         """Put a version in another's place: whatever carries it out knows only that one now.
 
-        Runs that are pinned to the older one get the newer one; they can't have the older.
+        A run that is pinned to the older one is told so; the newer one is for new runs.
         """
         self._change(name, version, enabled=False, superseded=True, note=f"replaced by {by}")
 

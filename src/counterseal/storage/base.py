@@ -112,9 +112,15 @@ class Store(Protocol):
     # --- the way of a call ------------------------------------------------------------------------
 
     async def recall(
-        self, tenant: str, run_id: str, key: str | None, who: Asker | None = None
+        self,
+        tenant: str,
+        run_id: str,
+        key: str | None,
+        who: Asker | None = None,
+        *,
+        spent: bool = True,
     ) -> Memory:
-        """One read of all that bears on a call.
+        """One read of all that bears on a call; what was `spent`, only where that does.
 
         `held` is the last request under the key: this caller's own, or anybody's for None.
         """

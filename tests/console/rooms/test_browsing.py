@@ -1,12 +1,15 @@
 """What people do in the other rooms of the console, in a real browser."""
 
+import asyncio
 import re
 
 import pytest
 from playwright.async_api import expect
 
+from counterseal import Grant, tool
 from counterseal.console.charts import amount
 from tests.console.plant import HELD
+from tests.console.world import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -72,6 +75,51 @@ async def test_a_kill_shows_in_an_open_page_and_is_undone_in_one_step(works, vis
         await expect(page.locator("#kills")).not_to_contain_text("Stopped")
     await expect(vic.locator("[data-row=open_valve]")).to_contain_text("active")
     assert (await works.call("open_valve", {"valve": "v"})).approval_id
+
+
+async def test_an_open_page_follows_its_call_to_the_end(works, visitor):
+    begun, door = asyncio.Event(), asyncio.Event()
+
+    @tool(effect="draft", version="1.0.0", owner="plant")
+    async def drain() -> dict[str, str]:
+        """Drain the tank."""
+        begun.set()
+        await door.wait()
+        return {"tank": "is empty"}
+
+    works.runtime.register(drain, grants=[Grant(agent="shift-bot", tool="drain")])
+    calling = asyncio.ensure_future(works.call("drain", {}, call_id="call_drain"))
+    async with asyncio.timeout(PATIENCE):
+        await begun.wait()
+    page = await visitor("vic")
+    await page.goto("/calls/call_drain")
+    await expect(page.locator(".lead")).to_contain_text("under way")
+    await expect(page.get_by_text("what happens next appears here")).to_be_visible()
+    opened = page.locator("summary", has_text="tool.started")
+    await opened.click()
+    door.set()
+    assert (await calling).ok
+    await expect(page.locator(".lead")).to_contain_text("SUCCESS")
+    await expect(page.get_by_role("region", name="the text that")).to_contain_text("is empty")
+    await expect(page.get_by_text("what happens next appears here")).to_have_count(0)
+    await expect(page.get_by_role("region", name="event 2, tool.started")).to_be_visible()
+    await expect(opened).to_be_focused()
+
+
+async def test_a_rollout_is_previewed_made_and_undone(works, visitor):
+    page = await visitor("root", java_script_enabled=False)
+    await page.goto("/tools/read_gauge")
+    await page.locator("summary", has_text="Roll out…").click()
+    await page.get_by_label("Percent of new runs").fill("25")
+    await press(page, "Preview")
+    await expect(page.get_by_role("heading", name="Rolling out 1.0.0 to 25 %")).to_be_in_viewport()
+    await page.get_by_label("Why", exact=True).first.fill("Slowly.")
+    await press(page, "Roll out")
+    await expect(page.locator(".versions")).to_contain_text("25 % of new runs")
+    await page.get_by_label("Why back").fill("Too slowly.")
+    await press(page, "Back to 100 %")
+    await expect(page.locator(".versions")).not_to_contain_text("25 %")
+    assert works.desk().versions("read_gauge")[0]["rollout_percentage"] == 100
 
 
 async def test_a_changed_definition_is_read_and_accepted(works, visitor):
@@ -204,6 +252,8 @@ async def test_everything_fits_on_a_phone(works, visitor):
     await works.runtime.operator("root").kill(tool="open_valve", reason=long)
     page = await visitor("root", **PHONE)
     paths = ["/calls", f"/calls/{call.call_id}", f"/runs/{long}", "/tools", "/tools/write_note"]
+    paths += ["/runs", "/calls?metric=schema_valid_call_rate"]
+    paths += ["/tools/write_note/rollout?version=1.0.0&percentage=5"]
     paths += [f"/tools/{HELD}", "/kill?scope=everything", "/operator", "/overview", "/audit"]
     for path in [*paths, "/audit/events"]:
         await page.goto(path)

@@ -13,7 +13,9 @@ from tests.console.test_sign_in import csrf_of, sent
 
 DOOR = {"/sign-in", "/{path:anything}"}
 """What is for everybody."""
-SHARED = {"/kill", "/kill/restore", "/tools/{name}/use", "/tools/{name}/grant", "/audit/verify"}
+SHARED = {"/kill", "/kill/restore", "/tools/{name}/use", "/tools/{name}/grant", "/audit/verify"} | {
+    "/tools/{name}/rollout"
+}
 """Forms that name nothing of one tenant's: kills and contracts are everybody's."""
 REDIRECTS = re.compile(r"/approvals/\{approval_id\}/decision|/tools/\{name\}/\w+|/static/.*")
 """Pages that lead to another one, or are files: nothing is looked up there."""

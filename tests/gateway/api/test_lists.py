@@ -63,6 +63,20 @@ async def test_a_runs_cursor_leads_on_in_the_calls_of_the_run(api):
     assert rest["next"] is None
 
 
+async def test_runs_go_on_page_by_page_and_an_agent_finds_its_own(api):
+    for number in range(5):
+        given = {"tool": "add", "arguments": {"a": number, "b": 3}, "run_id": f"r/{number}"}
+        await api.agent(OTHER if number == 2 else BOT).post("/v1/calls", json=given)
+    rows, pages = await walked(api.by_key("vera"), "/v1/runs")
+    assert [row["run_id"] for row in rows] == ["r/4", "r/3", "r/2", "r/1", "r/0", "run_1"]
+    assert pages == 2
+    assert rows[0]["latest"]["tool"] == "add"
+    mine, _ = await walked(api.agent(), "/v1/runs")
+    assert [row["run_id"] for row in mine] == ["r/4", "r/3", "r/1", "r/0", "run_1"]
+    assert (await api.agent().get("/v1/runs", params={"agent": "other"})).json()["items"] == []
+    assert (await api.by_key("eve").get("/v1/runs")).json()["items"] == []
+
+
 async def test_a_cursor_is_good_for_one_tenant_and_one_list_only(api):
     vera = api.by_key("vera")
     cursor = (await vera.get("/v1/calls", params={"limit": 1})).json()["next"]

@@ -269,6 +269,9 @@ SEEN = Observation(
         {"data": None},
         {"data": {"much": float("inf")}},
         {"timestamp": 5},
+        {"timestamp": 1_700_000_000.9999999},
+        {"timestamp": 1_700_000_000.0000004},
+        {"call_id": 'a"b\\', "trace_id": "ä"},
         {"trust": Trust.TRUSTED, "attempt": 3, "latency_ms": 12, "idempotency_hit": True},
         {"code": Code.PARTIAL_SUCCESS, "response": RESPONSES[Code.PARTIAL_SUCCESS]},
         {"code": Code.PARTIAL_SUCCESS, "warnings": ("one was left",)},
@@ -285,4 +288,12 @@ def test_what_is_written_is_what_is_shown(changes):
     told = shown(seen, PUBLIC)
     if changes.get("data") == {"much": float("inf")}:
         told["result_payload"]["data"] = {"much": None}
+    assert json.loads(written(seen, PUBLIC)) == json.loads(json.dumps(told))
+
+
+@given(st.floats(0, 4e9) | st.integers(0, 4_000_000_000).map(float))
+@settings(max_examples=300, deadline=None)
+def test_a_moment_is_written_as_it_is_shown(timestamp):
+    seen = SEEN._replace(timestamp=timestamp)
+    told = shown(seen, PUBLIC)
     assert json.loads(written(seen, PUBLIC)) == json.loads(json.dumps(told))

@@ -1,12 +1,10 @@
 """What people do through the API, subject by subject; roles and rules are the desk's."""
 
 import asyncio
-import json
 import re
 
 import pytest
 
-from counterseal.desk import METRICS, Desk
 from counterseal.errors import CountersealError
 
 from .served import PATIENCE, open_api
@@ -163,6 +161,14 @@ async def test_a_tool_is_disabled_rolled_out_and_enabled(api):
         assert (await root.get("/v1/tools/add")).json()["status"] == status
     (version,) = (await root.get("/v1/tools/add/versions")).json()["items"]
     assert version["rollout_percentage"] == 50
+    (step,) = (await root.get("/v1/tools/add")).json()["steps_back"]
+    assert (step["version"], step["now"], step["before"], step["by"]) == ("1.0.0", 50, 100, "root")
+    asked = {"version": "1.0.0", "percentage": 10}
+    shares = (await root.get("/v1/tools/add/rollout", params=asked)).json()["items"]
+    assert shares == [
+        {"version": "1.0.0", "now": 50, "then": 10},
+        {"version": "", "now": 50, "then": 90},
+    ]
     assert (await root.get("/v1/tools/none")).status_code == 404
 
 
@@ -231,171 +237,3 @@ async def test_what_is_kept_out_is_shown_and_let_in_as_it_was_shown():
         assert quarantines.did == [("files.read", "root"), ("files.read", "root", "no")]
         none = await root.post("/v1/quarantine/other/refuse", json={"reason": "no"})
         assert none.status_code == 404
-
-
-# --- the record -----------------------------------------------------------------------------------
-
-
-async def filled(api, calls=5):
-    for number in range(calls):
-        given = {"tool": "note", "arguments": {"text": f"note {number}"}, "run_id": "run/1"}
-        await api.agent().post("/v1/calls", json=given, headers={"Idempotency-Key": f"k/{number}"})
-
-
-async def test_one_calls_story_its_events_and_its_observation(api):
-    await filled(api, 1)
-    vera = api.by_key("vera")
-    (row,) = (await vera.get("/v1/calls", params={"tool": "note"})).json()["items"]
-    story = (await vera.get(f"/v1/calls/{row['call_id']}")).json()
-    events = (await vera.get(f"/v1/calls/{row['call_id']}/events")).json()["items"]
-    assert story["call"] == row
-    assert story["events"] == events
-    assert story["ledger"]["status"] == "COMPLETED"
-    for query in (
-        {"call_id": row["call_id"]},
-        {"key": story["ledger"]["key"]},
-        {"key": "k/0", "tool": "note"},
-    ):
-        for client in (vera, api.agent()):
-            seen = await client.get("/v1/observations", params=query)
-            assert seen.json()["result_payload"]["data"] == {"notes": 1}, query
-
-
-async def test_a_run_is_found_whatever_it_is_called(api):
-    await filled(api)
-    for client in (api.by_key("vera"), api.agent()):
-        run = (await client.get("/v1/runs/run%2F1")).json()
-        assert run["run_id"] == "run/1"
-        assert len(run["calls"]["items"]) == 5
-    spent = (await api.by_key("vera").get("/v1/budgets", params={"run": "run/1"})).json()["items"]
-    assert {row["of"] for row in spent} <= {"run", "tenant"}
-    assert (await api.by_key("vera").get("/v1/budgets?run=none")).status_code == 404
-
-
-@pytest.mark.parametrize(
-    ("form", "media"), [("jsonl", "application/x-ndjson"), ("csv", "text/csv")]
-)
-async def test_the_record_is_exported_as_lines(api, form, media):
-    await filled(api)
-    answer = await api.by_key("vera").get("/v1/audit/export", params={"format": form})
-    assert answer.headers["content-type"].startswith(media)
-    assert answer.headers["content-disposition"] == f'attachment; filename="audit.{form}"'
-    lines = answer.text.strip().splitlines()
-    assert len(lines) >= 5
-    if form == "jsonl":
-        assert json.loads(lines[0])["tenant"] == "acme"
-    later = {"format": form, "since": "2999-01-01T00:00:00Z"}
-    rest = await api.by_key("vera").get("/v1/audit/export", params=later)
-    assert len(rest.text.splitlines()) == (1 if form == "csv" else 0)
-
-
-async def test_an_export_is_sent_as_it_is_read_and_ends_when_nobody_listens(api, monkeypatch):
-    read = []
-
-    async def pages(self, form, *, since=None, until=None):
-        for number in range(1000):
-            read.append(number)
-            yield b"x" * 1000 + b"\n"
-
-    monkeypatch.setattr(Desk, "export", pages)
-    sent, gone = [], asyncio.Event()
-
-    async def send(message):
-        sent.append(len(read))
-        if len(sent) == 4:
-            gone.set()
-        await asyncio.sleep(0)
-
-    async def receive():
-        await gone.wait()
-        return {"type": "http.disconnect"}
-
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": "/v1/audit/export",
-        "raw_path": b"/v1/audit/export",
-        "query_string": b"",
-        "root_path": "",
-        "scheme": "http",
-        "server": ("127.0.0.1", 80),
-        "client": ("127.0.0.1", 2),
-        "http_version": "1.1",
-        "headers": [(b"authorization", f"Bearer {api.keys['vera']}".encode())],
-    }
-    async with asyncio.timeout(PATIENCE):
-        await api.api(scope, receive, send)
-    assert sent[:4] == [1, 1, 2, 3]
-    assert len(read) < 100
-
-
-async def test_a_check_says_how_far_it_is_and_runs_once_at_a_time(api, monkeypatch):
-    await filled(api)
-    vera = api.by_key("vera")
-    report = (await vera.post("/v1/audit/verify")).json()
-    assert (report["ok"], report["tenant"]) == (True, "acme")
-    begun, door, verify = asyncio.Event(), asyncio.Event(), Desk.verify
-
-    async def slow(self, progress=None):
-        begun.set()
-        await door.wait()
-        return await verify(self, progress)
-
-    monkeypatch.setattr(Desk, "verify", slow)
-    lines = {"Accept": "application/x-ndjson"}
-    checking = asyncio.ensure_future(vera.post("/v1/audit/verify", headers=lines))
-    async with asyncio.timeout(PATIENCE):
-        await begun.wait()
-    for headers in (lines, {}):
-        second = await vera.post("/v1/audit/verify", headers=headers)
-        assert await code_of(second, 409) == "conflict"
-    door.set()
-    async with asyncio.timeout(PATIENCE):
-        told = [json.loads(line) for line in (await checking).text.splitlines()]
-    assert told[0] == {"checked": 0}
-    assert told[-1]["report"]["ok"] is True
-
-
-async def test_numbers_and_their_course(api):
-    await filled(api)
-    found = (await api.by_key("vera").get("/v1/metrics", params={"window": "1h"})).json()["items"]
-    assert [one["name"] for one in found] == list(METRICS)
-    name = found[0]["name"]
-    series = await api.by_key("vera").get(f"/v1/metrics/{name}/series", params={"buckets": 4})
-    assert len(series.json()["values"]) == 4
-    assert (await api.by_key("vera").get("/v1/metrics/none/series")).status_code == 404
-
-
-async def test_a_number_leads_to_as_many_calls_as_it_says(api):
-    await filled(api, 3)
-    await api.agent().post("/v1/calls", json={"tool": "note", "arguments": {"text": 7}})
-    vera = api.by_key("vera")
-    found = (await vera.get("/v1/metrics", params={"window": "1h"})).json()["items"]
-    followed, wanted = 0, found[0]["link"]["numerator"]
-    for one in found:
-        numbers = {
-            "numerator": one["numerator"],
-            "denominator": one["denominator"],
-            "rest": one["denominator"] - one["numerator"],
-        }
-        for part, link in one["link"].items():
-            if link is not None and one["unit"] == "ratio":
-                page = await vera.get("/v1/calls", params={**link, "limit": 200})
-                assert len(page.json()["items"]) == numbers[part], (one["name"], part)
-                followed += 1
-    assert followed > 40
-    assert await code_of(await api.agent().get("/v1/calls", params=wanted), 403) == "people-only"
-    for wrong in (
-        {"metric": "none"},
-        {"part": "rest"},
-        {"metric": "retry_success_rate", "part": "rest"},
-    ):
-        assert await code_of(await vera.get("/v1/calls", params=wrong), 400) == "invalid-request"
-
-
-async def test_what_no_concern_is_about_is_not_there(api):
-    path = "/v1/concerns/verify/call:note:k%2F0/dismiss"
-    answer = await api.by_key("olga").post(path, json={"reason": "x"})
-    assert await code_of(answer, 404) == "not-found"
-    strange = await api.by_key("olga").post("/v1/concerns/odd/k/dismiss", json={"reason": "x"})
-    assert await code_of(strange, 400) == "invalid-request"

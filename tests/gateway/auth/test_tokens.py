@@ -265,6 +265,13 @@ async def test_token_is_remembered_for_a_minute_and_no_longer_than_it_lasts(
         assert await verifier.verify_token(long) is None, "its key is gone"
 
 
+async def test_token_without_a_scope_is_refused_every_time_though_it_is_remembered(door, issuer):
+    caller = await door(OAuth(issuer=issuer.issuer, required_scopes=("mcp:use",)))
+    small, enough = issuer.token(scope="other"), issuer.token(scope="mcp:use other")
+    assert [await caller.status(small) for _ in range(3)] == [403, 403, 403]
+    assert [await caller.status(enough) for _ in range(3)] == [200, 200, 200]
+
+
 async def test_still_valid_ends_with_the_token(door, issuer, clock):
     async with Runtime.open("memory:", clock=clock) as runtime:
         verifier = (await door(OAuth(issuer=issuer.issuer), on=runtime)).door.verifier

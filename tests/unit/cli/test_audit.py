@@ -279,6 +279,8 @@ def test_seal_of_nothing_new_says_so(run, project):
     result = run("audit", "seal")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == "acme: nothing to seal since the last checkpoint.\n"
+    (receipt,) = lines(run("audit", "seal", "--json"))
+    assert (receipt["tenant"], receipt["number"]) == ("acme", 1), "whoever made it, there is one"
 
 
 def test_seal_without_a_key_names_the_command(run, project):

@@ -71,7 +71,9 @@ async def test_the_gates_are_told_with_verdicts_and_microseconds(office):
     names = ["parse", "schema", "scope", "semantics", "policy", "state", "approval", "budget"]
     assert [gate.gate for gate in page.gates] == names
     assert {gate.verdict for gate in page.gates} == {"allow"}
-    assert all(gate.microseconds is not None and gate.microseconds > 0 for gate in page.gates)
+    took = {gate.gate: gate.microseconds for gate in page.gates}
+    assert min(took[one] for one in ("parse", "schema", "scope", "policy", "budget")) > 0
+    assert min(took.values()) >= 0  # what has nothing to look at takes no time
 
 
 async def test_the_gate_that_refused_says_why_and_those_behind_it_were_not_asked(office):

@@ -32,6 +32,18 @@ def read(answer):
     return answer.found["arguments"]
 
 
+def test_a_mapping_is_measured_as_json_however_plain_it_is():
+    most = MAX_BYTES - len('{"a":""}')
+    assert read(parse({"a": "x" * most})) == {"a": "x" * most}
+    refused = [
+        {"a": "x" * (most + 1)},
+        {"a": "\x01" * (most // 5)},
+        dict.fromkeys("ab", "x" * most),
+    ]
+    for arguments in refused:
+        assert parse(arguments).code is Code.SYNTACTIC_PARSE_FAIL
+
+
 REFUSED = {
     "duplicate keys": '{"a": 1, "a": 2}',
     "nested duplicate keys": '{"a": {"b": 1, "b": 2}}',

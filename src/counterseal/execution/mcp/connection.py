@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -31,6 +30,7 @@ from counterseal.errors import (
     ToolFailedError,
 )
 from counterseal.execution.mcp.asking import Asked, capabilities
+from counterseal.execution.mcp.at_once import AtOnce
 from counterseal.execution.mcp.changes import listen_on, noticed, subscribe_on
 from counterseal.execution.mcp.exchange import EXCHANGE, Exchange
 from counterseal.execution.mcp.handshake import INFO, shake_hands, stamp, stop, told
@@ -88,9 +88,7 @@ class Connection:
         self._session: ClientSession | None = None
         self._listening: asyncio.Task[None] | None = None
         self._in_flight: set[Exchange] = set()
-        self._calls = 0
-        self._telling: set[asyncio.Task[None]] = set()
-        """What the upstream is being told of calls that nobody waits for any more."""
+        self._at_once: AtOnce | None = None
         self._log = logging.getLogger(f"counterseal.upstream.{settings.name}")
         self._mask = Mask({})
         self.asked = Asked(settings.relay)
@@ -160,6 +158,8 @@ class Connection:
                 return
             self._session = session
             self._adopt(session)
+            if isinstance(self.way, Web):
+                self._at_once = AtOnce(self.way, dispatcher, modern=self.modern)
             self.up = True
             self.up_since = asyncio.get_running_loop().time()
             up(self)
@@ -226,7 +226,7 @@ class Connection:
         """The result of tools/call. NotSentError where the tool is not what `definition` says."""
         tool, arguments = params["name"], params["arguments"]
         for again in (False, True):
-            if definition is not None:
+            if definition is not None and not self._shown.has_shown(tool, definition):
                 await self._check(tool, definition)
             headers = self._shown.headers(tool, arguments)
             try:
@@ -276,7 +276,9 @@ class Connection:
         token = EXCHANGE.set(exchange)
         self._in_flight.add(exchange)
         try:
-            raw = await self._at_once(dispatcher, method, stamped, options, exchange)
+            raw = None
+            if self._at_once is not None:
+                raw = await self._at_once.result(method, stamped, options, exchange)
             if raw is None:
                 raw = await dispatcher.send_raw_request(method, stamped, options)
             self._check_shape(method, raw)
@@ -285,35 +287,8 @@ class Connection:
         finally:
             self._in_flight.discard(exchange)
             EXCHANGE.reset(token)
-            if exchange.came is not None:
-                await _let_go(exchange)
+            await exchange.let_go()
         return self._clean(raw) if self._mask else raw
-
-    async def _at_once(
-        self,
-        dispatcher: _Dispatcher,
-        method: str,
-        params: dict[str, Any],
-        options: CallOptions,
-        exchange: Exchange,
-    ) -> dict[str, Any] | None:
-        """The result of a call that comes plainly. None: the library goes on with the request."""
-        if method != "tools/call" or not isinstance(self.way, Web) or _is_traced():
-            return None
-        self._calls += 1
-        number = options["request_id"] = f"call-{self._calls}"
-        if "on_progress" in options:
-            params["_meta"] = {**params.get("_meta", {}), "progressToken": number}
-        try:
-            return await self.way.result(number, method, params, options["headers"], exchange)
-        except asyncio.CancelledError:
-            if exchange.sent and not self.modern:  # since then, who hangs up has said enough
-                gone = {"requestId": number, "reason": "caller cancelled"}
-                telling = dispatcher.notify("notifications/cancelled", gone)
-                task = asyncio.get_running_loop().create_task(telling)
-                self._telling.add(task)
-                task.add_done_callback(self._telling.discard)
-            raise
 
     def _clean(self, raw: dict[str, Any]) -> dict[str, Any]:
         """An answer without our credentials. What goes back to the upstream alone stays."""
@@ -351,18 +326,6 @@ class Connection:
         if isinstance(judged, ExpiredError) or exchange.status == 401 or is_cut(error):
             self.end(str(judged))
         return judged
-
-
-def _is_traced() -> bool:
-    """Whether somebody may want to see a span of each request, which the library makes."""
-    return "opentelemetry.sdk" in sys.modules
-
-
-async def _let_go(exchange: Exchange) -> None:
-    """Nobody came to read an answer that was there."""
-    came, exchange.came = exchange.came, None
-    if not isinstance(came, Exception):
-        await came.stream.aclose()
 
 
 class _Dispatcher(JSONRPCDispatcher):

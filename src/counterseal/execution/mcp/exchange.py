@@ -48,6 +48,12 @@ class Exchange:
         self.came: Any = None
         """HTTP: an answer, or an error, that is there already, for the library to read."""
 
+    async def let_go(self) -> None:
+        """Nobody comes to read an answer any more."""
+        came, self.came = self.came, None
+        if came is not None and not isinstance(came, Exception):
+            await came.stream.aclose()
+
 
 EXCHANGE: Final[ContextVar[Exchange | None]] = ContextVar("counterseal_exchange", default=None)
 """The request that is under way in this context."""

@@ -55,6 +55,10 @@ class Shown:
         async with self._listing:
             return await self._list(send, version)
 
+    def has_shown(self, tool: str, definition: str) -> bool:
+        """Whether the tool is what its hash says, as far as is known without asking."""
+        return self._tools is not None and self._hash(self._tools, tool) == definition
+
     async def check(self, tool: str, definition: str, send: Send, version: str) -> None:
         """NotSentError: on this connection the tool is not what its hash says."""
         if self._tools is None:

@@ -14,7 +14,7 @@ import httpx2
 from pydantic_core import from_json, to_json
 
 from counterseal.execution.mcp.exchange import Exchange
-from counterseal.execution.mcp.wire import EVENTS, Rest, Wire, Wires
+from counterseal.execution.mcp.wire import EVENTS, JSON, Rest, Wire, Wires
 
 __all__ = ["Posting", "is_plain"]
 
@@ -115,7 +115,7 @@ def _plain_result(wire: Wire, number: str) -> dict[str, Any] | None:
     body = b"".join(wire.parts)
     if wire.kind == EVENTS:
         body = _only_event(body)
-    elif not wire.complete:
+    elif wire.kind != JSON or not wire.complete:
         return None
     try:
         message = from_json(body)

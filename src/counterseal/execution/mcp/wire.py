@@ -241,6 +241,9 @@ class Wires:
             raise httpx2.ConnectTimeout("no connection in time") from None
         except (OSError, ValueError) as error:
             raise httpx2.ConnectError(str(error)) from error
+        if self._closed:
+            wire.abort()
+            raise httpx2.ConnectError("it was closed")
         self._open.add(wire)
         return wire
 

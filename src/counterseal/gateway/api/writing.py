@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import lru_cache
+from math import modf
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -12,6 +13,7 @@ from counterseal.canonical import spelt_out
 from counterseal.codes import RESPONSES, Code
 from counterseal.contract.effects import Trust
 from counterseal.observation import NOT_VERIFIED, Observation
+from counterseal.observation.render import fence
 
 __all__ = ["shown", "written"]
 
@@ -39,18 +41,43 @@ def written(seen: Observation, public: str) -> bytes:
     """The JSON of `shown`; for less where a call simply succeeded, as nearly all do."""
     if not _is_plain(seen):
         return _json(shown(seen, public))
+    same, text = _same(seen.tool, seen.version, seen.code, seen.next_action, seen.trust)
+    data = to_json(seen.data)
+    if seen.data is not None:
+        text = "\n".join((text, *fence(data.decode(), seen.call_id, seen.trust)))
+    if b"NaN" in data or b"Infinity" in data:
+        data = _json(seen.data)
     return _PLAIN % (
-        _same(seen.tool, seen.version, seen.code, seen.next_action, seen.trust),
-        to_json(seen.call_id),
-        datetime.fromtimestamp(seen.timestamp, UTC).isoformat().encode(),
+        same,
+        _id(seen.call_id),
+        _moment(seen.timestamp),
         seen.latency_ms,
-        b"true" if seen.idempotency_hit else b"false",
-        to_json(seen.trace_id),
+        _id(seen.trace_id),
         seen.attempt,
-        _json(seen.data),
-        to_json(seen.timestamp),
-        to_json(seen.for_model()),
+        data,
+        repr(seen.timestamp).encode(),
+        to_json(text),
     )
+
+
+def _moment(timestamp: float) -> bytes:
+    """As `datetime` has it: rounded to microseconds, without any where there are none."""
+    part, whole = modf(timestamp)
+    micro = round(part * 1e6)
+    if not 0 < micro < 1_000_000:
+        return datetime.fromtimestamp(timestamp, UTC).isoformat().encode()
+    return b"%b.%06d+00:00" % (_second(whole), micro)
+
+
+@lru_cache(16)
+def _second(whole: float) -> bytes:
+    return datetime.fromtimestamp(whole, UTC).isoformat()[:19].encode()
+
+
+def _id(text: str) -> bytes:
+    """A string in JSON: letters and digits need no look at each, and ids have no others."""
+    plain = text.isascii() and text.replace("_", "").isalnum()
+    return b'"%b"' % text.encode() if plain else to_json(text)
 
 
 def _json(value: Any) -> bytes:
@@ -63,7 +90,7 @@ def _is_plain(seen: Observation) -> bool:
         seen.ok
         and seen.response is RESPONSES[seen.code]
         and seen.verification is NOT_VERIFIED
-        and not (seen.errors or seen.warnings or seen.redactions)
+        and not (seen.errors or seen.warnings or seen.redactions or seen.idempotency_hit)
         and seen.approval_id is None
         and seen.retry_after is None
     )
@@ -71,7 +98,7 @@ def _is_plain(seen: Observation) -> bool:
 
 _PLAIN: Final = (
     b'%b"call_id":%b},"execution_metadata":{"timestamp":"%b","latency_ms":%d,'
-    b'"idempotency_hit":%b,"trace_id":%b,"attempt_number":%d},'
+    b'"idempotency_hit":false,"trace_id":%b,"attempt_number":%d},'
     b'"result_payload":{"data":%b,"errors":[],"warnings":[]},"timestamp":%b,"text":%b}'
 )
 _OWN: Final = ("tool_identity", "execution_metadata", "result_payload", "timestamp", "text")
@@ -79,9 +106,10 @@ _OWN: Final = ("tool_identity", "execution_metadata", "result_payload", "timesta
 
 
 @lru_cache(4096)
-def _same(tool: str, version: str, code: Code, next_action: str, trust: Trust) -> bytes:
-    """The rest, which is the same for all calls of a tool; and the beginning of its identity."""
+def _same(tool: str, version: str, code: Code, next_action: str, trust: Trust) -> tuple[bytes, str]:
+    """What is the same for all calls of a tool: most members, and the text before the data."""
     seen = Observation(tool, version, "", code, RESPONSES[code], next_action, 0.0, trust=trust)
     told = {name: value for name, value in shown(seen, "").items() if name not in _OWN}
     name, number = to_json(tool), to_json(version)
-    return _json(told)[:-1] + b',"tool_identity":{"name":%b,"version":%b,' % (name, number)
+    begun = b',"tool_identity":{"name":%b,"version":%b,' % (name, number)
+    return _json(told)[:-1] + begun, seen.for_model()

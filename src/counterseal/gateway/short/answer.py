@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Send
 
 __all__ = ["Answer"]
 
-_SOON: Final = 0.05
+_SOON: Final = 0.2
 """Seconds after which somebody looks whether the client is still there."""
 _PING: Final = 15.0
 """Seconds between signs of life, and, since 2026-07-28, until an answer becomes a stream."""

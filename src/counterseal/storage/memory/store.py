@@ -95,13 +95,20 @@ class MemoryStore:
     # --- the way of a call ------------------------------------------------------------------------
 
     async def recall(
-        self, tenant: str, run_id: str, key: str | None, who: Asker | None = None
+        self,
+        tenant: str,
+        run_id: str,
+        key: str | None,
+        who: Asker | None = None,
+        *,
+        spent: bool = True,
     ) -> Memory:
         entry = held = None
         if key is not None:
             entry = self._ledger.find((tenant, key))
             held = self._holds.last(tenant, key, who)
-        return Memory(entry, held, *self._counters.of(tenant, run_id))
+        counters = self._counters.of(tenant, run_id) if spent else ({}, {}, {})
+        return Memory(entry, held, *counters)
 
     async def admit(self, request: Admit) -> Admission:
         return self._obstacle(request) or self._counters.spend(request) or self._take_in(request)

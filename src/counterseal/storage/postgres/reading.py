@@ -73,12 +73,15 @@ class Reading(Job):
 class Recalling(Job):
     """What bears on a call."""
 
-    __slots__ = ("key", "run_id", "tenant", "who")
+    __slots__ = ("key", "run_id", "spent", "tenant", "who")
     vain = True
 
-    def __init__(self, tenant: str, run_id: str, key: str | None, who: Asker | None) -> None:
+    def __init__(
+        self, tenant: str, run_id: str, key: str | None, who: Asker | None, *, spent: bool
+    ) -> None:
         super().__init__()
         self.tenant = tenant
+        self.spent = spent
         self.run_id = run_id
         self.key = key
         self.who: tuple[str, str] | tuple[None, None] = (None, None) if who is None else asker(*who)
@@ -120,8 +123,8 @@ async def _ask(
 
 async def _recall(connection: Any, calls: Sequence[Recalling]) -> None:
     keys = {(one.tenant, one.key) for one in calls if one.key is not None}
-    lives = {(one.tenant, run_id) for one in calls for run_id in (one.run_id, "")}
-    tenants = {one.tenant for one in calls}
+    lives = {(one.tenant, run_id) for one in calls if one.spent for run_id in (one.run_id, "")}
+    tenants = {one.tenant for one in calls if one.spent}
     askers = {(one.tenant, one.key, *one.who) for one in calls if one.key is not None}
     asked = (*columns(keys, 2), *columns(lives, 2), list(tenants), *columns(askers, 4))
     found = await connection.fetchrow(_RECALL, *asked)

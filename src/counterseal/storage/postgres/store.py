@@ -129,9 +129,16 @@ class PostgresStore:
     # --- the way of a call ------------------------------------------------------------------------
 
     async def recall(
-        self, tenant: str, run_id: str, key: str | None, who: Asker | None = None
+        self,
+        tenant: str,
+        run_id: str,
+        key: str | None,
+        who: Asker | None = None,
+        *,
+        spent: bool = True,
     ) -> Memory:
-        memory: Memory = await self._reading.do(reading.Recalling(tenant, run_id, key, who))
+        asked = reading.Recalling(tenant, run_id, key, who, spent=spent)
+        memory: Memory = await self._reading.do(asked)
         return memory
 
     async def admit(self, request: Admit) -> Admission:

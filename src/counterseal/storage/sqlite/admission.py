@@ -37,15 +37,24 @@ def find_entry(db: Transaction, tenant: str, key: str) -> Entry | None:
     return None if row is None else entry_of(tenant, key, row, db.now())
 
 
-def recall(db: Transaction, tenant: str, run_id: str, key: str | None, who: Asker | None) -> Memory:
+def recall(
+    db: Transaction,
+    tenant: str,
+    run_id: str,
+    key: str | None,
+    who: Asker | None,
+    *,
+    spent: bool,
+) -> Memory:
     """All that bears on a call."""
     entry = held = None
     if key is not None:
         entry, held = find_entry(db, tenant, key), last_held(db, tenant, key, who)
-    spent: tuple[dict[str, float], ...] = ({}, {}, {})
-    for kind, name, value in db.run(_RECALL_COUNTERS, (tenant, run_id, tenant, tenant)):
-        spent[kind - 1][name] = value
-    return Memory(entry, held, *spent)
+    counters: tuple[dict[str, float], ...] = ({}, {}, {})
+    if spent:
+        for kind, name, value in db.run(_RECALL_COUNTERS, (tenant, run_id, tenant, tenant)):
+            counters[kind - 1][name] = value
+    return Memory(entry, held, *counters)
 
 
 def admit(db: Transaction, request: Admit) -> Admission:

@@ -113,9 +113,17 @@ class SqliteStore:
     # --- the way of a call ------------------------------------------------------------------------
 
     async def recall(
-        self, tenant: str, run_id: str, key: str | None, who: Asker | None = None
+        self,
+        tenant: str,
+        run_id: str,
+        key: str | None,
+        who: Asker | None = None,
+        *,
+        spent: bool = True,
     ) -> Memory:
-        return await self._read(lambda db: admission.recall(db, tenant, run_id, key, who))
+        return await self._read(
+            lambda db: admission.recall(db, tenant, run_id, key, who, spent=spent)
+        )
 
     async def admit(self, request: Admit) -> Admission:
         # What only spends, and leaves nothing that anybody could miss, does not wait for the disk.

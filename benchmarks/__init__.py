@@ -1,0 +1,1 @@
+"""Counterseal beside others; `README.md` tells more."""

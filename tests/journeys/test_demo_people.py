@@ -1,0 +1,119 @@
+"""The demo without --auto, on Postgres with three workers: people decide, and it goes on."""
+
+import contextlib
+import json
+import re
+import signal
+from collections import Counter
+
+import httpx
+import pytest
+
+from tests.journeys.demo_runs import NOTICES, STATUSES, new_home, notices, running, statuses
+
+pytestmark = pytest.mark.slow
+
+REJECTED = "case_100004"
+
+
+class Person:
+    """Somebody at a browser without scripts: pages are read, forms are sent."""
+
+    def __init__(self, base, name, password):
+        self.client = httpx.Client(base_url=base, timeout=60, trust_env=False)
+        self.client.get("/sign-in")
+        told = {"name": name, "password": password, "next": "/"}
+        assert self.client.post("/sign-in", data=told).status_code == 303
+
+    def close(self):
+        self.client.close()
+
+    def csrf(self, page="/"):
+        return re.search(r'name="csrf" value="([0-9a-f]+)"', self.client.get(page).text)[1]
+
+    def work_for(self, tenant):
+        answer = self.client.post("/tenant", data={"csrf": self.csrf(), "tenant": tenant})
+        assert answer.status_code == 303
+
+    def decide_all(self):
+        """Approve everything that waits, but for one case."""
+        votes = []
+        for approval_id in dict.fromkeys(re.findall(r"appr_\w+", self.client.get("/").text)):
+            page = f"/approvals/{approval_id}"
+            reject = REJECTED in self.client.get(page).text
+            form = {"csrf": self.csrf(page), "choice": "reject" if reject else "approve"}
+            form["comment"] = "Not before their readings are here." if reject else "Agreed."
+            votes.append(self.client.post(f"{page}/decision", data=form).status_code)
+        return votes
+
+
+def events_of(base, key):
+    """All events of a tenant, page by page."""
+    events, cursor = [], None
+    with httpx.Client(base_url=base, timeout=60, trust_env=False) as client:
+        client.headers["Authorization"] = f"Bearer {key}"
+        while True:
+            query = {"limit": 200, **({"cursor": cursor} if cursor else {})}
+            page = client.get("/v1/events", params=query).raise_for_status().json()
+            events += page["items"]
+            cursor = page["next"]
+            if cursor is None:
+                return events
+
+
+def test_people_decide_in_the_console_and_the_figures_are_what_the_api_says():
+    with contextlib.ExitStack() as stack:
+        home = stack.enter_context(new_home())
+        demo = stack.enter_context(running(home, "--postgres"))
+        base = demo.until("Console").split()[1].rstrip("/")
+        password = demo.until("Sign in").split()[-1]
+        assert "8 calls wait for people" in demo.until("wait for people")
+        assert notices(home) == []  # nothing has gone out yet
+
+        ada = stack.enter_context(contextlib.closing(Person(base, "ada", password)))
+        ben = stack.enter_context(contextlib.closing(Person(base, "ben", password)))
+        for tenant in ("northshore", "eastvale"):
+            ada.work_for(tenant)
+            assert set(ada.decide_all()) == {303}
+        demo.until("ada approves, 1 of 2")
+        for tenant in ("northshore", "eastvale"):
+            ben.work_for(tenant)
+            ben.decide_all()
+        demo.until("The console stays up.")
+
+        told = json.loads("".join(demo.out))
+        assert told["ok"] is True, "".join(demo.story)
+        keys = json.loads((home / "sign-ins.json").read_text())["people"]
+        for tenant in ("northshore", "eastvale"):
+            figures = told["figures"][tenant]
+            events = events_of(base, keys[f"{tenant}/vera"])
+            kinds = Counter(event["type"] for event in events)
+            for name, kind in (
+                ("approved", "approval.granted"),
+                ("rejected", "approval.rejected"),
+                ("replayed", "tool.replayed"),
+                ("settled", "tool.reconciled"),
+                ("verified", "tool.verified"),
+            ):
+                assert figures[name] == kinds[kind], name
+            assert sum(figures["denied"].values()) == kinds["tool.denied"]
+            del figures["denied"]["ledger"]  # which is no gate
+            for gate, times in figures["denied"].items():
+                assert times == kinds[f"gate.{gate}.refused"], gate
+            assert figures["corrected"] == sum("corrections" in one["body"] for one in events)
+
+        voted = {
+            (one["body"]["approver"], one["body"]["decision"])
+            for tenant in ("northshore", "eastvale")
+            for one in events_of(base, keys[f"{tenant}/vera"])
+            if one["type"] == "approval.voted"
+        }
+        assert voted == {("ada", "approve"), ("ada", "reject"), ("ben", "approve")}
+        assert {(one["case_id"], one["template"]) for one in notices(home)} == NOTICES
+        now = statuses(home)
+        assert {case: now[case] for case in STATUSES} == STATUSES
+
+        assert demo.end(signal.SIGINT) == 130
+        assert "goes on where it was" in demo.story[-1]
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(base, trust_env=False)
