@@ -27,7 +27,7 @@ Talk = list[dict[str, str]]
 
 TURNS: Final = 5
 """How often it may say something about one task."""
-LONGEST: Final = 400
+LONGEST: Final = 300
 """Characters that it is shown of an answer: all in all it can hold 512 tokens in mind."""
 MOST_TOKENS: Final = 120
 SHOWN: Final = (
@@ -89,12 +89,19 @@ class Language:
 
 def talk(task: Task, tools: Sequence[Mapping[str, Any]], seen: Sequence[Seen]) -> Talk:
     """An example, the tools, the task, and what came of the last call."""
-    named = [f"{tool['name']}({', '.join(tool['inputSchema']['properties'])})" for tool in tools]
-    turns = [*SHOWN, ("user", f"Tools: {', '.join(named)}\nTask: {task.words}")]
+    takes = {tool["name"]: list(tool["inputSchema"]["properties"]) for tool in tools}
+    simplest = sorted(takes, key=lambda name: len(takes[name]))  # it likes to take the first one
+    named = [f"{name}({', '.join(takes[name])})" for name in simplest]
+    words = f"Tools: {', '.join(named)}\nTask: {task.words}"
     for last in seen[-1:]:
-        turns.append(("assistant", last.ask.why))
-        turns.append(("user", f"{last.answer.text[:LONGEST]}\nWhat is the next call?"))
-    return [{"role": role, "content": words} for role, words in turns]
+        words += f"\nYou called {last.ask.tool}. The answer: {_short(last.answer.text)}"
+    return [{"role": role, "content": said} for role, said in (*SHOWN, ("user", words))]
+
+
+def _short(text: str) -> str:
+    """Without the words around the data, which a large model heeds and a small one repeats."""
+    lines = [line for line in text.splitlines() if not line.startswith(("<<<", "Between"))]
+    return " ".join(lines)[:LONGEST]
 
 
 def proposal(said: str) -> Ask:
@@ -104,12 +111,12 @@ def proposal(said: str) -> Ask:
         found = json.loads(said[begin : end + 1]) if begin >= 0 else None
     except ValueError:
         found = None
-    why = " ".join(said.split())
     if isinstance(found, dict) and isinstance(found.get("tool"), str):
         given = found.get("arguments")
-        return Ask(found["tool"], given if isinstance(given, dict) else json.dumps(given), why)
+        words = json.dumps(given)
+        return Ask(found["tool"], given if isinstance(given, dict) else words, words)
     named = _NAME.search(said)
-    return Ask(named[0] if named else "(no tool)", said, why)
+    return Ask(named[0] if named else "(no tool)", said, " ".join(said.split()))
 
 
 def main() -> None:

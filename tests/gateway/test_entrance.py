@@ -92,3 +92,21 @@ async def test_once_closed_it_tells_everybody_to_come_back(entrance):
         answer = await ask(entrance, path)
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
         assert answer.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize("path", ["/", "/approvals", "/nothing"])
+async def test_people_are_refused_with_a_page_that_has_the_consoles_headers(entrance, path):
+    for answer in (await ask(entrance, path, "evil.test"), await closed(entrance, path)):
+        assert answer.headers["content-type"].startswith("text/html")
+        assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/v1/calls", "/health", "/ready", "/metrics"])
+async def test_programs_are_refused_with_a_line(entrance, path):
+    for answer in (await ask(entrance, path, "evil.test"), await closed(entrance, path)):
+        assert answer.headers["content-type"].startswith("text/plain")
+
+
+async def closed(entrance, path):
+    entrance.closed = True
+    return await ask(entrance, path)

@@ -55,6 +55,16 @@ async def test_only_our_own_names_are_answered_to(client, host, status):
     assert (await client.get("/health", headers={"Host": host})).status_code == status
 
 
+async def test_who_tries_keys_for_the_numbers_is_slowed_down(client):
+    tried = {"Authorization": "Bearer wrong"}
+    for count in range(2000):
+        last = await client.get("/metrics", headers=tried)
+        if last.status_code != 401:
+            break
+    assert (last.status_code, count >= 100) == (429, True)
+    assert int(last.headers["retry-after"]) >= 1
+
+
 async def test_numbers_are_for_people_of_the_tenant_alone(client, served):
     people = People(served.runtime, passwords=Passwords(time_cost=1, memory_kib=8))
     accounts = people.accounts("tests")

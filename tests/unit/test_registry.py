@@ -217,7 +217,7 @@ def test_run_that_is_pinned_to_a_superseded_version_is_told_to_begin_anew():
     registry.supersede("read_case", "1.0.0", by="2.0.0")
     pinned = resolve(registry, pins={"read_case": "1.0.0"})
     assert pinned.reason is Reason.DISABLED
-    assert "in a new run" in pinned.message
+    assert "for a new run" in pinned.message
     assert resolve(registry, pins={}).version == "2.0.0"
 
 

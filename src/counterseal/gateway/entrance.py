@@ -11,14 +11,17 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final
 
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from counterseal.console.bare import bare_page
 
 __all__ = ["Entrance"]
 
 _SPACES: Final = (b" ", b"\t")
 _PORT: Final = re.compile(r":[0-9]{1,5}\Z")
 _MOST_NAMES: Final = 256
+_WATCHED: Final = ("/health", "/ready", "/metrics")
 
 
 class Entrance:
@@ -42,7 +45,7 @@ class Entrance:
             return
         if self.closed:
             later = {"Retry-After": "5", "Connection": "close"}
-            answer = PlainTextResponse("This server is stopping.\n", 503, headers=later)
+            answer = self._refusal(scope, 503, "This server is stopping.", later)
             await answer(scope, receive, send)
             return
         host, names, padded = b"", 0, False
@@ -55,12 +58,21 @@ class Entrance:
             scope["headers"] = _trimmed(scope["headers"])
         # A page from elsewhere may have had a browser call us by another's name.
         if names != 1 or not self._is_ours(host.strip(b" \t")):
-            answer = PlainTextResponse("This is not the host that you asked for.\n", 421)
+            answer = self._refusal(scope, 421, "This is not the host that you asked for.")
             await answer(scope, receive, send)
             return
         path = scope["path"]
         app = self._api if path.startswith("/v1/") else self._straight.get(path, self._app)
         await app(scope, receive, send)
+
+    def _refusal(
+        self, scope: Scope, status: int, told: str, more: Mapping[str, str] | None = None
+    ) -> Response:
+        """A line for programs, a page for people."""
+        path = scope["path"]
+        if path in self._straight or path in _WATCHED or path.startswith("/v1/"):
+            return PlainTextResponse(f"{told}\n", status, headers=more)
+        return bare_page(status, told, https=scope.get("scheme") == "https", more=more)
 
     def _named(self, host: bytes) -> bool:
         """Whether a `Host` names us."""

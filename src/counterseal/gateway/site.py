@@ -26,6 +26,8 @@ from counterseal.desk.metrics import measured
 from counterseal.errors import CountersealError
 from counterseal.gateway.access import Access
 from counterseal.gateway.api.app import Api, api_app
+from counterseal.gateway.api.limits import Limits
+from counterseal.gateway.api.problems import ProblemError
 from counterseal.gateway.auth import Door, protect
 from counterseal.gateway.entrance import Entrance
 from counterseal.gateway.quarantines import Quarantines
@@ -69,7 +71,7 @@ def site(
     manager = StreamableHTTPSessionManager(running.front.server, security_settings=security)
     door = protect(running.front.endpoint(manager, security), access, runtime)
     people, broker = People(runtime), Broker(marks_of(runtime))
-    quarantines = Quarantines(running.behind)
+    quarantines, limits = Quarantines(running.behind), Limits()
 
     def desk_for(person: Person) -> Desk:
         return Desk(runtime, person, upstreams=quarantines)
@@ -82,8 +84,9 @@ def site(
         desk_for=desk_for,
         public=public,
         origins=tuple(urls)[1:],
+        limits=limits,
     )
-    watch = _Watch(running, people)
+    watch = _Watch(running, people, limits)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -109,9 +112,10 @@ def site(
 class _Watch:
     """For whoever watches over the process."""
 
-    def __init__(self, running: Gateway, people: People) -> None:
+    def __init__(self, running: Gateway, people: People, limits: Limits) -> None:
         self._runtime = running.runtime
         self._people = people
+        self._limits = limits
 
     async def health(self, _: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -128,8 +132,7 @@ class _Watch:
         scheme, _, key = request.headers.get("authorization", "").partition(" ")
         person = await self._people.by_key(key) if scheme.lower() == "bearer" else None
         if person is None:
-            asked = {"WWW-Authenticate": 'Bearer realm="metrics"'}
-            return PlainTextResponse("A personal key is needed.\n", 401, headers=asked)
+            return self._unknown(request)
         tenants = [person.tenant]
         if person.may_everywhere(Role.VIEWER):
             tenants = [name for name in await self._runtime.store.tenants() if name != "*"]
@@ -140,3 +143,12 @@ class _Watch:
             headers={"Cache-Control": "no-store"},
             media_type="text/plain; version=0.0.4",
         )
+
+    def _unknown(self, request: Request) -> Response:
+        """Who tries keys is let try as many as at the API."""
+        try:
+            self._limits.by_address(request.client.host if request.client else "")
+        except ProblemError as problem:
+            return PlainTextResponse("Too many wrong keys.\n", 429, headers=problem.headers)
+        asked = {"WWW-Authenticate": 'Bearer realm="metrics"'}
+        return PlainTextResponse("A personal key is needed.\n", 401, headers=asked)

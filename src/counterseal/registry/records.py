@@ -167,8 +167,8 @@ class RegistryRecord:
     def ended(self, now: datetime) -> Refusal | None:
         """Why nobody can use it any more, if so."""
         if not self.enabled:
-            what = "was replaced; use the new one in a new run" if self.superseded else "is disabled"
-            message = f"{self.name} {self.version} {what}."
+            new = " It was replaced; the new one is for a new run." if self.superseded else ""
+            message = f"{self.name} {self.version} is disabled.{new}"
             return Refusal(reason=Reason.DISABLED, message=message)
         if self.is_sunset(now):
             successor = self.deprecation and self.deprecation.replacement_tool

@@ -12,11 +12,11 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from counterseal.canonical import pointer, spelt_out
+from counterseal.canonical import spelt_out
 from counterseal.desk import Desk, NotThere, Page
 from counterseal.gateway.api.callers import Agent, Caller, Human
 from counterseal.gateway.api.exchange import Exchange
-from counterseal.gateway.api.front import EXCHANGE
+from counterseal.gateway.api.front import EXCHANGE, refuse_strange
 from counterseal.gateway.api.problems import ProblemError
 from counterseal.gateway.api.shapes.base import When
 from counterseal.people import Person, Role
@@ -82,22 +82,9 @@ async def _exchange(request: Request) -> Exchange:
 
 
 def _refuse_unknown(request: Request) -> None:
-    """A parameter that nobody reads would make an answer look narrower than it is."""
-    if not request.query_params:
-        return
-    route: APIRoute = request.scope["route"]
-    known = [one.alias for one in route.dependant.query_params]
-    strange = next((name for name in request.query_params if name not in known), None)
-    if strange is not None:
-        named = strange[:100]
-        told = ", ".join(known) or "none"
-        raise ProblemError(
-            "invalid-request",
-            f"{named}: is no parameter of this. There are: {told}.",
-            param=pointer(named),
-            where="query",
-            known=known,
-        )
+    if request.query_params:
+        route: APIRoute = request.scope["route"]
+        refuse_strange(request.query_params, [one.alias for one in route.dependant.query_params])
 
 
 Asked = Annotated[Exchange, Depends(_exchange)]

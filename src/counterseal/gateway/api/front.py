@@ -7,7 +7,7 @@ Whatever goes wrong on the way, and wherever, is answered as a problem.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 from urllib.parse import parse_qsl
 
@@ -22,7 +22,7 @@ from counterseal.gateway.api.limits import Limits
 from counterseal.gateway.api.problems import ProblemError
 from counterseal.gateway.api.submitting import Submitting
 
-__all__ = ["CALLS", "DOCUMENT", "EXCHANGE", "INTERNAL", "Front", "methods_at"]
+__all__ = ["CALLS", "DOCUMENT", "EXCHANGE", "INTERNAL", "Front", "methods_at", "refuse_strange"]
 
 EXCHANGE: Final = "counterseal.exchange"
 """Where routes find it in the scope."""
@@ -101,6 +101,7 @@ class Front:
                     "unsupported-media-type", told, param="/content-type", where="header"
                 )
             if path == CALLS and method == "POST":
+                refuse_strange(_names(scope["query_string"]), ())
                 # What is asked for most takes the shortest way: the routes' would cost more than
                 # all gates together.
                 await exchange.answer(
@@ -139,11 +140,29 @@ def _refuse_repeated(query: bytes) -> None:
     """Of a parameter that comes twice, everybody on the way may take another one."""
     if b"&" not in query:
         return
-    names = [name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
+    names = _names(query)
     twice = next((name for name in names if name not in _LISTS and names.count(name) > 1), None)
     if twice is not None:
         told = f"{twice[:100]}: comes twice."
         raise ProblemError("invalid-request", told, param=pointer(twice[:100]), where="query")
+
+
+def _names(query: bytes) -> list[str]:
+    return [name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)]
+
+
+def refuse_strange(given: Iterable[str], known: Sequence[str]) -> None:
+    """A parameter that nobody reads would make an answer look narrower than it is."""
+    strange = next((name for name in given if name not in known), None)
+    if strange is not None:
+        named, told = strange[:100], ", ".join(known) or "none"
+        raise ProblemError(
+            "invalid-request",
+            f"{named}: is no parameter of this. There are: {told}.",
+            param=pointer(named),
+            where="query",
+            known=list(known),
+        )
 
 
 def methods_at(routes: Sequence[Route], scope: Scope) -> str:

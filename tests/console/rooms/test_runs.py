@@ -1,0 +1,69 @@
+"""What the pages about runs show, and how a call that goes on is followed, over HTTP."""
+
+import re
+from html import unescape
+
+from counterseal import Grant
+from counterseal.testing import fake_tool
+from tests.console.conftest import client_of
+from tests.console.rooms.test_looking import rows_of, said
+
+
+async def test_a_run_shows_what_it_spent_and_its_calls(works, root):
+    for _ in range(2):
+        await works.call("read_gauge", {"gauge": "g"}, run="run_z")
+    page = await root.get("/runs/run_z")
+    assert "tool/read_gauge 2" in said(page)
+    assert len(rows_of(page)) == 2
+
+
+async def test_runs_are_listed_once_each_with_their_latest_call(works, root):
+    for run in ("run_a", "run_b", "run_a"):
+        await works.call("read_gauge", {"gauge": "g"}, run=run)
+    await works.call("read_gauge", {"gauge": 7}, run="run_c", agent="stranger")
+    page = await root.get("/runs")
+    assert rows_of(page) == ["run_c", "run_a", "run_b"]
+    assert re.search(r"run_c .* TYPE_MISMATCH stranger .* run_a .* SUCCESS shift-bot", said(page))
+    assert rows_of(await root.get("/runs?agent=shift-bot")) == ["run_a", "run_b"]
+    assert "No run matches." in said(await root.get("/runs?agent=nobody"))
+    async with client_of(works, "zed") as zed:
+        assert rows_of(await zed.get("/runs")) == []
+
+
+async def test_older_runs_are_on_further_pages(works, root):
+    for number in range(52):
+        await works.call("read_gauge", {"gauge": "g"}, run=f"run_{number}")
+    page = await root.get("/runs?agent=shift-bot")
+    more = unescape(re.search(r'href="([^"]+)" rel="next"', page.text)[1])
+    assert more.startswith("/runs?agent=shift-bot&cursor=")
+    rest = await root.get(more)
+    assert rows_of(rest) == ["run_1", "run_0"]
+    assert len(rows_of(page)) == 50
+
+
+async def test_a_run_shows_what_its_tools_have_left_in_it(works, root):
+    keeper = fake_tool(
+        "keep",
+        {"level": {"bar": "<b>4.2</b>"}},
+        effect="retrieve",
+        state_effects=[{"key": "level"}],
+    )
+    works.runtime.register(keeper.tool, grants=[Grant(agent="shift-bot", tool="keep")])
+    await works.call("keep", {}, run="run_k")
+    text = said(await root.get("/runs/run_k"))
+    assert "level changed once from outside" in text
+    assert '{ "bar" : "<b>4.2</b>" }' in text
+    await works.call("read_gauge", {"gauge": "g"}, run="run_l")
+    assert "no tool has left anything in it" in said(await root.get("/runs/run_l"))
+
+
+async def test_a_call_that_goes_on_is_followed_until_it_is_over(works, root):
+    held = await works.call("open_valve", {"valve": "v-7"})
+    stuck = await works.stuck()
+    done = await works.call("write_note", {"note": "n"})
+    for seen, follows in ((held, True), (stuck, True), (done, False)):
+        page = await root.get(f"/calls/{seen.call_id}")
+        assert ('data-live="record approvals"' in page.text) == follows
+        assert ("reload the page" in said(page)) == follows
+    await works.desk().decide(held.approval_id, "reject")
+    assert "data-live-key" not in (await root.get(f"/calls/{held.call_id}")).text
