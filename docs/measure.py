@@ -5,8 +5,8 @@
 Workers are processes with a runtime each, on one Postgres; each has 32 calls in flight, of a tool
 that changes something. Beside them stands pgbench with its own simple transaction (`pgbench -N`),
 which anybody can run on their own server. They take turns. How much of a processor a call takes,
-and what it leaves in the log and in the tables, hardly depends on who else uses the machine; rates
-do. The server has to run on this machine, and this one has to be Linux.
+and what it leaves in the log and in the tables, depends far less on who else uses the machine than
+rates do. The server has to run on this machine, and this one has to be Linux.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ LONGEST: Final = 300
 MOST_TOKENS: Final = 120
 SHOWN: Final = (
     ("system", "You call tools. Answer with one JSON object."),
-    ("user", "Tools: open_door(room), ring_bell(times)\nTask: Let the guest into room A4."),
-    ("assistant", '{"tool": "open_door", "arguments": {"room": "A4"}}'),
+    ("user", "Tools: read_file(file_id), move_file(file_id, shelf)\nTask: Look at file file_407."),
+    ("assistant", '{"tool": "read_file", "arguments": {"file_id": "file_407"}}'),
 )
 """How it is done, once."""
 _NAME: Final = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")

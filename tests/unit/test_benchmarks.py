@@ -135,7 +135,7 @@ def test_what_can_be_chance_is_not_told_as_worse():
 
 
 @given(st.floats(1 - FLOOR / 2, 1 + FLOOR))
-def test_less_than_a_sixth_is_never_worse(part):
+def test_less_than_a_quarter_is_never_worse(part):
     assert not worse(ROW, replace(ROW, ratio=4.0 * part))
 
 

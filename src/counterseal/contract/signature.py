@@ -111,9 +111,14 @@ class Signature:
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Validated JSON arguments as the function's own keyword arguments."""
-        parsed = self.model.model_validate(dict(arguments))
+        parsed = vars(self.model.model_validate(dict(arguments)))
+        return {name: parsed[key] for name, key in self._places}
+
+    @cached_property
+    def _places(self) -> tuple[tuple[str, str], ...]:
+        """Each parameter, and the field that its value is parsed into."""
         names = list(self.parameters)
-        return {names[int(key[1:])]: getattr(parsed, key) for key in type(parsed).model_fields}
+        return tuple((names[int(key[1:])], key) for key in self.model.model_fields)
 
     def source_of(self, parameter: str | None = None) -> Source | None:
         return locate(self.function, parameter)
