@@ -3,8 +3,8 @@
 A ratio counts as worse only when it is so by more than the runs themselves waver. The median of n
 rounds whose middle half is w wide is known to about 1.57 w / √n (the notch of a box plot); of two
 runs, both uncertainties add up as independent ones do. On top of that, whole runs differ, since
-memory lies elsewhere and neighbours come and go: by up to a quarter where nothing was changed, as
-runs on a busy machine have shown. Less than that is never told as worse.
+memory lies elsewhere and neighbours come and go. How much has not been measured on a quiet machine;
+until it is, less than a quarter is never told as worse.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def _plain_result(wire: Wire, number: str) -> dict[str, Any] | None:
     elif wire.kind != JSON or not wire.complete:
         return None
     try:
-        message = from_json(body)
+        message = from_json(body, cache_strings="keys")
     except ValueError:
         return None
     if type(message) is not dict or message.keys() != _ANSWER or message["id"] != number:

@@ -125,7 +125,8 @@ class Reading:
 
 def _asked(body: bytes) -> Asked | None:
     try:
-        message = from_json(body)  # what it reads, the other reader that the SDK has reads the same
+        # What it reads, the other reader that the SDK has reads the same. It keeps no values.
+        message = from_json(body, cache_strings="keys")
     except ValueError:
         return None
     if type(message) is not dict or message.keys() != _MESSAGE:
