@@ -1,8 +1,9 @@
 """Keys: a folder of files outside the store. They sign what must not be forged, and seal the vault.
 
-`audit-….pem` and `approval-….pem` hold Ed25519 keys, `vault-….key` 32 random bytes in base64. Of a
-purpose's keys the newest (the last by name) signs or seals; all of them verify or open, so rotation
-is adding a file. A PEM that holds only the public half verifies and never signs.
+`audit-….pem` and `approval-….pem` hold Ed25519 keys, `vault-….key` and `session-….key` 32 random
+bytes in base64. Of a purpose's keys the newest (the last by name) signs or seals; all of them
+verify or open, so rotation is adding a file. Only the newest session key counts: a new one ends all
+sessions. A PEM that holds only the public half verifies and never signs.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ __all__ = [
     "new_key",
 ]
 
-_NAME: Final = re.compile(r"(audit|approval)-[\w.-]+\.pem|(vault)-[\w.-]+\.key")
+_NAME: Final = re.compile(r"(audit|approval)-[\w.-]+\.pem|(vault|session)-[\w.-]+\.key")
 _NUMBERS: Final = re.compile(r"(\d+)")
 _POSIX: Final = os.name == "posix"
 
@@ -56,6 +57,11 @@ class Purpose(StrEnum):
     """Signs what people have approved."""
     VAULT = "vault"
     """Seals what is kept of calls."""
+    SESSION = "session"
+    """Seals who is signed in, and what else clients carry for us. Without one the vault's does."""
+
+
+_SECRET: Final = (Purpose.VAULT, Purpose.SESSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +75,7 @@ class Key:
     private: Ed25519PrivateKey | None = field(default=None, repr=False)
     public: Ed25519PublicKey | None = field(default=None, repr=False)
     secret: bytes | None = field(default=None, repr=False)
-    """A vault key's bytes."""
+    """The bytes of a key that seals."""
 
     @property
     def is_whole(self) -> bool:
@@ -79,7 +85,7 @@ class Key:
     def public_pem(self) -> str:
         """The half that may be given away."""
         if self.public is None:
-            raise KeysError(f"{self.file}: a vault key has no public half")
+            raise KeysError(f"{self.file}: a {self.purpose} key has no public half")
         from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415 - loaded
 
         pem: bytes = self.public.public_bytes(
@@ -102,7 +108,8 @@ class KeyRing:
     def __init__(self, keys: Iterable[Key] = ()) -> None:
         self.keys: Sequence[Key] = tuple(sorted(keys, key=_age))
         self._by_id = {(key.purpose, key.key_id): key for key in self.keys}
-        secrets = [key.secret for key in self.keys if key.secret is not None]
+        sealing = [key for key in self.keys if key.purpose is Purpose.VAULT]
+        secrets = [key.secret for key in sealing if key.secret is not None]
         self._vault = Vault(*secrets) if secrets else PLAIN
 
     @classmethod
@@ -151,8 +158,15 @@ def fingerprint_key(ring: KeyRing | None) -> bytes | None:
 
 
 def derived_key(ring: KeyRing | None, purpose: str) -> bytes | None:
-    """A secret of every worker's: from the oldest vault key, so that it stays the same."""
-    secret = next((key.secret for key in ring.keys if key.secret), None) if ring else None
+    """A secret of every worker's: from the newest session key.
+
+    Without one, from the oldest vault key, so that it stays the same when those are rotated.
+    """
+    if ring is None:
+        return None
+    vaults = (key for key in ring.keys if key.purpose is Purpose.VAULT)
+    chosen = ring.newest(Purpose.SESSION) or next(vaults, None)
+    secret = None if chosen is None else chosen.secret
     return None if secret is None else sha256(f"counterseal {purpose}\0".encode() + secret).digest()
 
 
@@ -170,8 +184,8 @@ def _is_key(file: Path) -> bool:
         return False
     if _NAME.fullmatch(file.name) is None:
         raise KeysError(
-            f"{file}: no key is called so; rename it to audit-….pem, approval-….pem or vault-….key,"
-            " or put it elsewhere"
+            f"{file}: no key is called so; rename it to audit-….pem, approval-….pem, vault-….key or"
+            " session-….key, or put it elsewhere"
         )
     return True
 
@@ -183,9 +197,9 @@ def _read(file: Path) -> Key:
     except OSError as error:
         raise KeysError(f"{file}: can't be read: {error.strerror}") from None
     created = datetime.fromtimestamp(about.st_mtime, UTC)
-    if purpose is Purpose.VAULT:
+    if purpose in _SECRET:
         _refuse_open(file, about.st_mode)
-        secret = _secret(file, raw)
+        secret = _secret(file, raw, purpose)
         return Key(
             purpose=purpose, key_id=vault_key_id(secret), file=file, created=created, secret=secret
         )
@@ -207,15 +221,15 @@ def _refuse_open(file: Path, mode: int) -> None:
         raise KeysError(f"{file}: others than its owner may read it; run `chmod 600 {file}`")
 
 
-def _secret(file: Path, raw: bytes) -> bytes:
+def _secret(file: Path, raw: bytes, purpose: Purpose) -> bytes:
     try:
         secret = base64.b64decode(raw.strip(), validate=True)
     except binascii.Error:
         secret = b""
     if len(secret) != KEY_BYTES:
         raise KeysError(
-            f"{file}: a vault key is {KEY_BYTES} random bytes in base64;"
-            " `counterseal keys new vault` makes one"
+            f"{file}: a {purpose} key is {KEY_BYTES} random bytes in base64;"
+            f" `counterseal keys new {purpose}` makes one"
         )
     return secret
 
@@ -259,8 +273,8 @@ def _fingerprint(public: Ed25519PublicKey) -> str:
 
 def new_key(folder: Path, purpose: Purpose, today: datetime) -> Key:
     """Make the newest key of a purpose. The folder is made too, and kept out of git."""
-    text = _secret_text() if purpose is Purpose.VAULT else _private_pem()
-    suffix = "key" if purpose is Purpose.VAULT else "pem"
+    text = _secret_text() if purpose in _SECRET else _private_pem()
+    suffix = "key" if purpose in _SECRET else "pem"
     try:
         if not folder.exists():
             folder.mkdir(parents=True, mode=0o700)

@@ -9,8 +9,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
-from counterseal.keys import KeyRing, KeysError, Purpose, new_key
-from counterseal.vault import VaultError
+from counterseal.keys import KeyRing, KeysError, Purpose, derived_key, new_key
+from counterseal.vault import PLAIN, VaultError
 
 TODAY = datetime(2026, 7, 31, tzinfo=UTC)
 posix = pytest.mark.skipif(os.name != "posix", reason="only there has a file such a mode")
@@ -53,6 +53,7 @@ def refusal(folder):
         (Purpose.AUDIT, "audit-2026-07-31.pem"),
         (Purpose.APPROVAL, "approval-2026-07-31.pem"),
         (Purpose.VAULT, "vault-2026-07-31.key"),
+        (Purpose.SESSION, "session-2026-07-31.key"),
     ],
 )
 def test_a_new_key_has_a_name_that_sorts_by_time(folder, purpose, name):
@@ -135,6 +136,23 @@ def test_a_ring_seals_with_its_newest_vault_key(folder):
     assert vault.open("acme", "call_1", sealed) == b"raw"
     with pytest.raises(VaultError, match="put its file back"):
         KeyRing().vault().open("acme", "call_1", sealed)
+
+
+def test_sessions_outlast_new_vault_keys_and_end_with_a_new_session_key(folder):
+    new_key(folder, Purpose.VAULT, TODAY)
+    sealed = [derived_key(KeyRing.load(folder), "sessions")]
+    for purpose in (Purpose.VAULT, Purpose.SESSION, Purpose.VAULT, Purpose.SESSION):
+        new_key(folder, purpose, TODAY)
+        sealed.append(derived_key(KeyRing.load(folder), "sessions"))
+    first, rotated, own, still, ended = sealed
+    assert first == rotated
+    assert own == still
+    assert len({first, own, ended}) == 3
+
+
+def test_a_session_key_opens_nothing_of_the_vault(folder):
+    new_key(folder, Purpose.SESSION, TODAY)
+    assert KeyRing.load(folder).vault() is PLAIN
 
 
 def test_an_empty_ring_signs_and_seals_nothing():

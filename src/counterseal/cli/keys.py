@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-PURPOSES = ("audit", "approval", "vault")
+PURPOSES = ("audit", "approval", "vault", "session")
 
 app = typer.Typer(
     help="Make keys that sign and seal, and issue API keys for clients of the gateway.",
@@ -30,7 +30,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 @app.command("new")
 def new(
     purpose: Annotated[
-        str, typer.Argument(metavar="PURPOSE", help="What for: audit, approval or vault.")
+        str, typer.Argument(metavar="PURPOSE", help="What for: audit, approval, vault or session.")
     ],
     keys: KeysFolder = None,
     as_json: AsJson = False,
@@ -39,7 +39,7 @@ def new(
 
     Audit keys sign the checkpoints of the record, approval keys sign what people have approved,
     vault keys seal what is kept of calls. Back a vault key up: without it, nobody can open what it
-    sealed.
+    sealed. A session key seals who is signed in; a new one signs everybody out.
     """
     from datetime import UTC, datetime
 
