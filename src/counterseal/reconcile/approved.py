@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["carry_out", "notify", "put_off"]
 
 _TRIES: Final = 10
+_PATIENCE: Final = 1.0
+"""For how many seconds an agent that is carrying out the same call is waited for."""
 _FOR_OTHERS: Final = 60.0
 """After how many seconds to look again whether a worker has come that holds the tool."""
 
@@ -97,7 +99,9 @@ async def put_off(runtime: Runtime, work: Due) -> str:
 
 async def _submit(runtime: Runtime, held: Held) -> Observation:
     call = held_call(held, runtime.vault)
-    return await runtime.submit(call.proposed(held.version), call.principal(held.tenant))
+    # The agent may be at it already: then its answer is waited for, and nobody is refused.
+    proposal, principal = call.proposed(held.version), call.principal(held.tenant)
+    return await runtime.submit(proposal, principal, wait=_PATIENCE)
 
 
 async def notify(runtime: Runtime, work: Due) -> str:
