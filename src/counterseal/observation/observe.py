@@ -114,7 +114,7 @@ def _as_json(value: Any) -> tuple[bytes, Any]:
         text, flat = _mended_json(value), False
     if flat:
         return text, dict(value)
-    return text, from_json(text, allow_inf_nan=False)
+    return text, from_json(text, allow_inf_nan=False, cache_strings="keys")
 
 
 def _is_flat(value: Any) -> bool:
