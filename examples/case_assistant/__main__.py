@@ -3,8 +3,8 @@
     python examples/case_assistant            # until Ctrl-C; decide in the console
     python examples/case_assistant --auto     # people decide by themselves; ends with a summary
 
-What is started, and where everything is kept: `world`. What happens: `plot` and `scripted`. What
-must never happen: `invariants`.
+What is started, and where everything is kept: `stage.world`. What happens: `crew.plot` and
+`crew.scripted`. What must never happen: `stage.invariants`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
-from agent import OutOfReachError
-from day import Day
-from invariants import check
-from language import Language
-from model import Model
-from people import PEOPLE, READER, decide
-from plot import LANGUAGE, SCRIPTED, judge
+from crew.agent import OutOfReachError
+from crew.language import Language
+from crew.model import Model
+from crew.plot import LANGUAGE, SCRIPTED, judge
+from crew.scripted import Scripted
 from project import TENANTS
-from scripted import Scripted
-from story import Story
-from summary import gather, settled, table, total
-from trouble import Trouble
-from world import World
+from stage.day import Day
+from stage.invariants import check
+from stage.people import PEOPLE, READER, decide
+from stage.story import Story
+from stage.summary import gather, settled, table, total
+from stage.trouble import Trouble
+from stage.world import World
 
 from counterseal.client import Client, ProblemError
 

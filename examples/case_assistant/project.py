@@ -16,9 +16,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-import cases
-from hooks import SMTP_FILE
-from stock import TENANTS
+from office import cases
+from office.hooks import SMTP_FILE
+from office.stock import TENANTS
 
 from counterseal.keys import Purpose, new_key
 
@@ -108,7 +108,7 @@ def _config(
 ) -> str:
     tables = [
         _table("store", {"url": store_url}),
-        _table("tools", {"paths": [str(HERE / "tools.py"), str(HERE / "reversals.py")]}),
+        _table("tools", {"paths": [str(HERE / "tools.py"), str(HERE / "office" / "reversals.py")]}),
         _table("policy", {"paths": [str(HERE / "rules.yaml")]}),
         _table("secrets", {"path": "secrets"}),
         _table("keys", {"path": "keys"}),

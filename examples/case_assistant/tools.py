@@ -1,8 +1,8 @@
 """The seven tools of the case assistant: what each may do, under which conditions, and how.
 
-Contracts, and the few lines that carry them out. Fields are `forms`', what is probed is `hooks`',
-rows are `office`'s and `notices`', mail is `mail`'s. Who may call what stands in `project`; what
-the offices forbid or ask, in `rules.yaml`.
+Contracts, and the few lines that carry them out. What they stand on is in `office`: fields in
+`forms`, what is probed in `hooks`, rows in `casework` and `notices`, mail in `mail`. Who may call
+what stands in `project`; what the offices forbid or ask, in `rules.yaml`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
-import mail
-from forms import (
+from office import mail
+from office.forms import (
     AmountEur,
     CaseId,
     CaseSummary,
@@ -35,7 +35,7 @@ from forms import (
     Topic,
     Version,
 )
-from hooks import (
+from office.hooks import (
     ERRORS,
     OWNER,
     account,

@@ -12,16 +12,17 @@ import pytest
 
 from tests.journeys.demo_runs import DEMO, finished
 
-NAMES = ("gullible", "journal", "language", "model", "planted", "plot", "processes", "scripted")
-NAMES += ("stock",)
+CREW = ("gullible", "journal", "language", "model", "plot", "scripted")
+NAMES = ("office.planted", "office.stock", "stage.processes", *(f"crew.{name}" for name in CREW))
 
 
 def load(*names):
-    """Modules of the example by their own names, which nobody else finds afterwards."""
+    """Modules of the example by their last names, which nobody else finds afterwards."""
     before = set(sys.modules)
     sys.path.insert(0, str(DEMO))
     try:
-        return SimpleNamespace(**{name: importlib.import_module(name) for name in names})
+        found = {name.rpartition(".")[2]: importlib.import_module(name) for name in names}
+        return SimpleNamespace(**found)
     finally:
         sys.path.remove(str(DEMO))
         for name in set(sys.modules) - before:

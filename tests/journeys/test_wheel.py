@@ -63,5 +63,5 @@ def test_the_demo_runs_on_the_wheel(python, tmp_path):
         tmp_path / "case_assistant",
         ignore=shutil.ignore_patterns("__pycache__"),
     )
-    ended = run(python, "case_assistant", "--auto", cwd=tmp_path)
+    ended = run(python, "case_assistant", "--auto", "--port", "0", cwd=tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr

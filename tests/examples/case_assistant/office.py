@@ -22,19 +22,20 @@ from counterseal import Principal, Proposal, Reconciler, Voter
 from counterseal.config import load_settings, open_runtime
 
 FOLDER = Path(__file__).parents[3] / "examples" / "case_assistant"
-NAMES = ("cases", "letters", "mail", "notices", "office", "planted", "project", "rows")
-NAMES += ("sink", "stock", "tools", "reversals")
+OFFICE = ("cases", "casework", "mail", "notices", "planted", "rows", "sink", "stock")
+NAMES = ("project", "tools", *(f"office.{name}" for name in OFFICE))
 NORTH, EAST = "northshore", "eastvale"
 PATIENCE = 30.0
 """Seconds after which something that should have happened long ago is missed."""
 
 
 def load(*names):
-    """Modules of the example by their own names, which nobody else finds afterwards."""
+    """Modules of the example by their last names, which nobody else finds afterwards."""
     before = set(sys.modules)
     sys.path.insert(0, str(FOLDER))
     try:
-        return SimpleNamespace(**{name: importlib.import_module(name) for name in names})
+        found = {name.rpartition(".")[2]: importlib.import_module(name) for name in names}
+        return SimpleNamespace(**found)
     finally:
         sys.path.remove(str(FOLDER))
         for name in set(sys.modules) - before:
@@ -176,7 +177,7 @@ class Office:
 
     def change(self, case_id, status, tenant=NORTH):
         """What somebody in the office does, without any agent."""
-        rows = example.office.Office(self.database, tenant)
+        rows = example.casework.Office(self.database, tenant)
         who = example.rows.By("case-officer", f"by hand {next(self._numbers)}")
         version = self.case(case_id)["version"]
         rows.change_status(who, case_id, status, expected_version=version, reason="By hand.")

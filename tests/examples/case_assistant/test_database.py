@@ -12,7 +12,7 @@ from tests.examples.case_assistant.office import EAST, FOLDER, NORTH, PATIENCE, 
 
 Cases, Office, Notices, By = (
     example.cases.Cases,
-    example.office.Office,
+    example.casework.Office,
     example.notices.Notices,
     example.rows.By,
 )
@@ -34,7 +34,7 @@ def rows(cases, statement, *values):
 def test_there_are_a_few_dozen_cases_of_every_kind_and_status(cases):
     found = rows(cases, "SELECT * FROM cases")
     assert len(found) == 36
-    assert {row["status"] for row in found} == set(example.office.TRANSITIONS)
+    assert {row["status"] for row in found} == set(example.casework.TRANSITIONS)
     assert {row["kind"] for row in found} == {"permit", "inspection", "complaint"}
     assert {row["risk_level"] for row in found} == {"low", "medium", "high"}
     assert {row["tenant"] for row in found} == {NORTH, EAST}
@@ -158,9 +158,9 @@ WORKER = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from cases import Cases
-from office import Office
-from rows import By, StaleError
+from office.cases import Cases
+from office.casework import Office
+from office.rows import By, StaleError
 
 office, done = Office(Cases.open(sys.argv[2]), "northshore"), 0
 ways = {"under_review": "awaiting_reply", "awaiting_reply": "under_review"}

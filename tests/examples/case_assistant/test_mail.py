@@ -124,8 +124,8 @@ async def test_many_at_once_are_all_kept(server):
 
 def test_as_a_program_it_says_where_it_listens_keeps_mail_and_ends_when_told(tmp_path):
     example.project.write_project(tmp_path)
-    command = [sys.executable, FOLDER / "sink.py", tmp_path]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+    command = [sys.executable, "-m", "office.sink", tmp_path]
+    with subprocess.Popen(command, cwd=FOLDER, stdout=subprocess.PIPE, text=True) as program:
         try:
             port = int(program.stdout.readline().rpartition(":")[2])
             password = sink.accounts_of(tmp_path)["eastvale"]

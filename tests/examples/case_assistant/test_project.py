@@ -130,7 +130,7 @@ def test_as_programs_they_work_from_a_copy_of_the_folder(tmp_path):
     for file in FOLDER.rglob("*"):
         if file.suffix in (".py", ".json", ".sql", ".yaml") and "__pycache__" not in file.parts:
             place = copy / file.relative_to(FOLDER)
-            place.parent.mkdir(exist_ok=True)
+            place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(file.read_bytes())
     environment = {**os.environ, "NO_COLOR": "1"}
     environment.pop("CASE_ASSISTANT_HOME", None)

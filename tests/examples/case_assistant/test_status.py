@@ -68,7 +68,7 @@ async def test_a_version_that_was_never_read_is_refused_and_nobody_is_asked(offi
 
 async def test_the_office_itself_would_not_change_another_version(office):
     """The last line, should the gate before it be gone."""
-    rows = example.office.Office(office.database, NORTH)
+    rows = example.casework.Office(office.database, NORTH)
     with pytest.raises(example.rows.StaleError) as refused:
         rows.change_status(
             example.rows.By("x", "k"), "case_100015", "under_review", expected_version=3, reason="."

@@ -1,7 +1,7 @@
 """The offices' case database: one SQLite file, which any number of processes use at once.
 
 `Cases` is the file: made once with the stock of cases, read and written in transactions. What one
-office may see and do in it is `office`.
+office may see and do in it is `casework`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import stock
+from office import stock
 
 __all__ = ["FILE", "Cases"]
 

@@ -11,14 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import cases
-import mail
-from forms import SentNotice
-from notices import Notices
-from office import Office
-from rows import By, NoSuchError
-
 from counterseal import Call, Context, NotSentError
+from office import cases, mail
+from office.casework import Office
+from office.forms import SentNotice
+from office.notices import Notices
+from office.rows import By, NoSuchError
 
 __all__ = [
     "ERRORS",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from model import Task
-
 from counterseal.gateway.api.shapes.approvals import Packet
+from crew.model import Task
 
 __all__ = ["LANGUAGE", "SCRIPTED", "judge"]
 

@@ -21,18 +21,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
-from people import SignIns, admit
-from postgres import Postgres
-from processes import Processes
 from project import write_project
-from trouble import Trouble
 
 from counterseal.config import load_settings
+from stage.people import SignIns, admit
+from stage.postgres import Postgres
+from stage.processes import Processes
+from stage.trouble import Trouble
 
 __all__ = ["COUNTERSEAL", "World"]
 
 COUNTERSEAL: Final = [sys.executable, "-m", "counterseal"]
-HERE: Final = Path(__file__).resolve().parent
+HERE: Final = Path(__file__).resolve().parents[1]
+"""The example's folder: its rooms are found from there."""
 MARK: Final = "case-assistant.json"
 """In every home; says what it was begun with."""
 WORKERS: Final = 3
@@ -181,12 +182,13 @@ class _Starting:
         self._logs.mkdir(exist_ok=True)
 
     def sink(self, port: int) -> subprocess.Popen[str]:
-        command = [sys.executable, str(HERE / "sink.py"), str(self._home), "--port", str(port)]
-        return self._start(command, "mail")
+        command = [sys.executable, "-m", "office.sink", str(self._home), "--port", str(port)]
+        return self._start(command, "mail", cwd=HERE)
 
     def gateway(self, number: int, port: int) -> tuple[subprocess.Popen[str], str]:
         name = f"gateway-{number + 1}"
-        return self._start([*COUNTERSEAL, "serve", "--port", str(port), "--json"], name), name
+        command = [*COUNTERSEAL, "serve", "--port", str(port), "--json"]
+        return self._start(command, name, cwd=self._home), name
 
     def await_sink(self, process: subprocess.Popen[str]) -> None:
         """Until it listens. The tools find its address in the project."""
@@ -202,10 +204,10 @@ class _Starting:
                 return str(json.loads(text)["mcp_url"])
         raise self._failed(process, name)
 
-    def _start(self, command: list[str], name: str) -> subprocess.Popen[str]:
+    def _start(self, command: list[str], name: str, *, cwd: Path) -> subprocess.Popen[str]:
         log = self._logs / f"{name}.log"
         log.unlink(missing_ok=True)
-        return self._processes.start(command, env=self._environment, cwd=self._home, log=log)
+        return self._processes.start(command, env=self._environment, cwd=cwd, log=log)
 
     def _failed(self, process: subprocess.Popen[str], name: str) -> Trouble:
         process.wait()

@@ -1,4 +1,4 @@
-"""The rows of one tenant in the case database: what `office` and `notices` are made of.
+"""The rows of one tenant in the case database: what `casework` and `notices` are made of.
 
 Every statement names the tenant, so that a case of somebody else's is as good as one that does not
 exist. A change is written down under the key of its call: the same call made again finds what it
@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from cases import Cases
-
 from counterseal import NotDoneError
+from office.cases import Cases
 
 __all__ = ["By", "NoSuchError", "NotAllowedError", "Rows", "StaleError", "made_id", "now"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, Final
 
-from gullible import believed
-from model import LOST, Answer, Ask, Done, Seen, Task
+from crew.gullible import believed
+from crew.model import LOST, Answer, Ask, Done, Seen, Task
 
 __all__ = ["Scripted"]
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from model import Answer, Ask
+from crew.model import Answer, Ask
 
 __all__ = ["Belief", "believed"]
 

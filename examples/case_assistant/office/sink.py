@@ -1,8 +1,8 @@
 """The mail server of the example: takes what it is given, keeps it, and passes nothing on.
 
-`python sink.py HOME [--port 0]` runs it as a program; `Sink` in a thread of this one. Each office
-has an account, whose password is the secret that Counterseal gives the tool. It listens on loopback
-only, and can be told to misbehave (`MailBooks.misbehave`).
+`python -m office.sink HOME [--port 0]`, in the example's folder, runs it as a program; `Sink` in a
+thread of this one. Each office has an account, whose password is the secret that Counterseal gives
+the tool. It listens on loopback only, and can be told to misbehave (`MailBooks.misbehave`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
-from mail import FILE, MailBooks
+
+from office.mail import FILE, MailBooks
 
 __all__ = ["HOST", "Server", "Sink", "accounts_of", "main"]
 

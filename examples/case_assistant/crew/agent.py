@@ -15,14 +15,14 @@ from typing import Any, Final, Protocol
 
 import httpx2
 import mcp_types as types
-from journal import Journal
 from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
-from model import LOST, Answer, Ask, Done, Model, Seen, Task
 
 from counterseal import Proposal
 from counterseal.client import Client as HttpClient
 from counterseal.client import ProblemError
+from crew.journal import Journal
+from crew.model import LOST, Answer, Ask, Done, Model, Seen, Task
 
 __all__ = ["Agent", "Listener", "OutOfReachError"]
 

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from trouble import Trouble
+from stage.trouble import Trouble
 
 __all__ = ["Postgres"]
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from model import Answer, Ask, Done, Seen, Task
+from crew.model import Answer, Ask, Done, Seen, Task
 
 __all__ = ["Journal"]
 

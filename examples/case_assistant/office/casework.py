@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rows import By, NoSuchError, NotAllowedError, Rows, StaleError, now
+from office.rows import By, NoSuchError, NotAllowedError, Rows, StaleError, now
 
 __all__ = ["TRANSITIONS", "Office"]
 

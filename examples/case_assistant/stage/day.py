@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-import mail
-from agent import Agent
-from journal import Journal
-from model import Model, Task
-from story import Story
-from world import World
+from crew.agent import Agent
+from crew.journal import Journal
+from crew.model import Model, Task
+from office import mail
+
+from stage.story import Story
+from stage.world import World
 
 __all__ = ["Day"]
 

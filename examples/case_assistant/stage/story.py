@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, TextIO
 
-from invariants import Held
-from model import LOST, Answer, Ask, Done, Task
+from crew.model import LOST, Answer, Ask, Done, Task
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -24,6 +23,7 @@ from rich.text import Text
 from counterseal.client import Client, ProblemError
 from counterseal.gateway.api.shapes.approvals import Packet, Vote
 from counterseal.gateway.api.shapes.calls import CallRow
+from stage.invariants import Held
 
 __all__ = ["Story"]
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from forms import CaseId, Reason, StatusChange, Version
-from hooks import ERRORS, OWNER, by, case_state, office
-
 from counterseal import Context, tool
+from office.forms import CaseId, Reason, StatusChange, Version
+from office.hooks import ERRORS, OWNER, by, case_state, office
 
 __all__ = ["restore_case_status"]
 

