@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -23,13 +24,14 @@ from benchmarks._house.check import compared
 from benchmarks._house.environments import FOLDER, ROOT
 from benchmarks._house.house import House
 from benchmarks._house.results import Results
-from benchmarks._house.table import markdown, show
+from benchmarks._house.table import brief, markdown, show
 
 Bench = Callable[[House], Awaitable[None]]
 LAST = FOLDER / "last.json"
 KEPT = ROOT / "benchmarks" / "results" / "latest.json"
 CHART = ROOT / "docs" / "images" / "benchmarks.svg"
 PAGE = ROOT / "docs" / "performance.md"
+FRONT = ROOT / "README.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 
@@ -143,11 +145,9 @@ def caption(results: Results) -> str:
 def page(*, check: bool) -> int:
     """Write the chart, and the table between its marks in the page; or look whether they are so."""
     kept = Results.read(KEPT)
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
     wanted = {
-        PAGE: f"{before}{BEGIN}\n\n{markdown(kept)}\n{END}{after}",
+        PAGE: _marked(PAGE, markdown(kept)),
+        FRONT: _marked(FRONT, brief(kept)),
         CHART: chart(list(kept.rows.values()), caption(kept)),
     }
     if not check:
@@ -163,6 +163,13 @@ def page(*, check: bool) -> int:
     if stale:
         print(f"Stale: {', '.join(stale)}. Fix: python3 dev.py bench --page", file=sys.stderr)
     return int(bool(stale))
+
+
+def _marked(path: Path, made: str) -> str:
+    """A page with this between its marks."""
+    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{made}\n{END}{after}"
 
 
 def alone(name: str, bench: Bench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
+from typing import Final
 
 from rich.console import Console
 from rich.markup import escape
@@ -103,6 +104,32 @@ def versions(results: Results) -> str:
     for row in results.rows.values():
         found |= {**row.ours.versions, **row.theirs.versions}
     return ", ".join(f"{name} {number}" for name, number in sorted(found.items()))
+
+
+BRIEF: Final = (
+    "call/fastmcp",
+    "call/langchain",
+    "call/agent-governance-toolkit",
+    "call/pydantic-ai",
+    "ledger/sqlite-one",
+    "ledger/sqlite-one-dbos",
+    "gateway/fastmcp-shared-echo-2026-07-28",
+    "gateway/contextforge-stateful-echo-2025-11-25",
+    "gateway/direct-slow",
+    "http_api/sqlite-echo-32",
+)
+"""What the README shows: won and lost."""
+
+
+def brief(results: Results) -> str:
+    """For a front page: a few rows, each with what it is beside and how it came out."""
+    made = ["| Counterseal with every gate, beside | ratio |", "|---|--:|"]
+    made += [
+        f"| {row.what} | {row.ratio:g}x {meaning(row)} |"
+        for key in BRIEF
+        if (row := results.rows.get(key)) is not None
+    ]
+    return "\n".join([*made, ""])
 
 
 def markdown(results: Results) -> str:

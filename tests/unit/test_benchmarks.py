@@ -209,10 +209,11 @@ def test_the_page_names_versions_the_machine_and_who_is_missing():
 
 
 def test_the_table_is_put_between_the_marks_and_checked(tmp_path, monkeypatch):
-    for name in ("KEPT", "CHART", "PAGE"):
+    for name in ("KEPT", "CHART", "PAGE", "FRONT"):
         monkeypatch.setattr(command, name, tmp_path / getattr(command, name).name)
     command.PAGE.write_text(f"# Before\n\n{BEGIN}\nold\n{END}\n\nAfter\n", encoding="utf-8")
-    results(ROW).write(command.KEPT)
+    command.FRONT.write_text(f"# Front\n{BEGIN}{END}\n", encoding="utf-8")
+    results(ROW, replace(ROW, key="call/fastmcp")).write(command.KEPT)
     assert page(check=True) == 1
     assert page(check=False) == 0
     assert page(check=True) == 0
@@ -220,6 +221,7 @@ def test_the_table_is_put_between_the_marks_and_checked(tmp_path, monkeypatch):
     assert text.startswith("# Before\n")
     assert text.endswith("After\n")
     assert "old" not in text
+    assert "| Other, in memory | 4x as fast |" in command.FRONT.read_text(encoding="utf-8")
 
 
 def test_page_and_chart_show_the_figures_that_are_kept():

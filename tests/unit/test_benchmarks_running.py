@@ -248,9 +248,10 @@ def _python(code):
 @pytest.fixture
 def command(tmp_path, monkeypatch):
     """The command line with files of its own, and one benchmark whose ratio is `ratio`."""
-    for name in ("LAST", "KEPT", "CHART", "PAGE"):
+    for name in ("LAST", "KEPT", "CHART", "PAGE", "FRONT"):
         monkeypatch.setattr(house_command, name, tmp_path / getattr(house_command, name).name)
-    (tmp_path / "performance.md").write_text(BEGIN + END, encoding="utf-8")
+    for page in ("performance.md", "README.md"):
+        (tmp_path / page).write_text(BEGIN + END, encoding="utf-8")
 
     def run(*words, ratio=4.0):
         async def bench(house):
