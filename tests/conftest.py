@@ -14,7 +14,7 @@ with contextlib.suppress(ImportError):
 # No deadline: a test asserts what happens, never how long it takes on a busy machine. In CI the
 # same examples are tried each time, so that a change is judged by what it changed; new ones are
 # looked for wherever people work.
-settings.register_profile("full", deadline=None, max_examples=50)
+settings.register_profile("full", deadline=None, max_examples=30)
 settings.register_profile("quick", deadline=None, max_examples=20)
 settings.register_profile("same", deadline=None, max_examples=70, derandomize=True)
 settings.load_profile("same" if os.environ.get("CI") else "full")

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 import signal
+import time
 from collections import Counter
 
 import httpx
@@ -61,6 +62,15 @@ def events_of(base, key):
                 return events
 
 
+def whole_json(demo):
+    """What it printed, once all of it has come through the pipe."""
+    for _ in range(600):
+        with contextlib.suppress(ValueError):
+            return json.loads("".join(demo.out))
+        time.sleep(0.1)
+    raise AssertionError("".join(demo.out))
+
+
 def test_people_decide_in_the_console_and_the_figures_are_what_the_api_says():
     with contextlib.ExitStack() as stack:
         home = stack.enter_context(new_home())
@@ -81,7 +91,7 @@ def test_people_decide_in_the_console_and_the_figures_are_what_the_api_says():
             ben.decide_all()
         demo.until("The console stays up.")
 
-        told = json.loads("".join(demo.out))
+        told = whole_json(demo)
         assert told["ok"] is True, "".join(demo.story)
         keys = json.loads((home / "sign-ins.json").read_text())["people"]
         for tenant in ("northshore", "eastvale"):

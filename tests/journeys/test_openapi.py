@@ -133,6 +133,7 @@ def served():
     app = desk()
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
+        listening.listen()  # who asks before the server runs is answered when it does
         server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
