@@ -42,11 +42,17 @@ def quick() -> int:
     """Run the quick tests on the wheel, from a folder in which no `src` lies."""
     with tempfile.TemporaryDirectory() as folder:
         there, env = Path(folder) / "there", Path(folder) / "env"
+        Path(folder).chmod(0o755)  # Postgres is started by somebody who may do less
         _make(env, "[all,dev]", [])
         for name in ("tests", "docs", "examples", "benchmarks"):
             shutil.copytree(ROOT / name, there / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "dev.py"):
-            shutil.copy(ROOT / name, there)
+        for path in (
+            *ROOT.glob("*.md"),
+            ROOT / "pyproject.toml",
+            ROOT / "dev.py",
+            ROOT / "LICENSE",
+        ):
+            shutil.copy(path, there)
         chosen = ["-n", "auto", "-m", "not slow", "--hypothesis-profile=quick", *sys.argv[2:]]
         command = [_python(env), "-m", "pytest", *chosen]
         path = f"{env / 'bin'}{os.pathsep}{os.environ['PATH']}"
