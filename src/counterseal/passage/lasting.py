@@ -8,7 +8,7 @@ from functools import partial
 from types import coroutine
 from typing import Any, Final, TypeVar
 
-__all__ = ["Lasting"]
+__all__ = ["Lasting", "going_on"]
 
 T = TypeVar("T")
 _SOON: Final = 0.005
@@ -90,11 +90,14 @@ def _go_on(over: asyncio.Future[None], _: asyncio.Future[Any]) -> None:
 
 async def _rest(work: Coroutine[Any, Any, T], waited: Any) -> T:
     """What is left of something that was begun, and waits for this."""
-    return await _going_on(work, waited)
+    return await going_on(work, waited)
 
 
 @coroutine
-def _going_on(work: Coroutine[Any, Any, T], waited: Any) -> Generator[Any, Any, T]:
+def going_on(
+    work: Coroutine[Any, Any, T] | Generator[Any, Any, T], waited: Any
+) -> Generator[Any, Any, T]:
+    """What is left of something that was driven by hand up to where it waits for this."""
     while True:
         try:
             try:

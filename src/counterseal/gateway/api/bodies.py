@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Generator
-from types import coroutine
+from collections.abc import Awaitable
 from typing import Any, Final
 
 import jiter
 from starlette.types import Message, Receive
 
 from counterseal.gateway.api.problems import ProblemError
+from counterseal.passage.lasting import going_on
 
 __all__ = [
     "MOST_BYTES",
@@ -44,7 +44,7 @@ async def read_body(receive: Receive, announced: str, seconds: float) -> bytes:
         if message.get("more_body"):
             return await _read_on([_part(message)], receive, None, seconds)
         return _part(message)
-    return await _read_on([], receive, _going_on(reading, waited), seconds)
+    return await _read_on([], receive, going_on(reading, waited), seconds)
 
 
 async def _read_on(
@@ -76,22 +76,6 @@ def _part(message: Message) -> bytes:
     if len(body) > MOST_BYTES:
         raise _too_large()
     return body
-
-
-@coroutine
-def _going_on(begun: Generator[Any, Any, Message], waited: Any) -> Generator[Any, Any, Message]:
-    """The rest of something that was begun, and waits for this."""
-    while True:
-        try:
-            try:
-                got = yield waited
-            except BaseException as error:  # noqa: BLE001 - it is the receiver's to deal with
-                waited = begun.throw(error)
-            else:
-                waited = begun.send(got)
-        except StopIteration as done:
-            message: Message = done.value
-            return message
 
 
 def _too_large() -> ProblemError:
