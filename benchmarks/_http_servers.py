@@ -1,8 +1,9 @@
-"""The servers of `http_api.py`, each a process of its own, served as `counterseal serve` does.
+"""The servers of `http_api.py`, each a process of its own, on uvicorn with uvloop and httptools.
 
 `bare` is the least that a JSON endpoint can be: Starlette reads an object and writes one. `memory`
-and `sqlite` are the whole site of a gateway before a runtime on such a store, with one tool that
-changes nothing and one that does. Its rates hold: so there are keys for as many agents as it takes.
+and `sqlite` are the whole site of a gateway before a runtime on such a store, over the connections
+of `counterseal serve`, with one tool that changes nothing and one that does. Its rates hold: so
+there are keys for as many agents as it takes.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ async def api(port: int, store: str, folder: Path) -> None:
     from counterseal import Grant, Principal, Runtime, tool  # noqa: PLC0415 - as above
     from counterseal.gateway.access import Access  # noqa: PLC0415 - as above
     from counterseal.gateway.auth import principal_of  # noqa: PLC0415 - as above
+    from counterseal.gateway.connection import Connection  # noqa: PLC0415 - as above
     from counterseal.gateway.running import Gateway  # noqa: PLC0415 - as above
     from counterseal.gateway.server import Front  # noqa: PLC0415 - as above
     from counterseal.gateway.site import site  # noqa: PLC0415 - as above
@@ -82,15 +84,15 @@ async def api(port: int, store: str, folder: Path) -> None:
         running = Gateway(runtime=runtime, front=front, behind=None)  # type: ignore[arg-type]
         security = TransportSecuritySettings(allowed_hosts=[f"{HOST}:*"])
         served = site(running, Access(resource=f"{url}/mcp"), security, urls=[url])
-        await _serve(served.app, port)
+        await _serve(served.app, port, Connection)
 
 
-async def _serve(app: Any, port: int) -> None:
+async def _serve(app: Any, port: int, http: Any = "httptools") -> None:
     config = uvicorn.Config(
         app,
         host=HOST,
         port=port,
-        http="h11" if PLAIN else "httptools",
+        http="h11" if PLAIN else http,
         log_config=None,
         access_log=False,
         server_header=False,

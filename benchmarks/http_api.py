@@ -1,10 +1,10 @@
 """Calls over the HTTP API, beside a JSON endpoint of Starlette that does nothing with them.
 
-All are served alike, as `counterseal serve` does it, in processes of their own, over loopback, and
-take turns. The API checks a credential and a rate, takes each call through every gate, runs the
-tool and puts it on record: in memory, or in SQLite. `echo` changes nothing; `note` does, so that
-two commits are in each of its calls, durable ones in SQLite. With BENCH_PLAIN set, everybody has
-Python's own parser and event loop.
+All are served by uvicorn with uvloop, in processes of their own, over loopback, and take turns;
+the API with the connections of `counterseal serve`. It checks a credential and a rate, takes each
+call through every gate, runs the tool and puts it on record: in memory, or in SQLite. `echo`
+changes nothing; `note` does, so that two commits are in each of its calls, durable ones in SQLite.
+With BENCH_PLAIN set, everybody has Python's own parser and event loop.
 """
 
 from __future__ import annotations

@@ -35,12 +35,12 @@ GROUPS: dict[str, dict[EventType, Told]] = {
         EventType.REQUESTED: Told("It was admitted: approval and budgets are spent.", "`allow`"),
         EventType.STARTED: Told("Written with the one above, before the tool runs.", "`allow`"),
         EventType.SUCCEEDED: Told(
-            "It came to a good end.", "the code", (*END, "verify", "redactions")
+            "It came to a good end.", "the code", (*END, "verify", "redactions", "seen")
         ),
         EventType.FAILED: Told(
             "It failed, or nobody knows.",
             "the code",
-            (*END, "began", "unknown", "retry_blocked", "error", "trace"),
+            (*END, "began", "unknown", "retry_blocked", "error", "trace", "seen"),
         ),
         EventType.DENIED: Told(
             "A gate refused it, or the ledger.",
@@ -188,6 +188,7 @@ FIELDS = {
     "retry_blocked": "it was not tried again because it may have taken effect",
     "roles": "the voter's roles",
     "rule": "the id of the rule that was decisive",
+    "seen": "of a read: where in the vault lies what the model saw; `null`: it could not be kept",
     "server": "the upstream",
     "settled": "`false`: somebody else had settled the call by then",
     "source": "where the request came from",

@@ -19,6 +19,7 @@ ABOUT = {
     "files": "Where tools keep files: see [execution](../execution.md#files).",
     "store": "Where everything is kept: see [the ledger](../ledger.md#where-it-is-kept).",
     "keys": "What signs and seals: see [audit](../audit.md#keys).",
+    "observations": "What is kept of what models read: see [audit](../audit.md#what-is-on-record).",
     "retention": "How long what is on record is kept; what is left out is kept for ever.",
     "grants": "Who may use what, one table a grant: see [the registry](../registry.md#grants).",
     "agents": "Who an agent is, for `counterseal call`, `counterseal mcp` and `--anonymous-as`.",
@@ -57,7 +58,7 @@ WORDS: dict[str, dict[str, str]] = {
         "by_effect": "Calls by effect.",
     },
     "RetentionTable": {
-        "vault_days": "Raw outputs, in days.",
+        "vault_days": "Raw outputs, and what is kept of reads, in days.",
         "events_days": "What events say, in days; their hashes stay.",
     },
     "UpstreamTable": {

@@ -70,9 +70,14 @@ class News:
         self._heard = -float("inf")
         self._hearing: asyncio.Future[None] | None = None
 
+    @property
+    def fresh(self) -> bool:
+        """Whether what is known is at most a second old."""
+        return self._steady() - self._heard < _FRESH
+
     async def heard(self) -> None:
-        """Wait until what is known is at most a second old. StoreError."""
-        if self._steady() - self._heard < _FRESH:
+        """Wait until it is. StoreError."""
+        if self.fresh:
             return
         if self._hearing is None or self._hearing.done():
             self._hearing = self._runtime.begin(self._catch_up())

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Self
 from counterseal.approving import Approvals, work_for
 from counterseal.codes import Code
 from counterseal.contract.declare import Tool
-from counterseal.contract.model import Contract
+from counterseal.contract.model import Contract, KeepReads
 from counterseal.contract.protocol import PlainTool
 from counterseal.errors import ContractError, IsolationError, Problem, StoreError
 from counterseal.execution.executor import Executor
@@ -95,6 +95,8 @@ class Runtime:
         plan_rules: Iterable[PlanRule] = (),
         tenants: Mapping[str, Tenant] | None = None,
         pii: Iterable[str] = (),
+        keep_reads: KeepReads | str = KeepReads.REDACTED,
+        keep_reads_bytes: int = 16_384,
         files: str | Path | None = None,
         network: Network | None = None,
         keys: KeyRing | None = None,
@@ -112,6 +114,8 @@ class Runtime:
         self.plan_rules = distinct(plan_rules)
         self.tenants = dict(tenants or {})
         self.redactor = Redactor(pii=tuple(pii))
+        self._keep_reads, self.keep_reads_bytes = _of_reads(keep_reads, keep_reads_bytes)
+        """How much of what a model read is kept, where it is."""
         self.registry = Registry(clock=lambda: datetime.fromtimestamp(clock(), UTC))
         self.keys = keys
         self.vault = PLAIN if keys is None else keys.vault()
@@ -212,7 +216,9 @@ class Runtime:
         key = (record.name, record.version)
         known = self._compiled.get(key)
         if known is None:
-            known = self._compiled[key] = compile_record(record, self.policy, self.executor)
+            known = self._compiled[key] = compile_record(
+                record, self.policy, self.executor, self._keep_reads
+            )
         return known
 
     async def submit(
@@ -237,9 +243,8 @@ class Runtime:
             try:
                 run = await self._run_of(proposal, principal, call.ctx.now)
                 end = (
-                    call.receive(run)  # gate parse; the run's version of the tool
-                    or call.check()  # gates schema, scope
-                    or await call.recall()  # one read; what was done before is answered from it
+                    call.receive(run)  # gates parse, schema, scope; the run's version of the tool
+                    or (call.recalls and await call.recall())  # one read: was it done before?
                     or await call.decide()  # gates semantics, policy, state, approval, budget
                     or await call.admit()  # one transaction: spend, reserve, record
                 )
@@ -370,3 +375,11 @@ class Runtime:
             _log.error("%s failed in call %s\n%s", where, call_id, error, extra=extra)
         else:
             _log.error("%s failed in call %s", where, call_id, exc_info=error)
+
+
+def _of_reads(kind: KeepReads | str, most: int) -> tuple[KeepReads, int]:
+    if kind not in list(KeepReads):
+        raise ValueError(f"keep_reads: takes {', '.join(KeepReads)}, not {kind!r}")
+    if most < 1:
+        raise ValueError(f"keep_reads_bytes: takes a number above 0, not {most!r}")
+    return KeepReads(kind), most

@@ -27,6 +27,7 @@ async def a_lively_day():
     mail = {"consequence": "It is sent.", "approval": {"then": "resubmit"}}
     tools = (
         fake_tool("look_up", {"total": 1}, scopes=["case:read"]),
+        fake_tool("peek", {"password": "hunter2-and-more"}),
         fake_tool("flaky", ConnectionError("down"), {"found": True}),
         fake_tool("save", {"saved": True}, effect="draft", compensation_tool="unsave"),
         fake_tool("unsave", {"gone": True}, effect="draft"),
@@ -44,6 +45,7 @@ async def a_lively_day():
     await ask("look_up", '{"a"')
     await ask("look_up", {"a": 1})
     await ask("look_up", who=someone())
+    await ask("peek")
     await ask("flaky")
     await ask("save")
     await ask("save")

@@ -252,3 +252,17 @@ def test_requests_live_as_the_model_says(durable):
         max_examples=min(many, 15 if durable else 40), stateful_step_count=30, deadline=None
     )
     run_state_machine_as_test(Machine, settings=bounds)
+
+
+@pytest.mark.parametrize("then", ["execute", "resubmit"])
+def test_an_old_approval_of_what_has_changed_since_stands_for_nothing(then):
+    life = Lives()
+    try:
+        life.begin(then)
+        life.everybody_votes("k1", PEOPLE)
+        life.somebody_edits_the_draft(1)
+        life.time_passes(1200.0)
+        life.submit("k1", ADDRESSES[0])
+        assert life.last["k1"].waits(life.clock()), "somebody is asked anew"
+    finally:
+        life.teardown()

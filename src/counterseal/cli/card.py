@@ -78,6 +78,7 @@ def posture(contract: Contract) -> dict[str, str]:
         "Budget": _budget(contract),
         "Output is": f"{contract.trust}",
         "Audit": "required" if contract.observability.audit_required else "not required",
+        "Reads kept": "" if contract.keep_reads is None else contract.keep_reads.value,
         "Semantics": contract.transactional.semantics.value,
         "Undone by": contract.transactional.compensation_tool or "",
         "Undone with": _template(contract.compensation),

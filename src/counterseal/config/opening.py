@@ -51,6 +51,8 @@ def open_runtime(
         secrets=source,
         tenants={name: _tenant(table) for name, table in settings.tenants.items()},
         pii=settings.policy.pii,
+        keep_reads=settings.observations.keep_reads,
+        keep_reads_bytes=settings.observations.keep_reads_bytes,
         files=settings.files_path(),
         keys=key_ring(settings),
         webhook=_webhook(settings, source),

@@ -22,6 +22,7 @@ from counterseal.config.tables import (
     KeysTable,
     Name,
     NotificationsTable,
+    ObservationsTable,
     PlanningTable,
     PolicyTable,
     RetentionTable,
@@ -62,6 +63,7 @@ class Settings(Table):
     files: FilesTable = FilesTable()
     store: StoreTable = StoreTable()
     keys: KeysTable = KeysTable()
+    observations: ObservationsTable = ObservationsTable()
     retention: RetentionTable = RetentionTable()
     grants: tuple[GrantTable, ...] = ()
     agents: dict[str, AgentTable] = Field(default_factory=dict)

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 
 from counterseal.contract.effects import Effect
+from counterseal.contract.model import KeepReads
 from counterseal.errors import GrantError
 from counterseal.registry import Grant
 from counterseal.storage.base import Budgets
@@ -25,6 +26,7 @@ __all__ = [
     "KeysTable",
     "Name",
     "NotificationsTable",
+    "ObservationsTable",
     "PlanningTable",
     "PolicyTable",
     "RetentionTable",
@@ -55,6 +57,16 @@ class PolicyTable(Table):
     """Policy files, as seen from the configuration file. They lie upon the default policy."""
     pii: tuple[PersonalData, ...] = ()
     """Kinds of personal data that are taken out of observations."""
+
+
+class ObservationsTable(Table):
+    """What models see, as far as it is kept beside the ledger."""
+
+    keep_reads: KeepReads = KeepReads.REDACTED
+    """Which reads leave what the model saw in the vault: none, all, or those that something was
+    taken out of. A contract's own `keep_reads` comes first."""
+    keep_reads_bytes: Annotated[int, Field(strict=True, ge=1024, le=1_048_576)] = 16_384
+    """How much of the text is kept; a longer one is cut, and says so."""
 
 
 class PlanningTable(Table):

@@ -95,6 +95,7 @@ _SECTIONS: Final = {
         "Lifecycle": "/identity/lifecycle",
         "On record": "/observability/audit_required",
         "Traced": "/observability/trace_attributes",
+        "Reads kept": "/keep_reads",
     },
 }
 """Title, then label and JSON Pointer of each part."""

@@ -26,6 +26,7 @@ from counterseal.contract.model import (
     Idempotency,
     Identity,
     Isolation,
+    KeepReads,
     Observability,
     OnUnknown,
     RuntimeLimits,
@@ -90,6 +91,7 @@ class Declared(TypedDict, total=False):
     budget: int
     max_output_bytes: int
     redact: Sequence[str]
+    keep_reads: KeepReads | str
     residency: Sequence[str]
     config_params: Sequence[ConfigParam | Mapping[str, Any]]
     invariants: Sequence[Invariant | Mapping[str, Any]]

@@ -245,6 +245,7 @@ _RULES: dict[str, Rule] = {
     "approval": _approval,
     "budget": _always(_OPERATIONAL),
     "max_output_bytes": _always(_OPERATIONAL),
+    "keep_reads": _always(_GOVERNANCE),
     "residency": _always(_GOVERNANCE),
     "secrets": _always(_GOVERNANCE),
     "config_params": _listed("key", added=_COMPATIBLE, removed=_OPERATIONAL, changed=_OPERATIONAL),

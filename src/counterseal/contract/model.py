@@ -51,6 +51,7 @@ __all__ = [
     "Idempotency",
     "Identity",
     "Isolation",
+    "KeepReads",
     "Lifecycle",
     "LifecycleStatus",
     "Observability",
@@ -108,6 +109,17 @@ class Isolation(StrEnum):
     THREAD = "thread"
     PROCESS = "process"
     SANDBOX = "sandbox"
+
+
+class KeepReads(StrEnum):
+    """Which reads leave what the model saw of them: no, those that something was taken out of, all.
+
+    A read is a call that goes into no ledger. What the ledger has, it has with its observation.
+    """
+
+    NONE = "none"
+    REDACTED = "redacted"
+    ALL = "all"
 
 
 class OnUnknown(StrEnum):
@@ -282,6 +294,11 @@ class Contract(Envelope):
     """JSON Pointers into the output: what they lead to is taken out before anybody sees it.
 
     `*` stands for every item.
+    """
+    keep_reads: KeepReads | None = None
+    """For a tool that changes nothing: which calls leave what the model saw of them in the vault.
+
+    Left out: as the operator's setting of the same name says.
     """
     residency: tuple[str, ...] = ()
     """Regions that its data stays in; empty says nothing. Policy decides what follows."""

@@ -111,8 +111,13 @@ class Signature:
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Validated JSON arguments as the function's own keyword arguments."""
-        parsed = vars(self.model.model_validate(dict(arguments)))
+        parsed = self._validate(dict(arguments)).__dict__
         return {name: parsed[key] for name, key in self._places}
+
+    @cached_property
+    def _validate(self) -> Callable[[Any], Any]:
+        """`model_validate` without its options."""
+        return self.model.__pydantic_validator__.validate_python
 
     @cached_property
     def _places(self) -> tuple[tuple[str, str], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -23,10 +23,10 @@ from counterseal.desk.base import (
 )
 from counterseal.desk.behind import Span, behind
 from counterseal.desk.formulas import METRICS, PARTS, Test
+from counterseal.desk.seen import Seen, end_of, in_ledger, in_vault, without_gates
 from counterseal.desk.story import Attempt, CallPage, CallRow, GateRow, call_row, page_of
 from counterseal.errors import CountersealError
-from counterseal.observation import Observation
-from counterseal.storage.base import Calls, Kept, Search
+from counterseal.storage.base import Calls, Search
 from counterseal.storage.rules import micros, place_of
 
 __all__ = ["Attempt", "CallPage", "CallRow", "CallSearch", "CallsDesk", "GateRow"]
@@ -158,11 +158,14 @@ class CallsDesk(Seat):
         return [event.record(event_id) for event_id, event in await self._events(call_id)]
 
     async def _events(self, call_id: str) -> list[tuple[str, Event]]:
-        last = Search(call_id=call_id, limit=_MOST_EVENTS, newest_first=True)
-        told = await self.runtime.store.search(self.tenant, last) if findable(call_id) else ()
+        told = await self._told(call_id) if findable(call_id) else []
         if not told:
             raise NotThere("call")
-        return list(reversed(told))
+        return told
+
+    async def _told(self, call_id: str) -> list[tuple[str, Event]]:
+        last = Search(call_id=call_id, limit=_MOST_EVENTS, newest_first=True)
+        return list(reversed(await self.runtime.store.search(self.tenant, last)))
 
     async def observation(
         self, *, call_id: str | None = None, key: str | None = None, tool: str | None = None
@@ -171,34 +174,43 @@ class CallsDesk(Seat):
 
         With a tool, `key` is the one that its caller chose.
         """
-        kept = await self._kept(call_id, key if tool is None else f"call:{tool}:{key}")
-        if kept is None or kept.entry.observation is None:
+        named = key if tool is None else f"call:{tool}:{key}"
+        seen = await (self._seen_under(named) if call_id is None else self._seen(call_id))
+        if seen is None or seen.record is None:
             raise NotThere("observation")
-        return {
-            **_without_gates(kept.entry.observation),
-            "text": Observation.from_record(kept.entry.observation).for_model(),
-        }
+        return {**without_gates(seen.record), "text": seen.text, "cut": seen.cut}
 
-    async def _kept(self, call_id: str | None, key: str | None) -> Kept | None:
-        store = self.runtime.store
-        if call_id is not None and findable(call_id):
-            return await store.look_up_call(self.tenant, await self._first(call_id))
-        if call_id is None and key is not None and key.isprintable() and len(key) <= _LONGEST_KEY:
-            return await store.look_up(self.tenant, key)
-        return None
+    async def _seen_under(self, key: str | None) -> Seen | None:
+        if key is None or not key.isprintable() or len(key) > _LONGEST_KEY:
+            return None
+        return in_ledger(await self.runtime.store.look_up(self.tenant, key))
 
-    async def _first(self, call_id: str) -> str:
-        """The call that did what this one was answered with."""
-        last = Search(call_id=call_id, limit=_MOST_EVENTS, newest_first=True)
-        for _, event in await self.runtime.store.search(self.tenant, last):
-            if filed(event.type, event.decision, event.body)[0] and "of" in event.body:
-                return str(event.body["of"])
-        return call_id
+    async def _seen(self, call_id: str) -> Seen | None:
+        if not findable(call_id):
+            return None
+        told = await self._told(call_id)
+        if told and "seen" in end_of(told).body:
+            return await self._read(told)
+        return in_ledger(await self.runtime.store.look_up_call(self.tenant, _first(call_id, told)))
+
+    async def _read(self, told: Sequence[tuple[str, Event]]) -> Seen | None:
+        first, end = told[0][1].caller, end_of(told)
+        if (first.agent, first.user) != (end.caller.agent, end.caller.user):
+            return None  # two have used the id: neither is shown what the other has read
+        return await in_vault(self.runtime, self.tenant, end)
 
 
 _LONGEST_KEY = 1000
 _MOST_EVENTS = 500
 """Of one call: a caller may give many calls one id."""
+
+
+def _first(call_id: str, told: Sequence[tuple[str, Event]]) -> str:
+    """The call that did what this one was answered with."""
+    for _, event in reversed(told):
+        if filed(event.type, event.decision, event.body)[0] and "of" in event.body:
+            return str(event.body["of"])
+    return call_id
 
 
 def _matches(row: CallRow, asked: CallSearch) -> bool:
@@ -213,8 +225,3 @@ def _place(cursor: str) -> int:
         return place_of(cursor)[0]
     except CountersealError:
         raise ValueError("cursor: is none that was given out") from None
-
-
-def _without_gates(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What was decided about a call is for people, and stands on its page."""
-    return {name: value for name, value in record.items() if name not in ("decisions", "raw")}

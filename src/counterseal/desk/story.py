@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from counterseal.audit import Event, EventType
@@ -16,9 +16,8 @@ from counterseal.audit.facts import filed
 from counterseal.desk.aftermath import compensation_of, verification_of
 from counterseal.desk.base import iso
 from counterseal.desk.inbox import InboxRow, inbox_row
+from counterseal.desk.seen import end_of, seen_of, without_gates
 from counterseal.gates import GATES
-from counterseal.ledger import Status
-from counterseal.observation import Observation
 from counterseal.storage.base import Held, Kept
 from counterseal.storage.rules import place_of
 
@@ -28,15 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Attempt", "CallPage", "CallRow", "GateRow", "call_row", "page_of"]
 
 Told = Sequence[tuple[str, Event]]
-
-_NOT_KEPT: Final = {
-    EventType.DENIED: "It was refused; of a refusal, the reason is kept.",
-    EventType.APPROVAL_REQUIRED: "It waits for people; the agent was told so.",
-    EventType.STARTED: "It has not come to its end yet.",
-}
-_OF_A_READ: Final = "What a tool returns that changes nothing is not kept."
-_UNKNOWN: Final = "What became of it is not known; the agent was told so."
-_OVER: Final = "It is no longer kept, or was never on record."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +125,8 @@ class CallPage:
     """As the model got it, without the gates; None where it is not kept (any more)."""
     text: str | None
     """The same as the model read it."""
+    cut: str
+    """What of the text is not kept; empty where all of it is."""
     not_kept: str
     """Why there is none; empty where there is."""
     redactions: Sequence[Mapping[str, Any]]
@@ -160,6 +152,7 @@ class CallPage:
             "ledger": None if self.ledger is None else dict(self.ledger),
             "observation": None if self.observation is None else dict(self.observation),
             "text": self.text,
+            "cut": self.cut,
             "not_kept": self.not_kept,
             "redactions": [dict(one) for one in self.redactions],
             "verification": None if self.verification is None else dict(self.verification),
@@ -172,10 +165,10 @@ class CallPage:
 
 async def page_of(runtime: Runtime, tenant: str, told: Told) -> CallPage:
     """The story of the call that these events are of; there is one at least."""
-    end = _end(told)
+    end = end_of(told)
     row, body = call_row(end), end.body
     kept = await runtime.store.look_up_call(tenant, str(body.get("of") or row.call_id))
-    seen = None if kept is None else kept.entry.observation
+    seen = await seen_of(runtime, tenant, end, kept)
     held = await _request(runtime, tenant, told)
     return CallPage(
         row=row,
@@ -184,10 +177,11 @@ async def page_of(runtime: Runtime, tenant: str, told: Told) -> CallPage:
         approval=None if held is None else inbox_row(runtime, held),
         votes=() if held is None else [_vote(vote) for vote in held.votes],
         ledger=None if kept is None else _entry(kept),
-        observation=None if seen is None else _shown(seen),
-        text=None if seen is None else Observation.from_record(seen).for_model(),
-        not_kept="" if seen is not None else _not_kept(end, kept),
-        redactions=(seen or body).get("redactions", ()),
+        observation=None if seen.record is None else without_gates(seen.record),
+        text=seen.text,
+        cut=seen.cut,
+        not_kept=seen.not_kept,
+        redactions=(seen.record or body).get("redactions", ()),
         verification=await verification_of(runtime, tenant, told, kept),
         compensation=await compensation_of(runtime, tenant, told, kept),
         events=[event.record(event_id) for event_id, event in told],
@@ -195,23 +189,6 @@ async def page_of(runtime: Runtime, tenant: str, told: Told) -> CallPage:
         cli=f"counterseal audit show {shlex.quote(row.call_id)} --tenant {shlex.quote(tenant)}",
         curl=_curl(row.call_id),
     )
-
-
-def _end(told: Told) -> Event:
-    """The last event that ended the call; while it is under way, the last of all."""
-    events = [event for _, event in told]
-    ended = [one for one in events if filed(one.type, one.decision, one.body)[0] is not None]
-    return (ended or events)[-1]
-
-
-def _not_kept(end: Event, kept: Kept | None) -> str:
-    if kept is not None and kept.entry.status is Status.PENDING:
-        return _NOT_KEPT[EventType.STARTED] if end.type is EventType.STARTED else _UNKNOWN
-    return _NOT_KEPT.get(end.type) or (_OVER if "mutates" in end.body else _OF_A_READ)
-
-
-def _shown(seen: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in seen.items() if name not in ("decisions", "raw")}
 
 
 def _curl(call_id: str) -> str:

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 __all__ = ["Executor", "Given", "Runner"]
 
 _MOST_READY = 10_000
+_SUCCESS = Code.SUCCESS
+_NOTHING_ELSE = tuple(Outcome(_SUCCESS))[2:]
+"""What an outcome says beside its code and value, when all went well."""
 _NEVER_BEGAN = Outcome(Code.TIMEOUT, began=False, interrupted=True)
 """The caller went away before the tool was reached."""
 
@@ -307,7 +310,7 @@ class Runner:
             running: Any = self.tool.function(**arguments)
             copy_context().run(running.send, None)
         except StopIteration as done:
-            return Outcome(Code.SUCCESS, done.value)
+            return tuple.__new__(Outcome, (_SUCCESS, done.value, *_NOTHING_ELSE))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - as in _run

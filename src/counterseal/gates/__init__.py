@@ -10,12 +10,19 @@ from typing import Final
 
 from counterseal.contract.model import Contract
 from counterseal.gates import approval, budget, parse, policy, schema, scope, semantics, state
-from counterseal.gates.base import AsyncGate, Decision, Gate, GateContext, Verdict
+from counterseal.gates.base import (
+    AsyncGate,
+    Decision,
+    Gate,
+    GateContext,
+    Prepared,
+    Verdict,
+    prepared,
+)
 
 __all__ = [
     "BEFORE_RECALL",
     "GATES",
-    "PARSE",
     "Decision",
     "Gate",
     "GateContext",
@@ -24,20 +31,20 @@ __all__ = [
 ]
 
 GATES: Final = (
-    Gate("parse", parse.check),
-    Gate("schema", schema.check),
-    Gate("scope", scope.check),
-    Gate("semantics", semantics.check),
+    Gate("parse", parse.check, parse.ALLOW),
+    Gate("schema", schema.check, schema.ALLOW),
+    Gate("scope", scope.check, scope.ALLOW),
+    Gate("semantics", semantics.check, semantics.ALLOW),
     Gate("policy", policy.check),
     AsyncGate("state", state.check),
-    Gate("approval", approval.check),
-    Gate("budget", budget.check),
+    Gate("approval", approval.check, approval.ALLOW),
+    Gate("budget", budget.check, budget.ALLOW),
 )
-PARSE: Final = GATES[:1]
-BEFORE_RECALL: Final = GATES[1:3]
+_PREPARED: Final = tuple(prepared(gate) for gate in GATES)
+BEFORE_RECALL: Final = _PREPARED[:3]
 
 
-def gates_for(contract: Contract) -> tuple[Gate | AsyncGate | Decision, ...]:
+def gates_for(contract: Contract) -> tuple[Prepared, ...]:
     """The gates after recall, with the answer in place of one that has nothing to ask."""
     nothing_to_ask = {
         "semantics": not contract.config_params
@@ -46,5 +53,6 @@ def gates_for(contract: Contract) -> tuple[Gate | AsyncGate | Decision, ...]:
     }
     answers = {"semantics": semantics.ALLOW, "state": state.ALLOW}
     return tuple(
-        answers[gate.name] if nothing_to_ask.get(gate.name) else gate for gate in GATES[3:]
+        (answers[one[0].name], None, None) if nothing_to_ask.get(one[0].name) else one
+        for one in _PREPARED[3:]
     )

@@ -25,10 +25,10 @@ from counterseal.proposal import System
 from counterseal.storage.base import Held, HeldStatus
 from counterseal.storage.rules import stands
 
-__all__ = ["approval_hash", "check", "demand_of", "ended", "hash_of", "request_for"]
+__all__ = ["ALLOW", "approval_hash", "check", "demand_of", "ended", "hash_of", "request_for"]
 
 NAME: Final = "approval"
-_ALLOW = allow(NAME)
+ALLOW = allow(NAME)
 _COVERED = allow(NAME, rule="covered-by-original")
 _ENDED = {
     HeldStatus.REJECTED: "Approval was refused.",
@@ -40,7 +40,7 @@ _LONGEST_COMMENT = 300
 def check(ctx: GateContext) -> Decision | Learned:
     """Whether the obligation is met, still open, or has been answered with no."""
     if not ctx.approvals:
-        return _ALLOW
+        return ALLOW
     demand = ctx.approvals[0]
     if isinstance(ctx.principal, System) and ctx.principal.covered:
         return _COVERED

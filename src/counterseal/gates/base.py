@@ -30,11 +30,13 @@ __all__ = [
     "Gate",
     "GateContext",
     "Learned",
+    "Prepared",
     "Timed",
     "Verdict",
     "allow",
     "deny",
     "hold",
+    "prepared",
 ]
 
 
@@ -201,6 +203,8 @@ class Gate(NamedTuple):
 
     name: str
     check: Callable[[GateContext], Decision | Learned]
+    plain: Decision | None = None
+    """What it says when it simply allows; None where that is not always the same."""
 
 
 class AsyncGate(NamedTuple):
@@ -208,3 +212,15 @@ class AsyncGate(NamedTuple):
 
     name: str
     check: Callable[[GateContext], Awaitable[Decision | Learned]]
+
+
+Prepared = tuple[Any, Callable[[GateContext], Any] | None, Decision | None]
+"""A gate taken apart, since it is asked for every call: itself, its check, its plain yes.
+
+Or a ready answer, where there is nothing to ask, and no check.
+"""
+
+
+def prepared(gate: Gate | AsyncGate) -> Prepared:
+    """A gate, taken apart."""
+    return gate, gate.check, gate.plain if isinstance(gate, Gate) else None

@@ -18,9 +18,10 @@ from counterseal.observation.models import FieldError
 from counterseal.registry import Grant
 from counterseal.storage.base import Budgets, Charge, Rate
 
-__all__ = ["can_ask", "check", "exhausted", "rate_limited"]
+__all__ = ["ALLOW", "can_ask", "check", "exhausted", "rate_limited"]
 
 NAME: Final = "budget"
+ALLOW: Final = allow(NAME)
 
 
 def check(ctx: GateContext) -> Decision | Learned:
@@ -96,7 +97,7 @@ class _Plan:
         self.rates = rates
         # Kept alive, so that the ids that a plan is found by can't be given to others meanwhile.
         self.parts = parts
-        self.allowed = Learned(allow(NAME), {"charges": charges, "rates": rates})
+        self.allowed = Learned(ALLOW, {"charges": charges, "rates": rates})
 
 
 def _plan(ctx: GateContext, compiled: Compiled, grant: Grant) -> _Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from counterseal.contract.effects import Effect, RiskClass
-from counterseal.contract.model import Contract
+from counterseal.contract.model import Contract, KeepReads
 from counterseal.contract.schemas import compile_schema
 from counterseal.execution.executor import Executor, Runner
 from counterseal.execution.http import http_tool
@@ -18,12 +18,19 @@ from counterseal.registry import RegistryRecord
 __all__ = ["compile_record"]
 
 
-def compile_record(record: RegistryRecord, policy: Policy, executor: Executor) -> Compiled:
+def compile_record(
+    record: RegistryRecord,
+    policy: Policy,
+    executor: Executor,
+    keep_reads: KeepReads = KeepReads.REDACTED,
+) -> Compiled:
     """ValueError when a schema does not compile; registration has ruled that out."""
     contract = record.contract
     effect = contract.effect or Effect.IRREVERSIBLE
     mutates = contract.mutates
     announced = mutates or contract.observability.audit_required
+    keeps = keep_reads if contract.keep_reads is None else contract.keep_reads
+    leaves = announced or contract.version_from or contract.state_effects
     facts = contract_facts(contract)
     compiled = policy.compile_for(facts)
     return Compiled(
@@ -41,7 +48,9 @@ def compile_record(record: RegistryRecord, policy: Policy, executor: Executor) -
         recalls=contract.idempotency.required or "run" in compiled.names,
         weighs="run" in compiled.names or compiled.asks,
         announced=announced,
-        leaves_nothing=not (announced or contract.version_from or contract.state_effects),
+        # Something that is taken out leads off the short way anyhow; only "all" has to.
+        leaves_nothing=not (leaves or keeps is KeepReads.ALL),
+        keeps=keeps,
         waits=contract.probe is not None,
         runner=_runner(record, executor),
         told=_told(contract, announced=announced),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from counterseal.contract.model import Contract
+from counterseal.contract.model import Contract, KeepReads
 from counterseal.contract.schemas import Validator
 from counterseal.execution.executor import Runner
 from counterseal.observation import Profile
@@ -39,6 +39,8 @@ class Compiled:
     """Whether a call is put on record before it runs."""
     leaves_nothing: bool
     """Whether a call that succeeds leaves nothing but the event that ends it."""
+    keeps: KeepReads
+    """Which reads leave what the model saw of them."""
     waits: bool
     """Whether one of its gates asks the world."""
     runner: Runner | None
@@ -47,5 +49,5 @@ class Compiled:
     """What the budget gate has worked out for grants and kinds of runs."""
     told: dict[str, Any]
     """What events tell of every call: whether it changes something, is announced, costs."""
-    gates: tuple[Any, ...]
-    """The gates after recall, in their order; the ready decision where there is nothing to ask."""
+    gates: tuple[tuple[Any, Any, Any], ...]
+    """The gates after recall, in their order, as `base.prepared` has them."""

@@ -18,10 +18,10 @@ from counterseal.observation.models import FieldError
 from counterseal.observation.text import neutralise
 from counterseal.registry import Reason
 
-__all__ = ["check", "field_errors"]
+__all__ = ["ALLOW", "check", "field_errors"]
 
 NAME: Final = "schema"
-_ALLOW = allow(NAME)
+ALLOW = allow(NAME)
 _MAX_LOOKED_AT, _MAX_SHOWN = 2000, 50
 
 _ORDER = (Code.STRUCTURAL_VIOLATION, Code.TYPE_MISMATCH, Code.OUT_OF_BOUNDS)
@@ -57,7 +57,7 @@ def check(ctx: GateContext) -> Decision:
     if ctx.compiled is None:
         return _no_such_tool(ctx)
     if ctx.compiled.input.is_valid(ctx.arguments):
-        return _ALLOW
+        return ALLOW
     errors = tuple(field_errors(ctx.compiled.input, ctx.arguments))
     found = {error.code for error in errors}
     code = next(code for code in _ORDER if code.value in found)
@@ -67,7 +67,7 @@ def check(ctx: GateContext) -> Decision:
 def _no_such_tool(ctx: GateContext) -> Decision:
     refusal = ctx.refusal
     if refusal is not None and refusal.reason not in (Reason.UNKNOWN, Reason.OTHER_TENANT):
-        return _ALLOW  # it exists for this tenant; whether it may be used is the next gate's word
+        return ALLOW  # it exists for this tenant; whether it may be used is the next gate's word
     names = ", ".join(ctx.usable()) or "none"
     error = FieldError(
         "", "There is no such tool here.", Code.STRUCTURAL_VIOLATION.value, f"one of: {names}"

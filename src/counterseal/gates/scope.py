@@ -13,10 +13,12 @@ from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.observation.models import FieldError
 from counterseal.registry import Refusal
 
-__all__ = ["check"]
+__all__ = ["ALLOW", "check"]
 
 NAME: Final = "scope"
-_ALLOW: Final = allow(NAME)
+ALLOW: Final = allow(NAME)
+_new: Final = tuple.__new__
+"""A record without the detour over its own constructor, which costs as much as a gate."""
 
 
 def check(ctx: GateContext) -> Decision | Learned:
@@ -40,7 +42,7 @@ def check(ctx: GateContext) -> Decision | Learned:
         reason = "The arguments name another tenant."
         code = Code.PERMISSION_DENIED
         return deny(NAME, code, reason, rule="tenant-argument", field_errors=(error,))
-    return Learned(_ALLOW, {"grant": grant})
+    return _new(Learned, (ALLOW, {"grant": grant}))
 
 
 def _refused(refusal: Refusal | None) -> Decision:

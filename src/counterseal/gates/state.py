@@ -27,6 +27,7 @@ from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.gates.context import context_for
 from counterseal.observation.models import FieldError
 from counterseal.storage.base import Held, HeldStatus
+from counterseal.storage.rules import stands
 
 __all__ = ["ALLOW", "check", "state_seen"]
 
@@ -123,9 +124,11 @@ def _same(found: str | int | None, expected: str | int | None) -> bool:
 
 
 def _approved(ctx: GateContext) -> Held | None:
-    """The approval of exactly this call, if there is one."""
+    """The approval of exactly this call, if there is one; an old one stands for nothing."""
     held = request_for(ctx)
-    return held if held is not None and held.status is HeldStatus.APPROVED else None
+    if held is None or held.status is not HeldStatus.APPROVED:
+        return None
+    return held if stands(held, ctx.run.run_id, ctx.now) else None
 
 
 def _expected(ctx: GateContext, contract: Contract) -> str | int | None:

@@ -19,7 +19,7 @@ from counterseal.config import ConfigError, Settings
 from counterseal.config.upstreams import is_loopback
 from counterseal.gateway.access import Access, OAuth
 from counterseal.gateway.auth import Door, principal_of
-from counterseal.gateway.onewrite import OneWriteProtocol
+from counterseal.gateway.connection import Connection
 from counterseal.gateway.patience import Patience
 from counterseal.gateway.quarantines import summary
 from counterseal.gateway.running import Gateway, Tell, gateway
@@ -180,7 +180,7 @@ class _Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             ws="none",
-            http=OneWriteProtocol,
+            http=Connection,
             limit_concurrency=_MOST_AT_ONCE,
             proxy_headers=bool(proxies),  # or else anybody here could say to be somewhere else
             forwarded_allow_ips=list(proxies),

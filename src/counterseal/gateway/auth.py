@@ -114,7 +114,7 @@ class _Known:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         identity = None
         if len(given) == 1 and given[0][:7].lower() == b"bearer ":
-            identity = await self._verifier.recalled(given[0][7:].decode("latin-1"))
+            identity = self._verifier.recalled(given[0][7:])
         if identity is None or not self._scopes.issubset(identity.scopes):
             await self._checked(scope, receive, send)
             return

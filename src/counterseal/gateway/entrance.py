@@ -18,7 +18,6 @@ from counterseal.console.bare import bare_page
 
 __all__ = ["Entrance"]
 
-_SPACES: Final = (b" ", b"\t")
 _PORT: Final = re.compile(r":[0-9]{1,5}\Z")
 _MOST_NAMES: Final = 256
 _WATCHED: Final = ("/health", "/ready", "/metrics")
@@ -48,21 +47,18 @@ class Entrance:
             answer = self._refusal(scope, 503, "This server is stopping.", later)
             await answer(scope, receive, send)
             return
-        host, names, padded = b"", 0, False
-        for name, value in scope["headers"]:
-            if name == b"host":
-                host, names = value, names + 1
-            if value.endswith(_SPACES):
-                padded = True
-        if padded:
-            scope["headers"] = _trimmed(scope["headers"])
+        raw = scope["headers"]
+        given = dict(raw)
+        once = len(given) == len(raw) or [name for name, _ in raw].count(b"host") == 1
         # A page from elsewhere may have had a browser call us by another's name.
-        if names != 1 or not self._is_ours(host.strip(b" \t")):
+        if not once or not self._is_ours(given.get(b"host", b"")):
             answer = self._refusal(scope, 421, "This is not the host that you asked for.")
             await answer(scope, receive, send)
             return
         path = scope["path"]
-        app = self._api if path.startswith("/v1/") else self._straight.get(path, self._app)
+        app = self._straight.get(path)
+        if app is None:
+            app = self._api if path.startswith("/v1/") else self._app
         await app(scope, receive, send)
 
     def _refusal(
@@ -78,11 +74,3 @@ class Entrance:
         """Whether a `Host` names us."""
         text = host.decode("latin-1").lower()
         return text in self._exact or _PORT.sub("", text) in self._any_port
-
-
-def _trimmed(headers: Collection[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Spaces around headers' values are no part of them (RFC 9110, 5.5).
-
-    Of the two parsers that there are for the server, the fast one leaves those at the end.
-    """
-    return [(name, value.strip(b" \t")) for name, value in headers]

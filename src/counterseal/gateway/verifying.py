@@ -87,7 +87,9 @@ class Verifier(TokenVerifier):
         """None for a credential that is not good. UnsureError when that can't be told."""
         mark = _mark(token)
         try:
-            known = await self._remembered(mark)
+            if mark in self._good and self._good[mark].key is not None:
+                await self._news.heard()
+            known = self._remembered(mark)
             if known is not None:
                 return known
             found = await (self._by_key if token.startswith(MARK) else self._by_token)(token)
@@ -101,25 +103,23 @@ class Verifier(TokenVerifier):
             self._good.popitem(last=False)
         return found.identity
 
-    async def recalled(self, token: str) -> Identity | None:
-        """Who bears it, where that was found out before and still holds. None: verify it."""
-        try:
-            return await self._remembered(_mark(token))
-        except StoreError:
+    def recalled(self, token: bytes) -> Identity | None:
+        """Who bears it, where that was found out before and is known to hold. None: verify it."""
+        if not self._news.fresh or not token.isascii():
             return None
+        return self._remembered(sha256(token).digest())
 
-    async def _remembered(self, mark: bytes) -> Identity | None:
+    def _remembered(self, mark: bytes) -> Identity | None:
         known = self._good.get(mark)
         if known is None:
             return None
-        good = self._runtime.clock() < known.until
-        if good and known.key is not None:
-            await self._news.heard()
-            good = self._runtime.registry.credential(known.key.key_id) is known.key
-        if not good:
-            self._good.pop(mark, None)
-            return None
-        return known.identity
+        identity, key, until = known
+        if self._runtime.clock() < until and (
+            key is None or self._runtime.registry.credential(key.key_id) is key
+        ):
+            return identity
+        del self._good[mark]
+        return None
 
     async def still_valid(self, identity: AccessToken) -> bool:
         """Whether a request with it would be let in now: for streams, which outlast requests."""

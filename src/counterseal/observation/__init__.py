@@ -1,9 +1,9 @@
 """What returns to the agent: validated, redacted, bounded, labelled."""
 
-from counterseal.observation.answer import answer, refusal
+from counterseal.observation.answer import answer, answer_as, refusal
 from counterseal.observation.models import FieldError, ObservationEnvelope
 from counterseal.observation.observation import NOT_VERIFIED, Observation, VerificationHint
-from counterseal.observation.observe import Observed, failure, observe
+from counterseal.observation.observe import Observed, failure, observe, observe_as
 from counterseal.observation.profile import Profile, profile, refine
 from counterseal.observation.redact import Redaction, Redactor
 from counterseal.observation.text import neutralise
@@ -20,9 +20,11 @@ __all__ = [
     "Redactor",
     "VerificationHint",
     "answer",
+    "answer_as",
     "failure",
     "neutralise",
     "observe",
+    "observe_as",
     "profile",
     "refine",
     "refusal",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from counterseal.codes import Code
 from counterseal.contract.effects import Trust
@@ -19,7 +19,10 @@ from counterseal.observation.observe import Observed
 from counterseal.observation.profile import Profile, profile, refine
 from counterseal.observation.words import said
 
-__all__ = ["answer", "refusal"]
+__all__ = ["answer", "answer_as", "refusal"]
+
+_new: Final = tuple.__new__
+"""A record without the detour over its own constructor, which costs as much as a gate."""
 
 
 def answer(
@@ -29,15 +32,11 @@ def answer(
     call_id: str,
     timestamp: float,
     own: Profile | None = None,
-    next_action: str | None = None,
     warnings: tuple[str, ...] = (),
     latency_ms: int = 0,
-    idempotency_hit: bool = False,
     trace_id: str = "",
     attempt: int = 1,
     approval_id: str | None = None,
-    retry_after: float | None = None,
-    raw: str | None = None,
     verification: VerificationHint | None = None,
     decisions: Sequence[Recorded] = (),
 ) -> Observation:
@@ -46,33 +45,65 @@ def answer(
     Whether it is to be verified follows from the contract, unless `verification` says more.
     """
     own = own or profile(contract)
-    response = own.responses[observed.code]
     if verification is None:
         due = own.verified and observed.data is not None
         verification = VerificationHint(required=True) if due else NOT_VERIFIED
-    # In the order of the fields: naming two dozen of them would cost more than checking the output.
-    return Observation(
-        own.tool,
-        own.version,
+    return answer_as(
+        own,
+        observed,
         call_id,
-        observed.code,
-        response,
-        next_action or response.next_action,
         timestamp,
-        observed.data,
-        observed.errors,
-        (*observed.warnings, *warnings) if warnings else observed.warnings,
         latency_ms,
-        idempotency_hit,
         trace_id,
         attempt,
-        own.trust,
-        observed.redactions,
         approval_id,
-        retry_after,
-        raw,
         verification,
+        warnings,
         decisions,
+    )
+
+
+def answer_as(
+    own: Profile,
+    observed: Observed,
+    call_id: str,
+    timestamp: float,
+    latency_ms: int,
+    trace_id: str,
+    attempt: int,
+    approval_id: str | None,
+    verification: VerificationHint,
+    warnings: tuple[str, ...],
+    decisions: Sequence[Recorded],
+) -> Observation:
+    """The same where all is known, and nothing is named: that costs as much as a gate."""
+    code, data, errors, own_warnings, redactions, _, _ = observed
+    response = own.responses[code]
+    return _new(
+        Observation,
+        (
+            own.tool,
+            own.version,
+            call_id,
+            code,
+            response,
+            response.next_action,
+            timestamp,
+            data,
+            errors,
+            (*own_warnings, *warnings) if warnings else own_warnings,
+            latency_ms,
+            False,
+            trace_id,
+            attempt,
+            own.trust,
+            redactions,
+            approval_id,
+            None,
+            None,
+            verification,
+            decisions,
+        ),
     )
 
 

@@ -27,7 +27,7 @@ from counterseal.observation.redact import Redaction, Redactor
 from counterseal.observation.text import neutralise
 from counterseal.observation.words import said
 
-__all__ = ["CONTRACT", "Observed", "failure", "observe", "without_redacted"]
+__all__ = ["CONTRACT", "Observed", "failure", "observe", "observe_as", "without_redacted"]
 
 _LONGEST_RAW = 16 * 1024 * 1024
 _MOST_ERRORS = 20
@@ -65,9 +65,21 @@ def observe(
     mask: Mask = NO_MASK,
 ) -> Observed:
     """What an agent may see of a tool's output. `own` is the contract's profile, where known."""
-    own = own or profile(contract)
+    return observe_as(
+        own or profile(contract), outcome_data, compiled_output_validator, redactor, mask
+    )
+
+
+def observe_as(
+    own: Profile,
+    outcome_data: Any,
+    compiled_output_validator: Validator,
+    redactor: Redactor,
+    mask: Mask = NO_MASK,
+) -> Observed:
+    """The same where the profile is known, as it is of every tool that is registered."""
     seen = _observe(outcome_data, compiled_output_validator, own, redactor, mask)
-    return seen._replace(raw=mask.raw(seen.raw)) if mask and seen.raw is not None else seen
+    return seen._replace(raw=mask.raw(seen.raw)) if seen.raw is not None and mask else seen
 
 
 def _observe(
@@ -104,8 +116,8 @@ def failure(code: Code, *, errors: Iterable[FieldError] = ()) -> Observed:
 
 def _as_json(value: Any) -> tuple[bytes, Any]:
     """The JSON text of a value, and the plain value that it says. ValueError if it has none."""
-    flat = _is_flat(value)
-    if not flat:
+    flat = value.__class__ is dict and _is_flat(value)
+    if not flat and not isinstance(value, BaseModel):
         _refuse_streams(value, 0)
     try:
         text = to_json(value, fallback=_fallback)
@@ -117,13 +129,9 @@ def _as_json(value: Any) -> tuple[bytes, Any]:
     return text, from_json(text, allow_inf_nan=False, cache_strings="keys")
 
 
-def _is_flat(value: Any) -> bool:
-    """Whether a value is as plain as can be, so that a copy says what its JSON text would."""
-    return (
-        value.__class__ is dict
-        and _FLAT.issuperset(map(type, value.values()))
-        and _NAMES.issuperset(map(type, value))
-    )
+def _is_flat(value: dict[Any, Any]) -> bool:
+    """Whether an object is as plain as can be, so that a copy says what its JSON text would."""
+    return _FLAT.issuperset(map(type, value.values())) and _NAMES.issuperset(map(type, value))
 
 
 def _refuse_streams(value: Any, depth: int) -> None:
@@ -191,14 +199,14 @@ def _shown(
 def _clean(
     code: Code, output: dict[str, Any], text: bytes, own: Profile, redactor: Redactor, mask: Mask
 ) -> Observed:
-    if mask and mask.found(text):
+    if mask is not NO_MASK and mask.found(text):
         # Before anything is cut: half a secret is not recognised any more.
         output = mask.data(output)
         text = to_json(output)
     if len(text) > own.max_bytes:
         return _summary(code, output, text, own, redactor)
     if not redactor.suspects(text):
-        return Observed(code, output, output=output)
+        return tuple.__new__(Observed, (code, output, (), (), (), None, output))
     data, redactions = redactor.redact(output)
     if redactions and len(to_json(data)) > own.max_bytes:
         return _summary(code, output, text, own, redactor)

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from counterseal.codes import Code
 from counterseal.execution.work import Tell
-from counterseal.gates.base import AsyncGate, Decision, GateContext, Learned, Verdict, deny
+from counterseal.gates.base import (
+    AsyncGate,
+    Decision,
+    GateContext,
+    Learned,
+    Prepared,
+    Verdict,
+    deny,
+)
 from counterseal.gates.parse import is_id
 from counterseal.passage.trail import ALLOWED, Trail
 from counterseal.proposal import Principal, Proposal
@@ -72,7 +80,7 @@ class Asking:
         if compiled is None:
             return deny("scope", Code.PERMISSION_DENIED, "The tool can't be used.")
         gates, began = compiled.gates, 0
-        for index, gate in enumerate(gates):
+        for index, (gate, _, _) in enumerate(gates):
             if isinstance(gate, AsyncGate):
                 stopped = self.ask(gates[began:index])
                 if stopped is None and not self.unasked:
@@ -82,31 +90,29 @@ class Asking:
                 began = index + 1
         return self.ask(gates[began:])
 
-    def ask(self, gates: Sequence[Any]) -> Decision | None:
+    def ask(self, gates: Sequence[Prepared]) -> Decision | None:
         """Ask these gates in turn. Returns the decision that ends the call, if one does."""
-        ctx, trail = self.ctx, self.trail
-        known = vars(ctx)
-        decisions, nanoseconds = trail.decisions, trail.nanoseconds
+        ctx, told = self.ctx, self.trail.told
         began = perf_counter_ns()
-        for gate in gates:
-            if gate.__class__ is Decision:  # there is nothing to ask: registration found out
-                decisions.append(gate)
-                nanoseconds.append(0)
+        said: Any  # a decision, with or without what was learned
+        for gate, check, plain in gates:
+            if check is None:
+                told += (gate, 0)  # there is nothing to ask: registration found out
                 continue
             try:
-                said = gate.check(ctx)
+                said = check(ctx)
             # A gate that raises denies: there is no way past a broken gate.
             except Exception as error:  # noqa: BLE001 - it denies
-                said = self._broken(str(getattr(gate, "name", "")), error)
+                said = self._broken(gate.name, error)
             if said.__class__ is Learned:
-                decision, found = said
-                known.update(found)
-            else:
-                decision = said
+                said, found = said
+                ctx.__dict__.update(found)
             ended = perf_counter_ns()
-            decisions.append(decision)
-            nanoseconds.append(ended - began)
+            told += (said, ended - began)
             began = ended
+            if said is plain:
+                continue
+            decision: Decision = said
             if decision.verdict is not ALLOWED and self._ends(decision):
                 return decision
             if decision.policy_version is not None:
@@ -122,13 +128,12 @@ class Asking:
         if isinstance(said, Learned):
             self.ctx.learn(said.found)
         decision = said.decision if isinstance(said, Learned) else said
-        self.trail.decisions.append(decision)
-        self.trail.nanoseconds.append(perf_counter_ns() - began)
+        self.trail.add(decision, perf_counter_ns() - began)
         return decision if decision.verdict is Verdict.DENY else None
 
     def forget(self, since: int) -> None:
         """Take back what was decided since; the gates will be asked anew."""
-        del self.trail.decisions[since:], self.trail.nanoseconds[since:]
+        self.trail.forget(since)
         self.asked = None
         self.ctx.learn({"approvals": (), "approval_id": None})
 

@@ -13,7 +13,7 @@ from counterseal import ledger
 from counterseal.approvals.patterns import Then
 from counterseal.codes import Code
 from counterseal.contract.model import OnUnknown
-from counterseal.gates import BEFORE_RECALL, PARSE
+from counterseal.gates import BEFORE_RECALL
 from counterseal.gates.base import Decision, GateContext, deny
 from counterseal.gates.parse import is_sound
 from counterseal.ledger import Answer, Entry, Phase
@@ -67,6 +67,8 @@ class Deciding(Requesting):
 
     request = b""
     """The hash of the arguments as proposed."""
+    recalls = False
+    """Whether anything stored bears on the call before it is admitted."""
     decided_since = 0
     """How many decisions there were before the gates after recall were asked."""
     beyond: tuple[Decision, ...] = ()
@@ -77,7 +79,10 @@ class Deciding(Requesting):
     """Whether what was spent was recalled, too."""
 
     def receive(self, run: RunRecord) -> Decision | None:
-        """Find the version of the tool that this run uses, and parse."""
+        """Find the version of the tool that this run uses; parse; shape and authority.
+
+        Nothing is read from the store for it.
+        """
         ctx = self.ctx
         found = self._resolved(run, ctx.proposal)
         if isinstance(found, Refusal):
@@ -85,7 +90,8 @@ class Deciding(Requesting):
         else:
             compiled = self.runtime.compiled_for(found)
             ctx.learn({"run": run, "record": found, "compiled": compiled})
-        return self.ask(PARSE)
+            self.recalls = compiled.recalls
+        return self.ask(BEFORE_RECALL)
 
     def _resolved(self, run: RunRecord, proposal: Proposal) -> RegistryRecord | Refusal:
         """What the run began with, it keeps; a proposal can't talk it into another version."""
@@ -107,10 +113,6 @@ class Deciding(Requesting):
             version=pinned or proposal.version,
             agent=who.agent,
         )
-
-    def check(self) -> Decision | None:
-        """Shape and authority. Nothing is read from the store for it."""
-        return self.ask(BEFORE_RECALL)
 
     async def recall(self) -> Decision | Observation | None:
         """One read. What was done under this key before is answered from memory."""
@@ -202,7 +204,7 @@ class Deciding(Requesting):
     async def decide(self) -> Decision | Observation | Again | None:
         """Rules, policy, state, approval, budget. Asks for approval only where the rest allows."""
         ctx, compiled = self.ctx, self.ctx.compiled
-        self.decided_since = len(self.trail.decisions)
+        self.decided_since = len(self.trail)
         if compiled is not None and not compiled.waits:
             refused = self.ask(compiled.gates)
         else:
@@ -256,13 +258,12 @@ class Deciding(Requesting):
         self.ctx.learn({"preview": True})
         # What a step before may change is not worth asking about yet.
         self.unasked = ahead is not None and ahead.mutates
-        stopped: Decision | None = self.receive(run) or self.check()
+        stopped: Decision | None = self.receive(run)
         if stopped is None:
             known = await self.recall()
             stopped = known if isinstance(known, Decision) else None
             if stopped is not None:
-                self.trail.decisions.append(stopped)  # it was found in the ledger, not by a gate
-                self.trail.nanoseconds.append(0)
+                self.trail.add(stopped)  # it was found in the ledger, not by a gate
             if isinstance(known, Observation):
                 return Preview(
                     decisions=tuple(self.trail),

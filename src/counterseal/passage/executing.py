@@ -35,6 +35,8 @@ _MAY_HAVE_HAPPENED = {Code.TIMEOUT, Code.DEPENDENCY_UNAVAILABLE, Code.UNKNOWN_ER
 """A tool that breaks with an error which nobody knows may have broken after it had acted."""
 _SAID_SO = "counterseal.errors.ToolFailedError"
 _LONGEST_WAIT = 60.0
+_new = tuple.__new__
+"""A record without the detour over its own constructor, which costs as much as a gate."""
 
 
 class Executing(Deciding):
@@ -106,7 +108,7 @@ class Executing(Deciding):
         arguments = self.ctx.arguments
         if runner.nested:
             arguments = thaw(arguments)  # what a tool does to them must not reach the next attempt
-        return Work(arguments, self._about, seconds, self.progress and self._tell)
+        return _new(Work, (arguments, self._about, seconds, self.progress and self._tell))
 
     def _about(self) -> Context:
         """What a tool, or a hook of its contract, may know of this attempt."""

@@ -18,8 +18,8 @@ from counterseal.observation import (
     Observation,
     Observed,
     VerificationHint,
-    answer,
-    observe,
+    answer_as,
+    observe_as,
 )
 from counterseal.passage.executing import Executing
 
@@ -60,32 +60,27 @@ class Observing(Executing):
             return self._with_words(self.answer(self._failed()))
         own = ctx.compiled.profile
         try:
-            self.observed = observe(
-                outcome.value,
-                compiled_output_validator=ctx.compiled.output,
-                contract=record.contract,
-                redactor=self.runtime.redactor,
-                own=own,
-                mask=outcome.mask,
+            observed = observe_as(
+                own, outcome.value, ctx.compiled.output, self.runtime.redactor, outcome.mask
             )
         # The tool has run: whatever its output does to us, the call must come to its end.
         except Exception as error:  # noqa: BLE001 - an output is somebody else's code too
             self.runtime.report(ctx.call_id, "observing", masked_trace(error, outcome.mask))
             code = Code.OBSERVATION_NORMALIZATION_FAIL
             return self.answer(deny("execution", code, "The tool's output can't be read."))
-        seen = answer(
-            self.observed,
-            record.contract,
-            own=own,
-            call_id=ctx.call_id,
-            timestamp=ctx.now,
-            latency_ms=(perf_counter_ns() - self.started) // 1_000_000,
-            trace_id=self.trace_id,
-            decisions=self.trail,
-            warnings=self._warnings() if ctx.corrections else (),
-            approval_id=ctx.approval_id,
-            attempt=self.attempt + (self.entry.attempts - 1 if self.entry else 0),
-            verification=self._verification(record.contract) if own.verified else NOT_VERIFIED,
+        self.observed = observed
+        seen = answer_as(
+            own,
+            observed,
+            ctx.call_id,
+            ctx.now,
+            (perf_counter_ns() - self.started) // 1_000_000,
+            self.trace_id,
+            self.attempt if self.entry is None else self.attempt + self.entry.attempts - 1,
+            ctx.approval_id,
+            self._verification(record.contract) if own.verified else NOT_VERIFIED,
+            self._warnings() if ctx.corrections else (),
+            self.trail,
         )
         if ctx.run.untrusted and any(
             read.key in ctx.run.untrusted for read in record.contract.state_reads

@@ -30,6 +30,8 @@ __all__ = ["Passage", "patience_left"]
 
 
 _REQUESTED, _STARTED = EventType.REQUESTED, EventType.STARTED
+_new = tuple.__new__
+"""A record without the detour over its own constructor, which costs as much as a gate."""
 End = Decision | Observation | Again | None
 """How a step ends: a refusal, an answer, "decide anew", or not at all."""
 
@@ -144,22 +146,25 @@ class Passage(Settling):
             return AGAIN
         entry = self._reservation(record) if compiled.keyed else None
         runtime = self.runtime
-        request = Admit(
-            ctx.principal.tenant,
-            ctx.run.run_id,
-            record.name,
-            record.version,
-            ctx.now,
-            self._beyond(ctx.over_budget) if ctx.over_budget else ctx.charges,
-            ctx.rates,
-            entry,
-            None if ctx.approval_spent else ctx.approval_id,
-            runtime.registry.stored,
-            self._announced() if compiled.announced else (),
-            ctx.state_read,
-            self.takes_over,
-            runtime.leases.seconds,
-            None if entry is None else self._packed(record),
+        request = _new(
+            Admit,
+            (
+                ctx.principal.tenant,
+                ctx.run.run_id,
+                record.name,
+                record.version,
+                ctx.now,
+                self._beyond(ctx.over_budget) if ctx.over_budget else ctx.charges,
+                ctx.rates,
+                entry,
+                None if ctx.approval_spent else ctx.approval_id,
+                runtime.registry.stored,
+                self._announced() if compiled.announced else (),
+                ctx.state_read,
+                self.takes_over,
+                runtime.leases.seconds,
+                None if entry is None else self._packed(record),
+            ),
         )
         asked = 0.0
         if entry is None:
@@ -270,13 +275,12 @@ class Passage(Settling):
         """The answer when the store fails: what can't be put on record is not done."""
         self.runtime.report(self.ctx.call_id, "store", error)
         self.refused = deny("ledger", Code.DEPENDENCY_UNAVAILABLE, UNRECORDED, rule="store-failed")
-        self.trail.decisions.append(self.refused)
-        self.trail.nanoseconds.append(0)
+        self.trail.add(self.refused)
         return self.answer(self.refused)
 
     def _overruled(self, decision: Decision) -> Decision:
         """The budget gate's last word, in place of its first."""
-        self.trail.decisions[-1] = decision
+        self.trail.overrule(decision)
         return decision
 
 

@@ -12,8 +12,8 @@ from counterseal.contract.model import Contract
 from counterseal.errors import RegistryError
 from counterseal.execution.hooks import Asked, Probe, ProbeError, probe
 from counterseal.execution.work import Outcome
-from counterseal.gates import BEFORE_RECALL, GATES
-from counterseal.gates.base import Decision
+from counterseal.gates import GATES
+from counterseal.gates.base import Decision, prepared
 from counterseal.ledger import Entry
 from counterseal.observation import Observation
 from counterseal.passage.passage import Passage
@@ -29,7 +29,7 @@ __all__ = ["MOST_LOOKS", "Resumed", "contract_for", "pause_after"]
 
 MOST_LOOKS = 10
 """How often somebody looks what became of a call before a person is asked."""
-_POLICY = tuple(gate for gate in GATES if gate.name == "policy")
+_AGAIN = tuple(prepared(gate) for gate in GATES if gate.name in ("schema", "scope", "policy"))
 
 
 def contract_for(runtime: Runtime, entry: Entry, resume: Resume) -> RegistryRecord | None:
@@ -88,7 +88,7 @@ class Resumed(Passage):
         )
         if isinstance(found, Refusal):
             ctx.learn({"refusal": found, "record": None})
-        return self.ask(BEFORE_RECALL) or self.ask(_POLICY)
+        return self.ask(_AGAIN)
 
     async def run_again(self, contract: Contract) -> Observation | None:
         """Once more under the same key. None when the run's budgets or the rates say no."""

@@ -14,7 +14,7 @@ from counterseal.canonical import at
 from counterseal.codes import Code, Path
 from counterseal.contract.effects import Trust
 from counterseal.contract.filling import resource_of
-from counterseal.contract.model import Contract, OnUnknown
+from counterseal.contract.model import Contract, KeepReads, OnUnknown
 from counterseal.contract.surroundings import left_in_state
 from counterseal.errors import StoreError
 from counterseal.execution.failures import said_not_done
@@ -23,6 +23,7 @@ from counterseal.ledger import Entry, Phase, Status
 from counterseal.observation import (
     Observation,
 )
+from counterseal.observation.kept import pack_read
 from counterseal.observation.observe import without_redacted
 from counterseal.passage.following import due_for, seal_text, verifiable
 from counterseal.passage.observing import THEN, Observing
@@ -107,6 +108,8 @@ class Settling(Observing):
         if raw is not None:
             observation = observation._replace(raw=await self._kept(raw))
         event = self._ending(observation) if ok else await self._failure(plain)
+        if self.entry is None and self._keeps(observation):
+            event = event._replace(body={**event.body, "seen": await self._seen(observation)})
         seen, state = self._effects(observation)
         awaited = self.ctx.compiled is None or self.ctx.compiled.announced
         mended = self._mended() if ok and self.ctx.run.refused else None
@@ -139,6 +142,22 @@ class Settling(Observing):
         if not ok:
             self.note_path(observation)
         return observation
+
+    def _keeps(self, observation: Observation) -> bool:
+        """Whether what the model saw of a read is worth keeping."""
+        keeps = KeepReads.NONE if self.ctx.compiled is None else self.ctx.compiled.keeps
+        if keeps is KeepReads.REDACTED:
+            return bool(observation.redactions)
+        return keeps is KeepReads.ALL
+
+    async def _seen(self, observation: Observation) -> str | None:
+        """Where that lies in the vault; None where it could not be kept."""
+        try:
+            packed = pack_read(observation, self.runtime.keep_reads_bytes)
+        except Exception as error:  # noqa: BLE001 - as with a vault that fails
+            self.runtime.report(self.ctx.call_id, "vault", error)
+            return None
+        return await self._kept(packed)
 
     def _left_behind(self, request: Settle) -> asyncio.Future[Any] | None:
         """What still runs under this entry's key, where nobody knows what it will have done."""

@@ -34,6 +34,8 @@ _RETRIES: Final = 20
 _REPAIRS: Final = 30
 """Refusals of a whole run before that, unless its budgets say otherwise."""
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+_new: Final = tuple.__new__
+"""A record without the detour over its own constructor, which costs as much as a gate."""
 NOBODY: Final = "?"
 """Where proposals of tools that do not exist are counted: all together, whatever they name."""
 _PATHS: Final = {
@@ -63,9 +65,8 @@ class Telling(Asking):
         """Put a refusal on record and tell the agent; `escalate` when it keeps happening."""
         ctx, code = self.ctx, decision.code or Code.UNKNOWN_ERROR
         self.refused = decision
-        if decision not in self.trail.decisions[-1:]:
-            self.trail.decisions.append(decision)  # it was found in the ledger, not by a gate
-            self.trail.nanoseconds.append(0)
+        if decision != self.trail.last:
+            self.trail.add(decision)  # it was found in the ledger, not by a gate
         if decision.voids and decision.approval_id is not None:
             tenant, void = ctx.principal.tenant, HeldStatus.VOID
             told = {"approval_id": decision.approval_id, "reason": decision.reason}
@@ -110,7 +111,7 @@ class Telling(Asking):
         path = None if answer is None else answer.path
         if path is not None:
             body["path"] = path.value
-        if self.trail.decisions:
+        if self.trail.told:
             body["gates"] = Said(self.trail)
         return body
 
@@ -236,11 +237,11 @@ class Telling(Asking):
                 (record.name, record.version) if record else (shown_name(ctx.proposal.tool), "")
             )
             run_id, call_id, trace_id = ctx.run.run_id, ctx.call_id, self.trace_id
-            self._caller = Caller(
-                who.tenant, run_id, call_id, tool, version, who.agent, who.user, trace_id
-            )
+            named = (who.tenant, run_id, call_id, tool, version, who.agent, who.user, trace_id)
+            self._caller = _new(Caller, named)
         when = ctx.now if at is None else at
-        return Event(kind, self._caller, when, decision, self.policy_version, None, body)
+        told = (kind, self._caller, when, decision, self.policy_version, None, body)
+        return _new(Event, told)
 
 
 def _agreeing(response: Response, decision: Decision) -> Response:

@@ -60,6 +60,8 @@ class Registry(Choosing):
         self._granted: set[Grant] = set()
         """As code declares them, whatever has become of them."""
         self._history = History()
+        self.stored = 0
+        """The number of the last stored change that was replayed here."""
         self._credentials = Credentials()
         self._users = Users()
 
@@ -350,11 +352,6 @@ class Registry(Choosing):
     # --- what operators changed for good ----------------------------------------------------------
 
     @property
-    def stored(self) -> int:
-        """The number of the last stored change that was replayed here."""
-        return len(self._history)
-
-    @property
     def changes(self) -> tuple[Change, ...]:
         """All of them, oldest first."""
         return tuple(self._history)
@@ -371,6 +368,7 @@ class Registry(Choosing):
             raise RegistryError(f"change {number} came before change {self.stored + 1}")
         change = Change.stored(number, what)
         self._history.add(change)
+        self.stored = len(self._history)
         if change.kill is not None:
             self._switch.add(change.kill)
         elif change.restores is not None:

@@ -8,6 +8,7 @@ from playwright.async_api import expect
 
 from counterseal import Grant, tool
 from counterseal.console.charts import amount
+from counterseal.testing import fake_tool
 from tests.console.plant import HELD
 from tests.console.world import PATIENCE
 
@@ -40,6 +41,22 @@ async def test_somebody_searches_for_a_call_and_reads_its_story(works, visitor):
     await expect(content).to_contain_text('"gates"')
     await page.get_by_role("link", name="run_1", exact=True).click()
     await expect(page.get_by_role("heading", level=1)).to_have_text("run_1")
+
+
+async def test_what_was_taken_out_of_a_read_stands_beside_what_the_model_read(works, visitor):
+    made = fake_tool("read_log", {"line": "login of ann", "password": "hunter2-and-more"})
+    works.runtime.register(made.tool, grants=[Grant(agent="shift-bot", tool="read_log")])
+    seen = await works.call("read_log", {})
+    page = await visitor("vic", viewport={"width": 1280, "height": 900})
+    await page.goto(f"/calls/{seen.call_id}")
+    read = page.get_by_role("region", name="the text that the model saw")
+    await expect(read).to_contain_text('"password":"[redacted:password]"')
+    taken = page.locator(".redactions")
+    await expect(taken.get_by_role("row", name="/password password 1")).to_be_visible()
+    left, right = await read.bounding_box(), await taken.bounding_box()
+    assert left["x"] + left["width"] <= right["x"]
+    assert left["y"] < right["y"] + right["height"]
+    assert right["y"] < left["y"] + left["height"]
 
 
 async def test_a_command_is_copied_with_a_button(works, visitor):

@@ -7,10 +7,13 @@ from html import unescape
 
 import pytest
 
+from counterseal import Grant
 from counterseal.auditing import seal_store
 from counterseal.console.charts import amount
 from counterseal.errors import StoreError
 from counterseal.keys import KeyRing, Purpose, new_key
+from counterseal.storage.base import Erasure
+from counterseal.testing import fake_tool
 from tests.console.conftest import client_of
 from tests.console.plant import HELD
 from tests.console.test_sign_in import csrf_of, sent
@@ -147,6 +150,31 @@ async def test_a_calls_page_tells_its_whole_story(works, root):
     assert [one["type"] for one in story.events] == re.findall(r"tool\.\w+(?= \w)", text)
     assert story.cli in text
     assert story.curl.replace("{base}", works.url) in text
+
+
+async def test_a_read_shows_what_the_model_saw_beside_what_was_taken_out_of_it(works, root):
+    made = fake_tool("read_log", {"line": "login", "password": "hunter2-and-more"})
+    grants = [Grant(agent="shift-bot", tool="read_log")]
+    works.runtime.register(made.tool, grants=grants)
+    call = await works.call("read_log", {})
+    page = await root.get(f"/calls/{call.call_id}")
+    assert "hunter2" not in page.text
+    told = said(page)
+    assert '"line":"login","password":"[redacted:password]"' in told
+    assert "/password password 1" in told
+    await works.runtime.store.expire(Erasure(vault_after=-1))
+    told = said(await root.get(f"/calls/{call.call_id}"))
+    assert "It is no longer kept." in told
+    assert "/password password 1" in told
+
+
+async def test_a_read_of_which_only_the_beginning_is_kept_says_so(works, root):
+    made = fake_tool("read_log", {"password": "hunter2-and-more", "lines": ["a line"] * 4000})
+    works.runtime.register(made.tool, grants=[Grant(agent="shift-bot", tool="read_log")])
+    call = await works.call("read_log", {})
+    told = said(await root.get(f"/calls/{call.call_id}"))
+    size = len(call.for_model().encode())
+    assert f"Only the first 16,384 of its {size:,} bytes are kept." in told
 
 
 async def test_a_refused_call_says_at_which_gate_and_why(works, root):

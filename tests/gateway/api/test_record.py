@@ -11,7 +11,7 @@ from counterseal.desk import METRICS, Desk
 from counterseal.storage.base import Claim, Due, DueKind, Finish
 from counterseal.testing import fake_tool
 
-from .served import PATIENCE
+from .served import OTHER, PATIENCE, STRANGER
 from .test_subjects import code_of
 
 
@@ -38,6 +38,23 @@ async def test_one_calls_story_its_events_and_its_observation(api):
         for client in (vera, api.agent()):
             seen = await client.get("/v1/observations", params=query)
             assert seen.json()["result_payload"]["data"] == {"notes": 1}, query
+
+
+async def test_what_a_read_was_answered_is_found_where_something_was_taken_out_of_it(api):
+    made = fake_tool("peek", {"password": "hunter2-and-more", "n": 1})
+    api.runtime.register(made.tool, grants=[Grant(agent="bot", tool="peek")])
+    given = {"tool": "peek", "arguments": {}, "run_id": "run_1"}
+    told = (await api.agent().post("/v1/calls", json=given)).json()
+    call_id = told["tool_identity"]["call_id"]
+    for client in (api.by_key("vera"), api.agent()):
+        seen = (await client.get("/v1/observations", params={"call_id": call_id})).json()
+        assert (seen["text"], seen["cut"]) == (told["text"], "")
+        assert seen["result_payload"]["data"] == {"password": "[redacted:password]", "n": 1}
+        story = (await client.get(f"/v1/calls/{call_id}")).json()
+        assert (story["text"], story["not_kept"]) == (told["text"], "")
+        assert [one["rule"] for one in story["redactions"]] == ["password"]
+    for stranger in (api.agent(OTHER), api.agent(STRANGER), api.by_key("eve")):
+        assert (await stranger.get(f"/v1/observations?call_id={call_id}")).status_code == 404
 
 
 async def test_a_run_is_found_whatever_it_is_called(api):

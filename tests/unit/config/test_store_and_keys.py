@@ -46,12 +46,45 @@ def test_without_a_table_there_is_no_store_and_no_key(settings):
         ("[store]\nlease_seconds = 0\n", "store.lease_seconds: "),
         ('[store]\npath = "a.db"\n', "[store] takes url, lease_seconds"),
         ('[keys]\nfolder = "a"\n', "[keys] takes path"),
+        (
+            '[observations]\nkeep_reads = "some"\n',
+            "observations.keep_reads: input should be 'none', 'redacted' or 'all'",
+        ),
+        (
+            "[observations]\nkeep_reads = true\n",
+            "observations.keep_reads: input should be 'none', 'redacted' or 'all'",
+        ),
+        (
+            "[observations]\nkeep_reads_bytes = 10\n",
+            "observations.keep_reads_bytes: input should be greater than or equal to 1024",
+        ),
+        (
+            '[observations]\nkeep_reads_bytes = "16 KiB"\n',
+            "observations.keep_reads_bytes: input should be a valid integer",
+        ),
+        (
+            "[observations]\nkeep = true\n",
+            "observations.keep is not a setting; [observations] takes keep_reads, keep_reads_bytes",
+        ),
     ],
 )
 def test_wrong_tables_are_refused(settings, text, message):
     with pytest.raises(ConfigError) as caught:
         settings(text)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("", ("redacted", 16_384)),
+        ('[observations]\nkeep_reads = "none"\n', ("none", 16_384)),
+        ('[observations]\nkeep_reads = "all"\nkeep_reads_bytes = 2048\n', ("all", 2048)),
+    ],
+)
+def test_which_reads_are_kept_is_the_runtimes_to_know(settings, text, kept):
+    table = settings(text).observations
+    assert (table.keep_reads, table.keep_reads_bytes) == kept
 
 
 async def test_the_runtime_uses_the_store_and_the_keys(settings, tmp_path):

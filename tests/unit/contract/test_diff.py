@@ -123,6 +123,7 @@ OUT = "affordance__output_schema__"
         ({"runtime__rate_limits": {"max_requests": 5}}, [OPERATIONAL], None),
         ({"budget": 3}, [OPERATIONAL], None),
         ({"max_output_bytes": 1000}, [OPERATIONAL], None),
+        ({"keep_reads": "all"}, [GOVERNANCE], "/keep_reads"),
         ({"approvers": 1}, [OPERATIONAL] * 3, None),
         ({"transactional__confirmation_required": True}, [OPERATIONAL] * 3, None),
         ({"transactional__post_action_verification_required": False}, [GOVERNANCE], None),

@@ -345,6 +345,7 @@ BREACHES = {
         changed(("compensation", {"notice_id": "{output.notice_id}"})),
         changed(("compensation", {})),
     ],
+    "keep-reads-unused": [changed(("keep_reads", "none")), changed(("keep_reads", "all"))],
     "code-unsandboxed": [
         changed(argument("shell_command", TEXT)),
         changed(argument("python_code", TEXT)),

@@ -1,4 +1,4 @@
-"""Rules on what comes after a call: the look at the world, and the way back.
+"""Rules on what comes after a call: the look at the world, the way back, what is kept.
 
 Whether a compensation tool can be called with what there is needs its contract too, and is found
 out at registration.
@@ -101,4 +101,14 @@ def compensation_unused(contract: Contract) -> Iterator[Breach]:
             "/compensation",
             "says with what a call is reversed, but not by which tool",
             "Name it in transactional.compensation_tool.",
+        )
+
+
+@rule("keep-reads-unused", "keep_reads is about calls that go into no ledger", warning=True)
+def keep_reads_unused(contract: Contract) -> Iterator[Breach]:
+    if contract.keep_reads is not None and contract.idempotency.required:
+        yield breach(
+            "/keep_reads",
+            f"is {contract.keep_reads}, but its calls have keys: the ledger has what they returned",
+            "Take it out.",
         )

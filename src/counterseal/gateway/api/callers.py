@@ -85,14 +85,14 @@ class Callers:
             self._refuse_forged(session, headers)
         return Human(session.person, f"session:{session.session_id}", session)
 
-    async def recalled(self, given: bytes) -> Agent | None:
+    def recalled(self, given: bytes) -> Agent | None:
         """An agent who was known before and still is, by its header. None: ask `known`."""
         if given[:7] != b"Bearer ":
             return None
-        identity = await self._verifier.recalled(given[7:].decode("latin-1"))
+        identity = self._verifier.recalled(given[7:])
         if identity is None or not self._scopes.issubset(identity.scopes):
             return None
-        return Agent(identity.principal, identity.token)
+        return tuple.__new__(Agent, (identity.principal, identity.token))
 
     async def _by_header(self, given: str) -> Caller:
         scheme, _, token = given.partition(" ")

@@ -101,7 +101,7 @@ def _for_agent(story: Story) -> Story:
     return replace(story, gates=(), votes=(), events=())
 
 
-@router.get("/v1/observations", response_model=shapes.Observation)
+@router.get("/v1/observations", response_model=shapes.KeptObservation)
 async def find_observation(
     view: Looking,
     call_id: Sought = None,

@@ -67,23 +67,31 @@ class _Buckets:
     def __init__(self, name: str, rate: Rate, steady: Callable[[], float]) -> None:
         self._rate = rate
         self._steady = steady
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._full = float(rate.at_once)
+        self._half = self._full / 2
+        self._left: OrderedDict[str, list[float]] = OrderedDict()
         """How much is in each bucket, and since when."""
         window = max(1, math.ceil(rate.at_once / rate.each_second))
         self._policy = f'"{name}";q={rate.at_once};w={window}'
         self._format = f'"{name}";r=%d;t=%d'.encode()
 
     def take(self, who: str) -> tuple[bytes, bytes] | None:
-        now, rate = self._steady(), self._rate
-        left, since = self._left.pop(who, (float(rate.at_once), now))
-        left = min(float(rate.at_once), left + (now - since) * rate.each_second)
-        enough = left >= 1.0
-        self._left[who] = (left - 1.0 if enough else left, now)
-        if len(self._left) > _MOST:
-            self._left.popitem(last=False)
-        if not enough:
+        now = self._steady()
+        bucket = self._left.get(who)
+        if bucket is None:
+            bucket = self._left[who] = [self._full, now]
+            if len(self._left) > _MOST:
+                self._left.popitem(last=False)
+        else:
+            self._left.move_to_end(who)
+        left = bucket[0] + (now - bucket[1]) * self._rate.each_second
+        left = min(left, self._full)
+        bucket[1] = now
+        if left < 1.0:
+            bucket[0] = left
             raise self._refusal(left)
-        return None if left > rate.at_once / 2 else self._standing(left - 1.0)
+        bucket[0] = left - 1.0
+        return None if left > self._half else self._standing(left - 1.0)
 
     def _standing(self, left: float) -> tuple[bytes, bytes]:
         wait = 0 if left >= 1.0 else math.ceil((1.0 - left) / self._rate.each_second)

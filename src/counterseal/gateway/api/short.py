@@ -13,17 +13,19 @@ from typing import Final
 
 from starlette.types import Receive, Scope, Send
 
-from counterseal.gateway.api.bodies import read_body
+from counterseal.gateway.api.bodies import MOST_BYTES, read_body
 from counterseal.gateway.api.callers import Callers
 from counterseal.gateway.api.exchange import JSON, Exchange, House, Raw, request_id
 from counterseal.gateway.api.front import CALLS, Front, answer_fault
 from counterseal.gateway.api.limits import Limits
 from counterseal.gateway.api.submitting import Submitting
+from counterseal.gateway.connection import Connection
 
 __all__ = ["ShortWay"]
 
 _HEEDED: Final = frozenset({b"idempotency-key", b"prefer", b"traceparent", b"x-request-id"})
 _NONE: Final[Mapping[str, str]] = {}
+_LINES: Final = b"x-request-id: %b\r\ncontent-type: %b\r\n"
 
 
 class ShortWay:
@@ -47,41 +49,48 @@ class ShortWay:
         self._patience = patience
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] != CALLS or not _is_usual(scope):
-            await self._front(scope, receive, send)
-            return
-        raw: Raw = scope["headers"]
-        given = dict(raw)
+        given: dict[bytes, bytes] = {}
         caller = None
-        if len(given) == len(raw) and given.get(b"content-type") == JSON:
-            caller = await self._callers.recalled(given.get(b"authorization", b""))
+        if (
+            scope["type"] == "http"
+            and scope["path"] == CALLS
+            and scope["method"] == "POST"
+            and not scope["query_string"]
+        ):
+            raw: Raw = scope["headers"]
+            given = dict(raw)
+            if len(given) == len(raw) and given.get(b"content-type") == JSON:
+                caller = self._callers.recalled(given.get(b"authorization", b""))
         if caller is None:
             await self._front(scope, receive, send)
             return
         # From here on it is ours: its turn is taken, and its body is read.
         headers = _NONE if _HEEDED.isdisjoint(given) else _heeded(given)
         named = request_id(headers.get("x-request-id"))
+        connection = Connection.of(scope)
         limit = None
         try:
             limit = self._limits.by_credential(caller.credential)
-            length = given.get(b"content-length", b"0").decode("latin-1")
-            body = await read_body(receive, length, self._patience)
+            body = None if connection is None else connection.body_of(scope)
+            if body is None or len(body) > MOST_BYTES:
+                length = given.get(b"content-length", b"0").decode("latin-1")
+                body = await read_body(receive, length, self._patience)
             answer = await self._submitting.submit(caller, headers, body, named)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is answered
             exchange = Exchange(scope, send, self._house)
             exchange.request_id, exchange.caller, exchange.limit = named, caller, limit
             await answer_fault(exchange, error)
             return
+        if connection is not None and answer.status == 200 and limit is None and not answer.headers:
+            lines = _LINES % (named.encode(), answer.media)
+            if connection.answer(scope, lines, answer.body):
+                return
         told: Raw = [(b"x-request-id", named.encode()), (b"content-type", answer.media)]
         if limit is not None:
             told.append(limit)
         told += (*answer.headers, (b"content-length", b"%d" % len(answer.body)))
         await send({"type": "http.response.start", "status": answer.status, "headers": told})
         await send({"type": "http.response.body", "body": answer.body})
-
-
-def _is_usual(scope: Scope) -> bool:
-    return scope["method"] == "POST" and not scope["query_string"]
 
 
 def _heeded(given: Mapping[bytes, bytes]) -> Mapping[str, str]:

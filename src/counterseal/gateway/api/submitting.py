@@ -23,7 +23,7 @@ from counterseal.approving import ApprovalError
 from counterseal.codes import Code
 from counterseal.gateway.api.bodies import object_in
 from counterseal.gateway.api.callers import Agent, Caller
-from counterseal.gateway.api.exchange import Answer
+from counterseal.gateway.api.exchange import JSON, Answer
 from counterseal.gateway.api.problems import (
     MEDIA,
     FieldProblem,
@@ -79,7 +79,8 @@ class Submitting:
                 seen = await self._runtime.submit(proposal, who)
         finally:
             self.under_way -= 1
-            self._ended.set()
+            if not self.under_way:
+                self._ended.set()
         return self._answer(seen, request_id, wait)
 
     async def idle(self) -> None:
@@ -127,7 +128,8 @@ class Submitting:
             headers.append((b"location", f"/v1/approvals/{seen.approval_id}".encode()))
             return Answer(202, written(seen, self._public), tuple(headers))
         if seen.ok:
-            return Answer(seen.response.status, written(seen, self._public), tuple(headers))
+            body = written(seen, self._public)
+            return tuple.__new__(Answer, (seen.response.status, body, tuple(headers), JSON))
         if seen.retry_after is not None:
             headers.append((b"retry-after", b"%d" % max(1, math.ceil(seen.retry_after))))
         status = seen.response.status if 400 <= seen.response.status < 600 else 500

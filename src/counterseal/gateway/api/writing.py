@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import lru_cache
-from math import modf
+from json.encoder import encode_basestring as _quoted
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -42,42 +42,33 @@ def written(seen: Observation, public: str) -> bytes:
     if not _is_plain(seen):
         return _json(shown(seen, public))
     same, text = _same(seen.tool, seen.version, seen.code, seen.next_action, seen.trust)
-    data = to_json(seen.data)
+    call_id, timestamp = seen.call_id, seen.timestamp
+    data = to_json(seen.data).decode()
     if seen.data is not None:
-        text = "\n".join((text, *fence(data.decode(), seen.call_id, seen.trust)))
-    if b"NaN" in data or b"Infinity" in data:
-        data = _json(seen.data)
-    return _PLAIN % (
-        same,
-        _id(seen.call_id),
-        _moment(seen.timestamp),
-        seen.latency_ms,
-        _id(seen.trace_id),
-        seen.attempt,
-        data,
-        repr(seen.timestamp).encode(),
-        to_json(text),
-    )
+        text = "\n".join((text, *fence(data, call_id, seen.trust)))
+    if "NaN" in data or "Infinity" in data:
+        data = _json(seen.data).decode()
+    return (
+        f'{same}"call_id":{_quoted(call_id)}}},"execution_metadata":{{'
+        f'"timestamp":"{_moment(timestamp)}","latency_ms":{seen.latency_ms},'
+        f'"idempotency_hit":false,"trace_id":{_quoted(seen.trace_id)},'
+        f'"attempt_number":{seen.attempt}}},"result_payload":{{"data":{data},"errors":[],'
+        f'"warnings":[]}},"timestamp":{timestamp!r},"text":{_quoted(text)}}}'
+    ).encode()
 
 
-def _moment(timestamp: float) -> bytes:
+def _moment(timestamp: float) -> str:
     """As `datetime` has it: rounded to microseconds, without any where there are none."""
-    part, whole = modf(timestamp)
-    micro = round(part * 1e6)
+    whole = int(timestamp)
+    micro = round((timestamp - whole) * 1e6)
     if not 0 < micro < 1_000_000:
-        return datetime.fromtimestamp(timestamp, UTC).isoformat().encode()
-    return b"%b.%06d+00:00" % (_second(whole), micro)
+        return datetime.fromtimestamp(timestamp, UTC).isoformat()
+    return f"{_second(whole)}.{micro:06d}+00:00"
 
 
 @lru_cache(16)
-def _second(whole: float) -> bytes:
-    return datetime.fromtimestamp(whole, UTC).isoformat()[:19].encode()
-
-
-def _id(text: str) -> bytes:
-    """A string in JSON: letters and digits need no look at each, and ids have no others."""
-    plain = text.isascii() and text.replace("_", "").isalnum()
-    return b'"%b"' % text.encode() if plain else to_json(text)
+def _second(whole: int) -> str:
+    return datetime.fromtimestamp(whole, UTC).isoformat()[:19]
 
 
 def _json(value: Any) -> bytes:
@@ -96,20 +87,14 @@ def _is_plain(seen: Observation) -> bool:
     )
 
 
-_PLAIN: Final = (
-    b'%b"call_id":%b},"execution_metadata":{"timestamp":"%b","latency_ms":%d,'
-    b'"idempotency_hit":false,"trace_id":%b,"attempt_number":%d},'
-    b'"result_payload":{"data":%b,"errors":[],"warnings":[]},"timestamp":%b,"text":%b}'
-)
 _OWN: Final = ("tool_identity", "execution_metadata", "result_payload", "timestamp", "text")
 """What is another one with every call."""
 
 
 @lru_cache(4096)
-def _same(tool: str, version: str, code: Code, next_action: str, trust: Trust) -> tuple[bytes, str]:
+def _same(tool: str, version: str, code: Code, next_action: str, trust: Trust) -> tuple[str, str]:
     """What is the same for all calls of a tool: most members, and the text before the data."""
     seen = Observation(tool, version, "", code, RESPONSES[code], next_action, 0.0, trust=trust)
     told = {name: value for name, value in shown(seen, "").items() if name not in _OWN}
-    name, number = to_json(tool), to_json(version)
-    begun = b',"tool_identity":{"name":%b,"version":%b,' % (name, number)
-    return _json(told)[:-1] + begun, seen.for_model()
+    begun = f',"tool_identity":{{"name":{_quoted(tool)},"version":{_quoted(version)},'
+    return _json(told).decode()[:-1] + begun, seen.for_model()

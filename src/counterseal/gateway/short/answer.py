@@ -14,7 +14,9 @@ from contextlib import suppress
 from typing import Any, Final
 
 from pydantic_core import to_json
-from starlette.types import Message, Receive, Send
+from starlette.types import Message, Receive, Scope, Send
+
+from counterseal.gateway.connection import Connection
 
 __all__ = ["Answer"]
 
@@ -35,7 +37,8 @@ _STREAM: Final = [
 class Answer:
     """The answer to one request. `session` is that of 2025-11-25, where all answers are events."""
 
-    def __init__(self, receive: Receive, send: Send, session: str | None) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, session: str | None) -> None:
+        self._scope = scope
         self._receive = receive
         self._send = send
         self._session = session
@@ -60,11 +63,15 @@ class Answer:
             await self._send(last)
             return
         if self._session is None:
-            body = _dumped(message)
-            headers = [(b"content-length", b"%d" % len(body)), _JSON_TYPE]
+            body, own = _dumped(message), [_JSON_TYPE]
         else:
-            body = _event(message)
-            headers = [(b"content-length", b"%d" % len(body)), *self._stream_headers()]
+            body, own = _event(message), self._stream_headers()
+        connection = Connection.of(self._scope)
+        if connection is not None and status == 200:
+            lines = b"".join([b"%b: %b\r\n" % one for one in own])
+            if connection.answer(self._scope, lines, body):
+                return
+        headers = [(b"content-length", b"%d" % len(body)), *own]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})
 

@@ -91,7 +91,7 @@ class ShortPath:
             await self._the_long_way(scope, _first(message, receive), send)
         elif session is None:
             self.taken += 1
-            await self._modern(asked, receive, send)
+            await self._modern(asked, scope, receive, send)
         else:
             self.taken += 1
             await self._legacy(asked, session, scope, _first(message, receive), send)
@@ -119,8 +119,8 @@ class ShortPath:
 
     # --- 2026-07-28 -------------------------------------------------------------------------------
 
-    async def _modern(self, asked: Asked, receive: Receive, send: Send) -> None:
-        answer = Answer(receive, send, None)
+    async def _modern(self, asked: Asked, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = Answer(scope, receive, send, None)
         try:
             told = await self._outcome(asked, MODERN, answer, None)
         except asyncio.CancelledError:
@@ -139,7 +139,7 @@ class ShortPath:
     async def _legacy(
         self, asked: Asked, session: Session, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        answer = Answer(receive, send, session.name)
+        answer = Answer(scope, receive, send, session.name)
         number = coerce_request_id(asked.id)
         session.calls[number] = cast("asyncio.Task[Any]", asyncio.current_task())
         try:

@@ -39,24 +39,26 @@ class Counters:
         shared, rates = self._tenants[request.tenant], self._rates[request.tenant]
         done: list[tuple[_Counters, str, float | None]] = []
         for charge in request.charges:
-            _, name, amount, _, of_run = charge
+            _, name, amount, limit, of_run = charge
             counters = own if of_run else shared
             before = counters.get(name)
             spent = before or 0.0
-            if charge.exceeds(spent):
+            if spent + amount > limit and charge.exceeds(spent):
                 _undo(done)
                 return Admission(Refused.BUDGET, charge=charge, spent=spent)
             counters[name] = spent + amount
             done.append((counters, name, before))
+        now = request.now
         for rate in request.rates:
-            before = rates.get(rate.counter)
+            counter = rate.counter
+            before = rates.get(counter)
             arrival = before or 0.0
-            wait = rate.wait(arrival, request.now)
+            wait = 0.0 if arrival <= now else rate.wait(arrival, now)
             if wait > 0:
                 _undo(done)
                 return Admission(Refused.RATE, rate=rate, retry_after=wait)
-            rates[rate.counter] = rate.next(arrival, request.now)
-            done.append((rates, rate.counter, before))
+            rates[counter] = rate.next(arrival, now)
+            done.append((rates, counter, before))
         return None
 
     def forget_days(self, before: int, limit: int) -> int:

@@ -33,10 +33,13 @@ class Runs:
         return None if now - used > IDLE_SECONDS else self.runs.get((tenant, run_id))
 
     def use_implicit(self, tenant: str, agent: str, user: str | None, now: float) -> RunRecord:
-        known = self.find_implicit(tenant, agent, user, now)
+        who = (tenant, agent, user)
+        run_id, used = self._implicit.get(who, ("", now))
+        known = None if now - used > IDLE_SECONDS else self.runs.get((tenant, run_id))
         if known is None:
             known = self.open(implicit(tenant, agent, user, now))
-        self._implicit[tenant, agent, user] = (known.run_id, now)
+            run_id = known.run_id
+        self._implicit[who] = (run_id, now)
         return known
 
     def new_turn(self, where: _Run, keep: Collection[str]) -> RunRecord | None:

@@ -23,6 +23,7 @@ __all__ = [
     "CallPage",
     "CallRow",
     "Event",
+    "KeptObservation",
     "Observation",
     "Run",
     "RunRow",
@@ -106,6 +107,12 @@ class Observation(Shape):
     approval_url: str | None = Field(description="Where a person decides.")
     retry_after: float | None = Field(description="Seconds.")
     text: str = Field(description="The same for the model to read.")
+
+
+class KeptObservation(Observation):
+    """What a call was answered, as far as it is kept."""
+
+    cut: str = Field(description="What of the text is not kept; then the data is a summary.")
 
 
 class CallRow(Shape):
@@ -216,6 +223,7 @@ class CallPage(Shape):
     ledger: LedgerEntry | None
     observation: StoredObservation | None
     text: str | None
+    cut: str = Field(description="What of the text is not kept.")
     not_kept: str
     redactions: list[Redaction]
     verification: Verified | None

@@ -1,0 +1,152 @@
+"""uvicorn's connections, for less: what is all there is handed over at once, both ways.
+
+uvicorn writes the head of an answer and its content one after the other, and uvloop writes at once:
+two system calls, two packets, and a client that wakes up twice. Here, what is written in one turn
+of the event loop goes out at the end of that turn.
+
+Whoever answers small requests all day can do without a message for each part of them: a connection
+is found in the scope, gives a body that has come whole, and takes an answer that is.
+
+And spaces around headers' values are no part of them (RFC 9110, 5.5): uvicorn's fast parser leaves
+those at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, Self
+
+from starlette.types import Scope
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+__all__ = ["Connection"]
+
+_KEY: Final = "counterseal.connection"
+_OK: Final = b"HTTP/1.1 200 OK\r\n"
+
+
+class Connection(HttpToolsProtocol):
+    """To be given to uvicorn as `http`."""
+
+    transport: Any
+    scope: Any
+    _common: tuple[object, bytes] = (None, b"")
+    """The headers of all answers, as the server last had them, and as they are written."""
+    _quiet_since: float | None = None
+    """Since when nothing is asked; None while something is."""
+
+    @classmethod
+    def of(cls, scope: Scope) -> Self | None:
+        """On which a request came; None where it came by another server."""
+        return scope.get(_KEY)
+
+    def body_of(self, scope: Scope) -> bytes | None:
+        """The body of this request, when all of it is there; None: receive it."""
+        cycle = self.cycle
+        if cycle.scope is not scope or cycle.more_body or cycle.disconnected:
+            return None
+        return bytes(cycle.body)
+
+    def answer(self, scope: Scope, headers: bytes, body: bytes) -> bool:
+        """Write a whole answer, with the status 200. False: send it in the usual way.
+
+        `headers` are lines as they are written; nobody looks at them any more.
+        """
+        cycle = self.cycle
+        usual = cycle.scope is scope and cycle.keep_alive and not cycle.response_started
+        if not usual or cycle.disconnected or self.flow.write_paused:
+            return False
+        cycle.response_started = cycle.response_complete = True
+        cycle.message_event.set()
+        known, common = self._common
+        if known is not self.server_state.default_headers:
+            known = self.server_state.default_headers
+            common = b"".join(b"%b: %b\r\n" % one for one in known)
+            self._common = (known, common)
+        length = b"content-length: %d\r\n\r\n" % len(body)
+        self.transport.write_now(b"".join((_OK, common, headers, length, body)))
+        cycle.on_response()
+        return True
+
+    # --- for uvicorn ------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        gathering: Any = _Gathering(transport, self.loop)
+        super().connection_made(gathering)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        if name == b"expect":
+            super().on_header(name, value.strip(b" \t"))
+        else:
+            self.headers.append((name, value.strip(b" \t")))
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self.scope[_KEY] = self
+
+    # One timer for as long as a connection is in use, instead of one for every answer.
+
+    def _unset_keepalive_if_required(self) -> None:
+        self._quiet_since = None
+
+    def on_response_complete(self) -> None:
+        if self.pipeline or self.timeout_keep_alive_task is None:
+            super().on_response_complete()
+        else:
+            self.server_state.total_requests += 1
+            self.flow.resume_reading()
+        self._quiet_since = self.loop.time()
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.timeout_keep_alive_task = None
+        if self._quiet_since is None:
+            return  # a request is on its way, or being answered: its end sets the timer again
+        rest = self._quiet_since + self.timeout_keep_alive - self.loop.time()
+        if rest > 0:
+            again = self.loop.call_later(rest, self.timeout_keep_alive_handler)
+            self.timeout_keep_alive_task = again
+        else:
+            super().timeout_keep_alive_handler()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
+        super().connection_lost(exc)
+
+
+class _Gathering:
+    """A transport that gathers what is written to it until the turn is over."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._held: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if not self._held:
+            self._loop.call_soon(self._flush)
+        self._held.append(data)
+
+    def write_now(self, data: bytes) -> None:
+        """Write something with which nothing else will go."""
+        if self._held:
+            self._held.append(data)
+        else:
+            self._transport.write(data)
+
+    def _flush(self) -> None:
+        held, self._held = self._held, []
+        if held:
+            self._transport.write(held[0] if len(held) == 1 else b"".join(held))
+
+    def close(self) -> None:
+        self._flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        # What is asked for is kept, so that it is looked for once.
+        found = getattr(self._transport, name)
+        setattr(self, name, found)
+        return found

@@ -1,0 +1,43 @@
+"""What registration works out of a contract, so that no call has to."""
+
+import pytest
+
+from counterseal.testing import fake_tool, runtime_for
+
+
+def compiled(effect="read_only", setting="redacted", **declared):
+    runtime = runtime_for(fake_tool("look_up", effect=effect, **declared), keep_reads=setting)
+    return runtime.compiled_for(runtime.registry.records[0])
+
+
+@pytest.mark.parametrize(
+    ("setting", "own", "keeps", "short"),
+    [
+        ("none", None, "none", True),
+        ("redacted", None, "redacted", True),
+        ("all", None, "all", False),
+        ("none", "all", "all", False),
+        ("all", "none", "none", True),
+        ("all", "redacted", "redacted", True),
+    ],
+)
+def test_only_a_read_that_is_always_kept_leaves_the_short_way(setting, own, keeps, short):
+    made = compiled(setting=setting, **({} if own is None else {"keep_reads": own}))
+    assert (made.keeps, made.leaves_nothing) == (keeps, short)
+
+
+def test_a_change_leaves_something_whatever_is_said_of_reads():
+    assert not compiled("draft", "none").leaves_nothing
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"keep_reads": "some"}, "keep_reads: takes none, redacted, all, not 'some'"),
+        ({"keep_reads": True}, "keep_reads: takes none, redacted, all, not True"),
+        ({"keep_reads_bytes": 0}, "keep_reads_bytes: takes a number above 0, not 0"),
+    ],
+)
+def test_a_word_that_means_nothing_is_refused_with_those_that_do(options, said):
+    with pytest.raises(ValueError, match=said):
+        runtime_for(**options)
