@@ -57,7 +57,7 @@ from counterseal.runs import Run, RunError, opened, settings_of
 from counterseal.storage import open_store
 from counterseal.storage.base import Budgets, Due, DueKind, Held, RunRecord, Store
 from counterseal.storage.rules import implicit
-from counterseal.telemetry import Telemetry, trace_in
+from counterseal.telemetry import Telemetry
 from counterseal.vault import PLAIN
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class Runtime:
         self.approvals = Approvals(self)
         self.webhook = webhook
         self._compiled: dict[tuple[str, str], Compiled] = {}
-        self._telemetry = Telemetry(fingerprint_key(keys))
+        self.telemetry = Telemetry(fingerprint_key(keys))
 
     @classmethod
     def open(cls, url: str, **options: Any) -> Self:
@@ -163,7 +163,7 @@ class Runtime:
 
     def fingerprint(self, tenant: str, value: str) -> str:
         """Something to recognise a key by that does not tell it: the same wherever the keys are."""
-        return self._telemetry.fingerprint(tenant, value)
+        return self.telemetry.fingerprint(tenant, value)
 
     def notices(self, held: Held) -> Sequence[tuple[float, Due]]:
         """Who is to be told of a request for approval, as due work."""
@@ -250,7 +250,10 @@ class Runtime:
                 )
                 if end is None:
                     await call.execute()  # the tool, within its deadline
-                    end = await call.settle(call.observe())  # one transaction: the outcome
+                    seen = call.observe()
+                    end = call.noted(seen) or await call.settle(
+                        seen
+                    )  # one transaction: the outcome
                 elif isinstance(end, Decision):
                     if await call.waited(end, patience):
                         continue  # who was at work on it is done: look what came of it
@@ -261,7 +264,8 @@ class Runtime:
             except StoreError as error:
                 end = call.unrecorded(error)  # what can't be put on record is not done
             if isinstance(end, Observation):
-                self.tell(call, end)
+                if call.listened:
+                    self.tell(call, end)
                 return end
             rounds -= 1  # something moved: decide anew
         end = await self._restless(call)
@@ -356,17 +360,10 @@ class Runtime:
         who = (tenant, principal.agent, principal.user)
         return await self.store.find_implicit_run(*who, now) or implicit(*who, now)
 
-    def trace_of(self, traceparent: str | None) -> str:
-        """The trace that a call belongs to: the caller's, else a new one."""
-        given = None if traceparent is None else trace_in(traceparent)
-        if given is None and self._telemetry.listening:
-            given = self._telemetry.current_trace()
-        return f"{getrandbits(128):032x}" if given is None else given
-
     def tell(self, call: Telling, answer: Observation) -> None:
         """Let telemetry know that a call was answered, if anybody listens."""
-        if self._telemetry.listening:
-            self._telemetry.emit(call.finished(answer))
+        if call.listened:
+            self.telemetry.emit(call.finished(answer))
 
     def report(self, call_id: str, where: str, error: BaseException | str) -> None:
         """Tell the operator what a model must not see. A text is a trace without its secrets."""

@@ -106,8 +106,11 @@ class Telemetry:
         provider = trace.get_tracer_provider()
         return not isinstance(provider, ProxyTracerProvider | NoOpTracerProvider)
 
-    def current_trace(self) -> str | None:
-        """The trace of the caller's own span, when there is one."""
+    def trace_of(self, traceparent: str | None) -> str | None:
+        """The trace that a call belongs to: the one it came with, or of the caller's own span."""
+        given = None if traceparent is None else trace_in(traceparent)
+        if given is not None or not self.listening:
+            return given
         span = trace.get_current_span().get_span_context()
         return f"{span.trace_id:032x}" if span.is_valid else None
 

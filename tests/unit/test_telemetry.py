@@ -403,7 +403,7 @@ def test_the_core_neither_needs_nor_loads_an_sdk():
         from counterseal.testing import fake_tool, runtime_for, someone
         runtime = runtime_for(fake_tool())
         seen = asyncio.run(runtime.submit(Proposal(tool="look_up", arguments={}), someone()))
-        print(seen.code, runtime._telemetry.listening, "opentelemetry.sdk" in sys.modules)
+        print(seen.code, runtime.telemetry.listening, "opentelemetry.sdk" in sys.modules)
     """)
     assert told == ["SUCCESS", "False", "False"]
 

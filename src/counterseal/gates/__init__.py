@@ -53,6 +53,6 @@ def gates_for(contract: Contract) -> tuple[Prepared, ...]:
     }
     answers = {"semantics": semantics.ALLOW, "state": state.ALLOW}
     return tuple(
-        (answers[one[0].name], None, None) if nothing_to_ask.get(one[0].name) else one
+        ((answers[one[0].name], 0), None, None) if nothing_to_ask.get(one[0].name) else one
         for one in _PREPARED[3:]
     )

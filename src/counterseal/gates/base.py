@@ -217,7 +217,7 @@ class AsyncGate(NamedTuple):
 Prepared = tuple[Any, Callable[[GateContext], Any] | None, Decision | None]
 """A gate taken apart, since it is asked for every call: itself, its check, its plain yes.
 
-Or a ready answer, where there is nothing to ask, and no check.
+Or a ready answer and no time, where there is nothing to ask, and no check.
 """
 
 

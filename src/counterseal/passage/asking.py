@@ -55,7 +55,11 @@ class Asking:
         self.runtime = runtime
         self.progress = progress
         self.trail = Trail()
-        self.trace_id = runtime.trace_of(proposal.trace)
+        self.listened = runtime.telemetry.listening
+        chance = f"{getrandbits(180):045x}"
+        self.trace_id = chance[:32]
+        if self.listened or proposal.trace is not None:
+            self.trace_id = runtime.telemetry.trace_of(proposal.trace) or self.trace_id
         self.epoch = registry.epoch
         self.ctx = GateContext(
             proposal=proposal,
@@ -63,7 +67,7 @@ class Asking:
             # Ids of new rows begin with the time, so that a store's index grows at one end.
             call_id=named
             if named is not None and is_id(named)
-            else f"call_{int(now * 1000):011x}{getrandbits(52):013x}",
+            else f"call_{int(now * 1000):011x}{chance[32:]}",
             now=now,
             until=until,
             registry=registry,
@@ -97,7 +101,7 @@ class Asking:
         said: Any  # a decision, with or without what was learned
         for gate, check, plain in gates:
             if check is None:
-                told += (gate, 0)  # there is nothing to ask: registration found out
+                told += gate  # a ready answer: registration found that there is nothing to ask
                 continue
             try:
                 said = check(ctx)
@@ -105,8 +109,8 @@ class Asking:
             except Exception as error:  # noqa: BLE001 - it denies
                 said = self._broken(gate.name, error)
             if said.__class__ is Learned:
-                said, found = said
-                ctx.__dict__.update(found)
+                ctx.__dict__.update(said[1])
+                said = said[0]
             ended = perf_counter_ns()
             told += (said, ended - began)
             began = ended

@@ -58,6 +58,17 @@ class Settling(Observing):
             self.runtime.report(self.ctx.call_id, "store", error)
             return False
 
+    def noted(self, observation: Observation) -> Observation | None:
+        """The same observation, where nothing is left of the call but an event; None: settle it."""
+        if self.entry is not None or self.gone is not None or not self._is_told_all(observation):
+            return None
+        try:
+            self.runtime.store.note(self._ending(observation))
+        except StoreError as error:
+            self.runtime.report(self.ctx.call_id, "store", error)
+            return self._not_on_record()
+        return observation
+
     def settle(self, observation: Observation) -> Coroutine[Any, Any, Observation]:
         """One transaction: entry, what the run has seen, run state, events."""
         if self.gone is None and self.entry is None:
@@ -75,9 +86,6 @@ class Settling(Observing):
     async def _settle(self, observation: Observation) -> Observation:
         entry = self.entry
         try:
-            if entry is None and self._is_told_all(observation):
-                self.runtime.store.note(self._ending(observation))
-                return observation
             return await self._write_down(observation)
         except StoreError as error:
             self.runtime.report(self.ctx.call_id, "store", error)

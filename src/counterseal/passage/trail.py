@@ -63,15 +63,11 @@ class Trail(Sequence[Timed]):
     def last(self) -> Decision | None:
         return self.told[-2] if self.told else None
 
-    def pairs(self) -> Iterator[tuple[Decision, int]]:
-        told = iter(self.told)
-        return zip(told, told, strict=True)
-
     def __len__(self) -> int:
         return len(self.told) // 2
 
     def __iter__(self) -> Iterator[Timed]:
-        return map(Timed._make, self.pairs())
+        return map(Timed._make, _pairs(self.told))
 
     def telling(self) -> list[Timed]:
         """Those that do not simply allow."""
@@ -89,20 +85,25 @@ class Trail(Sequence[Timed]):
         return tuple(self)[index]
 
 
+def _pairs(told: Sequence[Any]) -> Iterator[tuple[Decision, int]]:
+    one = iter(told)
+    return zip(one, one, strict=True)
+
+
 class Said(Mapping[str, Any]):
     """What the gates said, as an event tells it; spelt out only when the event is written.
 
     By gate: nanoseconds; and where it said more than a plain yes, also its verdict and its rule.
     """
 
-    __slots__ = ("_trail",)
+    __slots__ = ("_told",)
 
     def __init__(self, trail: Trail) -> None:
-        self._trail = trail
+        self._told = trail.told  # not the trail: an event may be kept for long
 
     def _spelt_out(self) -> dict[str, Any]:
         told: dict[str, Any] = {}
-        for decision, took in self._trail.pairs():
+        for decision, took in _pairs(self._told):
             if decision.rule is None and decision.verdict is ALLOWED:
                 told[decision.gate] = took
             else:
@@ -116,7 +117,7 @@ class Said(Mapping[str, Any]):
         return iter(self._spelt_out())
 
     def __len__(self) -> int:
-        return len(self._trail)
+        return len(self._told) // 2
 
     def items(self) -> ItemsView[str, Any]:
         return self._spelt_out().items()
