@@ -30,6 +30,8 @@ _NOTES = {
     ),
 }
 
+_OPENINGS = {trust: f"<<<{trust.value}-data" for trust in Trust}
+
 
 class Renderable(Protocol):
     """The fields of an observation that a model gets to see."""
@@ -104,19 +106,14 @@ def _line(text: str) -> str:
 def fence(content: str, call_id: str, trust: Trust) -> tuple[str, str, str, str]:
     """Four lines: what this is, the opening marker, the content, the closing marker."""
     number = _number(content, call_id)
-    return (
-        _NOTES[trust],
-        f"<<<{trust.value}-data {number}>>>",
-        content,
-        f"<<<end {number}>>>",
-    )
+    return _NOTES[trust], f"{_OPENINGS[trust]} {number}>>>", content, f"<<<end {number}>>>"
 
 
 def _number(content: str, call_id: str) -> str:
     attempt = 0
     while True:
         seed = f"{call_id}\0{attempt}\0{content}".encode(errors="replace")
-        number = hashlib.sha256(seed).hexdigest()[:16]
+        number = hashlib.blake2b(seed, digest_size=8).hexdigest()
         if number not in content:
             return number
         attempt += 1

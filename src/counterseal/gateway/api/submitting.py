@@ -62,6 +62,9 @@ class Submitting:
         self.under_way = 0
         """How many calls are being carried out."""
         self._ended = asyncio.Event()
+        self._repeatable: dict[str, bool] = {}
+        self._known_at = -1
+        """The registry's epoch, as of which that is known."""
 
     async def submit(
         self, caller: Caller | None, headers: Mapping[str, str], body: bytes, request_id: str
@@ -110,15 +113,28 @@ class Submitting:
         if proposal.key is not None or proposal.operation_id is not None:
             return
         registry = self._runtime.registry
-        repeatable = any(
-            record.contract.repeatable and proposal.version in (None, record.version)
-            for record in registry.versions(proposal.tool)
-        )
-        if repeatable and registry.grants_of(who.agent, proposal.tool):
+        if self._known_at != registry.epoch:
+            self._repeatable.clear()
+            self._known_at = registry.epoch
+        tool, version = proposal.tool, proposal.version
+        repeatable = self._repeatable.get(tool) if version is None else None
+        if repeatable is None:
+            repeatable = self._is_repeatable(tool, version)
+        if repeatable and registry.grants_of(who.agent, tool):
             told = "The same call may be meant twice: send an Idempotency-Key, or an operation_id."
             raise ProblemError(
                 "idempotency-key-required", told, param="/idempotency-key", where="header"
             )
+
+    def _is_repeatable(self, tool: str, version: str | None) -> bool:
+        """Whether the same call of a tool may be meant twice. What was worked out is kept."""
+        versions = self._runtime.registry.versions(tool)
+        found = any(
+            record.contract.repeatable and version in (None, record.version) for record in versions
+        )
+        if versions and version is None:  # only what there is may fill the memory
+            self._repeatable[tool] = found
+        return found
 
     def _answer(self, seen: Observation, request_id: str, wait: float | None) -> Answer:
         headers = [_REPLAYED] if seen.idempotency_hit else []
