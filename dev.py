@@ -93,6 +93,8 @@ def activate() -> None:
     os.environ["VIRTUAL_ENV"] = str(VENV)
     os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
     os.environ.pop("PYTHONHOME", None)
+    # Hundreds of programs are started from here: without bytecode each compiles everything again.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def find_browser() -> str:
@@ -148,12 +150,19 @@ def script(path: str, *arguments: str) -> list[str]:
     return [str(PYTHON), path, *arguments]
 
 
+def side_by_side(*, quick: bool) -> int:
+    """How many tests run at once. Much of the whole suite waits for programs and servers."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    processors = len(allowed(0)) if allowed else os.cpu_count() or 1
+    return processors if quick else max(processors, min(2 * processors, 8))
+
+
 def test(options: argparse.Namespace, rest: list[str]) -> int:
-    if (ROOT / "tests" / "console").is_dir():
+    if not options.quick and (ROOT / "tests" / "console").is_dir():
         os.environ["COUNTERSEAL_TEST_BROWSER"] = find_browser()
-    chosen = ["-m", "not slow", "--hypothesis-profile=quick"] if options.quick else []
-    # Side by side where there is more than one processor; pytest counts them.
-    pytest = ["pytest", "-n", "auto", *chosen, *rest]
+    # Neighbours stay together, and who has nothing left takes some from the others.
+    spread = ["-n", str(side_by_side(quick=options.quick)), "--dist", "worksteal"]
+    pytest = ["pytest", *spread, *(["--quick"] if options.quick else []), *rest]
     # Fetched before the tests begin: while they run, nothing leaves this machine.
     fetched = [
         ("programs from npm", [str(PYTHON), "-m", "tests.node_tools"]),
@@ -207,7 +216,7 @@ def parser() -> argparse.ArgumentParser:
     )
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     testing = verbs.add_parser("test", help="lint, types, import directions, tests, docs examples")
-    testing.add_argument("--quick", action="store_true", help="leave out tests marked slow")
+    testing.add_argument("--quick", action="store_true", help="leave out tests that are slow")
     verbs.add_parser("demo", add_help=False, help="the case assistant, with a console to try")
     verbs.add_parser("lint", help="lint, format, types, import directions")
     verbs.add_parser("bench", add_help=False, help="measure it beside others, in one table")

@@ -204,6 +204,7 @@ async def test_the_scopes_of_then_are_a_ceiling(worker, office):
     assert office.sent == []
 
 
+@pytest.mark.slow
 async def test_agent_and_reconciler_at_once_do_it_once(worker, store, office):
     runtimes = [worker() for _ in range(3)]
     for number in range(20):
@@ -563,6 +564,7 @@ async def test_who_does_not_take_it_is_told_again(telling, hook, clock, answer):
     assert {urlsplit(hook.url).path} == {"/approvals"}
 
 
+@pytest.mark.slow
 async def test_who_never_takes_it_is_a_matter_for_an_operator(worker, hook, store, clock):
     declared = {"approval": {"expires_seconds": 86_400}}
     telling = worker(declared, webhook=Webhook(url=hook.url, secret=SECRET))

@@ -241,6 +241,7 @@ def _keys(tmp_path_factory):
 RING = None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durable", [False, True])
 def test_requests_live_as_the_model_says(durable):
     class Machine(Lives):

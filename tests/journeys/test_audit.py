@@ -107,6 +107,7 @@ def links(folder, tenant="acme"):
     return found
 
 
+@pytest.mark.slow
 def test_what_nobody_touched_is_intact_and_the_tail_is_unsealed(folder):
     events = len(links(folder))
     text = counterseal(folder, "audit", "verify")

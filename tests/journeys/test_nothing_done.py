@@ -110,6 +110,7 @@ def note_elsewhere(case_id: CaseId) -> dict[str, str]:
     raise NotDoneError(f"Case {case_id} was closed yesterday.")
 
 
+@pytest.mark.slow
 async def test_a_tool_in_a_process_of_its_own_says_the_same():
     (closed,) = await submit(note_elsewhere, {"case_id": "c_1"})
     (down,) = await submit(note_elsewhere, {"case_id": "c_down"})

@@ -193,6 +193,7 @@ def call(contracts):
     return call
 
 
+@pytest.mark.slow
 def test_each_operation_became_a_contract_that_lint_lets_pass(contracts):
     effects = {name: contract.effect.value for name, contract in contracts.items()}
     assert effects == {
@@ -212,6 +213,7 @@ def test_each_operation_became_a_contract_that_lint_lets_pass(contracts):
     assert contracts["open_case"].idempotency.key_header == "idempotency-key"
 
 
+@pytest.mark.slow
 async def test_a_case_lives_and_ends_through_the_imported_tools(call, served):
     assert await call("health") == "well"
     new = {
@@ -238,12 +240,14 @@ async def test_a_case_lives_and_ends_through_the_imported_tools(call, served):
     assert gone.value.response.status_code == 404
 
 
+@pytest.mark.slow
 async def test_lists_are_repeated_and_absent_arguments_left_to_the_server(call, served):
     await call("list_cases", {"tag": ["urgent", "a,b"], "status": "open"})
     await call("list_cases")
     assert served.state.seen == [("open", ["urgent", "a,b"], 20), (None, None, 20)]
 
 
+@pytest.mark.slow
 async def test_what_the_server_refuses_is_raised_with_its_status(call):
     with pytest.raises(httpx.HTTPStatusError) as unproven:
         await call("list_cases", token="another-token")
@@ -262,6 +266,7 @@ async def test_no_argument_leads_to_another_operation(call, served):
     assert served.state.cases[1].tags == []
 
 
+@pytest.mark.slow
 async def test_the_tools_go_the_way_of_every_call(contracts, served):
     agent = "desk-agent"
     principal = Principal(tenant="acme", agent=agent, user="u_1")
@@ -285,6 +290,7 @@ async def test_the_tools_go_the_way_of_every_call(contracts, served):
         assert held.code == "CONFIRMATION_MISSING"
 
 
+@pytest.mark.slow
 async def test_a_contract_that_is_turned_elsewhere_stays_where_egress_lets_it(contracts, served):
     moved = contracts["list_cases"].model_copy(update={"egress": ("127.0.0.1:1",)})
     tool = http_tool(moved)

@@ -79,6 +79,7 @@ def test_a_product_knows_neither_the_orchestrator_nor_the_other(name):
     assert {"orchestrator", *PRODUCTS}.isdisjoint(imports_of(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_either_product_runs_alone_on_the_very_same_file(name, tmp_path):
     for part in ("orchestrator", name):
@@ -223,6 +224,7 @@ async def test_a_step_that_was_taken_before_replanning_is_not_taken_twice():
     assert note.calls == [{"case": "c", "text": "a"}]
 
 
+@pytest.mark.slow
 def test_the_example_tells_its_story():
     done = subprocess.run([sys.executable, FOLDER], capture_output=True, text=True, check=True)
     assert done.stderr == ""

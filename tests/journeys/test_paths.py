@@ -216,6 +216,7 @@ async def test_the_event_on_record_is_that_of_the_path_and_only_retries_are_made
         assert made.calls == [{"code": code, "items": ["a", "changed"]}] * tries
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TOOLS)
 async def test_however_often_it_happens_a_path_ends_at_most_in_a_persons_hands(runtime, name):
     for code in CODES:

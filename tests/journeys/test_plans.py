@@ -233,6 +233,7 @@ STEP = st.builds(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["python", "cel"])
 @settings(max_examples=40)
 @given(steps=st.lists(STEP, max_size=8))
@@ -614,6 +615,7 @@ TEXT = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(TEXT | JSON, max_size=5))
 def test_whatever_a_model_writes_is_judged_step_by_step(steps):

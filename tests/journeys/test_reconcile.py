@@ -262,6 +262,7 @@ async def test_a_kill_keeps_it_from_being_run_again(worker, store, bank, clock):
     assert bank.requests == 1
 
 
+@pytest.mark.slow
 async def test_a_live_worker_keeps_what_takes_longer_than_its_lease(tmp_path):
     begun, go_on = asyncio.Event(), asyncio.Event()
 

@@ -180,6 +180,7 @@ CHANNELS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", CHANNELS, ids=lambda one: one.__name__)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("effect", ["read_only", "draft"])

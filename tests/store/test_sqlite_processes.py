@@ -92,6 +92,7 @@ async def test_no_two_processes_win_the_same(path, worker, make, somebody_else):
     assert is_sound(path, somebody_else)
 
 
+@pytest.mark.slow
 async def test_of_two_processes_that_vote_at_once_one_is_the_first(path, worker, make):
     store = SqliteStore(path, patience=60)
     for number in range(ROUNDS):
@@ -112,6 +113,7 @@ async def test_of_two_processes_that_vote_at_once_one_is_the_first(path, worker,
     await store.close()
 
 
+@pytest.mark.slow
 def test_of_many_that_start_at_once_one_makes_the_schema(path, worker, somebody_else):
     processes = [worker("start") for _ in range(WORKERS)]
     at_once(processes)
@@ -166,6 +168,7 @@ async def test_whenever_it_is_killed_everything_that_was_told_is_there(path, wor
     assert is_sound(path, somebody_else)
 
 
+@pytest.mark.slow
 async def test_no_two_processes_claim_the_same_orphan(path, worker, make):
     store = SqliteStore(path, patience=60)
     keys = [f"key_{number}" for number in range(60)]
@@ -179,6 +182,7 @@ async def test_no_two_processes_claim_the_same_orphan(path, worker, make):
     await store.close()
 
 
+@pytest.mark.slow
 async def test_who_waits_is_woken_by_another_process(path, worker):
     store = SqliteStore(path)
     process = worker("work", "k")

@@ -261,6 +261,7 @@ async def test_a_credential_follows_no_redirect(wired):
     assert [one.url.host for one in wired.way.asked] == ["127.0.0.1"]
 
 
+@pytest.mark.slow
 def test_the_client_needs_nothing_of_the_servers():
     code = (
         "import sys, counterseal.client; "

@@ -372,6 +372,7 @@ aims = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(aims, max_size=6), st.data())
 @settings(max_examples=60)
 def test_tool_is_stopped_while_any_kill_covers_it(wanted, data):

@@ -201,6 +201,7 @@ def shape(registry):
     return exported, allowed, [reason(registry, name) for name in ("look", "other")]
 
 
+@pytest.mark.slow
 @given(st.lists(changes, max_size=8), st.lists(st.integers(0, 8), min_size=3, max_size=3))
 @settings(max_examples=150)
 def test_it_does_not_matter_when_a_worker_registers_its_tools(stored, moments):

@@ -396,6 +396,7 @@ def run(program):
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_the_core_neither_needs_nor_loads_an_sdk():
     told = run("""
         import asyncio, sys
@@ -408,6 +409,7 @@ def test_the_core_neither_needs_nor_loads_an_sdk():
     assert told == ["SUCCESS", "False", "False"]
 
 
+@pytest.mark.slow
 def test_the_last_span_of_a_program_is_not_lost():
     told = run("""
         import asyncio

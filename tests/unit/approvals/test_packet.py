@@ -407,6 +407,7 @@ LABELS = (
 )
 
 
+@pytest.mark.slow
 @given(value=hostile, width=st.integers(30, 120))
 @settings(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -453,6 +454,7 @@ def spans(line):
     return line[: fence.start()] + spans(line[closing.end() :])
 
 
+@pytest.mark.slow
 @given(value=hostile)
 @settings(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -470,6 +472,7 @@ def test_no_value_is_markup_in_markdown(packet, value):
     assert len(labels) == len({label[1] for label in labels})
 
 
+@pytest.mark.slow
 @given(value=hostile)
 @settings(
     deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]

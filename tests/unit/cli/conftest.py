@@ -2,9 +2,11 @@
 
 import json
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
+import typer.testing
 from typer.testing import CliRunner
 
 GOOD = """\
@@ -21,6 +23,14 @@ affordance:
       order_id: {type: string, maxLength: 20, description: The order.}
   output_schema: {type: object, additionalProperties: false, properties: {total: {type: number}}}
 """
+
+
+@pytest.fixture(scope="package", autouse=True)
+def built_once():
+    """The tree of commands is made once, as in a program, and not for every command anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", cache(typer.testing._get_command))
+        yield
 
 
 @pytest.fixture

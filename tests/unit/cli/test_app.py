@@ -72,12 +72,14 @@ def test_wrong_use_exits_2_and_says_so_on_stderr(run, arguments):
     assert "Error: " in result.stderr
 
 
+@pytest.mark.slow
 def test_module_runs_as_the_command(tmp_path):
     result = start("explain", "TIMEOUT", "--json", cwd=tmp_path)
     assert result.returncode == 0
     assert json.loads(result.stdout)["next_action"] == "retry_same_key"
 
 
+@pytest.mark.slow
 def test_reader_that_stops_early_causes_no_complaint(tmp_path):
     result = subprocess.run(
         f"{sys.executable} -m counterseal explain | head -n 1",
@@ -90,6 +92,7 @@ def test_reader_that_stops_early_causes_no_complaint(tmp_path):
     assert result.stderr == ""
 
 
+@pytest.mark.slow
 def test_closed_output_causes_no_complaint(tmp_path):
     result = subprocess.run(
         f"{sys.executable} -m counterseal explain >&-",
@@ -102,6 +105,7 @@ def test_closed_output_causes_no_complaint(tmp_path):
     assert (result.returncode, result.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent differently there")
 def test_interrupt_ends_without_a_traceback(tmp_path):
     waiting = (
@@ -124,6 +128,7 @@ def test_interrupt_ends_without_a_traceback(tmp_path):
     assert "Traceback" not in errors
 
 
+@pytest.mark.slow
 def test_stream_that_lacks_a_character_gets_a_substitute(tmp_path):
     (tmp_path / "ünfindbar").mkdir()
     result = start(

@@ -221,6 +221,7 @@ def test_show_of_what_is_not_there(approvals, held):
         assert json.loads(approvals("show", *arguments, "--json").stdout)["why"] == "unknown"
 
 
+@pytest.mark.slow
 def test_card_is_drawn_in_ascii_where_the_stream_has_nothing_else(project, held):
     result = subprocess.run(
         [sys.executable, "-m", "counterseal", "approvals", "show", held()],
@@ -282,6 +283,7 @@ def test_approve_takes_two_people_where_two_are_asked(project, ask, approvals, h
     assert done(project) == ["charged inv_1007"]
 
 
+@pytest.mark.slow
 def test_critical_mutation_takes_a_typed_name(approvals, held, say):
     approval_id = held("charge_card", INVOICE)
     alone = approvals("approve", approval_id, "--as", "ada", "--yes")
@@ -357,6 +359,7 @@ def test_justification_is_taken_where_it_is_asked(approvals, held):
     assert vote["justification"] == "Section 12."
 
 
+@pytest.mark.slow
 def test_too_late_has_an_exit_code_of_its_own(approvals, held):
     over = held(ago=3600)
     decided = held("send_notice", {**NOTICE, "draft_id": "drf_2"})
@@ -411,6 +414,7 @@ def test_somebody_who_is_not_declared_decides_nothing(approvals, held, write):
     assert (result.exit_code, "Declared" in result.stderr) == (2, False)
 
 
+@pytest.mark.slow
 def test_an_approver_decides_for_their_tenants_only(approvals, held):
     acme, globex = held(), held(tenant="globex")
     for approval_id, who in ((acme, "cy"), (globex, "ben")):
@@ -505,6 +509,7 @@ def test_looking_writes_nothing(project, approvals, held):
 NOT_TEXT = b"\xff\xfe".decode(errors="surrogateescape")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [
@@ -569,6 +574,7 @@ def test_watch_once_ends_with_what_waits(approvals, held):
     assert json.loads(line)["approval_id"] == approval_id
 
 
+@pytest.mark.slow
 def test_watch_prints_requests_as_they_come_until_ctrl_c(project, held):
     first = held()
     command = [

@@ -257,6 +257,7 @@ def test_progress_is_told_and_a_timeout_is_kept(run, write):
     assert json.loads(result.stdout)["result_payload"]["data"] == {"ok": False}
 
 
+@pytest.mark.slow
 def test_terminal_without_the_marks_gets_plain_ones(call):
     command = [sys.executable, "-m", "counterseal", "call", "get_case_summary", CASE]
     done = subprocess.run(

@@ -22,6 +22,7 @@ def written(folder):
     )
 
 
+@pytest.mark.slow
 def test_project_is_written_and_lints_clean_in_a_process_of_its_own(tmp_path):
     def counterseal(*arguments, cwd):
         command = [sys.executable, "-m", "counterseal", *arguments]

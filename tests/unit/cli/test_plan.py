@@ -237,6 +237,7 @@ def test_page_fits_into_80_columns_whatever_the_plan_says(plan):
     assert "\x1b" not in result.stdout
 
 
+@pytest.mark.slow
 def test_terminal_without_the_arrow_gets_a_plain_one(plan):
     plan([NEWS])
     done = subprocess.run(

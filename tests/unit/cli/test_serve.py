@@ -117,6 +117,7 @@ def test_anonymous_clients_are_refused_where_others_can_come_from(run, project, 
     assert "Listen on 127.0.0.1" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "message", "fix"),
     [
@@ -141,6 +142,7 @@ def test_agent_that_is_not_declared_is_nobody(start, project, command, message, 
     assert fix in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["serve"], ["mcp", "--as", "shop-agent"]])
 def test_project_that_cannot_be_used_is_not_served(start, project, command):
     project("counterseal.toml", SETTINGS + '[policy]\npaths = ["rules.yaml"]\n')
@@ -155,6 +157,7 @@ def test_project_that_cannot_be_used_is_not_served(start, project, command):
     assert "gateway.prot is not a setting" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["serve"], ["mcp", "--as", "shop-agent"], ["diff"]])
 def test_missing_libraries_are_named_with_how_to_get_them(start, project, command):
     result = start(*command, without="mcp")

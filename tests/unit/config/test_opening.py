@@ -142,6 +142,7 @@ def test_policy_that_cannot_be_used_is_refused_with_its_place(write):
         open_runtime(settings)
 
 
+@pytest.mark.slow
 def test_looking_at_contracts_does_not_load_the_runtime():
     code = "import counterseal.config, sys; print('counterseal.runtime' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

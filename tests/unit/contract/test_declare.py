@@ -442,6 +442,7 @@ def test_a_section_that_is_no_section_is_named():
         tool(effect="compute", identity=7)(lambda: None)
 
 
+@pytest.mark.slow
 def test_sets_in_defaults_do_not_change_the_hash_from_one_process_to_the_next():
     code = (
         "from pydantic import BaseModel\n"

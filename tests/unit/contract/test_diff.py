@@ -295,6 +295,7 @@ contracts = st.fixed_dictionaries(
 ).map(Contract.model_validate)
 
 
+@pytest.mark.slow
 @given(contracts, contracts)
 @settings(max_examples=200, deadline=None)
 def test_contracts_without_a_difference_are_those_of_equal_hash(old, new):
@@ -302,6 +303,7 @@ def test_contracts_without_a_difference_are_those_of_equal_hash(old, new):
     assert diff(old, old) == ()
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=150, deadline=None)
 def test_change_of_any_field_is_seen_at_that_field(data):

@@ -237,6 +237,7 @@ def ring(length):
     return {"$ref": "#/$defs/D0", "$defs": definitions}
 
 
+@pytest.mark.slow
 def test_comparison_that_would_not_end_is_given_up_as_breaking():
     assert (True, "input is too intricate to compare") in judged(ring(149), ring(151))
 
@@ -332,6 +333,7 @@ def steps(draw):
     return old, new
 
 
+@pytest.mark.slow
 @given(steps(), st.lists(values, min_size=10, max_size=20), st.sampled_from(["input", "output"]))
 @settings(max_examples=300, deadline=None)
 def test_schemas_not_said_to_break_keep_their_promise(step, asked, side):
@@ -365,6 +367,7 @@ junk = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(junk, junk, st.sampled_from(["input", "output"]))
 @settings(max_examples=300)
 def test_any_two_values_can_be_compared_and_only_equal_ones_show_no_change(old, new, side):

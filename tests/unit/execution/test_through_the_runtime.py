@@ -35,6 +35,7 @@ def ask(name, arguments=None, **more):
 # --- isolation ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_tool_in_a_process_has_what_every_tool_has(caplog, tmp_path):
     caplog.set_level(logging.INFO)
     reports, tools = [], desk()
@@ -58,7 +59,8 @@ async def test_a_tool_in_a_process_has_what_every_tool_has(caplog, tmp_path):
     assert [path.read_text() for path in tmp_path.rglob("stamp.txt")] == ["y"]
 
 
-@pytest.mark.parametrize("name", ["crash", pytest.param("spin", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["crash", "spin"])
 async def test_a_change_whose_process_died_is_unknown(name):
     tools = desk()
     async with Runtime.open("memory:", secrets={"token": TOKEN}) as runtime:
@@ -76,6 +78,7 @@ async def test_a_change_whose_process_died_is_unknown(name):
         assert "SIGSEGV" in trace
 
 
+@pytest.mark.slow
 async def test_code_runs_in_a_sandbox_and_nowhere_else(tmp_path):
     (tmp_path / "secret.txt").write_text("the operator's own")
     tools = desk()
@@ -113,6 +116,7 @@ print(asyncio.run(stamp("x")), asyncio.run(stamp("y")))
 """
 
 
+@pytest.mark.slow
 def test_a_runtime_may_be_used_from_one_event_loop_after_another():
     done = subprocess.run(
         [sys.executable, "-c", TWICE, str(DESK.parent)],
@@ -247,6 +251,7 @@ async def test_a_request_carries_key_and_credential_and_shows_neither(server):
     assert TOKEN not in json.dumps(seen.record())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/drop", "/reset", "/hang"])
 async def test_a_request_whose_answer_is_lost_is_unknown_and_not_sent_again(server, path):
     contract = bound(server, path, effect="draft", runtime={"timeout_ms": 1000, "max_retries": 3})

@@ -300,6 +300,7 @@ def test_every_valid_call_survives_the_way_to_strict_mode_and_back(data):
         assert takes(made.schema, conversion.restore(written))
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(contracts())
 def test_a_schema_is_converted_the_same_way_each_time(made):
@@ -315,6 +316,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(contracts(), st.dictionaries(NAMES, JSON, max_size=4))
 def test_a_call_that_fits_no_schema_is_passed_on_without_an_error(made, call):

@@ -345,6 +345,7 @@ def declared(schema):
     return names
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(schema=SCHEMAS, value=VALUES)
 def test_fitting_loosens_nothing_and_takes_away_only_what_nobody_declared(schema, value):

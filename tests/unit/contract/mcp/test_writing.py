@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ruamel.yaml import YAML
@@ -70,6 +71,7 @@ ARGUMENTS = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     tools=st.dictionaries(NAMES, st.tuples(TEXTS, ARGUMENTS, st.booleans()), max_size=4),

@@ -322,6 +322,7 @@ def test_what_is_required_at_every_level_is_required_once(taking):
     assert schema_of(taking(ref("T0"), **levels, T26=last))["required"] == ["a"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["query", "body"])
 def test_alternatives_that_unfold_into_too_much_are_left_out(refusing, place):
     schemas = tower(28, "anyOf", minLength=1)
@@ -359,6 +360,7 @@ def test_a_type_that_is_nested_too_deeply_is_left_out(refusing, keyword):
             assert re.search("too deeply|more than 250 types|leads back", reason)
 
 
+@pytest.mark.slow
 def test_one_operation_that_is_too_much_does_not_spoil_the_others():
     made = document(method="post", operation=asking(ref("T0"), "body"))
     made["components"] = {"schemas": tower(28, "anyOf", minLength=1)}

@@ -107,6 +107,7 @@ def test_a_tool_and_its_function_have_one_address(imported, tmp_path):
     assert isinstance(load(address), Tool)
 
 
+@pytest.mark.slow
 def test_a_module_in_a_package_is_found_from_the_folder_above(imported, tmp_path):
     module = imported("shelf.inner.address_two")
     address = address_of(module.decorated)
@@ -122,6 +123,7 @@ def test_a_tool_under_another_name_leads_to_its_plain_function(imported):
     assert address_of(module.plain) == address
 
 
+@pytest.mark.slow
 def test_a_wrapper_that_says_what_it_wraps_is_found(imported):
     module = imported("address_four")
     address = address_of(module.wrapped)
@@ -129,6 +131,7 @@ def test_a_wrapper_that_says_what_it_wraps_is_found(imported):
     assert found_elsewhere(address, "hello") == "HELLO"
 
 
+@pytest.mark.slow
 def test_methods_that_need_no_object_are_found(imported):
     module = imported("address_five")
     assert found_elsewhere(address_of(module.Shop.static), "x") == "x"
@@ -142,6 +145,7 @@ def test_a_file_that_left_sys_modules_is_found_by_its_folder():
     assert address_of(echo.value) == Address("kind_tools", "echo", str(FOLDER))
 
 
+@pytest.mark.slow
 def test_a_module_under_a_foreign_name_is_found_by_its_file(tmp_path, monkeypatch):
     file = tmp_path / "json.py"  # its own name belongs to somebody else here
     file.write_text(MODULE)
@@ -178,6 +182,7 @@ def program(tmp_path, *, how):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["file", "module"])
 def test_a_function_of_the_program_itself_is_found_without_starting_it_again(tmp_path, how):
     ended = program(tmp_path, how=how)
