@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,7 @@ from counterseal import Grant, Proposal
 from counterseal.audit import EventType
 from counterseal.codes import Code
 from counterseal.contract.invariants import Invariant
+from counterseal.gates import BEFORE_RECALL, Gate, gates_for
 from counterseal.observation.models import ObservationEnvelope
 from counterseal.policy import Policy
 from counterseal.registry import Reason
@@ -167,6 +169,34 @@ async def test_an_invariant_that_raises_denies():
     assert not seen.ok
     assert tool.calls == []
     assert "secret detail" not in str(seen.record())
+
+
+@pytest.mark.parametrize("gate", ["semantics", "policy", "state", "approval", "budget"])
+@pytest.mark.parametrize("word", [None, True, "allow", (), RuntimeError("secret detail")])
+async def test_a_gate_that_breaks_or_says_no_word_that_is_known_denies(gate, word, monkeypatch):
+    def broken(_ctx):
+        if isinstance(word, Exception):
+            raise word
+        return word
+
+    tool = fake_tool()
+    runtime = runtime_for(tool)
+    (record,) = runtime.registry.records
+    compiled = runtime.compiled_for(record)
+    asked = [(Gate(gate, broken), broken, object()), *compiled.gates]
+    monkeypatch.setitem(
+        runtime._compiled, (record.name, record.version), replace(compiled, gates=tuple(asked))
+    )
+    seen = await runtime.submit(ask(tool.contract.name), someone())
+    assert not seen.ok
+    assert tool.calls == []
+    assert seen.decisions[-1].decision.rule == "gate-error"
+    assert "secret detail" not in str(seen.record())
+
+
+def test_no_gate_has_nothing_for_a_plain_yes():
+    for prepared_gates in (BEFORE_RECALL, gates_for(fake_tool().contract)):
+        assert all(plain is not None for _, check, plain in prepared_gates if check is not None)
 
 
 # --- approval -------------------------------------------------------------------------------------

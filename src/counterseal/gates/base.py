@@ -214,7 +214,9 @@ class AsyncGate(NamedTuple):
     check: Callable[[GateContext], Awaitable[Decision | Learned]]
 
 
-Prepared = tuple[Any, Callable[[GateContext], Any] | None, Decision | None]
+_NO_WORD: Final = object()
+"""What no gate says."""
+Prepared = tuple[Any, Callable[[GateContext], Any] | None, object]
 """A gate taken apart, since it is asked for every call: itself, its check, its plain yes.
 
 Or a ready answer and no time, where there is nothing to ask, and no check.
@@ -223,4 +225,5 @@ Or a ready answer and no time, where there is nothing to ask, and no check.
 
 def prepared(gate: Gate | AsyncGate) -> Prepared:
     """A gate, taken apart."""
-    return gate, gate.check, gate.plain if isinstance(gate, Gate) else None
+    plain = gate.plain if isinstance(gate, Gate) else None
+    return gate, gate.check, _NO_WORD if plain is None else plain

@@ -116,6 +116,9 @@ class Asking:
             began = ended
             if said is plain:
                 continue
+            if said.__class__ is not Decision:
+                said = self._broken(gate.name, TypeError(f"it said {type(said).__name__}"))
+                self.trail.overrule(said)
             decision: Decision = said
             if decision.verdict is not ALLOWED and self._ends(decision):
                 return decision
