@@ -3,7 +3,7 @@
 import os
 import sqlite3
 import tempfile
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from counterseal.storage import open_store
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.storage.sqlite.address import path_of
 from counterseal.storage.sqlite.faults import MEANINGS, LockedError, explained
+from counterseal.storage.sqlite.migrations import migrate, refuse_foreign
 
 
 @pytest.fixture
@@ -92,6 +93,28 @@ def test_another_programs_database_is_left_alone(path, somebody_else):
     with pytest.raises(StoreError, match="another program's database"):
         SqliteStore(path)
     assert path.read_bytes() == before
+
+
+def test_a_file_that_becomes_ours_while_we_look_is_not_called_foreign(path):
+    class Interrupted:
+        """A connection: after its first question, somebody else makes the schema."""
+
+        def __init__(self, connection):
+            self._connection = connection
+            self._asked = 0
+
+        def execute(self, statement):
+            if self._asked == 1:
+                with closing(sqlite3.connect(path, isolation_level=None)) as other:
+                    migrate(other, path)
+            self._asked += 1
+            return self._connection.execute(statement)
+
+    with closing(sqlite3.connect(path)) as connection:
+        looking = Interrupted(connection)
+        refuse_foreign(looking, path)
+        refuse_foreign(looking, path)
+        assert connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
 
 
 @pytest.fixture

@@ -41,8 +41,9 @@ def _statements(text: str) -> Iterator[str]:
 
 def refuse_foreign(connection: sqlite3.Connection, path: Path) -> None:
     """StoreError for a database that somebody else has made."""
-    mark = connection.execute("PRAGMA application_id").fetchone()[0]
+    # Tables first: whoever makes ours meanwhile marks the file in the same transaction.
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    mark = connection.execute("PRAGMA application_id").fetchone()[0]
     if mark != APPLICATION and tables:
         raise StoreError(f"{path} is another program's database; name another file")
 
