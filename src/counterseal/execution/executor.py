@@ -10,7 +10,7 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Coroutine, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
@@ -240,11 +240,12 @@ class Runner:
         self.secrets = {name: mark.name for name, mark in marks if isinstance(mark, Secret)}
         self._masked: tuple[dict[str, str], Mask] | None = None
         plain = self.where is Where.TASK and not tool.injected
-        self._prompt = plain and local.never_waits(tool.function)
+        self.prompt = plain and local.never_waits(tool.function)
+        """Whether it has nothing to wait for, so that `at_once` does."""
 
-    def run(self, work: Work) -> Coroutine[Any, Any, Outcome]:
+    async def run(self, work: Work) -> Outcome:
         """One attempt."""
-        return self._at_once(work) if self._prompt else self._apart(work)
+        return self.at_once(work) if self.prompt else await self._apart(work)
 
     async def _apart(self, work: Work) -> Outcome:
         self.executor.settle_here()
@@ -300,7 +301,7 @@ class Runner:
         except IsolationError as error:  # there are no more threads to be had
             return local.Ended(error=error, began=False)
 
-    async def _at_once(self, work: Work) -> Outcome:
+    def at_once(self, work: Work) -> Outcome:
         """For tools with nothing to wait for: a task and a timer would cost more than the gates."""
         try:
             arguments = self.tool.binder(work.arguments)

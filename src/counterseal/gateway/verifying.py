@@ -114,8 +114,9 @@ class Verifier(TokenVerifier):
         if known is None:
             return None
         identity, key, until = known
-        if self._runtime.clock() < until and (
-            key is None or self._runtime.registry.credential(key.key_id) is key
+        runtime = self._runtime
+        if runtime.clock() < until and (
+            key is None or runtime.registry.credential(key.key_id) is key
         ):
             return identity
         del self._good[mark]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import inf
 from random import getrandbits
+from sys import modules
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ class Asking:
         self.runtime = runtime
         self.progress = progress
         self.trail = Trail()
-        self.listened = runtime.telemetry.listening
+        self.listened = "opentelemetry.sdk" in modules and runtime.telemetry.listening
         chance = f"{getrandbits(180):045x}"
         self.trace_id = chance[:32]
         if self.listened or proposal.trace is not None:

@@ -66,7 +66,7 @@ class Executing(Deciding):
                 work = None if lost else self._work(runner)
                 self.outcome = _NOT_BEGUN if work is None else _GIVEN_UP  # until it is known better
                 if work is not None:
-                    self.outcome = await runner.run(work)
+                    self.outcome = runner.at_once(work) if runner.prompt else await runner.run(work)
                 if self.outcome.code is _SUCCESS and not self.outcome.interrupted:
                     return
                 self._note_doubt()

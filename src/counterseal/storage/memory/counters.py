@@ -53,11 +53,14 @@ class Counters:
             counter = rate.counter
             before = rates.get(counter)
             arrival = before or 0.0
-            wait = 0.0 if arrival <= now else rate.wait(arrival, now)
-            if wait > 0:
-                _undo(done)
-                return Admission(Refused.RATE, rate=rate, retry_after=wait)
-            rates[counter] = rate.next(arrival, now)
+            if arrival <= now:
+                rates[counter] = now + rate.interval
+            else:
+                wait = rate.wait(arrival, now)
+                if wait > 0:
+                    _undo(done)
+                    return Admission(Refused.RATE, rate=rate, retry_after=wait)
+                rates[counter] = rate.next(arrival, now)
             done.append((rates, counter, before))
         return None
 
