@@ -18,7 +18,7 @@ with contextlib.suppress(ImportError):
 # looked for wherever people work.
 settings.register_profile("full", deadline=None, max_examples=30)
 settings.register_profile("quick", deadline=None, max_examples=10)
-settings.register_profile("same", deadline=None, max_examples=70, derandomize=True)
+settings.register_profile("same", deadline=None, max_examples=40, derandomize=True)
 settings.load_profile("same" if os.environ.get("CI") else "full")
 
 # --- quickly --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from counterseal.audit import EventType
 from counterseal.codes import Code
 from counterseal.contract.invariants import Invariant
 from counterseal.gates import BEFORE_RECALL, Gate, gates_for
+from counterseal.gates.base import AsyncGate
 from counterseal.observation.models import ObservationEnvelope
 from counterseal.policy import Policy
 from counterseal.registry import Reason
@@ -192,6 +193,29 @@ async def test_a_gate_that_breaks_or_says_no_word_that_is_known_denies(gate, wor
     assert tool.calls == []
     assert seen.decisions[-1].decision.rule == "gate-error"
     assert "secret detail" not in str(seen.record())
+
+
+@pytest.mark.parametrize("word", [None, "allow", RuntimeError("secret detail")])
+async def test_so_does_the_gate_that_asks_the_world(word, monkeypatch):
+    async def broken(_ctx):
+        if isinstance(word, Exception):
+            raise word
+        return word
+
+    tool = fake_tool()
+    runtime = runtime_for(tool)
+    (record,) = runtime.registry.records
+    compiled = runtime.compiled_for(record)
+    asked = ((AsyncGate("state", broken), broken, object()), *compiled.gates)
+    monkeypatch.setitem(
+        runtime._compiled,
+        (record.name, record.version),
+        replace(compiled, gates=asked, waits=True),
+    )
+    seen = await runtime.submit(ask(tool.contract.name), someone())
+    assert not seen.ok
+    assert tool.calls == []
+    assert seen.decisions[-1].decision.rule == "gate-error"
 
 
 def test_no_gate_has_nothing_for_a_plain_yes():

@@ -129,13 +129,16 @@ class Asking:
 
     async def _ask_the_world(self, gate: AsyncGate) -> Decision | None:
         began = perf_counter_ns()
+        said: Any
         try:
             said = await gate.check(self.ctx)
         except Exception as error:  # noqa: BLE001 - as in ask
             said = self._broken(gate.name, error)
         if isinstance(said, Learned):
             self.ctx.learn(said.found)
-        decision = said.decision if isinstance(said, Learned) else said
+        decision: Any = said.decision if isinstance(said, Learned) else said
+        if not isinstance(decision, Decision):
+            decision = self._broken(gate.name, TypeError(f"it said {type(said).__name__}"))
         self.trail.add(decision, perf_counter_ns() - began)
         return decision if decision.verdict is Verdict.DENY else None
 
