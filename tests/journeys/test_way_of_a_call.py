@@ -11,7 +11,7 @@ from counterseal.audit import EventType
 from counterseal.codes import Code
 from counterseal.contract.invariants import Invariant
 from counterseal.gates import BEFORE_RECALL, Gate, gates_for
-from counterseal.gates.base import AsyncGate
+from counterseal.gates.base import AsyncGate, prepared
 from counterseal.observation.models import ObservationEnvelope
 from counterseal.policy import Policy
 from counterseal.registry import Reason
@@ -172,50 +172,49 @@ async def test_an_invariant_that_raises_denies():
     assert "secret detail" not in str(seen.record())
 
 
-@pytest.mark.parametrize("gate", ["semantics", "policy", "state", "approval", "budget"])
-@pytest.mark.parametrize("word", [None, True, "allow", (), RuntimeError("secret detail")])
-async def test_a_gate_that_breaks_or_says_no_word_that_is_known_denies(gate, word, monkeypatch):
-    def broken(_ctx):
-        if isinstance(word, Exception):
-            raise word
-        return word
+def saying(word):
+    """What a gate's check does that has this to say."""
+    if isinstance(word, Exception):
+        raise word
+    return word
 
-    tool = fake_tool()
+
+def with_first(tool, gate, **changes):
+    """A runtime whose first gate after recall is this one."""
     runtime = runtime_for(tool)
     (record,) = runtime.registry.records
     compiled = runtime.compiled_for(record)
-    asked = [(Gate(gate, broken), broken, object()), *compiled.gates]
-    monkeypatch.setitem(
-        runtime._compiled, (record.name, record.version), replace(compiled, gates=tuple(asked))
-    )
-    seen = await runtime.submit(ask(tool.contract.name), someone())
+    gates = (prepared(gate), *compiled.gates)
+    runtime._compiled[record.name, record.version] = replace(compiled, gates=gates, **changes)
+    return runtime
+
+
+def check_denied(seen, tool):
     assert not seen.ok
     assert tool.calls == []
     assert seen.decisions[-1].decision.rule == "gate-error"
     assert "secret detail" not in str(seen.record())
 
 
-@pytest.mark.parametrize("word", [None, "allow", RuntimeError("secret detail")])
-async def test_so_does_the_gate_that_asks_the_world(word, monkeypatch):
-    async def broken(_ctx):
-        if isinstance(word, Exception):
-            raise word
-        return word
+WORDS = [None, True, "allow", (), RuntimeError("secret detail")]
+
+
+@pytest.mark.parametrize("gate", ["semantics", "policy", "state", "approval", "budget"])
+@pytest.mark.parametrize("word", WORDS)
+async def test_a_gate_that_breaks_or_says_no_word_that_is_known_denies(gate, word):
+    tool = fake_tool()
+    runtime = with_first(tool, Gate(gate, lambda _ctx: saying(word)))
+    check_denied(await runtime.submit(ask(tool.contract.name), someone()), tool)
+
+
+@pytest.mark.parametrize("word", WORDS)
+async def test_so_does_the_gate_that_asks_the_world(word):
+    async def check(_ctx):
+        return saying(word)
 
     tool = fake_tool()
-    runtime = runtime_for(tool)
-    (record,) = runtime.registry.records
-    compiled = runtime.compiled_for(record)
-    asked = ((AsyncGate("state", broken), broken, object()), *compiled.gates)
-    monkeypatch.setitem(
-        runtime._compiled,
-        (record.name, record.version),
-        replace(compiled, gates=asked, waits=True),
-    )
-    seen = await runtime.submit(ask(tool.contract.name), someone())
-    assert not seen.ok
-    assert tool.calls == []
-    assert seen.decisions[-1].decision.rule == "gate-error"
+    runtime = with_first(tool, AsyncGate("state", check), waits=True)
+    check_denied(await runtime.submit(ask(tool.contract.name), someone()), tool)
 
 
 def test_no_gate_has_nothing_for_a_plain_yes():

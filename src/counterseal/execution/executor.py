@@ -38,6 +38,7 @@ from counterseal.execution.services import LocalServices
 from counterseal.execution.threads import Threads
 from counterseal.execution.work import Outcome, Work
 from counterseal.masking import NO_MASK, Mask
+from counterseal.positional import made
 
 if TYPE_CHECKING:
     from counterseal.execution.network.clients import Clients, Network
@@ -311,7 +312,7 @@ class Runner:
             running: Any = self.tool.function(**arguments)
             copy_context().run(running.send, None)
         except StopIteration as done:
-            return tuple.__new__(Outcome, (_SUCCESS, done.value, *_NOTHING_ELSE))
+            return made(Outcome, (_SUCCESS, done.value, *_NOTHING_ELSE))
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - as in _run

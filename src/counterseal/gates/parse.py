@@ -19,14 +19,13 @@ from counterseal.canonical import MAX_DEPTH, pointer, thaw
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.observation.models import FieldError
+from counterseal.positional import made
 from counterseal.proposal import Proposal
 
 __all__ = ["ALLOW", "MAX_BYTES", "check", "is_id", "is_name", "is_sound", "kind_of"]
 
 NAME: Final = "parse"
 ALLOW: Final = allow(NAME)
-_new: Final = tuple.__new__
-"""A record without the detour over its own constructor, which costs as much as a gate."""
 MAX_BYTES = 256 * 1024
 MAX_VALUES = 50_000
 MAX_ID = 512
@@ -67,7 +66,7 @@ def check(ctx: GateContext) -> Decision | Learned:
                 return _refusal("", f"more than {MAX_BYTES:,} bytes")
     except _UnsoundError as error:
         return _refusal(error.place, str(error))
-    return _new(Learned, (ALLOW, {"arguments": arguments}))
+    return made(Learned, (ALLOW, {"arguments": arguments}))
 
 
 def is_sound(arguments: dict[str, Any]) -> bool:

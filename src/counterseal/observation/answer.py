@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from counterseal.codes import Code
 from counterseal.contract.effects import Trust
@@ -18,11 +18,9 @@ from counterseal.observation.observation import (
 from counterseal.observation.observe import Observed
 from counterseal.observation.profile import Profile, profile, refine
 from counterseal.observation.words import said
+from counterseal.positional import made
 
 __all__ = ["answer", "answer_as", "refusal"]
-
-_new: Final = tuple.__new__
-"""A record without the detour over its own constructor, which costs as much as a gate."""
 
 
 def answer(
@@ -79,7 +77,7 @@ def answer_as(
     """The same where all is known, and nothing is named: that costs as much as a gate."""
     code, data, errors, own_warnings, redactions, _, _ = observed
     response = own.responses[code]
-    return _new(
+    return made(
         Observation,
         (
             own.tool,

@@ -26,6 +26,7 @@ from counterseal.observation.profile import Profile, profile
 from counterseal.observation.redact import Redaction, Redactor
 from counterseal.observation.text import neutralise
 from counterseal.observation.words import said
+from counterseal.positional import made
 
 __all__ = ["CONTRACT", "Observed", "failure", "observe", "observe_as", "without_redacted"]
 
@@ -206,7 +207,7 @@ def _clean(
     if len(text) > own.max_bytes:
         return _summary(code, output, text, own, redactor)
     if not redactor.suspects(text):
-        return tuple.__new__(Observed, (code, output, (), (), (), None, output))
+        return made(Observed, (code, output, (), (), (), None, output))
     data, redactions = redactor.redact(output)
     if redactions and len(to_json(data)) > own.max_bytes:
         return _summary(code, output, text, own, redactor)

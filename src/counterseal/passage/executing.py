@@ -23,6 +23,7 @@ from counterseal.execution.hooks import Asked, ProbeError, ask
 from counterseal.execution.work import Outcome, Work
 from counterseal.gates.context import context_for
 from counterseal.passage.deciding import Deciding
+from counterseal.positional import made
 from counterseal.storage.base import Admit, Charge
 
 __all__ = ["Executing"]
@@ -35,8 +36,6 @@ _MAY_HAVE_HAPPENED = {Code.TIMEOUT, Code.DEPENDENCY_UNAVAILABLE, Code.UNKNOWN_ER
 """A tool that breaks with an error which nobody knows may have broken after it had acted."""
 _SAID_SO = "counterseal.errors.ToolFailedError"
 _LONGEST_WAIT = 60.0
-_new = tuple.__new__
-"""A record without the detour over its own constructor, which costs as much as a gate."""
 
 
 class Executing(Deciding):
@@ -108,7 +107,7 @@ class Executing(Deciding):
         arguments = self.ctx.arguments
         if runner.nested:
             arguments = thaw(arguments)  # what a tool does to them must not reach the next attempt
-        return _new(Work, (arguments, self._about, seconds, self.progress and self._tell))
+        return made(Work, (arguments, self._about, seconds, self.progress and self._tell))
 
     def _about(self) -> Context:
         """What a tool, or a hook of its contract, may know of this attempt."""

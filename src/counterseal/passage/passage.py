@@ -23,6 +23,7 @@ from counterseal.passage.deciding import UNDER_WAY
 from counterseal.passage.resume import pack
 from counterseal.passage.settling import UNRECORDED, Settling
 from counterseal.passage.trail import AGAIN, Again, Patience
+from counterseal.positional import made
 from counterseal.registry import RegistryRecord
 from counterseal.storage.base import Admission, Admit, Charge, Refused, Settle
 
@@ -30,8 +31,6 @@ __all__ = ["Passage", "patience_left"]
 
 
 _REQUESTED, _STARTED = EventType.REQUESTED, EventType.STARTED
-_new = tuple.__new__
-"""A record without the detour over its own constructor, which costs as much as a gate."""
 End = Decision | Observation | Again | None
 """How a step ends: a refusal, an answer, "decide anew", or not at all."""
 
@@ -146,7 +145,7 @@ class Passage(Settling):
             return AGAIN
         entry = self._reservation(record) if compiled.keyed else None
         runtime = self.runtime
-        request = _new(
+        request = made(
             Admit,
             (
                 ctx.principal.tenant,

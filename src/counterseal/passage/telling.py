@@ -17,6 +17,7 @@ from counterseal.gates.base import Decision, GateContext
 from counterseal.observation import Observation, neutralise, refusal
 from counterseal.passage.asking import Asking
 from counterseal.passage.trail import Said
+from counterseal.positional import made
 from counterseal.proposal import System
 from counterseal.storage.base import HeldStatus
 from counterseal.telemetry import Finished, trace_in
@@ -34,8 +35,6 @@ _RETRIES: Final = 20
 _REPAIRS: Final = 30
 """Refusals of a whole run before that, unless its budgets say otherwise."""
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
-_new: Final = tuple.__new__
-"""A record without the detour over its own constructor, which costs as much as a gate."""
 NOBODY: Final = "?"
 """Where proposals of tools that do not exist are counted: all together, whatever they name."""
 _PATHS: Final = {
@@ -237,11 +236,11 @@ class Telling(Asking):
                 (record.name, record.version) if record else (shown_name(ctx.proposal.tool), "")
             )
             run_id, call_id, trace_id = ctx.run.run_id, ctx.call_id, self.trace_id
-            named = (who.tenant, run_id, call_id, tool, version, who.agent, who.user, trace_id)
-            self._caller = _new(Caller, named)
+            self._caller = made(
+                Caller, (who.tenant, run_id, call_id, tool, version, who.agent, who.user, trace_id)
+            )
         when = ctx.now if at is None else at
-        told = (kind, self._caller, when, decision, self.policy_version, None, body)
-        return _new(Event, told)
+        return made(Event, (kind, self._caller, when, decision, self.policy_version, None, body))
 
 
 def _agreeing(response: Response, decision: Decision) -> Response:

@@ -15,6 +15,7 @@ from counterseal.gateway.api.problems import ProblemError
 from counterseal.gateway.auth import Identity, UnsureError, Verifier
 from counterseal.people import People, Person, Session, check_csrf, cookie_in, same_origin
 from counterseal.people.keys import PERSON_MARK
+from counterseal.positional import made
 from counterseal.proposal import Principal
 
 __all__ = ["CSRF", "SAFE", "Agent", "Caller", "Callers", "Human"]
@@ -92,7 +93,7 @@ class Callers:
         identity = self._verifier.recalled(given[7:])
         if identity is None or not self._scopes.issubset(identity.scopes):
             return None
-        return tuple.__new__(Agent, (identity.principal, identity.token))
+        return made(Agent, (identity.principal, identity.token))
 
     async def _by_header(self, given: str) -> Caller:
         scheme, _, token = given.partition(" ")

@@ -36,6 +36,7 @@ from counterseal.gateway.api.writing import shown, written
 from counterseal.gateway.waiting import needs_person
 from counterseal.observation import Observation
 from counterseal.observation.words import said
+from counterseal.positional import made
 from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime
 
@@ -145,7 +146,7 @@ class Submitting:
             return Answer(202, written(seen, self._public), tuple(headers))
         if seen.ok:
             body = written(seen, self._public)
-            return tuple.__new__(Answer, (seen.response.status, body, tuple(headers), JSON))
+            return made(Answer, (seen.response.status, body, tuple(headers), JSON))
         if seen.retry_after is not None:
             headers.append((b"retry-after", b"%d" % max(1, math.ceil(seen.retry_after))))
         status = seen.response.status if 400 <= seen.response.status < 600 else 500
