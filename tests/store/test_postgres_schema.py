@@ -28,10 +28,11 @@ FOR_ALL_TENANTS = {
     "held_kept",
     "held_of_all",
     "ledger_adrift",
+    "ledger_by_call",
     "ledger_over",
     "vault_by_age",
 }
-"""Indexes in which workers look for what is to be done, whosever it is."""
+"""Indexes in which workers look for what is to be done, whosever it is; and one by hash."""
 
 
 @pytest.fixture

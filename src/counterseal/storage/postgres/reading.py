@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from counterseal.ledger import Entry
 from counterseal.storage.base import (
-    IDLE_SECONDS,
     Asker,
     Concern,
     Due,
@@ -17,13 +16,13 @@ from counterseal.storage.base import (
     HeldStatus,
     Kept,
     Memory,
-    RunRecord,
 )
-from counterseal.storage.postgres.faults import explained, is_lost, is_mistake
+from counterseal.storage.postgres.faults import UnfitError, explained, is_lost, is_mistake
+from counterseal.storage.postgres.finding import Finding, FindingImplicit, find
 from counterseal.storage.postgres.job import Job
 from counterseal.storage.postgres.looking import columns
 from counterseal.storage.postgres.queries import queries
-from counterseal.storage.postgres.rows import Row, due_of, held_of, line_of, run_of, shown
+from counterseal.storage.postgres.rows import Row, due_of, held_of, line_of, shown
 from counterseal.storage.postgres.session import Session
 from counterseal.storage.rules import asker, concern, parked
 
@@ -34,20 +33,17 @@ __all__ = [
     "concerns",
     "find_due",
     "find_held",
-    "find_implicit",
-    "find_run",
     "held_waits",
     "list_held",
     "look_up",
     "look_up_call",
 ]
 
+_J = TypeVar("_J", bound=Job)
 _Q: Final = queries()
 _RECALL: Final = _Q["recall"]
 _LOOK_UP: Final = _Q["look_up"]
 _LOOK_UP_CALL: Final = _Q["look_up_call"]
-_FIND_RUN: Final = _Q["find_run"]
-_FIND_IMPLICIT: Final = _Q["find_implicit"]
 _FIND_HELD: Final = _Q["find_held"]
 _LIST_HELD: Final = _Q["list_held"]
 _LIST_ALL_HELD: Final = _Q["list_all_held"]
@@ -91,10 +87,28 @@ async def answer(session: Session, jobs: Sequence[Job]) -> None:
     """Each has its answer afterwards, or its error."""
     calls = [job for job in jobs if isinstance(job, Recalling)]
     if calls:
-        await _ask(session, calls, lambda connection: _recall(connection, calls))
+        await _ask_at_once(session, calls, _recall)
+    runs = [job for job in jobs if isinstance(job, Finding | FindingImplicit)]
+    if runs:
+        await _ask_at_once(session, runs, find)
     for job in jobs:
         if isinstance(job, Reading):
             await _ask(session, [job], partial(_read, job))
+
+
+async def _ask_at_once(
+    session: Session, jobs: Sequence[_J], ask: Callable[..., Awaitable[None]]
+) -> None:
+    """Where one of many has a fault of its own, each is asked for itself."""
+    await _ask(session, jobs, partial(ask, jobs=jobs))
+    if len(jobs) > 1 and any(_is_own(job.error) for job in jobs):
+        for job in jobs:
+            job.error = None
+            await _ask(session, [job], partial(ask, jobs=[job]))
+
+
+def _is_own(error: BaseException | None) -> bool:
+    return error is not None and (isinstance(error, UnfitError) or is_mistake(error))
 
 
 async def _read(job: Reading, connection: Any) -> None:
@@ -121,11 +135,11 @@ async def _ask(
             job.error = error if is_mistake(error) else explained(error, session.where)
 
 
-async def _recall(connection: Any, calls: Sequence[Recalling]) -> None:
-    keys = {(one.tenant, one.key) for one in calls if one.key is not None}
-    lives = {(one.tenant, run_id) for one in calls if one.spent for run_id in (one.run_id, "")}
-    tenants = {one.tenant for one in calls if one.spent}
-    askers = {(one.tenant, one.key, *one.who) for one in calls if one.key is not None}
+async def _recall(connection: Any, jobs: Sequence[Recalling]) -> None:
+    keys = {(one.tenant, one.key) for one in jobs if one.key is not None}
+    lives = {(one.tenant, run_id) for one in jobs if one.spent for run_id in (one.run_id, "")}
+    tenants = {one.tenant for one in jobs if one.spent}
+    askers = {(one.tenant, one.key, *one.who) for one in jobs if one.key is not None}
     asked = (*columns(keys, 2), *columns(lives, 2), list(tenants), *columns(askers, 4))
     found = await connection.fetchrow(_RECALL, *asked)
     entries = {(row[0], row[1]): shown(line_of(row), found[4]) for row in found[0] or ()}
@@ -136,7 +150,7 @@ async def _recall(connection: Any, calls: Sequence[Recalling]) -> None:
     rates: dict[str, dict[str, float]] = {}
     for tenant, name, arrival in found[3] or ():
         rates.setdefault(tenant, {})[name] = arrival
-    for one in calls:
+    for one in jobs:
         tenant = one.tenant
         entry: Entry | None = None
         last: Held | None = None
@@ -145,23 +159,6 @@ async def _recall(connection: Any, calls: Sequence[Recalling]) -> None:
             last = held.get((tenant, one.key, *one.who))
         counters = spent.get((tenant, one.run_id), {}), spent.get((tenant, ""), {})
         one.answer = Memory(entry, last, *counters, rates.get(tenant, {}))
-
-
-async def find_run(connection: Any, tenant: str, run_id: str) -> RunRecord | None:
-    """The run with its state."""
-    row = await connection.fetchrow(_FIND_RUN, tenant, run_id)
-    return None if row is None else run_of(tenant, run_id, tuple(row[:11]), row[11])
-
-
-async def find_implicit(
-    connection: Any, tenant: str, agent: str, user: str | None, now: float
-) -> tuple[RunRecord, float] | None:
-    """The run that somebody is in who names none, and when they used it; None if it is over."""
-    row = await connection.fetchrow(_FIND_IMPLICIT, tenant, agent, user or "")
-    if row is None or now - row[1] > IDLE_SECONDS:
-        return None
-    run = await find_run(connection, tenant, row[0])
-    return None if run is None else (run, row[1])
 
 
 async def look_up(connection: Any, tenant: str, key: str) -> Kept | None:

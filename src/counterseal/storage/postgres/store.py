@@ -41,6 +41,7 @@ from counterseal.storage.postgres import counting, reading, record
 from counterseal.storage.postgres.address import Address
 from counterseal.storage.postgres.admission import Admitting, Renewing, Settling, Watching
 from counterseal.storage.postgres.batch import carry_out
+from counterseal.storage.postgres.finding import Finding, FindingImplicit
 from counterseal.storage.postgres.forgetting import Expiring
 from counterseal.storage.postgres.holds import Deciding, Holding, Voting, WatchingHeld
 from counterseal.storage.postgres.job import Keep, Note
@@ -96,7 +97,8 @@ class PostgresStore:
         return await self.find_run(run.tenant, run.run_id) or run
 
     async def find_run(self, tenant: str, run_id: str) -> RunRecord | None:
-        return await self._read(lambda db: reading.find_run(db, tenant, run_id))
+        found: RunRecord | None = await self._reading.do(Finding(tenant, run_id))
+        return found
 
     async def find_implicit_run(
         self, tenant: str, agent: str, user: str | None, now: float
@@ -107,7 +109,10 @@ class PostgresStore:
     async def _find_implicit(
         self, tenant: str, agent: str, user: str | None, now: float
     ) -> tuple[RunRecord, float] | None:
-        return await self._read(lambda db: reading.find_implicit(db, tenant, agent, user, now))
+        found: tuple[RunRecord, float] | None = await self._reading.do(
+            FindingImplicit(tenant, agent, user, now)
+        )
+        return found
 
     async def implicit_run(
         self, tenant: str, agent: str, user: str | None, now: float

@@ -294,17 +294,21 @@ SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version,
   extract(epoch FROM clock_timestamp())::float8
 FROM ledger WHERE tenant = $1 AND call_id = $2 LIMIT 1;
 
--- name: find_run
-SELECT r.started_at, r.objective, r.allowed_tools, r.budgets, r.deadline, r.config, r.turn, r.changes,
-  r.pins, r.seen, r.refused,
+-- name: find_runs
+-- Many at once, each with its state.
+SELECT r.tenant, r.run_id, r.started_at, r.objective, r.allowed_tools, r.budgets, r.deadline, r.config,
+  r.turn, r.changes, r.pins, r.seen, r.refused,
   ARRAY(
     SELECT ROW(s.key, s.value, s.version, s.untrusted)
     FROM run_state AS s WHERE s.tenant = r.tenant AND s.run_id = r.run_id
   )
-FROM runs AS r WHERE r.tenant = $1 AND r.run_id = $2;
+FROM unnest($1::text[], $2::text[]) AS w (tenant, run_id)
+JOIN runs AS r ON r.tenant = w.tenant AND r.run_id = w.run_id;
 
 -- name: find_implicit
-SELECT run_id, used_at FROM implicit_runs WHERE tenant = $1 AND agent = $2 AND user_id = $3;
+SELECT i.tenant, i.agent, i.user_id, i.run_id, i.used_at
+FROM unnest($1::text[], $2::text[], $3::text[]) AS w (tenant, agent, user_id)
+JOIN implicit_runs AS i ON i.tenant = w.tenant AND i.agent = w.agent AND i.user_id = w.user_id;
 
 -- name: find_held
 SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
