@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import count, cycle
+from itertools import count, cycle, repeat
 from typing import cast
 
 HOST = "127.0.0.1"
@@ -20,6 +20,7 @@ _numbers = count()
 
 Write = Callable[[str], bytes]
 """A whole request that has this text given back."""
+Writers = Callable[[int, Sequence[str], str], Iterator[Write]]
 
 
 class _Caller(asyncio.Protocol):
@@ -64,27 +65,41 @@ class _Caller(asyncio.Protocol):
         self._transport.write(self._write(self._text))
 
 
-async def spend(port: int, write: Write, callers: int, seconds: float) -> tuple[int, float]:
+async def spend(
+    port: int, writes: Iterator[Write], callers: int, seconds: float
+) -> tuple[int, float]:
     """Ask for so long, everybody at once: how many answers that made, and the seconds in truth."""
     loop = asyncio.get_running_loop()
     began = time.perf_counter()
     ends: list[asyncio.Future[int]] = [loop.create_future() for _ in range(callers)]
     for end in ends:
-        await loop.create_connection(partial(_Caller, write, began + seconds, end), HOST, port)
+        caller = partial(_Caller, next(writes), began + seconds, end)
+        await loop.create_connection(caller, HOST, port)
     made = sum(await asyncio.gather(*ends))
     return made, time.perf_counter() - began
 
 
-def writer(port: int, keys: Sequence[str], tool: str) -> Write:
-    """Requests for calls of one tool, by each of the keys' holders in turn."""
-    heads = cycle(
+def writers(port: int, keys: Sequence[str], tool: str) -> Iterator[Write]:
+    """For each caller requests for calls of one tool, with a key of its own."""
+    heads = cycle(_head(port, key) for key in keys)
+    while True:
+        yield partial(_request, repeat(next(heads)), tool)
+
+
+def mixed_writers(port: int, keys: Sequence[str], tool: str) -> Iterator[Write]:
+    """As a proxy writes them: over each connection, requests of all the keys' holders in turn."""
+    heads = cycle(_head(port, key) for key in keys)
+    while True:
+        yield partial(_request, heads, tool)
+
+
+def _head(port: int, key: str) -> str:
+    return (
         f"POST /v1/calls HTTP/1.1\r\nHost: {HOST}:{port}\r\nAuthorization: Bearer {key}\r\n"
         "Accept: application/json\r\nContent-Type: application/json\r\nContent-Length: "
-        for key in keys
     )
 
-    def write(text: str) -> bytes:
-        body = f'{{"tool":"{tool}","arguments":{{"text":"{text}"}}}}'
-        return f"{next(heads)}{len(body)}\r\n\r\n{body}".encode()
 
-    return write
+def _request(heads: Iterator[str], tool: str, text: str) -> bytes:
+    body = f'{{"tool":"{tool}","arguments":{{"text":"{text}"}}}}'
+    return f"{next(heads)}{len(body)}\r\n\r\n{body}".encode()

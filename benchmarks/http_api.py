@@ -4,6 +4,7 @@ All are served by uvicorn with uvloop, in processes of their own, over loopback,
 the API with the connections of `counterseal serve`. It checks a credential and a rate, takes each
 call through every gate, runs the tool and puts it on record: in memory, or in SQLite. `echo`
 changes nothing; `note` does, so that two commits are in each of its calls, durable ones in SQLite.
+Each caller has a key and a connection of its own; beside it, as behind a proxy, all share them all.
 With BENCH_PLAIN set, everybody has Python's own parser and event loop.
 """
 
@@ -20,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import _http_servers as servers
 from benchmarks._house.house import Block, House
 from benchmarks._house.rows import Row, Turn
-from benchmarks._http_load import spend, writer
+from benchmarks._http_load import Writers, mixed_writers, spend, writers
 from benchmarks._servers import free_port, server
 
 BUSY = 32
@@ -28,7 +29,8 @@ ENOUGH = 0.5
 """How many times the requests per second of the bare endpoint are wanted, with BUSY in flight."""
 BARE = "a bare endpoint"
 OURS = {"memory": "the API, in memory", "sqlite": "the API, in SQLite"}
-CELLS = (("echo", 1), ("echo", BUSY), ("note", BUSY))
+MIXED = "echo, mixed"
+CELLS = (("echo", 1), ("echo", BUSY), (MIXED, BUSY), ("note", BUSY))
 
 
 async def bench(house: House) -> None:
@@ -53,10 +55,10 @@ async def bench(house: House) -> None:
 
 def _rows(tool: str, in_flight: int) -> list[Row]:
     who = "one caller" if in_flight == 1 else f"{in_flight} in flight"
-    does = {"echo": "a read", "note": "a change"}[tool]
+    does = {"echo": "a read", MIXED: "a read, by any caller", "note": "a change"}[tool]
     return [
         Row(
-            key=f"http_api/{which}-{tool}-{in_flight}",
+            key=f"http_api/{which}-{tool.replace(', ', '-')}-{in_flight}",
             what=f"A bare Starlette endpoint; {party}, {does}, {who}",
             ours=party,
             theirs=BARE,
@@ -67,8 +69,11 @@ def _rows(tool: str, in_flight: int) -> list[Row]:
 
 
 def _block(port: int, keys: Sequence[str], tool: str, in_flight: int, seconds: float) -> Block:
+    make: Writers = mixed_writers if tool == MIXED else writers
+    writes = make(port, keys, tool.partition(",")[0])
+
     async def block() -> Turn:
-        calls, took = await spend(port, writer(port, keys, tool), in_flight, seconds)
+        calls, took = await spend(port, writes, in_flight, seconds)
         return Turn(took / calls, (), calls)
 
     return block

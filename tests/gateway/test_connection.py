@@ -1,14 +1,11 @@
 """Answers go out as a whole, nothing is held back, and headers come in clean."""
 
 import asyncio
-import contextlib
-import socket
 
 import httpx2
-import uvicorn
 
 from counterseal.gateway.connection import Connection, _Gathering
-from tests.gateway.served import until
+from tests.gateway.wires import answer_in, asking, connected, received, sent, served
 
 
 class Recorded:
@@ -51,21 +48,6 @@ async def test_what_was_written_goes_out_before_the_end():
     assert recorded.done == [b"last words", "closed"]
 
 
-@contextlib.asynccontextmanager
-async def served(app, **settings):
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, log_config=None, lifespan="off", http=Connection, **settings)
-        server = uvicorn.Server(config)
-        task = asyncio.ensure_future(server.serve(sockets=[bound]))
-        await until(lambda: server.started)
-        try:
-            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
-        finally:
-            server.should_exit = True
-            await task
-
-
 async def test_answers_streams_and_ends_of_connections_are_as_before():
     go = asyncio.Event()
 
@@ -92,28 +74,6 @@ async def test_answers_streams_and_ends_of_connections_are_as_before():
             assert await anext(parts) == b"two"
 
 
-@contextlib.asynccontextmanager
-async def connected(url):
-    host, port = url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    try:
-        yield reader, writer
-    finally:
-        writer.close()
-
-
-async def answer_in(reader):
-    """The head of an answer, and its body."""
-    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 30)
-    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-    return head, await asyncio.wait_for(reader.readexactly(length), 30)
-
-
-def asking(path="/", body=b"", *more):
-    lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *more, "", ""]
-    return "\r\n".join(lines).encode() + body
-
-
 def straight(taken):
     """An application that answers with what it was sent; `taken` has how it came by that."""
 
@@ -123,12 +83,7 @@ def straight(taken):
         if "/slow" in scope["path"]:
             await asyncio.sleep(0.05)
         if body is None:
-            parts, more = [], True
-            while more:
-                message = await receive()
-                parts.append(message["body"])
-                more = message["more_body"]
-            body = b"".join(parts)
+            body = await received(receive)
             taken.append("received")
         else:
             taken.append("whole")
@@ -137,9 +92,7 @@ def straight(taken):
             taken.append("at once")
             return
         taken.append("sent")
-        length = (b"content-length", b"%d" % len(body))
-        await send({"type": "http.response.start", "status": 200, "headers": [length]})
-        await send({"type": "http.response.body", "body": body})
+        await sent(send, body)
 
     return app
 
@@ -239,9 +192,7 @@ async def test_a_quiet_connection_is_ended_and_one_in_use_is_not():
 async def test_spaces_around_values_are_no_part_of_them():
     async def app(scope, receive, send):
         told = b"|".join(name + b"=" + value for name, value in scope["headers"])
-        length = (b"content-length", b"%d" % len(told))
-        await send({"type": "http.response.start", "status": 200, "headers": [length]})
-        await send({"type": "http.response.body", "body": told})
+        await sent(send, told)
 
     async with served(app) as url, connected(url) as (reader, writer):
         lines = [

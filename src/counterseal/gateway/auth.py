@@ -32,13 +32,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from counterseal.gateway.access import Access, OAuth
-from counterseal.gateway.verifying import Identity, UnsureError, Verifier
+from counterseal.gateway.verifying import Good, Identity, UnsureError, Verifier
 from counterseal.proposal import Principal
 from counterseal.runtime import Runtime
 
 __all__ = [
     "Access",
     "Door",
+    "Good",
     "Identity",
     "OAuth",
     "UnsureError",
@@ -112,12 +113,13 @@ class _Known:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         given = [value for name, value in scope["headers"] if name == b"authorization"]
-        identity = None
+        good = None
         if len(given) == 1 and given[0][:7].lower() == b"bearer ":
-            identity = self._verifier.recalled(given[0][7:])
-        if identity is None or not self._scopes.issubset(identity.scopes):
+            good = self._verifier.recalled(given[0][7:])
+        if good is None or not self._scopes.issubset(good.identity.scopes):
             await self._checked(scope, receive, send)
             return
+        identity = good.identity
         user = AuthenticatedUser(identity)
         scope["auth"], scope["user"] = AuthCredentials(identity.scopes), user
         before = auth_context_var.set(user)

@@ -5,7 +5,8 @@ two system calls, two packets, and a client that wakes up twice. Here, what is w
 of the event loop goes out at the end of that turn.
 
 Whoever answers small requests all day can do without a message for each part of them: a connection
-is found in the scope, gives a body that has come whole, and takes an answer that is.
+is found in the scope, gives a body that has come whole, and takes an answer that is. Whoever finds
+everything in a scope as it was may have it again for the next request that has the same head.
 
 And spaces around headers' values are no part of them (RFC 9110, 5.5): uvicorn's fast parser leaves
 those at the end.
@@ -19,10 +20,14 @@ from typing import Any, Final, Self
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from counterseal.gateway.head import Head
+
 __all__ = ["Connection"]
 
 _KEY: Final = "counterseal.connection"
 _OK: Final = b"HTTP/1.1 200 OK\r\n"
+_LARGE: Final = 16 * 1024
+"""Bytes of a request that is not held until the next one comes."""
 
 
 class Connection(HttpToolsProtocol):
@@ -34,6 +39,16 @@ class Connection(HttpToolsProtocol):
     """The headers of all answers, as the server last had them, and as they are written."""
     _quiet_since: float | None = None
     """Since when nothing is asked; None while something is."""
+    _between = True
+    """Whether the parser has read all of a request, and nothing of the next."""
+    _piece: bytes | None = None
+    """The last request, when it came whole, in one piece."""
+    _head: Head | None = None
+    """How the last request began, when its scope is not its own alone."""
+    _kept: Head | None = None
+    """With which head a request is to have the scope of the last."""
+    repeated = 0
+    """How many requests had the scope of another."""
 
     @classmethod
     def of(cls, scope: Scope) -> Self | None:
@@ -68,7 +83,59 @@ class Connection(HttpToolsProtocol):
         cycle.on_response()
         return True
 
+    def keep(self, scope: Scope) -> None:
+        """Have this scope again, when the next request begins with the same head.
+
+        For who has just answered at once, does nothing more, and left in it what it may find there.
+        """
+        if self._head is None and self._piece is not None:
+            self._head = Head.of(self._piece)
+        self._piece = None
+        cycle = self.cycle
+        at_once = cycle.response_complete and cycle.chunked_encoding is None
+        if cycle.scope is scope and at_once:
+            self._kept = self._head
+
     # --- for uvicorn ------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None and self._takes_next():
+            body = kept.body_in(data)
+            if body is not None:
+                self._begin_again(kept, body)
+                return
+        begins, self._head, self._piece = self._between, None, None
+        super().data_received(data)
+        if begins and self._between and len(data) <= _LARGE:
+            self._piece = data
+
+    def _takes_next(self) -> bool:
+        """Whether the next request would be begun at once."""
+        cycle, most = self.cycle, self.limit_concurrency
+        if not self._between or not cycle.response_complete or not cycle.keep_alive:
+            return False
+        return most is None or (len(self.connections) < most and len(self.tasks) < most)
+
+    def _begin_again(self, head: Head, body: bytes) -> None:
+        """Begin a request in the place of the last, from which it differs by its body alone."""
+        self._quiet_since = None
+        self.repeated += 1
+        cycle: Any = self.cycle
+        cycle.scope["headers"][head.place] = (b"content-length", b"%d" % len(body))
+        cycle.body = body
+        cycle.response_started = cycle.response_complete = False
+        cycle.default_headers = self.server_state.default_headers
+        cycle.on_response = self.on_response_complete
+        self._start_asgi_task(cycle, self.app)
+
+    def on_message_begin(self) -> None:
+        self._between = False
+        super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        self._between = True
+        super().on_message_complete()
 
     def connection_made(self, transport: Any) -> None:
         gathering: Any = _Gathering(transport, self.loop)
@@ -91,7 +158,10 @@ class Connection(HttpToolsProtocol):
         self._quiet_since = None
 
     def on_response_complete(self) -> None:
-        if self.pipeline or self.timeout_keep_alive_task is None:
+        if self.pipeline:
+            super().on_response_complete()  # it begins the next one: nothing is quiet
+            return
+        if self.timeout_keep_alive_task is None:
             super().on_response_complete()
         else:
             self.server_state.total_requests += 1

@@ -35,9 +35,10 @@ class Patience:
             request = getattr(one, "cycle", None)
             if not _waited_for(request):
                 continue
-            known, since = before.get(one, (request, now))
-            self._since[one] = (request, since if known is request else now)
-            if known is request and now - since >= self._seconds:
+            last = (request, getattr(one, "repeated", 0))
+            known, since = before.get(one, (last, now))
+            self._since[one] = (last, since if known == last else now)
+            if known == last and now - since >= self._seconds:
                 one.transport.close()
 
 

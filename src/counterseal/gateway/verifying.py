@@ -29,7 +29,7 @@ from counterseal.proposal import Principal
 from counterseal.registry.credentials import MARK, Credential, Key
 from counterseal.runtime import Runtime
 
-__all__ = ["Identity", "UnsureError", "Verifier"]
+__all__ = ["Good", "Identity", "UnsureError", "Verifier"]
 
 _log = logging.getLogger("counterseal.gateway")
 
@@ -51,7 +51,7 @@ class UnsureError(AuthenticationError):
     """Whether a credential is good can't be told now: nobody is let in, and it is not its fault."""
 
 
-class _Good(NamedTuple):
+class Good(NamedTuple):
     """A credential that was found good."""
 
     identity: Identity
@@ -80,7 +80,7 @@ class Verifier(TokenVerifier):
             self._tokens = Tokens(access.oauth, self._resource, clock=runtime.clock, steady=steady)
         self._news = News(runtime, steady)
         self._doubts = News(runtime, steady)
-        self._good: OrderedDict[bytes, _Good] = OrderedDict()
+        self._good: OrderedDict[bytes, Good] = OrderedDict()
         """By their hash, so that nobody can feel their way to one by how long a look takes."""
 
     async def verify_token(self, token: str) -> Identity | None:
@@ -103,24 +103,32 @@ class Verifier(TokenVerifier):
             self._good.popitem(last=False)
         return found.identity
 
-    def recalled(self, token: bytes) -> Identity | None:
-        """Who bears it, where that was found out before and is known to hold. None: verify it."""
+    def recalled(self, token: bytes) -> Good | None:
+        """What was found out about it before, where that still holds. None: verify it."""
         if not self._news.fresh or not token.isascii():
             return None
-        return self._remembered(sha256(token).digest())
+        known = self._good.get(sha256(token).digest())
+        return known if known is not None and self._in_force(known) else None
+
+    def holds(self, known: Good) -> bool:
+        """Whether what was recalled still holds, so that the credential need not be looked at."""
+        return self._news.fresh and self._in_force(known)
 
     def _remembered(self, mark: bytes) -> Identity | None:
         known = self._good.get(mark)
         if known is None:
             return None
-        identity, key, until = known
-        runtime = self._runtime
-        if runtime.clock() < until and (
-            key is None or runtime.registry.credential(key.key_id) is key
-        ):
-            return identity
+        if self._in_force(known):
+            return known.identity
         del self._good[mark]
         return None
+
+    def _in_force(self, known: Good) -> bool:
+        _, key, until = known
+        runtime = self._runtime
+        if runtime.clock() >= until:
+            return False
+        return key is None or runtime.registry.credential(key.key_id) is key
 
     async def still_valid(self, identity: AccessToken) -> bool:
         """Whether a request with it would be let in now: for streams, which outlast requests."""
@@ -140,7 +148,7 @@ class Verifier(TokenVerifier):
         """Somebody without a credential, where that is allowed."""
         return self._identity(principal, _ANONYMOUS, "anonymous", None, None)
 
-    async def _by_key(self, text: str) -> _Good:
+    async def _by_key(self, text: str) -> Good:
         key = Key.read(text)
         if key is None:
             raise RefusedTokenError("it is no whole API key")
@@ -158,9 +166,9 @@ class Verifier(TokenVerifier):
         until = None if found.expires_at is None else int(found.expires_at.timestamp())
         name = f"{MARK}{key.key_id}"
         identity = self._identity(found.principal, _KEYS, name, key.key_id, until)
-        return _Good(identity, found, inf if until is None else until)
+        return Good(identity, found, inf if until is None else until)
 
-    async def _by_token(self, text: str) -> _Good:
+    async def _by_token(self, text: str) -> Good:
         if self._tokens is None or self._access.oauth is None:
             raise RefusedTokenError("it is no API key, and no issuer of tokens is configured")
         began = self._runtime.clock()
@@ -168,7 +176,7 @@ class Verifier(TokenVerifier):
         identity = self._identity(
             found.principal, self._access.oauth.issuer, found.mark, found.subject, found.expires_at
         )
-        return _Good(identity, None, min(found.expires_at, began + _REMEMBERED))
+        return Good(identity, None, min(found.expires_at, began + _REMEMBERED))
 
     def _identity(
         self, principal: Principal, issuer: str, name: str, subject: str | None, until: int | None

@@ -12,13 +12,12 @@ from typing import Final, NamedTuple
 from counterseal.errors import StoreError
 from counterseal.gateway.access import Access
 from counterseal.gateway.api.problems import ProblemError
-from counterseal.gateway.auth import Identity, UnsureError, Verifier
+from counterseal.gateway.auth import Good, Identity, UnsureError, Verifier
 from counterseal.people import People, Person, Session, check_csrf, cookie_in, same_origin
 from counterseal.people.keys import PERSON_MARK
-from counterseal.positional import made
 from counterseal.proposal import Principal
 
-__all__ = ["CSRF", "SAFE", "Agent", "Caller", "Callers", "Human"]
+__all__ = ["CSRF", "SAFE", "Agent", "Caller", "Callers", "Human", "Recalled"]
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 CSRF: Final = "x-csrf-token"
@@ -54,6 +53,13 @@ class Human(NamedTuple):
 Caller = Agent | Human
 
 
+class Recalled(NamedTuple):
+    """An agent, and what is known of its credential."""
+
+    agent: Agent
+    good: Good
+
+
 class Callers:
     """`own` are the origins whose pages may send a session's cookie along with a change."""
 
@@ -86,14 +92,18 @@ class Callers:
             self._refuse_forged(session, headers)
         return Human(session.person, f"session:{session.session_id}", session)
 
-    def recalled(self, given: bytes) -> Agent | None:
+    def recalled(self, given: bytes) -> Recalled | None:
         """An agent who was known before and still is, by its header. None: ask `known`."""
         if given[:7] != b"Bearer ":
             return None
-        identity = self._verifier.recalled(given[7:])
-        if identity is None or not self._scopes.issubset(identity.scopes):
+        good = self._verifier.recalled(given[7:])
+        if good is None or not self._scopes.issubset(good.identity.scopes):
             return None
-        return made(Agent, (identity.principal, identity.token))
+        return Recalled(Agent(good.identity.principal, good.identity.token), good)
+
+    def hold(self, known: Recalled) -> bool:
+        """Whether the same header would be good for the same agent now."""
+        return self._verifier.holds(known.good)
 
     async def _by_header(self, given: str) -> Caller:
         scheme, _, token = given.partition(" ")

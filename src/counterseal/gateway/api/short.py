@@ -14,7 +14,7 @@ from typing import Final
 from starlette.types import Receive, Scope, Send
 
 from counterseal.gateway.api.bodies import MOST_BYTES, read_body
-from counterseal.gateway.api.callers import Callers
+from counterseal.gateway.api.callers import Callers, Recalled
 from counterseal.gateway.api.exchange import JSON, Exchange, House, Raw, request_id
 from counterseal.gateway.api.front import CALLS, Front, answer_fault
 from counterseal.gateway.api.limits import Limits
@@ -25,6 +25,8 @@ __all__ = ["ShortWay"]
 
 _HEEDED: Final = frozenset({b"idempotency-key", b"prefer", b"traceparent", b"x-request-id"})
 _NONE: Final[Mapping[str, str]] = {}
+_KNOWN: Final = "counterseal.caller"
+"""Where a scope that comes again has who sent it."""
 _LINES: Final = b"x-request-id: %b\r\ncontent-type: %b\r\n"
 
 
@@ -49,23 +51,15 @@ class ShortWay:
         self._patience = patience
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        given: dict[bytes, bytes] = {}
-        caller = None
-        if (
-            scope["type"] == "http"
-            and scope["path"] == CALLS
-            and scope["method"] == "POST"
-            and not scope["query_string"]
-        ):
-            raw: Raw = scope["headers"]
-            given = dict(raw)
-            if len(given) == len(raw) and given.get(b"content-type") == JSON:
-                caller = self._callers.recalled(given.get(b"authorization", b""))
-        if caller is None:
+        headers = _NONE
+        known: Recalled | None = scope.get(_KNOWN)
+        if known is None or not self._callers.hold(known):
+            known, headers = self._look(scope)
+        if known is None:
             await self._front(scope, receive, send)
             return
         # From here on it is ours: its turn is taken, and its body is read.
-        headers = _NONE if _HEEDED.isdisjoint(given) else _heeded(given)
+        caller = known.agent
         named = request_id(headers.get("x-request-id"))
         connection = Connection.of(scope)
         limit = None
@@ -73,8 +67,7 @@ class ShortWay:
             limit = self._limits.by_credential(caller.credential)
             body = None if connection is None else connection.body_of(scope)
             if body is None or len(body) > MOST_BYTES:
-                length = given.get(b"content-length", b"0").decode("latin-1")
-                body = await read_body(receive, length, self._patience)
+                body = await read_body(receive, _length(scope["headers"]), self._patience)
             answer = await self._submitting.submit(caller, headers, body, named)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is answered
             exchange = Exchange(scope, send, self._house)
@@ -84,6 +77,9 @@ class ShortWay:
         if connection is not None and answer.status == 200 and limit is None and not answer.headers:
             lines = _LINES % (named.encode(), answer.media)
             if connection.answer(scope, lines, answer.body):
+                if headers is _NONE:
+                    scope[_KNOWN] = known
+                    connection.keep(scope)
                 return
         told: Raw = [(b"x-request-id", named.encode()), (b"content-type", answer.media)]
         if limit is not None:
@@ -91,6 +87,26 @@ class ShortWay:
         told += (*answer.headers, (b"content-length", b"%d" % len(answer.body)))
         await send({"type": "http.response.start", "status": answer.status, "headers": told})
         await send({"type": "http.response.body", "body": answer.body})
+
+    def _look(self, scope: Scope) -> tuple[Recalled | None, Mapping[str, str]]:
+        """Who calls, and what a request says about the call; nobody, where it is the front's."""
+        if (
+            scope["type"] != "http"
+            or scope["path"] != CALLS
+            or scope["method"] != "POST"
+            or scope["query_string"]
+        ):
+            return None, _NONE
+        raw: Raw = scope["headers"]
+        given = dict(raw)
+        if len(given) != len(raw) or given.get(b"content-type") != JSON:
+            return None, _NONE
+        known = self._callers.recalled(given.get(b"authorization", b""))
+        return known, _NONE if _HEEDED.isdisjoint(given) else _heeded(given)
+
+
+def _length(raw: Raw) -> str:
+    return dict(raw).get(b"content-length", b"0").decode("latin-1")
 
 
 def _heeded(given: Mapping[bytes, bytes]) -> Mapping[str, str]:

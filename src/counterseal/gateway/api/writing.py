@@ -53,7 +53,7 @@ def written(seen: Observation, public: str) -> bytes:
         f'"timestamp":"{_moment(timestamp)}","latency_ms":{seen.latency_ms},'
         f'"idempotency_hit":false,"trace_id":{_quoted(seen.trace_id)},'
         f'"attempt_number":{seen.attempt}}},"result_payload":{{"data":{data},"errors":[],'
-        f'"warnings":[]}},"timestamp":{timestamp!r},"text":{_quoted(text)}}}'
+        f'"warnings":[]}},"timestamp":{timestamp!r},"text":{to_json(text).decode()}}}'
     ).encode()
 
 
