@@ -10,11 +10,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import count, cycle, repeat
+from itertools import chain, count, cycle, repeat
 from typing import cast
 
 HOST = "127.0.0.1"
 TEXT = "a line of text that is given back, "
+A_WHILE = 100
+"""Calls that somebody makes one after the other with the same key."""
 _LENGTH = b"content-length: "
 _numbers = count()
 
@@ -80,10 +82,14 @@ async def spend(
 
 
 def writers(port: int, keys: Sequence[str], tool: str) -> Iterator[Write]:
-    """For each caller requests for calls of one tool, with a key of its own."""
-    heads = cycle(_head(port, key) for key in keys)
-    while True:
-        yield partial(_request, repeat(next(heads)), tool)
+    """For each caller requests for calls of one tool, with a key of its own for a while.
+
+    Nobody may make as many calls with one key as a caller who is alone makes here.
+    """
+    heads = [_head(port, key) for key in keys]
+    for first in cycle(range(len(heads))):
+        own = cycle([*heads[first:], *heads[:first]])
+        yield partial(_request, chain.from_iterable(repeat(head, A_WHILE) for head in own), tool)
 
 
 def mixed_writers(port: int, keys: Sequence[str], tool: str) -> Iterator[Write]:
