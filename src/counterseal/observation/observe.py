@@ -38,7 +38,6 @@ _WITHHELD: Final = "[redacted:contract]"
 _SUCCESS: Final = Code.SUCCESS
 _WHOLE: Final = (str, bytes, BaseModel)
 _FLAT: Final = frozenset({str, int, bool, type(None)})
-_NAMES: Final = frozenset({str})
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -132,7 +131,10 @@ def _as_json(value: Any) -> tuple[bytes, Any]:
 
 def _is_flat(value: dict[Any, Any]) -> bool:
     """Whether an object is as plain as can be, so that a copy says what its JSON text would."""
-    return _FLAT.issuperset(map(type, value.values())) and _NAMES.issuperset(map(type, value))
+    for name, item in value.items():
+        if name.__class__ is not str or item.__class__ not in _FLAT:
+            return False
+    return True
 
 
 def _refuse_streams(value: Any, depth: int) -> None:

@@ -11,7 +11,7 @@ from math import inf
 from random import getrandbits
 from sys import modules
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from counterseal.codes import Code
 from counterseal.execution.work import Tell
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from counterseal.runtime import Runtime
 
 __all__ = ["Asking"]
+
+_TIME: Final = 2**44 - 1
+"""Milliseconds that eleven digits can tell."""
 
 
 class Asking:
@@ -57,18 +60,16 @@ class Asking:
         self.progress = progress
         self.trail = Trail()
         self.listened = "opentelemetry.sdk" in modules and runtime.telemetry.listening
-        chance = f"{getrandbits(180):045x}"
-        self.trace_id = chance[:32]
+        # Ids of new rows begin with the time, so that a store's index grows at one end.
+        digits = ((int(now * 1000) & _TIME) << 180 | getrandbits(180)).to_bytes(28, "big").hex()
+        self.trace_id = digits[24:]
         if self.listened or proposal.trace is not None:
             self.trace_id = runtime.telemetry.trace_of(proposal.trace) or self.trace_id
         self.epoch = registry.epoch
         self.ctx = GateContext(
             proposal=proposal,
             principal=principal,
-            # Ids of new rows begin with the time, so that a store's index grows at one end.
-            call_id=named
-            if named is not None and is_id(named)
-            else f"call_{int(now * 1000):011x}{chance[32:]}",
+            call_id=named if named is not None and is_id(named) else f"call_{digits[:24]}",
             now=now,
             until=until,
             registry=registry,

@@ -95,23 +95,25 @@ class Deciding(Requesting):
 
     def _resolved(self, run: RunRecord, proposal: Proposal) -> RegistryRecord | Refusal:
         """What the run began with, it keeps; a proposal can't talk it into another version."""
-        who = self.ctx.principal
+        who, registry = self.ctx.principal, self.ctx.registry
+        tool, version = proposal.tool, proposal.version
         try:
-            pinned = run.pins.get(proposal.tool)
-            hash(proposal.version)
+            pinned = run.pins.get(tool)
+            hash(version)
         except TypeError:  # no name at all, which the first gate will say
             return Refusal(reason=Reason.UNKNOWN, message="There is no such tool here.")
-        if pinned is not None and proposal.version not in (None, pinned):
-            return Refusal(
-                reason=Reason.VERSION_UNKNOWN,
-                message=f"This run uses version {pinned} of {proposal.tool}.",
-            )
-        return self.ctx.registry.resolve(
-            proposal.tool,
-            tenant=who.tenant,
-            run_id=run.run_id,
-            version=pinned or proposal.version,
-            agent=who.agent,
+        if pinned is not None:
+            if version is not None and version != pinned:
+                return Refusal(
+                    reason=Reason.VERSION_UNKNOWN,
+                    message=f"This run uses version {pinned} of {tool}.",
+                )
+            version = pinned
+            known = registry.chosen(tool, version, who.tenant)
+            if known is not None:
+                return known
+        return registry.resolve(
+            tool, tenant=who.tenant, run_id=run.run_id, version=version, agent=who.agent
         )
 
     async def recall(self) -> Decision | Observation | None:
@@ -204,7 +206,7 @@ class Deciding(Requesting):
     async def decide(self) -> Decision | Observation | Again | None:
         """Rules, policy, state, approval, budget. Asks for approval only where the rest allows."""
         ctx, compiled = self.ctx, self.ctx.compiled
-        self.decided_since = len(self.trail)
+        self.decided_since = len(self.trail.told) // 2
         if compiled is not None and not compiled.waits:
             refused = self.ask(compiled.gates)
         else:

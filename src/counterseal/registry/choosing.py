@@ -47,6 +47,10 @@ class Choosing:
         self._resolved.clear()
         self._authorized.clear()
 
+    def chosen(self, name: str, version: str, tenant: str) -> RegistryRecord | None:
+        """What `resolve` has found for a version before, where nothing can have changed since."""
+        return self._resolved.get((name, version, tenant))
+
     def resolve(
         self,
         name: str,
