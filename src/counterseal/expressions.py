@@ -75,7 +75,7 @@ class Expression:
 
 
 def _compile(text: str) -> Any:
-    import cel  # noqa: PLC0415 - it loads a command line of its own, and many programs need no CEL
+    from counterseal.cel_alone import cel  # noqa: PLC0415 - many programs need no CEL
 
     try:
         return cel.compile(text)

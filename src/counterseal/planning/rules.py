@@ -13,10 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
-import cel
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
 from counterseal.canonical import pointer, thaw
+from counterseal.cel_alone import cel
 from counterseal.contract.invariants import Call, must_not_wait
 from counterseal.documents import read_document
 from counterseal.errors import ContractError, ExpressionError, Problem, Source

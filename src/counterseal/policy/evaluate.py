@@ -15,9 +15,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
-import cel
-
 from counterseal.approvals.patterns import Terms, merged, section_terms
+from counterseal.cel_alone import cel
 from counterseal.errors import ExpressionError
 from counterseal.expressions import MAX_LENGTH, Expression
 from counterseal.policy.model import (

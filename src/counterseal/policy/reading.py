@@ -12,10 +12,10 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any, Final, Literal, TypeVar
 
-import cel
 from pydantic import ValidationError
 
 from counterseal.canonical import pointer
+from counterseal.cel_alone import cel
 from counterseal.contract.approval import PATTERNS, ApprovalTerms, term_faults
 from counterseal.contract.effects import Effect
 from counterseal.contract.model import shape_problems
