@@ -12,7 +12,6 @@ import time
 from collections.abc import (
     Awaitable,
     Callable,
-    Coroutine,
     Iterable,
     Mapping,
     Sequence,
@@ -241,7 +240,7 @@ class Runtime:
         while rounds:
             call = Passage(self, proposal, principal, until, progress)
             try:
-                run = await self._run_of(proposal, principal, call.ctx.now)
+                run = await self._run_of(proposal.run_id, principal, call.ctx.now)
                 end = (
                     call.receive(run)  # gates parse, schema, scope; the run's version of the tool
                     or (call.recalls and await call.recall())  # one read: was it done before?
@@ -333,23 +332,17 @@ class Runtime:
         found = await self.store.open_run(asked)
         return Run(self, principal, opened(found, given))
 
-    def _run_of(
-        self, proposal: Proposal, principal: Principal, now: float
-    ) -> Coroutine[Any, Any, RunRecord]:
+    async def _run_of(self, named: str | None, who: Principal, now: float) -> RunRecord:
         """The run that a proposal names, else the implicit one of its principal."""
-        named = proposal.run_id
+        store, tenant = self.store, who.tenant
         # An id that no store could keep is refused by the first gate; until then it names no run.
-        if named is not None and is_id(named):
-            return self._named(principal.tenant, named, now)
-        who = principal
-        return self.store.implicit_run(who.tenant, who.agent, who.user, now)
-
-    async def _named(self, tenant: str, run_id: str, now: float) -> RunRecord:
-        found = await self.store.find_run(tenant, run_id)
-        if found is not None:
-            return found
-        new = RunRecord(tenant=tenant, run_id=run_id, started_at=now)
-        return await self.store.open_run(new)
+        if named is None or not is_id(named):
+            return await store.implicit_run(tenant, who.agent, who.user, now)
+        found = await store.find_run(tenant, named)
+        if found is None:
+            new = RunRecord(tenant=tenant, run_id=named, started_at=now)
+            found = await store.open_run(new)
+        return found
 
     async def _found(self, principal: Principal, run_id: str | None) -> RunRecord:
         """A run to look at; one that would be opened is made up, and not kept."""

@@ -246,7 +246,7 @@ class Runner:
 
     async def run(self, work: Work) -> Outcome:
         """One attempt."""
-        return self.at_once(work) if self.prompt else await self._apart(work)
+        return self.at_once(work.arguments) if self.prompt else await self._apart(work)
 
     async def _apart(self, work: Work) -> Outcome:
         self.executor.settle_here()
@@ -302,10 +302,10 @@ class Runner:
         except IsolationError as error:  # there are no more threads to be had
             return local.Ended(error=error, began=False)
 
-    def at_once(self, work: Work) -> Outcome:
+    def at_once(self, given: Mapping[str, Any]) -> Outcome:
         """For tools with nothing to wait for: a task and a timer would cost more than the gates."""
         try:
-            arguments = self.tool.binder(work.arguments)
+            arguments = self.tool.binder(given)
         except Exception as error:  # noqa: BLE001 - as in _apart
             return self.failed(error, NO_MASK)._replace(began=False)
         try:

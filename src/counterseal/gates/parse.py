@@ -57,9 +57,11 @@ def check(ctx: GateContext) -> Decision | Learned:
         _check_ids(proposal, ctx.run.run_id)
         if kind is dict or (kind is not str and isinstance(raw, Mapping)):
             arguments = dict(raw)
+            plain = _plain(arguments)
         else:
             arguments = _read(raw)
-        if not _plain(arguments):
+            plain = (_simple if kind is str and _is_spelt_out(raw) else _plain)(arguments)
+        if not plain:
             _walk(arguments)
             arguments = thaw(arguments)  # what the caller changes later must not reach the tool
             if kind is not str and len(to_json(arguments)) > MAX_BYTES:
@@ -152,6 +154,23 @@ def _read(raw: object) -> dict[str, Any]:
 def _safe(message: str) -> str:
     """The parser's words without anything that it quotes from the text."""
     return f"not valid JSON: {_QUOTED.sub('', message).lower()}"
+
+
+def _is_spelt_out(text: str) -> bool:
+    """Whether a JSON text stands for nothing but characters of ASCII."""
+    return text.isascii() and "\\" not in text
+
+
+def _simple(arguments: dict[str, Any]) -> bool:
+    """As `_plain`, of what such a text says: no string of it can be unsound, or too long."""
+    for value in arguments.values():
+        kind = type(value)
+        if kind is int:
+            if not -_SAFE_INTEGER <= value <= _SAFE_INTEGER:
+                return False
+        elif kind is not str and kind is not bool and value is not None:
+            return False
+    return True
 
 
 def _plain(arguments: dict[str, Any]) -> bool:

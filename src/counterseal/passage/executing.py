@@ -8,6 +8,7 @@ says that the destination honours the key.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from math import inf
 from random import random
 from typing import Any
@@ -23,7 +24,6 @@ from counterseal.execution.hooks import Asked, ProbeError, ask
 from counterseal.execution.work import Outcome, Work
 from counterseal.gates.context import context_for
 from counterseal.passage.deciding import Deciding
-from counterseal.positional import made
 from counterseal.storage.base import Admit, Charge
 
 __all__ = ["Executing"]
@@ -62,10 +62,14 @@ class Executing(Deciding):
         try:
             while True:
                 lost = self._slept() and not await self._ours()
-                work = None if lost else self._work(runner)
-                self.outcome = _NOT_BEGUN if work is None else _GIVEN_UP  # until it is known better
-                if work is not None:
-                    self.outcome = runner.at_once(work) if runner.prompt else await runner.run(work)
+                seconds = 0.0 if lost else self._seconds_left(runner)
+                self.outcome = _GIVEN_UP if seconds > 0 else _NOT_BEGUN  # until it is known better
+                if seconds > 0:
+                    self.outcome = (
+                        runner.at_once(self._given(runner))
+                        if runner.prompt
+                        else await runner.run(self._work(runner, seconds))
+                    )
                 if self.outcome.code is _SUCCESS and not self.outcome.interrupted:
                     return
                 self._note_doubt()
@@ -95,19 +99,20 @@ class Executing(Deciding):
         if late is not None and self.key is not None:
             self.runtime.executor.leave_behind(self.ctx.principal.tenant, self.key, late)
 
-    def _work(self, runner: Runner) -> Work | None:
-        """One attempt, within what is left of everybody's time; None when nothing is left."""
-        now, until = self.runtime.clock(), self._until
-        seconds = runner.seconds
-        if until - now < seconds:
-            seconds = until - now
-            if seconds <= 0:
-                return None
+    def _seconds_left(self, runner: Runner) -> float:
+        """For one attempt, within what is left of everybody's time."""
+        now, until, seconds = self.runtime.clock(), self._until, runner.seconds
+        seconds = min(seconds, until - now)
         self._attempt_until = now + seconds
-        arguments = self.ctx.arguments
-        if runner.nested:
-            arguments = thaw(arguments)  # what a tool does to them must not reach the next attempt
-        return made(Work, (arguments, self._about, seconds, self.progress and self._tell))
+        return seconds
+
+    def _given(self, runner: Runner) -> Mapping[str, Any]:
+        """The arguments of one attempt. What a tool does to them must not reach the next one."""
+        return thaw(self.ctx.arguments) if runner.nested else self.ctx.arguments
+
+    def _work(self, runner: Runner, seconds: float) -> Work:
+        """One attempt."""
+        return Work(self._given(runner), self._about, seconds, self.progress and self._tell)
 
     def _about(self) -> Context:
         """What a tool, or a hook of its contract, may know of this attempt."""

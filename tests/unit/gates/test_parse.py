@@ -149,3 +149,19 @@ def test_any_text_is_either_refused_or_read_as_the_standard_reader_does(raw):
 def test_the_callers_own_dict_is_not_the_one_that_goes_on():
     given_arguments = {"a": 1}
     assert read(parse(given_arguments)) is not given_arguments
+
+
+VALUES = st.one_of(
+    JSON.map(json.dumps),
+    JSON.map(lambda value: json.dumps(value, ensure_ascii=False)),
+    st.integers().map(str),
+    st.sampled_from(
+        ['"\\ud800"', '"\\u0041"', "1e999", "9007199254740993", "-0", "1.0", "[]", "{}"]
+    ),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", "\\u0061", "é"]), VALUES), max_size=4))
+def test_a_text_is_judged_as_its_bytes_are(pairs):
+    text = "{" + ", ".join(f'"{name}": {value}' for name, value in pairs) + "}"
+    assert parse(text) == parse(text.encode())
