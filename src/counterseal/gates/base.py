@@ -25,6 +25,7 @@ from counterseal.registry import Grant, Refusal, Registry, RegistryRecord
 from counterseal.storage.base import Budgets, Charge, Memory, Rate, RunRecord
 
 __all__ = [
+    "BLANK",
     "AsyncGate",
     "Decision",
     "Gate",
@@ -111,8 +112,9 @@ class GateContext:
     charges: tuple[Charge, ...] = ()
     rates: tuple[Rate, ...] = ()
 
-    def __init__(self, **known: Any) -> None:
-        object.__setattr__(self, "__dict__", known)
+    def __init__(self, known: dict[str, Any] | None = None, /, **more: Any) -> None:
+        """What is known by name; or all of it at once, which every call does."""
+        object.__setattr__(self, "__dict__", more if known is None else known)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"a gate can't change {name}; it returns what it learned")
@@ -130,6 +132,14 @@ class GateContext:
         allowed = self.run.allowed_tools
         records = self.registry.catalogue(self.principal, self.run.run_id, self.run.pins)
         return [r.name for r in records if allowed is None or r.name in allowed]
+
+
+BLANK: Final = {
+    name: vars(GateContext)[name]
+    for name in GateContext.__annotations__
+    if name in vars(GateContext)
+}
+"""What a context holds before anything is known: on the instance it is found faster."""
 
 
 class Decision(NamedTuple):

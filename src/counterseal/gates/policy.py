@@ -24,7 +24,8 @@ def check(ctx: GateContext) -> Decision:
     """The strictest verdict of all rules that apply, with the rule and the policy's version."""
     if ctx.compiled is None:
         return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
-    return _told(ctx.compiled.policy.decide(_Facts(ctx), ctx.principal))
+    policy, caller = ctx.compiled.policy, ctx.principal
+    return _told(policy.standing(caller) or policy.decide(_Facts(ctx), caller))
 
 
 @lru_cache(maxsize=1024)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from counterseal.codes import Code
 from counterseal.execution.work import Tell
 from counterseal.gates.base import (
+    BLANK,
     AsyncGate,
     Decision,
     GateContext,
@@ -54,7 +55,7 @@ class Asking:
         until: float = inf,
         progress: Tell | None = None,
     ) -> None:
-        now, registry, named = runtime.clock(), runtime.registry, proposal.call_id
+        now, registry = runtime.clock(), runtime.registry
         self.started = perf_counter_ns()
         self.runtime = runtime
         self.progress = progress
@@ -66,16 +67,17 @@ class Asking:
         if self.listened or proposal.trace is not None:
             self.trace_id = runtime.telemetry.trace_of(proposal.trace) or self.trace_id
         self.epoch = registry.epoch
-        self.ctx = GateContext(
-            proposal=proposal,
-            principal=principal,
-            call_id=named if named is not None and is_id(named) else f"call_{digits[:24]}",
-            now=now,
-            until=until,
-            registry=registry,
-            executor=runtime.executor,
-            keys=runtime.keys,
-        )
+        named = proposal.call_id
+        known = BLANK.copy()
+        known["proposal"] = proposal
+        known["principal"] = principal
+        known["call_id"] = f"call_{digits[:24]}" if named is None or not is_id(named) else named
+        known["now"] = now
+        known["until"] = until
+        known["registry"] = registry
+        known["executor"] = runtime.executor
+        known["keys"] = runtime.keys
+        self.ctx = GateContext(known)
         tenant = runtime.tenants.get(principal.tenant)
         if tenant is not None:
             self.ctx.learn({"tenant": tenant.facts, "limits": tenant.budgets})
@@ -99,6 +101,7 @@ class Asking:
     def ask(self, gates: Sequence[Prepared]) -> Decision | None:
         """Ask these gates in turn. Returns the decision that ends the call, if one does."""
         ctx, told = self.ctx, self.trail.told
+        known = ctx.__dict__
         began = perf_counter_ns()
         said: Any  # a decision, with or without what was learned
         for gate, check, plain in gates:
@@ -111,10 +114,11 @@ class Asking:
             except Exception as error:  # noqa: BLE001 - it denies
                 said = self._broken(gate.name, error)
             if said.__class__ is Learned:
-                ctx.__dict__.update(said[1])
+                known.update(said[1])
                 said = said[0]
             ended = perf_counter_ns()
-            told += (said, ended - began)
+            told.append(said)
+            told.append(ended - began)
             began = ended
             if said is plain:
                 continue

@@ -65,13 +65,13 @@ class Executing(Deciding):
                 seconds = 0.0 if lost else self._seconds_left(runner)
                 self.outcome = _GIVEN_UP if seconds > 0 else _NOT_BEGUN  # until it is known better
                 if seconds > 0:
-                    self.outcome = (
+                    self.outcome = outcome = (
                         runner.at_once(self._given(runner))
                         if runner.prompt
                         else await runner.run(self._work(runner, seconds))
                     )
-                if self.outcome.code is _SUCCESS and not self.outcome.interrupted:
-                    return
+                    if outcome.code is _SUCCESS and not outcome.interrupted:
+                        return
                 self._note_doubt()
                 if self.outcome.interrupted or not await self._may_retry(contract):
                     self._note_blocked(contract)

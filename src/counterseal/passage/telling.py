@@ -13,7 +13,7 @@ from counterseal.audit import Caller, Event, EventType
 from counterseal.canonical import canonical
 from counterseal.codes import FINAL, Code, Path, Response
 from counterseal.gates import GATES
-from counterseal.gates.base import Decision, GateContext
+from counterseal.gates.base import BLANK, Decision, GateContext
 from counterseal.observation import Observation, neutralise, refusal
 from counterseal.passage.asking import Asking
 from counterseal.passage.trail import Said
@@ -277,7 +277,9 @@ def _spent(response: Response) -> Response:
 
 def _fingerprint(ctx: GateContext) -> str:
     """What was proposed, whatever it is, as something to recognise it by, however it is spelled."""
-    given = vars(ctx).get("arguments", ctx.proposal.arguments)  # as parsed, where it could be
+    given: Any = ctx.arguments  # as parsed, where it could be
+    if given is BLANK["arguments"]:
+        given = ctx.proposal.arguments
     if isinstance(given, Mapping):
         try:
             given = canonical(given)

@@ -97,6 +97,11 @@ class CompiledPolicy:
         """Whether a rule may demand that people are asked."""
         return any(one.rule.then is Verdict.REQUIRE_APPROVAL for one in self._live)
 
+    def standing(self, caller: Hashable) -> PolicyDecision | None:
+        """What is decided whatever a caller asks; None where it depends, or they are new here."""
+        plan = self._by_caller.get(caller)
+        return None if plan is None or plan[0].groups else plan[0].otherwise
+
     def decide(self, facts: Facts, caller: Hashable = None) -> PolicyDecision:
         """The verdict on one call. Never raises on account of the facts.
 
