@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_json
 
 from counterseal.canonical import canonical
 from counterseal.contract.model import Contract
+from counterseal.positional import made
 from counterseal.proposal import Principal, Proposal, System
 
 __all__ = [
@@ -61,18 +61,20 @@ class Answer(StrEnum):
     EXPIRED = "expired"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One logical operation. `observation` is what its execution returned, once it did."""
+class Entry(NamedTuple):
+    """One logical operation. `observation` is what its execution returned, once it did.
+
+    In which form, `observation.stored` says; to a store it is JSON.
+    """
 
     tenant: str
     key: str
     request_hash: bytes
     status: Status
-    phase: Phase | None = None
     call_id: str
     tool: str
     version: str
+    phase: Phase | None = None
     fence: int = 1
     attempts: int = 1
     unknown_since: float | None = None
@@ -96,22 +98,30 @@ class Entry:
         unknown_since: float | None = None,
     ) -> Entry:
         """As its worker leaves it. Since when nobody knows stays, if nobody knew before."""
-        return Entry(
-            tenant=self.tenant,
-            key=self.key,
-            request_hash=self.request_hash,
-            status=status,
-            phase=phase,
-            call_id=self.call_id,
-            tool=self.tool,
-            version=self.version,
-            fence=self.fence,
-            attempts=attempts,
-            unknown_since=self.unknown_since if unknown_since is None else unknown_since,
-            observation=observation,
-            run_id=self.run_id,
-            lapsed=self.lapsed,
-            looks=self.looks,
+        tenant, key, request, _, call_id, tool, version, _, fence, _, since, *rest = self
+        _, run_id, _, lapsed, looks = rest
+        if unknown_since is not None:
+            since = unknown_since
+        return made(
+            Entry,
+            (
+                tenant,
+                key,
+                request,
+                status,
+                call_id,
+                tool,
+                version,
+                phase,
+                fence,
+                attempts,
+                since,
+                observation,
+                run_id,
+                None,
+                lapsed,
+                looks,
+            ),
         )
 
     @property

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import assume, example, given
@@ -213,28 +212,28 @@ def test_the_first_request_is_executed():
 
 @pytest.mark.parametrize("status", Status)
 def test_every_status_has_its_answer(status):
-    assert duplicate(replace(ENTRY, status=status), b"r") is ANSWERS[status]
+    assert duplicate(ENTRY._replace(status=status), b"r") is ANSWERS[status]
 
 
 @pytest.mark.parametrize("status", [one for one in Status if one is not Status.FAILED_RETRYABLE])
 def test_another_payload_is_a_mismatch_as_long_as_something_may_be_bound_to_it(status):
-    assert duplicate(replace(ENTRY, status=status), b"other") is Answer.MISMATCH
+    assert duplicate(ENTRY._replace(status=status), b"other") is Answer.MISMATCH
 
 
 def test_a_key_of_which_nothing_came_is_free_for_a_mended_payload():
-    free = replace(ENTRY, status=Status.FAILED_RETRYABLE)
+    free = ENTRY._replace(status=Status.FAILED_RETRYABLE)
     assert duplicate(free, b"r") is duplicate(free, b"other") is Answer.EXECUTE
 
 
 def test_what_the_destination_refused_is_not_tried_again_unchanged():
-    refused = replace(ENTRY, status=Status.FAILED_RETRYABLE, observation={"code": "no"})
+    refused = ENTRY._replace(status=Status.FAILED_RETRYABLE, observation={"code": "no"})
     assert duplicate(refused, b"r") is Answer.REPLAY
     assert duplicate(refused, b"other") is Answer.EXECUTE
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_a_pending_entry_is_never_run_again_in_any_phase(phase):
-    assert duplicate(replace(ENTRY, phase=phase), b"r") is Answer.IN_PROGRESS
+    assert duplicate(ENTRY._replace(phase=phase), b"r") is Answer.IN_PROGRESS
 
 
 def test_tenants_that_share_a_destination_share_no_key_there():

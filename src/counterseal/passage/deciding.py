@@ -18,6 +18,7 @@ from counterseal.gates.base import Decision, GateContext, deny
 from counterseal.gates.parse import is_sound
 from counterseal.ledger import Answer, Entry, Phase
 from counterseal.observation import Observation
+from counterseal.observation.stored import from_stored
 from counterseal.passage.requesting import Requesting, beyond_budget
 from counterseal.passage.trail import Again, Preview
 from counterseal.proposal import Proposal
@@ -164,9 +165,7 @@ class Deciding(Requesting):
             return deny("ledger", Code.SEMANTIC_INVALIDITY, reason, rule="repeat-unnamed")
         if found is Answer.REPLAY and entry.observation is not None:
             # The outcome is the first call's; the trace is that of whoever asks now.
-            return Observation.from_record(
-                entry.observation, idempotency_hit=True, trace_id=self.trace_id
-            )
+            return from_stored(entry.observation, idempotency_hit=True, trace_id=self.trace_id)
         if found is Answer.EXPIRED:
             reason = "The answer to this key is no longer kept."
             code, action = Code.IDEMPOTENCY_CONFLICT, "use_new_operation"

@@ -25,6 +25,7 @@ from counterseal.observation import (
 )
 from counterseal.observation.kept import pack_read
 from counterseal.observation.observe import without_redacted
+from counterseal.observation.stored import stored
 from counterseal.passage.following import due_for, seal_text, verifiable
 from counterseal.passage.observing import THEN, Observing
 from counterseal.passage.telling import NOBODY
@@ -354,9 +355,10 @@ class Settling(Observing):
 
         Of the gates' answers those are kept that do more than simply allow.
         """
-        stored = observation.record(self.trail.telling())
-        stored["raw"] = raw
-        return stored
+        kept = stored(observation, self.trail.telling())
+        if raw is not None:
+            kept["raw"] = raw
+        return kept
 
     def _effects(
         self, observation: Observation

@@ -71,11 +71,12 @@ class Trail(Sequence[Timed]):
 
     def telling(self) -> list[Timed]:
         """Those that do not simply allow."""
-        return [
-            timed
-            for timed in self
-            if timed.decision.rule is not None or timed.decision.verdict is not ALLOWED
-        ]
+        told, telling = self.told, []
+        for at in range(0, len(told), 2):
+            decision = told[at]
+            if decision.rule is not None or decision.verdict is not ALLOWED:
+                telling.append(Timed(decision, told[at + 1]))
+        return telling
 
     @overload
     def __getitem__(self, index: int) -> Timed: ...

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from counterseal.ledger import Entry, Phase, Status
@@ -46,7 +45,7 @@ class Ledger:
         until = self._terms[where].lease_until
         if until is None or until > self._clock() or entry.phase is Phase.ESCALATED:
             return entry
-        return replace(entry, lapsed=True)
+        return entry._replace(lapsed=True)
 
     def look_up(self, where: _Key) -> Kept | None:
         entry = self.find(where)
@@ -61,7 +60,7 @@ class Ledger:
         where = (entry.tenant, entry.key)
         before = self.entries.get(where)
         if before is not None:
-            entry = replace(entry, fence=before.fence + 1, attempts=before.attempts + 1)
+            entry = entry._replace(fence=before.fence + 1, attempts=before.attempts + 1)
         self.entries[where] = entry
         self._terms[where] = _Terms(self._clock() + lease, resume)
         return entry
@@ -76,7 +75,7 @@ class Ledger:
         if not self._mine(where, entry.fence):
             return False
         if entry.worker is not None or entry.lapsed:
-            entry = replace(entry, worker=None, lapsed=False)
+            entry = entry._replace(worker=None, lapsed=False)
         self.entries[where] = entry
         terms = self._terms[where]
         pending = entry.status is Status.PENDING
@@ -93,7 +92,7 @@ class Ledger:
         """What was done is undone, and this is the answer from now on."""
         entry = self.entries.get(where)
         if entry is not None and entry.status is Status.COMPLETED:
-            self.entries[where] = replace(entry, status=Status.COMPENSATED, observation=observation)
+            self.entries[where] = entry._replace(status=Status.COMPENSATED, observation=observation)
 
     def renew(self, entry: Entry, lease: float) -> bool:
         where = (entry.tenant, entry.key)
@@ -117,8 +116,7 @@ class Ledger:
 
     def _claimed(self, until: float, where: _Key, claim: Claim, now: float) -> Kept:
         entry, terms = self.entries[where], self._terms[where]
-        claimed = replace(
-            entry,
+        claimed = entry._replace(
             fence=entry.fence + 1,
             worker=claim.worker,
             phase=Phase.UNKNOWN,
@@ -165,6 +163,6 @@ class Ledger:
             entry = self.entries[where]
             free = entry.status is Status.FAILED_RETRYABLE
             status = entry.status if free else Status.EXPIRED
-            self.entries[where] = replace(entry, status=status, observation=None)
+            self.entries[where] = entry._replace(status=status, observation=None)
             self._terms[where] = _Terms(None, None)
         return len(over[:limit])
