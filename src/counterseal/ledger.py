@@ -5,9 +5,9 @@ Where entries are kept is `storage`'s business; when they are written is the run
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_json
@@ -28,8 +28,6 @@ __all__ = [
     "request_hash",
 ]
 
-_NAMES: Final = frozenset({str})
-_TEXTS: Final = frozenset({str, type(None)})
 _SAFE: Final = 2**53
 """From here on whole numbers are not exact in JSON."""
 
@@ -133,25 +131,21 @@ class Entry(NamedTuple):
 
 def request_hash(arguments: Mapping[str, Any]) -> bytes:
     """What a key is bound to: the arguments as they were proposed."""
-    named = _NAMES.issuperset(map(type, arguments))
-    if named and _are_plain(arguments.keys()) and _are_plain(arguments.values()):
-        return hashlib.sha256(to_json(dict(sorted(arguments.items())))).digest()
-    return hashlib.sha256(canonical(arguments)).digest()
+    for name, value in arguments.items():
+        if type(name) is not str or (type(value) is not str and not _are_plain((value,))):
+            return sha256(canonical(arguments)).digest()
+    text = to_json(dict(sorted(arguments.items())))
+    # Names that are not ASCII may be in another order in the canonical form.
+    return sha256(text if text.isascii() else canonical(arguments)).digest()
 
 
-def _are_plain(values: Collection[Any]) -> bool:
+def _are_plain(values: Iterable[Any]) -> bool:
     """Whether any writer of JSON writes them as the canonical form has them; its own is slow."""
-    if _TEXTS.issuperset(map(type, values)):
-        return "".join(filter(None, values)).isascii()
     for value in values:
         kind = type(value)
-        if kind is str:
-            if not value.isascii():
-                return False
-        elif kind is int:
-            if not -_SAFE < value < _SAFE:
-                return False
-        elif value is not None and kind is not bool:
+        if kind is str or value is None or kind is bool:
+            continue
+        if kind is not int or not -_SAFE < value < _SAFE:
             return False
     return True
 
@@ -208,7 +202,7 @@ def destination_key(tenant: str, key: str) -> str:
 
 def _digest(parts: list[Any]) -> str:
     text = to_json(parts) if _are_plain(parts) else canonical(parts)
-    return hashlib.sha256(text).hexdigest()
+    return sha256(text).hexdigest()
 
 
 def duplicate(entry: Entry | None, request: bytes) -> Answer:

@@ -116,6 +116,19 @@ def test_the_hash_is_that_of_the_canonical_form_however_plain_the_arguments_are(
     assert request_hash(arguments) == hashlib.sha256(canonical(arguments)).digest()
 
 
+@given(tenant=words, name=words)
+@example("é", '\x00\x1f\x7f\\"/\b\t\n\f\r\u2028')
+def test_a_key_is_that_of_the_canonical_form_whatever_is_written_in_it(tenant, name):
+    hashed = hashlib.sha256(canonical([tenant, name])).hexdigest()
+    assert destination_key(tenant, name) == f"cs_{hashed[:40]}"
+
+
+@pytest.mark.parametrize("arguments", [{1: "a"}, {"a": 2**53}, {"a": {None: 1}}])
+def test_what_is_no_json_has_no_hash(arguments):
+    with pytest.raises(ValueError, match=r"."):
+        request_hash(arguments)
+
+
 @given(first=objects, second=objects)
 def test_other_arguments_are_another_request(first, second):
     # JSON has one kind of number, and Python's `True == 1` is not JSON's.
