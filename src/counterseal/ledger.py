@@ -96,8 +96,10 @@ class Entry(NamedTuple):
         unknown_since: float | None = None,
     ) -> Entry:
         """As its worker leaves it. Since when nobody knows stays, if nobody knew before."""
-        tenant, key, request, _, call_id, tool, version, _, fence, _, since, *rest = self
-        _, run_id, _, lapsed, looks = rest
+        # fmt: off
+        (tenant, key, request, _, call_id, tool, version, _, fence,
+         _, since, _, run_id, _, lapsed, looks) = self
+        # fmt: on
         if unknown_since is not None:
             since = unknown_since
         return made(
@@ -179,17 +181,19 @@ def derive_key(
     if contract.business_key:
         parts = [contract.name, *(_given(contract, arguments, a) for a in contract.business_key)]
         return f"biz:{_digest(parts)}"
+    tool = contract.identity
     derived = [
         proposal.workflow_id,
         run_id,
         principal.tenant,
         principal.user,
-        contract.name,
-        contract.version,
+        tool.name,
+        tool.version,
         proposal.operation_id,
         (hashed or request_hash(arguments)).hex(),
     ]
-    return f"run:{_digest(derived)}"
+    # Texts, which any writer of JSON writes as the canonical form has them.
+    return f"run:{sha256(to_json(derived)).hexdigest()}"
 
 
 def destination_key(tenant: str, key: str) -> str:

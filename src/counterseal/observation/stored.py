@@ -32,9 +32,11 @@ _PLAIN: Final = ((), (), False, 1, (), None, None, None, NOT_VERIFIED)
 
 def stored(seen: Observation, decisions: Sequence[Recorded] | None = None) -> dict[str, Any]:
     """As plain JSON data, which nobody else holds. `decisions`: only these."""
-    tool, version, call_id, code, response, next_action, timestamp, data, errors, *rest = seen
-    warnings, latency_ms, hit, trace_id, attempt, trust, redactions, *rest = rest
-    approval_id, retry_after, raw, verification, _ = rest
+    # fmt: off
+    (tool, version, call_id, code, response, next_action, timestamp, data, errors, warnings,
+     latency_ms, hit, trace_id, attempt, trust, redactions, approval_id, retry_after, raw,
+     verification, told) = seen
+    # fmt: on
     kept: dict[str, Any] = {
         "tool": tool,
         "version": version,
@@ -64,7 +66,7 @@ def stored(seen: Observation, decisions: Sequence[Recorded] | None = None) -> di
     if asked != _PLAIN:
         kept.update(_particulars(seen))
     if decisions is None:
-        decisions = seen.decisions
+        decisions = told
     if decisions:
         kept["decisions"] = [decision.record() for decision in decisions]
     return kept

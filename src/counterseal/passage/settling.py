@@ -29,6 +29,7 @@ from counterseal.observation.stored import stored
 from counterseal.passage.following import due_for, seal_text, verifiable
 from counterseal.passage.observing import THEN, Observing
 from counterseal.passage.telling import NOBODY
+from counterseal.positional import made
 from counterseal.storage.base import Due, DueKind, Settle
 
 __all__ = ["UNRECORDED", "Settling"]
@@ -38,7 +39,12 @@ _NOT_DONE = {Code.RATE_LIMITED, Code.STALE_STATE, Code.SEMANTIC_INVALIDITY}
 """The other side refused before it did anything, so the key is free again."""
 UNRECORDED = "The record can't be written right now. Nothing was done."
 _PAUSES = (0.05, 0.5)
-_SUCCEEDED = EventType.SUCCEEDED
+# Found on their classes anew each time, they would cost as much as a gate.
+_SUCCEEDED, _UNTRUSTED = EventType.SUCCEEDED, Trust.UNTRUSTED
+_PENDING, _COMPLETED = Status.PENDING, Status.COMPLETED
+_FAILED_RETRYABLE = Status.FAILED_RETRYABLE
+_Following = tuple[float | None, float | None, str | None, Sequence[tuple[float, Due]]]
+"""Of what was settled: as `Settle` has them, `again_after`, `keep_for`, `gives_back`, `due`."""
 
 
 class Settling(Observing):
@@ -129,17 +135,24 @@ class Settling(Observing):
                 self.note_path(observation)
             return observation
         entry = self._settled(plain, observation.raw)
-        request = Settle(
-            tenant,
-            self.ctx.run.run_id,
-            self.runtime.clock(),
-            entry,
-            seen,
-            state,
-            (event,),
-            mended,
-            observation.trust is Trust.UNTRUSTED,
-            **self._followed_up(entry, unused),
+        again_after, keep_for, gives_back, due = self._followed_up(entry, unused)
+        request = made(
+            Settle,
+            (
+                tenant,
+                self.ctx.run.run_id,
+                self.runtime.clock(),
+                entry,
+                seen,
+                state,
+                (event,),
+                mended,
+                observation.trust is _UNTRUSTED,
+                again_after,
+                keep_for,
+                gives_back,
+                due,
+            ),
         )
         running = self._left_behind(request)
         if running is not None:
@@ -171,7 +184,7 @@ class Settling(Observing):
     def _left_behind(self, request: Settle) -> asyncio.Future[Any] | None:
         """What still runs under this entry's key, where nobody knows what it will have done."""
         entry = request.entry
-        if entry is None or entry.status is not Status.PENDING:
+        if entry is None or entry.status is not _PENDING:
             return None
         return self.runtime.executor.behind(entry.tenant, entry.key)
 
@@ -202,33 +215,32 @@ class Settling(Observing):
         """What was done is worth another try to write it down."""
         for pause in _PAUSES:
             try:
-                return await self._settle_once(request)
+                settled = await self.runtime.store.settle(request)
+                break
             except StoreError as error:
                 self.runtime.report(self.ctx.call_id, "store", error)
                 await self.runtime.pause(pause)
-        return await self._settle_once(request)
-
-    async def _settle_once(self, request: Settle) -> bool:
-        settled = await self.runtime.store.settle(request)
-        if any(after <= 0 for after, _ in request.due):
+        else:
+            settled = await self.runtime.store.settle(request)
+        if request.due and any(after <= 0 for after, _ in request.due):
             self.runtime.due.set()
         return settled
 
-    def _followed_up(self, entry: Entry | None, unused: str | None) -> dict[str, Any]:
+    def _followed_up(self, entry: Entry | None, unused: str | None) -> _Following:
         """What is to follow: when to look again, how long to keep it, what to verify."""
         record = self.ctx.record
         if entry is None or record is None:
-            return {"gives_back": unused}
-        contract = record.contract
-        if entry.status is Status.PENDING:
+            return None, None, unused, ()
+        contract, status = record.contract, entry.status
+        if status is _PENDING:
             escalated = entry.phase is Phase.ESCALATED
-            return {"again_after": None if escalated else self._again_after(contract)}
-        kept = {"keep_for": contract.idempotency.ttl_seconds}
-        if entry.status is Status.FAILED_RETRYABLE:
-            return {**kept, "gives_back": self.ctx.approval_id}
-        if entry.status is not Status.COMPLETED or not verifiable(contract):
-            return kept
-        return {**kept, "due": (self._to_verify(entry, contract),)}
+            return None if escalated else self._again_after(contract), None, None, ()
+        keep_for = contract.idempotency.ttl_seconds
+        if status is _COMPLETED and verifiable(contract):
+            return None, keep_for, None, (self._to_verify(entry, contract),)
+        # What came to nothing has used no approval up.
+        gives_back = self.ctx.approval_id if status is _FAILED_RETRYABLE else None
+        return None, keep_for, gives_back, ()
 
     def _unused(self, observation: Observation) -> str | None:
         """The approval of a read that came to nothing, and may be made again."""
@@ -340,14 +352,14 @@ class Settling(Observing):
             phase = Phase.ESCALATED if asks else Phase.UNKNOWN
             since = self.runtime.clock() if entry.unknown_since is None else entry.unknown_since
             return entry.left(entry.status, attempts, phase=phase, unknown_since=since)
-        undone = not self.outcome.began or said_not_done(self.outcome.fault)
-        if undone or self.outcome.code in _NOT_DONE:
-            wrong = self.outcome.began and self.outcome.code is Code.SEMANTIC_INVALIDITY
-            stored = self._stored(observation, raw) if wrong else None
-            return entry.left(Status.FAILED_RETRYABLE, attempts, observation=stored)
+        outcome = self.outcome
+        if not outcome.began or said_not_done(outcome.fault) or outcome.code in _NOT_DONE:
+            wrong = outcome.began and outcome.code is Code.SEMANTIC_INVALIDITY
+            kept = self._stored(observation, raw) if wrong else None
+            return entry.left(_FAILED_RETRYABLE, attempts, observation=kept)
         code = observation.code
         failed = not observation.ok and code is not Code.OBSERVATION_NORMALIZATION_FAIL
-        status = Status.FAILED_FINAL if failed else Status.COMPLETED
+        status = Status.FAILED_FINAL if failed else _COMPLETED
         return entry.left(status, attempts, observation=self._stored(observation, raw))
 
     def _stored(self, observation: Observation, raw: str | None) -> dict[str, Any]:

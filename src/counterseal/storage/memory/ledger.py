@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.storage.base import Claim, Concern, Kept, Settle
@@ -14,6 +14,7 @@ from counterseal.storage.waiting import Waiting
 __all__ = ["Ledger"]
 
 _Key = tuple[str, str]
+_PENDING: Final = Status.PENDING  # found on its class anew each time, it would cost as a gate does
 
 
 class _Terms:
@@ -40,7 +41,7 @@ class Ledger:
     def find(self, where: _Key) -> Entry | None:
         """The entry, and whether its lease is over."""
         entry = self.entries.get(where)
-        if entry is None or entry.status is not Status.PENDING:
+        if entry is None or entry.status is not _PENDING:
             return entry
         until = self._terms[where].lease_until
         if until is None or until > self._clock() or entry.phase is Phase.ESCALATED:
@@ -67,7 +68,7 @@ class Ledger:
 
     def _mine(self, where: _Key, fence: int) -> bool:
         there = self.entries.get(where)
-        return there is not None and there.fence == fence and there.status is Status.PENDING
+        return there is not None and there.fence == fence and there.status is _PENDING
 
     def settle(self, request: Settle, entry: Entry) -> bool:
         """Write an outcome. False when somebody else holds the entry by now, or has settled it."""
@@ -78,7 +79,7 @@ class Ledger:
             entry = entry._replace(worker=None, lapsed=False)
         self.entries[where] = entry
         terms = self._terms[where]
-        pending = entry.status is Status.PENDING
+        pending = entry.status is _PENDING
         terms.lease_until = self._after(request.again_after) if pending else None
         terms.expires_at = None if pending else self._after(request.keep_for)
         if self._waiting:
