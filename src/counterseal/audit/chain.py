@@ -38,6 +38,7 @@ CODE: Final = 14
 TALLY: Final = 15
 COST: Final = 16
 """Which of the columns is which."""
+_PLAIN: Final = frozenset({str, int, float, bool, type(None), dict, list, tuple})
 Columns = tuple[Any, ...]
 """What an event says, as a store keeps it; see `columns_of`."""
 
@@ -105,10 +106,23 @@ def columns_of(event: Event) -> Columns:
     policy_version, external_ref, body, code, tally, cost)
     """
     kind, caller, occurred_at, decision, policy_version, external_ref, body = event
-    text = to_json(body, fallback=_as_dict).decode() if body else None
+    text = _written(body) if body else None
     moment = float(occurred_at)  # a store gives back no other
     counted = filed(kind, decision, body)
     return (str(kind), *caller, moment, decision, policy_version, external_ref, text, *counted)
+
+
+def _written(body: Mapping[str, Any]) -> str:
+    """A body as text. What is a mapping and no dict is made one first.
+
+    The writer of JSON would only ask for that after it had tried everything else, and most bodies
+    have something of that kind: what the gates said.
+    """
+    plain = dict(body)
+    for name, value in body.items():
+        if type(value) not in _PLAIN and isinstance(value, Mapping):
+            plain[name] = dict(value.items())
+    return to_json(plain, fallback=_as_dict).decode()
 
 
 def _as_dict(value: Any) -> Any:

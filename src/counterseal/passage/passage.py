@@ -189,7 +189,8 @@ class Passage(Settling):
 
     async def _reserve(self, request: Admit) -> Admission:
         """Admit what changes something. A caller who goes away meanwhile leaves no reservation."""
-        runtime, told = self.runtime, list[Admission | StoreError]()
+        runtime = self.runtime
+        told: list[Admission | StoreError] = []
         try:
             await runtime.surely(self._admitted(request, told))
         except asyncio.CancelledError:
