@@ -134,7 +134,7 @@ class Settling(Observing):
             if not ok:
                 self.note_path(observation)
             return observation
-        entry = self._settled(plain, observation.raw)
+        entry = None if self.entry is None else self._settled(self.entry, plain, observation.raw)
         again_after, keep_for, gives_back, due = self._followed_up(entry, unused)
         request = made(
             Settle,
@@ -341,11 +341,8 @@ class Settling(Observing):
         kind = EventType.RECONCILED if self.reconciled else EventType.FAILED
         return self.event(kind, observation.code.value, body, self.runtime.clock())
 
-    def _settled(self, observation: Observation, raw: str | None) -> Entry | None:
+    def _settled(self, entry: Entry, observation: Observation, raw: str | None) -> Entry:
         """The entry with what came of it. `raw` is where the whole output is kept."""
-        entry = self.entry
-        if entry is None:
-            return None
         attempts = entry.attempts + self.attempt - 1
         if self.unknown and self.ctx.record is not None:
             asks = self.gives_up or self.ctx.record.contract.on_unknown is OnUnknown.ESCALATE

@@ -80,14 +80,12 @@ class Ledger:
         self.entries[where] = entry
         terms = self._terms[where]
         pending = entry.status is _PENDING
-        terms.lease_until = self._after(request.again_after) if pending else None
-        terms.expires_at = None if pending else self._after(request.keep_for)
+        seconds = request.again_after if pending else request.keep_for
+        until = None if seconds is None else self._clock() + seconds
+        terms.lease_until, terms.expires_at = (until, None) if pending else (None, until)
         if self._waiting:
             self._waiting.wake(*where)
         return True
-
-    def _after(self, seconds: float | None) -> float | None:
-        return None if seconds is None else self._clock() + seconds
 
     def compensate(self, where: _Key, observation: Mapping[str, Any]) -> None:
         """What was done is undone, and this is the answer from now on."""
