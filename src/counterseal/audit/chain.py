@@ -7,8 +7,8 @@ their time is over, and the chain still holds.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 from counterseal.audit.events import Caller, Event, EventType
 from counterseal.audit.facts import filed
 from counterseal.canonical import spelt_out
+from counterseal.positional import made
 
 __all__ = [
     "BODY",
@@ -85,18 +86,18 @@ def extend(
     number = micros if micros > after else after + 1
     digest = digest_of(columns, salt)
     hashed = link_hash(tenant, segment, head, number, digest)
-    return Link(number, segment, seq + 1, salt, digest, hashed)
+    return made(Link, (number, segment, seq + 1, salt, digest, hashed))
 
 
 def digest_of(columns: Columns, salt: bytes) -> bytes:
     """Of everything that an event says. The salt keeps short values from being guessed."""
-    return hashlib.sha256(salt + to_json(columns)).digest()
+    return sha256(salt + to_json(columns)).digest()
 
 
 def link_hash(tenant: str, segment: str, before: Head, number: int, digest: bytes) -> bytes:
     """Covers the link before, the place, and the digest."""
     place = f"{tenant}\0{segment}\0{before.seq + 1}\0{number}".encode()
-    return hashlib.sha256(before.hash + digest + place).digest()
+    return sha256(before.hash + digest + place).digest()
 
 
 def columns_of(event: Event) -> Columns:
