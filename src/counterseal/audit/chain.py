@@ -122,7 +122,8 @@ def _written(body: Mapping[str, Any]) -> str:
     plain = dict(body)
     for name, value in body.items():
         if type(value) not in _PLAIN and isinstance(value, Mapping):
-            plain[name] = dict(value.items())
+            copy = getattr(value, "copy", None)  # faster, where there is one, than item by item
+            plain[name] = dict(value.items()) if copy is None else copy()
     return to_json(plain, fallback=_as_dict).decode()
 
 

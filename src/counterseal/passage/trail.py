@@ -110,7 +110,8 @@ class Said(Mapping[str, Any]):
     def __init__(self, trail: Trail) -> None:
         self._told = trail.told  # not the trail: an event may be kept for long
 
-    def _spelt_out(self) -> dict[str, Any]:
+    def copy(self) -> dict[str, Any]:
+        """All of it at once, as a dict."""
         said: dict[str, Any] = {}
         told = self._told
         for at in range(0, len(told), 2):
@@ -122,16 +123,16 @@ class Said(Mapping[str, Any]):
         return said
 
     def __getitem__(self, gate: str) -> Any:
-        return self._spelt_out()[gate]
+        return self.copy()[gate]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._spelt_out())
+        return iter(self.copy())
 
     def __len__(self) -> int:
         return len(self._told) // 2
 
     def items(self) -> ItemsView[str, Any]:
-        return self._spelt_out().items()
+        return self.copy().items()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
