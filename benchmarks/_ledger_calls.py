@@ -11,7 +11,6 @@ import asyncio
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import count
 from random import Random
 from typing import Annotated, Any, NamedTuple
@@ -105,8 +104,8 @@ def _copy(of: Call, slot: Slot) -> Call:
     def events(them: Sequence[Event]) -> list[Event]:
         return [one._replace(caller=one.caller._replace(**own)) for one in them]
 
-    reserved = replace(admit.entry, key=key, **own) if admit.entry else None
-    outcome = replace(settle.entry, key=key, **own) if settle.entry else None
+    reserved = admit.entry._replace(key=key, **own) if admit.entry else None
+    outcome = settle.entry._replace(key=key, **own) if settle.entry else None
     here = {**slot._asdict(), "now": now}
     return Call(
         admit._replace(entry=reserved, events=events(admit.events), **here),

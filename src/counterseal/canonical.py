@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import rfc8785
 
@@ -29,6 +29,8 @@ MAX_DEPTH = 64
 """How deep a JSON value may nest. Deeper ones serve no tool and threaten every recursive reader."""
 
 _SAFE_INTEGER = 2**53 - 1
+_LEAVES: Final = frozenset({str, int, float, bool, type(None)})
+_LISTS: Final = (list, tuple)
 
 
 class FrozenDict(dict[str, Any]):
@@ -116,10 +118,20 @@ def _place(path: tuple[str | int, ...]) -> str:
 
 def thaw(value: Any) -> Any:
     """A plain copy, made of dicts and lists."""
+    kind = type(value)
+    if kind in _LEAVES:
+        return value
+    # Most values are flat: a call for each of their leaves would cost more than the copy.
+    if kind is dict:
+        plain = value.copy()
+        for key, item in value.items():
+            if type(item) not in _LEAVES:
+                plain[key] = thaw(item)
+        return plain
     if isinstance(value, Mapping):
         return {key: thaw(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [thaw(item) for item in value]
+    if isinstance(value, _LISTS):
+        return [item if type(item) in _LEAVES else thaw(item) for item in value]
     return value
 
 

@@ -5,16 +5,16 @@ Where entries are kept is `storage`'s business; when they are written is the run
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Final
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_json
 
 from counterseal.canonical import canonical
 from counterseal.contract.model import Contract
+from counterseal.positional import made
 from counterseal.proposal import Principal, Proposal, System
 
 __all__ = [
@@ -28,8 +28,6 @@ __all__ = [
     "request_hash",
 ]
 
-_NAMES: Final = frozenset({str})
-_TEXTS: Final = frozenset({str, type(None)})
 _SAFE: Final = 2**53
 """From here on whole numbers are not exact in JSON."""
 
@@ -61,18 +59,20 @@ class Answer(StrEnum):
     EXPIRED = "expired"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One logical operation. `observation` is what its execution returned, once it did."""
+class Entry(NamedTuple):
+    """One logical operation. `observation` is what its execution returned, once it did.
+
+    In which form, `observation.stored` says; to a store it is JSON.
+    """
 
     tenant: str
     key: str
     request_hash: bytes
     status: Status
-    phase: Phase | None = None
     call_id: str
     tool: str
     version: str
+    phase: Phase | None = None
     fence: int = 1
     attempts: int = 1
     unknown_since: float | None = None
@@ -96,22 +96,32 @@ class Entry:
         unknown_since: float | None = None,
     ) -> Entry:
         """As its worker leaves it. Since when nobody knows stays, if nobody knew before."""
-        return Entry(
-            tenant=self.tenant,
-            key=self.key,
-            request_hash=self.request_hash,
-            status=status,
-            phase=phase,
-            call_id=self.call_id,
-            tool=self.tool,
-            version=self.version,
-            fence=self.fence,
-            attempts=attempts,
-            unknown_since=self.unknown_since if unknown_since is None else unknown_since,
-            observation=observation,
-            run_id=self.run_id,
-            lapsed=self.lapsed,
-            looks=self.looks,
+        # fmt: off
+        (tenant, key, request, _, call_id, tool, version, _, fence,
+         _, since, _, run_id, _, lapsed, looks) = self
+        # fmt: on
+        if unknown_since is not None:
+            since = unknown_since
+        return made(
+            Entry,
+            (
+                tenant,
+                key,
+                request,
+                status,
+                call_id,
+                tool,
+                version,
+                phase,
+                fence,
+                attempts,
+                since,
+                observation,
+                run_id,
+                None,
+                lapsed,
+                looks,
+            ),
         )
 
     @property
@@ -123,25 +133,21 @@ class Entry:
 
 def request_hash(arguments: Mapping[str, Any]) -> bytes:
     """What a key is bound to: the arguments as they were proposed."""
-    named = _NAMES.issuperset(map(type, arguments))
-    if named and _are_plain(arguments.keys()) and _are_plain(arguments.values()):
-        return hashlib.sha256(to_json(dict(sorted(arguments.items())))).digest()
-    return hashlib.sha256(canonical(arguments)).digest()
+    for name, value in arguments.items():
+        if type(name) is not str or (type(value) is not str and not _are_plain((value,))):
+            return sha256(canonical(arguments)).digest()
+    text = to_json(dict(sorted(arguments.items())))
+    # Names that are not ASCII may be in another order in the canonical form.
+    return sha256(text if text.isascii() else canonical(arguments)).digest()
 
 
-def _are_plain(values: Collection[Any]) -> bool:
+def _are_plain(values: Iterable[Any]) -> bool:
     """Whether any writer of JSON writes them as the canonical form has them; its own is slow."""
-    if _TEXTS.issuperset(map(type, values)):
-        return "".join(filter(None, values)).isascii()
     for value in values:
         kind = type(value)
-        if kind is str:
-            if not value.isascii():
-                return False
-        elif kind is int:
-            if not -_SAFE < value < _SAFE:
-                return False
-        elif value is not None and kind is not bool:
+        if kind is str or value is None or kind is bool:
+            continue
+        if kind is not int or not -_SAFE < value < _SAFE:
             return False
     return True
 
@@ -175,17 +181,19 @@ def derive_key(
     if contract.business_key:
         parts = [contract.name, *(_given(contract, arguments, a) for a in contract.business_key)]
         return f"biz:{_digest(parts)}"
+    tool = contract.identity
     derived = [
         proposal.workflow_id,
         run_id,
         principal.tenant,
         principal.user,
-        contract.name,
-        contract.version,
+        tool.name,
+        tool.version,
         proposal.operation_id,
         (hashed or request_hash(arguments)).hex(),
     ]
-    return f"run:{_digest(derived)}"
+    # Texts, which any writer of JSON writes as the canonical form has them.
+    return f"run:{sha256(to_json(derived)).hexdigest()}"
 
 
 def destination_key(tenant: str, key: str) -> str:
@@ -198,7 +206,7 @@ def destination_key(tenant: str, key: str) -> str:
 
 def _digest(parts: list[Any]) -> str:
     text = to_json(parts) if _are_plain(parts) else canonical(parts)
-    return hashlib.sha256(text).hexdigest()
+    return sha256(text).hexdigest()
 
 
 def duplicate(entry: Entry | None, request: bytes) -> Answer:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Final, Self
 
 __all__ = ["Principal", "Proposal", "System", "names_arguments", "text_set"]
 
 
+_NONE: Final[frozenset[str]] = frozenset()
+_ONE_TEXT: Final = (str, bytes)
+
+
 def text_set(name: str, value: Iterable[str]) -> frozenset[str]:
     """`value` as a set of non-empty strings; the error names the field."""
-    if isinstance(value, str | bytes):
+    if isinstance(value, _ONE_TEXT):
         # A string is an iterable of its letters: "admin" would pass as five scopes of one letter.
         raise TypeError(f"{name}: takes several strings, got one; write [{value!r}]")
     try:
@@ -33,6 +37,8 @@ def text_set(name: str, value: Iterable[str]) -> frozenset[str]:
 
 
 def _text(name: str, value: object) -> None:
+    if type(value) is str and value.isascii() and value.isprintable() and value.strip():
+        return
     if not isinstance(value, str):
         raise TypeError(f"{name}: takes a string, got {type(value).__name__}")
     if not value.strip():
@@ -67,8 +73,8 @@ class Principal:
         tenant: str,
         agent: str,
         user: str | None = None,
-        roles: Iterable[str] = (),
-        scopes: Iterable[str] = (),
+        roles: Iterable[str] = _NONE,
+        scopes: Iterable[str] = _NONE,
     ) -> None:
         _text("tenant", tenant)
         if tenant == "*":
@@ -76,13 +82,17 @@ class Principal:
         _text("agent", agent)
         if user is not None:
             _text("user", user)
-        object.__setattr__(self, "tenant", tenant)
-        object.__setattr__(self, "agent", agent)
-        object.__setattr__(self, "user", user)
-        object.__setattr__(self, "roles", text_set("roles", roles))
-        object.__setattr__(self, "scopes", text_set("scopes", scopes))
-        known = (tenant, agent, user, self.roles, self.scopes)
-        object.__setattr__(self, "_hash", hash(known))
+        if roles is not _NONE:
+            roles = text_set("roles", roles)
+        if scopes is not _NONE:
+            scopes = text_set("scopes", scopes)
+        put = object.__setattr__
+        put(self, "tenant", tenant)
+        put(self, "agent", agent)
+        put(self, "user", user)
+        put(self, "roles", roles)
+        put(self, "scopes", scopes)
+        put(self, "_hash", hash((tenant, agent, user, roles, scopes)))
 
     def __hash__(self) -> int:
         return self._hash

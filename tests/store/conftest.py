@@ -3,7 +3,6 @@
 import sqlite3
 import tempfile
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -162,7 +161,7 @@ class Make:
         """An entry as it is settled, and found afterwards."""
         values = {"status": Status.COMPLETED, "phase": None, "observation": {"n": 1}}
         values["worker"] = None
-        return replace(entry, **{**values, **more})
+        return entry._replace(**{**values, **more})
 
     def unknown(self, entry, **more):
         """An entry of which nobody knows what became."""

@@ -7,7 +7,6 @@ import asyncio
 import json
 import os
 import sys
-from dataclasses import replace
 
 from counterseal.audit import Caller, Event, EventType
 from counterseal.ledger import Entry, Phase, Status
@@ -61,7 +60,7 @@ def request(key=None, *, approval_id=None, rates=(), charges=()):
 
 
 def outcome(reserved):
-    done = replace(reserved, status=Status.COMPLETED, phase=None, observation={"n": 1})
+    done = reserved._replace(status=Status.COMPLETED, phase=None, observation={"n": 1})
     return Settle("acme", "run_1", NOW, done, {}, (), ())
 
 

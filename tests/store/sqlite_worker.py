@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from counterseal.audit import Caller, Event, EventType
@@ -63,7 +62,7 @@ def request(key=None, *, limit=1e9, approval_id=None, rates=()):
 
 
 def outcome(reserved):
-    done = replace(reserved, status=Status.COMPLETED, phase=None, observation={"n": 1})
+    done = reserved._replace(status=Status.COMPLETED, phase=None, observation={"n": 1})
     return Settle("acme", "run_1", NOW, done, {}, (), ())
 
 

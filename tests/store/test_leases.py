@@ -4,7 +4,6 @@ No test waits for a lease to end: one of no seconds is over at once, and a long 
 """
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -31,7 +30,7 @@ async def test_an_entry_is_its_workers_until_its_lease_is_over(reserve, found):
     entry = await reserve("over", lease=0)
     over = await found("over")
     assert (over.lapsed, over.held) == (True, False)
-    assert replace(over, lapsed=False) == entry
+    assert over._replace(lapsed=False) == entry
 
 
 async def test_who_comes_second_is_told_whether_the_first_is_still_there(store, make, reserve):
@@ -45,7 +44,7 @@ async def test_an_entry_is_found_with_what_is_needed_to_go_on(store, reserve):
     entry = await reserve("k", resume=b"\0resume")
     assert await store.look_up("acme", "k") == (entry, b"\0resume")
     over = await reserve("over", lease=0)
-    assert await store.look_up("acme", "over") == (replace(over, lapsed=True), None)
+    assert await store.look_up("acme", "over") == (over._replace(lapsed=True), None)
     assert await store.look_up("acme", "nowhere") is None
     assert await store.look_up("other", "k") is None
 
@@ -66,7 +65,7 @@ async def test_an_escalated_entry_does_not_lapse(store, make, reserve, found):
 
 async def test_an_outcome_leaves_nobody_at_work(store, make, reserve, found):
     entry = await reserve()
-    await store.settle(make.settle(entry=replace(make.unknown(entry), worker="w_1", looks=3)))
+    await store.settle(make.settle(entry=make.unknown(entry)._replace(worker="w_1", looks=3)))
     after = await found()
     assert (after.worker, after.held, after.lapsed, after.looks) == (None, False, False, 3)
 
@@ -78,7 +77,7 @@ async def test_an_entry_that_was_read_as_lapsed_is_settled_like_any_other(
     lapsed = (await store.look_up("acme", "k")).entry
     assert lapsed.lapsed
     assert await store.settle(make.settle(entry=make.done(lapsed)))
-    assert await found() == make.done(replace(lapsed, lapsed=False))
+    assert await found() == make.done(lapsed._replace(lapsed=False))
 
 
 # --- renewing -------------------------------------------------------------------------------------
@@ -100,7 +99,7 @@ async def test_only_ones_own_leases_are_renewed(store, make, reserve, found):
     let_go = await reserve("let_go")
     await store.settle(make.settle(entry=make.unknown(let_go), again_after=0))
     never = make.entry("never")
-    other = replace(mine, tenant="other")
+    other = mine._replace(tenant="other")
     entries = [mine, lost, done, let_go, never, other, orphan.entry]
     assert list(await store.renew(entries, FOREVER)) == [True, *[False] * 5, True]
     lapsed = {key: (await found(key)).lapsed for key in ("mine", "lost", "done", "let_go")}
@@ -177,8 +176,8 @@ async def test_an_orphan_is_claimed_with_all_that_is_needed_to_go_on(store, make
     (orphan,) = await store.claim_orphans(make.claim("w_2"))
     assert orphan.resume == b"resume"
     since = orphan.entry.unknown_since
-    assert orphan.entry == replace(
-        entry, fence=2, worker="w_2", phase=Phase.UNKNOWN, unknown_since=since, looks=1
+    assert orphan.entry == entry._replace(
+        fence=2, worker="w_2", phase=Phase.UNKNOWN, unknown_since=since, looks=1
     )
     assert since > 0, "when its lease was over"
     assert await found() == orphan.entry

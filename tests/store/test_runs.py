@@ -1,7 +1,5 @@
 """Runs, refusals, events and the vault; and that tenants have nothing in common."""
 
-from dataclasses import replace
-
 import pytest
 
 from counterseal.audit import EventType
@@ -96,7 +94,7 @@ async def test_a_settlement_that_comes_too_late_ends_no_count(store, make):
     await store.open_run(make.run())
     entry = (await store.admit(make.admit(entry=make.entry()))).entry
     await store.refuse("acme", "run_1", "save", ["tool"], [])
-    late = replace(make.done(entry), fence=entry.fence - 1)
+    late = make.done(entry)._replace(fence=entry.fence - 1)
     assert await store.settle(make.settle(entry=late, mended="save")) is False
     assert list(await store.refuse("acme", "run_1", "save", ["tool"], [])) == [2]
 
@@ -167,7 +165,7 @@ async def test_an_unknown_entry_is_taken_over_by_its_fence_only(store, make):
     entry = (await store.admit(make.admit(entry=make.entry()))).entry
     again = make.admit(entry=make.entry(call_id="call_2"), takes_over=entry.fence)
     assert (await store.admit(again)).refused is Refused.DUPLICATE, "it is still running"
-    unknown = replace(entry, phase=Phase.UNKNOWN, unknown_since=1000.0)
+    unknown = entry._replace(phase=Phase.UNKNOWN, unknown_since=1000.0)
     assert await store.settle(make.settle(entry=unknown))
     assert (await store.admit(again._replace(takes_over=None))).refused is Refused.DUPLICATE
     taken = await store.admit(again)

@@ -3,8 +3,6 @@
 Here: calls, the runs that they are in, and the people who are asked about them.
 """
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
@@ -158,7 +156,7 @@ class SameAnswers(Same):
     def settle(self, tenant, run_id, key, seen, state, mended, untrusted, gives_back, **outcome):
         entry = None
         if key is not None:
-            entry = replace(self.entry_now(tenant, key) or self.entry(tenant, key), **outcome)
+            entry = (self.entry_now(tenant, key) or self.entry(tenant, key))._replace(**outcome)
         request = Settle(
             tenant=tenant,
             run_id=run_id,

@@ -1,7 +1,5 @@
 """The same for the whole life of an entry, and for the work that follows from it."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
@@ -92,7 +90,7 @@ class SameLives(Same):
             tenant=there.tenant,
             run_id="run_1",
             now=self.now,
-            entry=replace(there, fence=there.fence - late, **outcome),
+            entry=there._replace(fence=there.fence - late, **outcome),
             seen={},
             state=(),
             events=[event(EventType.SUCCEEDED, there.tenant, "run_1")],
@@ -104,7 +102,7 @@ class SameLives(Same):
 
     @step(late=mostly, lease=soon)
     def renew(self, late, lease):
-        entries = [replace(one, fence=one.fence - late) for one in self.pending]
+        entries = [one._replace(fence=one.fence - late) for one in self.pending]
         self.ask("renew", entries, lease)
 
     @step(2, claim=claims)

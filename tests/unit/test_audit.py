@@ -1,12 +1,15 @@
 """The event catalogue, and that what ends a call is on record in its words."""
 
 import json
+from collections import UserDict
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 import pytest
 
 from counterseal import Grant, Proposal
-from counterseal.audit import Caller, Event, EventType
+from counterseal.audit import Caller, Event, EventType, columns_of, event_of
+from counterseal.canonical import freeze
 from counterseal.codes import Code, Path
 from counterseal.contract.invariants import Invariant
 from counterseal.gates import GATES
@@ -36,6 +39,41 @@ def ask(tool="look_up", arguments=None, **more):
 
 async def recorded(runtime, **which):
     return [event for _, event in await runtime.store.events("acme", **which)]
+
+
+# --- as a store keeps it --------------------------------------------------------------------------
+
+
+class Lazy(UserDict):
+    """A mapping that no writer of JSON knows."""
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (None, None),
+        (1.5, 1.5),
+        (Path.RETRY, "retry"),
+        (("a", Path.RETRY), ["a", "retry"]),
+        (Lazy(a=1), {"a": 1}),
+        (MappingProxyType({"a": {"b": 1}}), {"a": {"b": 1}}),
+        (freeze({"a": [{"b": None}]}), {"a": [{"b": None}]}),
+        (Lazy(a=Lazy(b=MappingProxyType({"c": 1}))), {"a": {"b": {"c": 1}}}),
+        ([Lazy(a=Lazy(b=1))], [{"a": {"b": 1}}]),
+    ],
+)
+def test_a_body_is_kept_as_json_whatever_its_mappings_are(value, kept):
+    caller = Caller("acme", "run_1", "call_1", "save", "1.0.0", "bot", None, "0" * 32)
+    for body in ({"it": value, "n": 1}, MappingProxyType({"it": value, "n": 1})):
+        event = Event(EventType.STARTED, caller, 1.5, "allow", body=body)
+        assert event_of(columns_of(event)).body == {"it": kept, "n": 1}
+
+
+@pytest.mark.parametrize("value", [object(), [object()], {"a": object()}])
+def test_what_is_no_json_is_refused(value):
+    caller = Caller("acme", "run_1", "call_1", "save", "1.0.0", "bot", None, "0" * 32)
+    with pytest.raises((TypeError, ValueError)):
+        columns_of(Event(EventType.STARTED, caller, 1.5, "allow", body={"it": value}))
 
 
 # --- the catalogue --------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import assume, example, given
@@ -117,6 +116,19 @@ def test_the_hash_is_that_of_the_canonical_form_however_plain_the_arguments_are(
     assert request_hash(arguments) == hashlib.sha256(canonical(arguments)).digest()
 
 
+@given(tenant=words, name=words)
+@example("é", '\x00\x1f\x7f\\"/\b\t\n\f\r\u2028')
+def test_a_key_is_that_of_the_canonical_form_whatever_is_written_in_it(tenant, name):
+    hashed = hashlib.sha256(canonical([tenant, name])).hexdigest()
+    assert destination_key(tenant, name) == f"cs_{hashed[:40]}"
+
+
+@pytest.mark.parametrize("arguments", [{1: "a"}, {"a": 2**53}, {"a": {None: 1}}])
+def test_what_is_no_json_has_no_hash(arguments):
+    with pytest.raises(ValueError, match=r"."):
+        request_hash(arguments)
+
+
 @given(first=objects, second=objects)
 def test_other_arguments_are_another_request(first, second):
     # JSON has one kind of number, and Python's `True == 1` is not JSON's.
@@ -213,28 +225,28 @@ def test_the_first_request_is_executed():
 
 @pytest.mark.parametrize("status", Status)
 def test_every_status_has_its_answer(status):
-    assert duplicate(replace(ENTRY, status=status), b"r") is ANSWERS[status]
+    assert duplicate(ENTRY._replace(status=status), b"r") is ANSWERS[status]
 
 
 @pytest.mark.parametrize("status", [one for one in Status if one is not Status.FAILED_RETRYABLE])
 def test_another_payload_is_a_mismatch_as_long_as_something_may_be_bound_to_it(status):
-    assert duplicate(replace(ENTRY, status=status), b"other") is Answer.MISMATCH
+    assert duplicate(ENTRY._replace(status=status), b"other") is Answer.MISMATCH
 
 
 def test_a_key_of_which_nothing_came_is_free_for_a_mended_payload():
-    free = replace(ENTRY, status=Status.FAILED_RETRYABLE)
+    free = ENTRY._replace(status=Status.FAILED_RETRYABLE)
     assert duplicate(free, b"r") is duplicate(free, b"other") is Answer.EXECUTE
 
 
 def test_what_the_destination_refused_is_not_tried_again_unchanged():
-    refused = replace(ENTRY, status=Status.FAILED_RETRYABLE, observation={"code": "no"})
+    refused = ENTRY._replace(status=Status.FAILED_RETRYABLE, observation={"code": "no"})
     assert duplicate(refused, b"r") is Answer.REPLAY
     assert duplicate(refused, b"other") is Answer.EXECUTE
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_a_pending_entry_is_never_run_again_in_any_phase(phase):
-    assert duplicate(replace(ENTRY, phase=phase), b"r") is Answer.IN_PROGRESS
+    assert duplicate(ENTRY._replace(phase=phase), b"r") is Answer.IN_PROGRESS
 
 
 def test_tenants_that_share_a_destination_share_no_key_there():

@@ -38,6 +38,18 @@ def test_principal_error_names_the_field(field, value, error):
         Principal(**{"tenant": "acme", "agent": "bot", field: value})
 
 
+@pytest.mark.parametrize("value", ["a\0b", "\ud800", "\0", "\n", "\u2003"])
+def test_what_no_store_could_keep_names_nobody(value):
+    for field in ("tenant", "agent", "user"):
+        with pytest.raises(ValueError, match=f"^{field}: "):
+            Principal(**{"tenant": "acme", "agent": "bot", field: value})
+
+
+@pytest.mark.parametrize("value", ["zoë", "a b", " a", "a\nb", "\U0001f600"])
+def test_any_other_text_does(value):
+    assert Principal(tenant=value, agent=value, user=value).user == value
+
+
 def test_principal_without_user_is_an_agent_on_its_own():
     principal = Principal(tenant="acme", agent="bot")
     assert principal.user is None

@@ -7,8 +7,8 @@ their time is over, and the chain still holds.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
@@ -16,6 +16,7 @@ from pydantic_core import from_json, to_json
 from counterseal.audit.events import Caller, Event, EventType
 from counterseal.audit.facts import filed
 from counterseal.canonical import spelt_out
+from counterseal.positional import made
 
 __all__ = [
     "BODY",
@@ -38,6 +39,7 @@ CODE: Final = 14
 TALLY: Final = 15
 COST: Final = 16
 """Which of the columns is which."""
+_PLAIN: Final = frozenset({str, int, float, bool, type(None), dict, list, tuple})
 Columns = tuple[Any, ...]
 """What an event says, as a store keeps it; see `columns_of`."""
 
@@ -84,18 +86,18 @@ def extend(
     number = micros if micros > after else after + 1
     digest = digest_of(columns, salt)
     hashed = link_hash(tenant, segment, head, number, digest)
-    return Link(number, segment, seq + 1, salt, digest, hashed)
+    return made(Link, (number, segment, seq + 1, salt, digest, hashed))
 
 
 def digest_of(columns: Columns, salt: bytes) -> bytes:
     """Of everything that an event says. The salt keeps short values from being guessed."""
-    return hashlib.sha256(salt + to_json(columns)).digest()
+    return sha256(salt + to_json(columns)).digest()
 
 
 def link_hash(tenant: str, segment: str, before: Head, number: int, digest: bytes) -> bytes:
     """Covers the link before, the place, and the digest."""
     place = f"{tenant}\0{segment}\0{before.seq + 1}\0{number}".encode()
-    return hashlib.sha256(before.hash + digest + place).digest()
+    return sha256(before.hash + digest + place).digest()
 
 
 def columns_of(event: Event) -> Columns:
@@ -105,10 +107,24 @@ def columns_of(event: Event) -> Columns:
     policy_version, external_ref, body, code, tally, cost)
     """
     kind, caller, occurred_at, decision, policy_version, external_ref, body = event
-    text = to_json(body, fallback=_as_dict).decode() if body else None
+    text = _written(body) if body else None
     moment = float(occurred_at)  # a store gives back no other
     counted = filed(kind, decision, body)
     return (str(kind), *caller, moment, decision, policy_version, external_ref, text, *counted)
+
+
+def _written(body: Mapping[str, Any]) -> str:
+    """A body as text. What is a mapping and no dict is made one first.
+
+    The writer of JSON would only ask for that after it had tried everything else, and most bodies
+    have something of that kind: what the gates said.
+    """
+    plain = dict(body)
+    for name, value in body.items():
+        if type(value) not in _PLAIN and isinstance(value, Mapping):
+            copy = getattr(value, "copy", None)  # faster, where there is one, than item by item
+            plain[name] = dict(value.items()) if copy is None else copy()
+    return to_json(plain, fallback=_as_dict).decode()
 
 
 def _as_dict(value: Any) -> Any:

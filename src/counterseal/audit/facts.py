@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import IntFlag
+from functools import lru_cache
 from typing import Any, Final
 
 from counterseal.audit.events import EventType
@@ -97,7 +98,12 @@ def filed(kind: str, decision: str, body: Body) -> Filed:
     if counted is None:
         return _NOT
     code, facts, cost = counted
-    return code, f"{kind} {code or '-'} {facts}", cost
+    return code, _tally(kind, code, facts), cost
+
+
+@lru_cache(maxsize=1024)  # there are few, and every event that is counted needs one
+def _tally(kind: str, code: str | None, facts: int) -> str:
+    return f"{kind} {code or '-'} {facts}"
 
 
 def read_tally(tally: str) -> tuple[str, str | None, Fact]:

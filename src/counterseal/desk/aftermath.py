@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from counterseal.audit import Event, EventType
 from counterseal.desk.base import iso
 from counterseal.errors import RegistryError
+from counterseal.observation.stored import from_stored
 from counterseal.storage.base import DueKind, Kept
 
 if TYPE_CHECKING:
@@ -34,9 +35,10 @@ async def verification_of(
 ) -> dict[str, Any] | None:
     """In which state looking at it is, and what is to be seen; None: nobody has to look."""
     states = [(_LOOKED[event.type], event) for _, event in told if event.type in _LOOKED]
-    hint = ((kept.entry.observation or {}) if kept else {}).get("verification") or {}
+    seen = kept.entry.observation if kept else None
+    hint = None if seen is None else from_stored(seen).verification
     due = await runtime.store.find_due(tenant, DueKind.VERIFY, kept.entry.key) if kept else None
-    if not states and due is None and not hint.get("post_action_verification_required"):
+    if not states and due is None and not (hint and hint.required):
         return None
     state, event = states[-1] if states else ("due" if due else "required", None)
     return {
@@ -44,9 +46,9 @@ async def verification_of(
         "at": iso(event.occurred_at) if event else None,
         "wrong": list(event.body.get("wrong", ())) if event else [],
         "failed": due.failed if due else None,
-        "reference": hint.get("target_state_reference"),
-        "expected": hint.get("expected_state"),
-        "delay_seconds": hint.get("delay_seconds"),
+        "reference": hint.target_state_reference if hint else None,
+        "expected": hint.expected_state if hint else None,
+        "delay_seconds": hint.delay_seconds if hint else None,
     }
 
 

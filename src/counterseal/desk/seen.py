@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from counterseal.audit import Event, EventType
 from counterseal.audit.facts import filed
 from counterseal.ledger import Status
-from counterseal.observation import Observation
 from counterseal.observation.kept import open_read
+from counterseal.observation.stored import from_stored
 from counterseal.storage.base import Kept
 from counterseal.vault import VaultError
 
@@ -49,8 +49,10 @@ async def seen_of(runtime: Runtime, tenant: str, end: Event, kept: Kept | None) 
 
 def in_ledger(kept: Kept | None) -> Seen | None:
     """What the ledger has of it; None where it has nothing."""
-    record = None if kept is None else kept.entry.observation
-    return None if record is None else Seen(record, Observation.from_record(record).for_model())
+    if kept is None or kept.entry.observation is None:
+        return None
+    seen = from_stored(kept.entry.observation)
+    return Seen(seen.record(), seen.for_model())
 
 
 async def in_vault(runtime: Runtime, tenant: str, end: Event) -> Seen | None:

@@ -17,7 +17,14 @@ from counterseal.observation.models import FieldError
 from counterseal.observation.redact import Redaction
 from counterseal.observation.render import render
 
-__all__ = ["NOT_VERIFIED", "Observation", "Recorded", "VerificationHint"]
+__all__ = [
+    "NOT_VERIFIED",
+    "Observation",
+    "ReadBack",
+    "Recorded",
+    "VerificationHint",
+    "response_of",
+]
 
 
 class Recorded(Protocol):
@@ -26,7 +33,7 @@ class Recorded(Protocol):
     def record(self) -> dict[str, Any]: ...
 
 
-class _Read(NamedTuple):
+class ReadBack(NamedTuple):
     """A decision read back from a record."""
 
     content: Mapping[str, Any]
@@ -177,7 +184,7 @@ class Observation(NamedTuple):
             version=identity["version"],
             call_id=identity["call_id"],
             code=code,
-            response=_response(code, record["status"]["code"], record["response"]),
+            response=response_of(code, record["status"]["code"], record["response"]),
             next_action=record["next_action"],
             timestamp=record["timestamp"],
             data=thaw(payload["data"]),
@@ -198,7 +205,7 @@ class Observation(NamedTuple):
                 thaw(hint["expected_state"]),
                 hint["delay_seconds"],
             ),
-            decisions=tuple(_Read(decision) for decision in record["decisions"]),
+            decisions=tuple(ReadBack(decision) for decision in record["decisions"]),
         )._replace(**changes)
 
     def feedback(self) -> dict[str, Any]:
@@ -226,9 +233,9 @@ class Observation(NamedTuple):
         return render(self)
 
 
-def _response(code: Code, status: int, vector: Mapping[str, Any]) -> Response:
+def response_of(code: Code, status: int, vector: Mapping[str, Any]) -> Response:
+    """The response whose vector this is."""
     usual = RESPONSES[code]
-    recorded = Response(
-        code=code, status=status, **{k: v for k, v in vector.items() if k != "error_code"}
-    )
+    said = {name: vector[name] for name in usual.vector() if name != "error_code"}
+    recorded = Response(code=code, status=status, **said)
     return usual if recorded == usual else recorded

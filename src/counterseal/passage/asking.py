@@ -122,6 +122,7 @@ class Asking:
             began = ended
             if said is plain:
                 continue
+            self.trail.marked.append(len(told) - 2)
             if said.__class__ is not Decision:
                 said = self._broken(gate.name, TypeError(f"it said {type(said).__name__}"))
                 self.trail.overrule(said)

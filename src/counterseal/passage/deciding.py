@@ -18,6 +18,7 @@ from counterseal.gates.base import Decision, GateContext, deny
 from counterseal.gates.parse import is_sound
 from counterseal.ledger import Answer, Entry, Phase
 from counterseal.observation import Observation
+from counterseal.observation.stored import from_stored
 from counterseal.passage.requesting import Requesting, beyond_budget
 from counterseal.passage.trail import Again, Preview
 from counterseal.proposal import Proposal
@@ -52,8 +53,8 @@ def as_proposed(ctx: GateContext) -> Mapping[str, Any]:
 
     A step that was corrected and the step as the model wrote it are one operation.
     """
-    first = ctx.proposal.proposed
-    if isinstance(first, Mapping) and is_sound(dict(first)):
+    first: object = ctx.proposal.proposed
+    if first is not None and isinstance(first, Mapping) and is_sound(dict(first)):
         return first
     return ctx.corrections[0].before if ctx.corrections else ctx.arguments
 
@@ -122,8 +123,9 @@ class Deciding(Requesting):
         if record is None or compiled is None or not compiled.recalls:
             return None
         if compiled.keyed:
-            self.request = ledger.request_hash(as_proposed(ctx))
-            self.key = self._derived_key(record)
+            given = as_proposed(ctx)
+            self.request = ledger.request_hash(given)
+            self.key = self._derived_key(record, given)
         entry = (await self._remember(spent=compiled.weighs or ctx.preview)).entry
         return None if entry is None else await self.known(entry)
 
@@ -141,17 +143,10 @@ class Deciding(Requesting):
         ctx.learn({"memory": memory})
         return memory
 
-    def _derived_key(self, record: RegistryRecord) -> str:
-        ctx = self.ctx
-        run_id = ctx.run.run_id
-        return ledger.derive_key(
-            record.contract,
-            ctx.proposal,
-            ctx.principal,
-            run_id,
-            as_proposed(ctx),
-            self.request or None,
-        )
+    def _derived_key(self, record: RegistryRecord, given: Mapping[str, Any]) -> str:
+        ctx, hashed = self.ctx, self.request or None
+        run_id, who = ctx.run.run_id, ctx.principal
+        return ledger.derive_key(record.contract, ctx.proposal, who, run_id, given, hashed)
 
     def duplicate(self, entry: Entry) -> Decision | Observation | None:
         """What a second request under the same key gets. Nothing is executed or spent."""
@@ -166,9 +161,7 @@ class Deciding(Requesting):
             return deny("ledger", Code.SEMANTIC_INVALIDITY, reason, rule="repeat-unnamed")
         if found is Answer.REPLAY and entry.observation is not None:
             # The outcome is the first call's; the trace is that of whoever asks now.
-            return Observation.from_record(
-                entry.observation, idempotency_hit=True, trace_id=self.trace_id
-            )
+            return from_stored(entry.observation, idempotency_hit=True, trace_id=self.trace_id)
         if found is Answer.EXPIRED:
             reason = "The answer to this key is no longer kept."
             code, action = Code.IDEMPOTENCY_CONFLICT, "use_new_operation"
@@ -214,7 +207,7 @@ class Deciding(Requesting):
         record = ctx.record
         if refused is None and self.asked and record and self.key is None:
             # Somebody must be asked, so what was asked and answered before matters after all.
-            self.key = self._derived_key(record)
+            self.key = self._derived_key(record, as_proposed(ctx))
             await self._remember()
             self.forget(self.decided_since)
             refused = await self.ask_all()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 from time import monotonic
 
@@ -30,7 +29,9 @@ from counterseal.storage.base import Admission, Admit, Charge, Refused, Settle
 __all__ = ["Passage", "patience_left"]
 
 
+# Found on their classes anew each time, they would cost as much as a gate.
 _REQUESTED, _STARTED = EventType.REQUESTED, EventType.STARTED
+_PENDING, _RESERVED = Status.PENDING, Phase.RESERVED
 End = Decision | Observation | Again | None
 """How a step ends: a refusal, an answer, "decide anew", or not at all."""
 
@@ -111,7 +112,7 @@ class Passage(Settling):
     async def _note_unknown(self, entry: Entry, rest: float) -> None:
         """Write down since when nobody knows what became of it."""
         ctx, now = self.ctx, self.runtime.clock()
-        unknown = replace(entry, phase=Phase.UNKNOWN, unknown_since=now, worker=None)
+        unknown = entry._replace(phase=Phase.UNKNOWN, unknown_since=now, worker=None)
         request = Settle(ctx.principal.tenant, entry.run_id, now, unknown, {}, (), ())
         await self.runtime.store.settle(request._replace(again_after=rest))
 
@@ -188,7 +189,8 @@ class Passage(Settling):
 
     async def _reserve(self, request: Admit) -> Admission:
         """Admit what changes something. A caller who goes away meanwhile leaves no reservation."""
-        runtime, told = self.runtime, list[Admission | StoreError]()
+        runtime = self.runtime
+        told: list[Admission | StoreError] = []
         try:
             await runtime.surely(self._admitted(request, told))
         except asyncio.CancelledError:
@@ -224,17 +226,27 @@ class Passage(Settling):
     def _reservation(self, record: RegistryRecord) -> Entry | None:
         if self.key is None:
             return None
-        return Entry(
-            tenant=self.ctx.principal.tenant,
-            key=self.key,
-            request_hash=self.request,
-            status=Status.PENDING,
-            phase=Phase.RESERVED,
-            call_id=self.ctx.call_id,
-            tool=record.name,
-            version=record.version,
-            run_id=self.ctx.run.run_id,
-            worker=self.runtime.worker,
+        ctx = self.ctx
+        return made(
+            Entry,
+            (
+                ctx.principal.tenant,
+                self.key,
+                self.request,
+                _PENDING,
+                ctx.call_id,
+                record.name,
+                record.version,
+                _RESERVED,
+                1,
+                1,
+                None,
+                None,
+                ctx.run.run_id,
+                self.runtime.worker,
+                False,
+                0,
+            ),
         )
 
     async def _not_admitted(self, admission: Admission) -> End:

@@ -48,11 +48,11 @@ def pack(ctx: GateContext, contract_hash: str, trace_id: str, key: str, vault: V
     kept = (
         who.agent,
         who.user,
-        sorted(who.roles),
-        sorted(who.scopes),
+        sorted(who.roles) if who.roles else (),
+        sorted(who.scopes) if who.scopes else (),
         contract_hash,
         ctx.arguments,
-        ctx.config_shown,
+        ctx.config_shown or {},  # an empty one is no dict, and would have to be spelt out
         ctx.version_seen,
         ctx.approval_id,
         trace_id,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from counterseal.audit import Event
@@ -94,7 +93,7 @@ class Resumed(Passage):
         """Once more under the same key. None when the run's budgets or the rates say no."""
         if self.entry is None or not await self._spend_retry(contract):
             return None
-        self.entry = replace(self.entry, attempts=self.entry.attempts + 1)
+        self.entry = self.entry._replace(attempts=self.entry.attempts + 1)
         await self.execute()
         self.reconciled = True
         return await self.settle(self.observe())

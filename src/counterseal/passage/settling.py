@@ -25,9 +25,11 @@ from counterseal.observation import (
 )
 from counterseal.observation.kept import pack_read
 from counterseal.observation.observe import without_redacted
+from counterseal.observation.stored import stored
 from counterseal.passage.following import due_for, seal_text, verifiable
 from counterseal.passage.observing import THEN, Observing
 from counterseal.passage.telling import NOBODY
+from counterseal.positional import made
 from counterseal.storage.base import Due, DueKind, Settle
 
 __all__ = ["UNRECORDED", "Settling"]
@@ -37,7 +39,12 @@ _NOT_DONE = {Code.RATE_LIMITED, Code.STALE_STATE, Code.SEMANTIC_INVALIDITY}
 """The other side refused before it did anything, so the key is free again."""
 UNRECORDED = "The record can't be written right now. Nothing was done."
 _PAUSES = (0.05, 0.5)
-_SUCCEEDED = EventType.SUCCEEDED
+# Found on their classes anew each time, they would cost as much as a gate.
+_SUCCEEDED, _UNTRUSTED = EventType.SUCCEEDED, Trust.UNTRUSTED
+_PENDING, _COMPLETED = Status.PENDING, Status.COMPLETED
+_FAILED_RETRYABLE = Status.FAILED_RETRYABLE
+_Following = tuple[float | None, float | None, str | None, Sequence[tuple[float, Due]]]
+"""Of what was settled: as `Settle` has them, `again_after`, `keep_for`, `gives_back`, `due`."""
 
 
 class Settling(Observing):
@@ -127,18 +134,25 @@ class Settling(Observing):
             if not ok:
                 self.note_path(observation)
             return observation
-        entry = self._settled(plain, observation.raw)
-        request = Settle(
-            tenant,
-            self.ctx.run.run_id,
-            self.runtime.clock(),
-            entry,
-            seen,
-            state,
-            (event,),
-            mended,
-            observation.trust is Trust.UNTRUSTED,
-            **self._followed_up(entry, unused),
+        entry = None if self.entry is None else self._settled(self.entry, plain, observation.raw)
+        again_after, keep_for, gives_back, due = self._followed_up(entry, unused)
+        request = made(
+            Settle,
+            (
+                tenant,
+                self.ctx.run.run_id,
+                self.runtime.clock(),
+                entry,
+                seen,
+                state,
+                (event,),
+                mended,
+                observation.trust is _UNTRUSTED,
+                again_after,
+                keep_for,
+                gives_back,
+                due,
+            ),
         )
         running = self._left_behind(request)
         if running is not None:
@@ -170,7 +184,7 @@ class Settling(Observing):
     def _left_behind(self, request: Settle) -> asyncio.Future[Any] | None:
         """What still runs under this entry's key, where nobody knows what it will have done."""
         entry = request.entry
-        if entry is None or entry.status is not Status.PENDING:
+        if entry is None or entry.status is not _PENDING:
             return None
         return self.runtime.executor.behind(entry.tenant, entry.key)
 
@@ -201,33 +215,32 @@ class Settling(Observing):
         """What was done is worth another try to write it down."""
         for pause in _PAUSES:
             try:
-                return await self._settle_once(request)
+                settled = await self.runtime.store.settle(request)
+                break
             except StoreError as error:
                 self.runtime.report(self.ctx.call_id, "store", error)
                 await self.runtime.pause(pause)
-        return await self._settle_once(request)
-
-    async def _settle_once(self, request: Settle) -> bool:
-        settled = await self.runtime.store.settle(request)
-        if any(after <= 0 for after, _ in request.due):
+        else:
+            settled = await self.runtime.store.settle(request)
+        if request.due and any(after <= 0 for after, _ in request.due):
             self.runtime.due.set()
         return settled
 
-    def _followed_up(self, entry: Entry | None, unused: str | None) -> dict[str, Any]:
+    def _followed_up(self, entry: Entry | None, unused: str | None) -> _Following:
         """What is to follow: when to look again, how long to keep it, what to verify."""
         record = self.ctx.record
         if entry is None or record is None:
-            return {"gives_back": unused}
-        contract = record.contract
-        if entry.status is Status.PENDING:
+            return None, None, unused, ()
+        contract, status = record.contract, entry.status
+        if status is _PENDING:
             escalated = entry.phase is Phase.ESCALATED
-            return {"again_after": None if escalated else self._again_after(contract)}
-        kept = {"keep_for": contract.idempotency.ttl_seconds}
-        if entry.status is Status.FAILED_RETRYABLE:
-            return {**kept, "gives_back": self.ctx.approval_id}
-        if entry.status is not Status.COMPLETED or not verifiable(contract):
-            return kept
-        return {**kept, "due": (self._to_verify(entry, contract),)}
+            return None if escalated else self._again_after(contract), None, None, ()
+        keep_for = contract.idempotency.ttl_seconds
+        if status is _COMPLETED and verifiable(contract):
+            return None, keep_for, None, (self._to_verify(entry, contract),)
+        # What came to nothing has used no approval up.
+        gives_back = self.ctx.approval_id if status is _FAILED_RETRYABLE else None
+        return None, keep_for, gives_back, ()
 
     def _unused(self, observation: Observation) -> str | None:
         """The approval of a read that came to nothing, and may be made again."""
@@ -328,25 +341,22 @@ class Settling(Observing):
         kind = EventType.RECONCILED if self.reconciled else EventType.FAILED
         return self.event(kind, observation.code.value, body, self.runtime.clock())
 
-    def _settled(self, observation: Observation, raw: str | None) -> Entry | None:
+    def _settled(self, entry: Entry, observation: Observation, raw: str | None) -> Entry:
         """The entry with what came of it. `raw` is where the whole output is kept."""
-        entry = self.entry
-        if entry is None:
-            return None
         attempts = entry.attempts + self.attempt - 1
         if self.unknown and self.ctx.record is not None:
             asks = self.gives_up or self.ctx.record.contract.on_unknown is OnUnknown.ESCALATE
             phase = Phase.ESCALATED if asks else Phase.UNKNOWN
             since = self.runtime.clock() if entry.unknown_since is None else entry.unknown_since
             return entry.left(entry.status, attempts, phase=phase, unknown_since=since)
-        undone = not self.outcome.began or said_not_done(self.outcome.fault)
-        if undone or self.outcome.code in _NOT_DONE:
-            wrong = self.outcome.began and self.outcome.code is Code.SEMANTIC_INVALIDITY
-            stored = self._stored(observation, raw) if wrong else None
-            return entry.left(Status.FAILED_RETRYABLE, attempts, observation=stored)
+        outcome = self.outcome
+        if not outcome.began or said_not_done(outcome.fault) or outcome.code in _NOT_DONE:
+            wrong = outcome.began and outcome.code is Code.SEMANTIC_INVALIDITY
+            kept = self._stored(observation, raw) if wrong else None
+            return entry.left(_FAILED_RETRYABLE, attempts, observation=kept)
         code = observation.code
         failed = not observation.ok and code is not Code.OBSERVATION_NORMALIZATION_FAIL
-        status = Status.FAILED_FINAL if failed else Status.COMPLETED
+        status = Status.FAILED_FINAL if failed else _COMPLETED
         return entry.left(status, attempts, observation=self._stored(observation, raw))
 
     def _stored(self, observation: Observation, raw: str | None) -> dict[str, Any]:
@@ -354,9 +364,10 @@ class Settling(Observing):
 
         Of the gates' answers those are kept that do more than simply allow.
         """
-        stored = observation.record(self.trail.telling())
-        stored["raw"] = raw
-        return stored
+        kept = stored(observation, self.trail.telling())
+        if raw is not None:
+            kept["raw"] = raw
+        return kept
 
     def _effects(
         self, observation: Observation

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import Any, Final, overload
 
 from counterseal.gates.base import Decision, Timed, Verdict
+from counterseal.positional import made
 
 __all__ = ["AGAIN", "ALLOWED", "IMPATIENT", "Again", "Patience", "Preview", "Said", "Trail"]
 
@@ -42,22 +43,29 @@ IMPATIENT = Patience(0.0)
 class Trail(Sequence[Timed]):
     """The decisions of a call in their order, with the time each took; put together on demand."""
 
-    __slots__ = ("told",)
+    __slots__ = ("marked", "told")
 
     def __init__(self) -> None:
         self.told: list[Any] = []
         """Each decision, and behind it its nanoseconds: one list is filled faster than two."""
+        self.marked: list[int] = []
+        """Where those lie in it that are not the plain yes of their gate."""
 
     def add(self, decision: Decision, nanoseconds: int = 0) -> None:
+        self.marked.append(len(self.told))
         self.told += (decision, nanoseconds)
 
     def forget(self, since: int) -> None:
         """Take back the decisions from this one on."""
         del self.told[2 * since :]
+        self.marked = [at for at in self.marked if at < 2 * since]
 
     def overrule(self, decision: Decision) -> None:
         """Another word in the place of the last one."""
         self.told[-2] = decision
+        last = len(self.told) - 2
+        if last not in self.marked:
+            self.marked.append(last)
 
     @property
     def last(self) -> Decision | None:
@@ -71,11 +79,12 @@ class Trail(Sequence[Timed]):
 
     def telling(self) -> list[Timed]:
         """Those that do not simply allow."""
-        return [
-            timed
-            for timed in self
-            if timed.decision.rule is not None or timed.decision.verdict is not ALLOWED
-        ]
+        told, telling = self.told, []
+        for at in self.marked:
+            decision = told[at]
+            if decision.rule is not None or decision.verdict is not ALLOWED:
+                telling.append(made(Timed, (decision, told[at + 1])))
+        return telling
 
     @overload
     def __getitem__(self, index: int) -> Timed: ...
@@ -101,26 +110,29 @@ class Said(Mapping[str, Any]):
     def __init__(self, trail: Trail) -> None:
         self._told = trail.told  # not the trail: an event may be kept for long
 
-    def _spelt_out(self) -> dict[str, Any]:
-        told: dict[str, Any] = {}
-        for decision, took in _pairs(self._told):
+    def copy(self) -> dict[str, Any]:
+        """All of it at once, as a dict."""
+        said: dict[str, Any] = {}
+        told = self._told
+        for at in range(0, len(told), 2):
+            decision, took = told[at], told[at + 1]
             if decision.rule is None and decision.verdict is ALLOWED:
-                told[decision.gate] = took
+                said[decision.gate] = took
             else:
-                told[decision.gate] = [took, str(decision.verdict), decision.rule]
-        return told
+                said[decision.gate] = [took, str(decision.verdict), decision.rule]
+        return said
 
     def __getitem__(self, gate: str) -> Any:
-        return self._spelt_out()[gate]
+        return self.copy()[gate]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._spelt_out())
+        return iter(self.copy())
 
     def __len__(self) -> int:
         return len(self._told) // 2
 
     def items(self) -> ItemsView[str, Any]:
-        return self._spelt_out().items()
+        return self.copy().items()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

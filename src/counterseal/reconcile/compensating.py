@@ -18,6 +18,7 @@ from counterseal.contract.filling import compensation_arguments
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.ledger import Entry, Status
 from counterseal.observation import Observation, refusal
+from counterseal.observation.stored import from_stored, stored
 from counterseal.passage.following import due_for
 from counterseal.passage.resume import Resume, unpack
 from counterseal.passage.resuming import contract_for, pause_after
@@ -144,7 +145,7 @@ async def _arguments(
 
 async def _output(runtime: Runtime, entry: Entry) -> Any:
     """What the call returned: all of it, where what the agent saw is less."""
-    seen = Observation.from_record(entry.observation or {})
+    seen = from_stored(entry.observation or {})
     if seen.raw is None:
         return seen.data
     sealed = await runtime.store.fetch(entry.tenant, seen.raw)
@@ -168,7 +169,7 @@ async def _finish(runtime: Runtime, work: Due, entry: Entry, seen: Observation) 
     if seen.ok:
         answer = _reversed(runtime, entry, seen)
         event = _event(runtime, work, EventType.COMPENSATED, {"by": seen.call_id})
-        await runtime.store.finish(Finish(work, compensated=answer.record(), events=(event,)))
+        await runtime.store.finish(Finish(work, compensated=stored(answer), events=(event,)))
         return "compensated"
     if seen.code is Code.CONFIRMATION_MISSING and seen.approval_id and not seen.replan:
         await runtime.store.finish(Finish(work, again_after=_WHILE_ASKED))
@@ -184,7 +185,7 @@ async def _finish(runtime: Runtime, work: Due, entry: Entry, seen: Observation) 
 def _reversed(runtime: Runtime, entry: Entry, seen: Observation) -> Observation:
     """What a repeated request gets from now on: it was done, and it was reversed."""
     contract = runtime.registry.get(entry.tool, entry.version).contract
-    original = Observation.from_record(entry.observation or {})
+    original = from_stored(entry.observation or {})
     told = refusal(
         Code.STALE_STATE,
         tool=entry.tool,

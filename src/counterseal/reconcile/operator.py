@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from counterseal.audit import Caller, Event, EventType
@@ -12,6 +11,7 @@ from counterseal.contract.effects import Trust
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.observation import Observation
+from counterseal.observation.stored import stored
 from counterseal.passage.resume import unpack
 from counterseal.reconcile.compensating import request_compensation, undo_key
 from counterseal.storage.base import Concern, Due, DueKind, Finish, Kept, Settle
@@ -44,15 +44,13 @@ class OperatorList:
         """Say that a call took effect. Who asks again gets a success, with this data."""
         kept = await self._escalated(tenant, key)
         seen = self._confirmed(kept.entry, data)
-        settled = replace(
-            kept.entry, status=Status.COMPLETED, phase=None, observation=seen.record()
-        )
+        settled = kept.entry._replace(status=Status.COMPLETED, phase=None, observation=stored(seen))
         await self._settle(kept, settled, "happened", reason)
 
     async def did_not_happen(self, tenant: str, key: str, *, reason: str) -> None:
         """Say that a call had no effect: its key is free again, and so is its approval."""
         kept = await self._escalated(tenant, key)
-        settled = replace(kept.entry, status=Status.FAILED_RETRYABLE, phase=None)
+        settled = kept.entry._replace(status=Status.FAILED_RETRYABLE, phase=None)
         await self._settle(kept, settled, "did_not_happen", reason)
 
     async def compensate(self, tenant: str, key: str, *, reason: str) -> Due:

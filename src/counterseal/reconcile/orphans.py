@@ -6,7 +6,6 @@ honours the key. What nobody here can find out goes to a person.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from counterseal.audit import Caller, Event, EventType
@@ -133,7 +132,7 @@ async def _leave(
 ) -> None:
     now = runtime.clock()
     since = now if entry.unknown_since is None else entry.unknown_since
-    left = replace(entry, phase=phase, unknown_since=since)
+    left = entry._replace(phase=phase, unknown_since=since)
     request = Settle(entry.tenant, entry.run_id, now, left, {}, (), events)
     await runtime.store.settle(request._replace(again_after=again_after))
 

@@ -12,7 +12,7 @@ from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
 from counterseal.execution.hooks import Probe, ProbeError
 from counterseal.ledger import Status
-from counterseal.observation import Observation
+from counterseal.observation.stored import from_stored
 from counterseal.passage.following import open_text
 from counterseal.passage.resume import unpack
 from counterseal.passage.resuming import Resumed, contract_for, pause_after
@@ -73,7 +73,7 @@ def _is_newer(found: Probe, contract: Contract, kept: Kept) -> bool:
     """Whether somebody has changed the target since: what this call left can't be seen any more."""
     if contract.version_from is None or kept.entry.observation is None:
         return False
-    left = at(Observation.from_record(kept.entry.observation).data, contract.version_from)
+    left = at(from_stored(kept.entry.observation).data, contract.version_from)
     return type(found.version) is int and type(left) is int and found.version > left
 
 

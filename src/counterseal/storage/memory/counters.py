@@ -50,11 +50,11 @@ class Counters:
             done.append((counters, name, before))
         now = request.now
         for rate in request.rates:
-            counter = rate.counter
+            counter, interval, _ = rate
             before = rates.get(counter)
             arrival = before or 0.0
             if arrival <= now:
-                rates[counter] = now + rate.interval
+                rates[counter] = now + interval
             else:
                 wait = rate.wait(arrival, now)
                 if wait > 0:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.storage.base import Claim, Concern, Kept, Settle
@@ -15,6 +14,7 @@ from counterseal.storage.waiting import Waiting
 __all__ = ["Ledger"]
 
 _Key = tuple[str, str]
+_PENDING: Final = Status.PENDING  # found on its class anew each time, it would cost as a gate does
 
 
 class _Terms:
@@ -41,12 +41,12 @@ class Ledger:
     def find(self, where: _Key) -> Entry | None:
         """The entry, and whether its lease is over."""
         entry = self.entries.get(where)
-        if entry is None or entry.status is not Status.PENDING:
+        if entry is None or entry.status is not _PENDING:
             return entry
         until = self._terms[where].lease_until
         if until is None or until > self._clock() or entry.phase is Phase.ESCALATED:
             return entry
-        return replace(entry, lapsed=True)
+        return entry._replace(lapsed=True)
 
     def look_up(self, where: _Key) -> Kept | None:
         entry = self.find(where)
@@ -61,14 +61,14 @@ class Ledger:
         where = (entry.tenant, entry.key)
         before = self.entries.get(where)
         if before is not None:
-            entry = replace(entry, fence=before.fence + 1, attempts=before.attempts + 1)
+            entry = entry._replace(fence=before.fence + 1, attempts=before.attempts + 1)
         self.entries[where] = entry
         self._terms[where] = _Terms(self._clock() + lease, resume)
         return entry
 
     def _mine(self, where: _Key, fence: int) -> bool:
         there = self.entries.get(where)
-        return there is not None and there.fence == fence and there.status is Status.PENDING
+        return there is not None and there.fence == fence and there.status is _PENDING
 
     def settle(self, request: Settle, entry: Entry) -> bool:
         """Write an outcome. False when somebody else holds the entry by now, or has settled it."""
@@ -76,24 +76,22 @@ class Ledger:
         if not self._mine(where, entry.fence):
             return False
         if entry.worker is not None or entry.lapsed:
-            entry = replace(entry, worker=None, lapsed=False)
+            entry = entry._replace(worker=None, lapsed=False)
         self.entries[where] = entry
         terms = self._terms[where]
-        pending = entry.status is Status.PENDING
-        terms.lease_until = self._after(request.again_after) if pending else None
-        terms.expires_at = None if pending else self._after(request.keep_for)
+        pending = entry.status is _PENDING
+        seconds = request.again_after if pending else request.keep_for
+        until = None if seconds is None else self._clock() + seconds
+        terms.lease_until, terms.expires_at = (until, None) if pending else (None, until)
         if self._waiting:
             self._waiting.wake(*where)
         return True
-
-    def _after(self, seconds: float | None) -> float | None:
-        return None if seconds is None else self._clock() + seconds
 
     def compensate(self, where: _Key, observation: Mapping[str, Any]) -> None:
         """What was done is undone, and this is the answer from now on."""
         entry = self.entries.get(where)
         if entry is not None and entry.status is Status.COMPLETED:
-            self.entries[where] = replace(entry, status=Status.COMPENSATED, observation=observation)
+            self.entries[where] = entry._replace(status=Status.COMPENSATED, observation=observation)
 
     def renew(self, entry: Entry, lease: float) -> bool:
         where = (entry.tenant, entry.key)
@@ -117,8 +115,7 @@ class Ledger:
 
     def _claimed(self, until: float, where: _Key, claim: Claim, now: float) -> Kept:
         entry, terms = self.entries[where], self._terms[where]
-        claimed = replace(
-            entry,
+        claimed = entry._replace(
             fence=entry.fence + 1,
             worker=claim.worker,
             phase=Phase.UNKNOWN,
@@ -165,6 +162,6 @@ class Ledger:
             entry = self.entries[where]
             free = entry.status is Status.FAILED_RETRYABLE
             status = entry.status if free else Status.EXPIRED
-            self.entries[where] = replace(entry, status=status, observation=None)
+            self.entries[where] = entry._replace(status=status, observation=None)
             self._terms[where] = _Terms(None, None)
         return len(over[:limit])

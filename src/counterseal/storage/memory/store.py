@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from counterseal.audit import Event, Head
 from counterseal.audit.checkpoint import Checkpoint
 from counterseal.ledger import Entry
+from counterseal.positional import made
 from counterseal.storage.base import (
     Admission,
     Admit,
@@ -46,6 +48,7 @@ __all__ = ["MemoryStore"]
 
 _ADMITTED: Final = Admission()
 _DAY: Final = 86_400
+_UNASKED: Final[tuple[Mapping[str, float], ...]] = (MappingProxyType({}),) * 3
 
 
 class MemoryStore:
@@ -107,8 +110,8 @@ class MemoryStore:
         if key is not None:
             entry = self._ledger.find((tenant, key))
             held = self._holds.last(tenant, key, who)
-        counters = self._counters.of(tenant, run_id) if spent else ({}, {}, {})
-        return Memory(entry, held, *counters)
+        own, shared, rates = self._counters.of(tenant, run_id) if spent else _UNASKED
+        return made(Memory, (entry, held, own, shared, rates))
 
     async def admit(self, request: Admit) -> Admission:
         return self._obstacle(request) or self._counters.spend(request) or self._take_in(request)
@@ -141,7 +144,7 @@ class MemoryStore:
         if request.entry is None:
             return _ADMITTED
         entry = self._ledger.reserve(request.entry, request.lease, request.resume)
-        return Admission(entry=entry)
+        return made(Admission, (None, entry, None, 0.0, None, 0.0))
 
     def note(self, event: Event) -> None:
         self._log.note(event)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar, Final
 
 from counterseal.ledger import Entry, Status
@@ -151,7 +150,7 @@ def _reserve(world: World, request: Admit, entry: Entry) -> Entry:
     awaited = False
     if before is not None:
         there, awaited = before.entry, before.awaited
-        entry = replace(entry, fence=there.fence + 1, attempts=there.attempts + 1)
+        entry = entry._replace(fence=there.fence + 1, attempts=there.attempts + 1)
     until = world.now + request.lease
     line = Line(entry, until, None, awaited, anew=True, resume=request.resume)
     world.entries.put(where, line)
@@ -203,7 +202,7 @@ def _let_go_of(world: World, request: Settle, entry: Entry) -> bool:
     if line is None or not _mine(line, entry.fence):
         return False
     if entry.worker is not None or entry.lapsed:
-        entry = replace(entry, worker=None, lapsed=False)
+        entry = entry._replace(worker=None, lapsed=False)
     pending = entry.status is Status.PENDING
     after = request.again_after if pending else request.keep_for
     until = None if after is None else world.now + after

@@ -6,7 +6,6 @@ Runs and requests for approval are kept as every database keeps them.
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
@@ -124,7 +123,7 @@ def shown(line: Line, now: float) -> Entry:
         return entry
     if until is None or until > now:
         return entry
-    return replace(entry, lapsed=True)
+    return entry._replace(lapsed=True)
 
 
 # --- runs -----------------------------------------------------------------------------------------

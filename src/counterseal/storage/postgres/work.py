@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from counterseal.audit import Event
@@ -104,7 +103,7 @@ class Finishing(Job):
         where = (self._request.work.tenant, self._request.work.key)
         line = None if answer is None else world.entries.get(where)
         if line is not None and line.entry.status is Status.COMPLETED:
-            entry = replace(line.entry, status=Status.COMPENSATED, observation=answer)
+            entry = line.entry._replace(status=Status.COMPENSATED, observation=answer)
             world.entries.put(where, line._replace(entry=entry))
 
 

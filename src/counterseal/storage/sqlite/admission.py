@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from counterseal.ledger import Entry, Status
@@ -76,7 +75,7 @@ def admit(db: Transaction, request: Admit) -> Admission:
     if entry is None:
         return _ADMITTED
     if before is not None:
-        entry = replace(entry, fence=before.fence + 1, attempts=before.attempts + 1)
+        entry = entry._replace(fence=before.fence + 1, attempts=before.attempts + 1)
     first, rest = entry_values(entry)
     held = (entry.worker, db.now() + request.lease, request.resume)
     db.reserve((tenant, entry.key, *first, entry.fence, *rest, *held))

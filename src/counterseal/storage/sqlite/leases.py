@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 from counterseal.ledger import Entry, Phase
@@ -85,8 +84,7 @@ def claim_orphans(db: Transaction, claim: Claim) -> Sequence[Kept]:
 
 
 def _claimed(entry: Entry, lease_until: float, worker: str) -> Entry:
-    return replace(
-        entry,
+    return entry._replace(
         fence=entry.fence + 1,
         worker=worker,
         phase=Phase.UNKNOWN,

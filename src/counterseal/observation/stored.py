@@ -1,0 +1,123 @@
+"""An observation as the ledger keeps it: short, because every change is written down with one.
+
+What a plain success does not have is left out, and what follows from a code is not written. The
+whole record (`Observation.record`) is made of it when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from counterseal.canonical import thaw
+from counterseal.codes import RESPONSES, Code
+from counterseal.contract.effects import Trust
+from counterseal.observation.models import FieldError
+from counterseal.observation.observation import (
+    NOT_VERIFIED,
+    Observation,
+    ReadBack,
+    Recorded,
+    VerificationHint,
+    response_of,
+)
+from counterseal.observation.redact import Redaction
+
+__all__ = ["from_stored", "stored"]
+
+
+_PLAIN: Final = ((), (), False, 1, (), None, None, None, NOT_VERIFIED)
+"""What `stored` leaves out, in the order in which it asks."""
+
+
+def stored(seen: Observation, decisions: Sequence[Recorded] | None = None) -> dict[str, Any]:
+    """As plain JSON data, which nobody else holds. `decisions`: only these."""
+    # fmt: off
+    (tool, version, call_id, code, response, next_action, timestamp, data, errors, warnings,
+     latency_ms, hit, trace_id, attempt, trust, redactions, approval_id, retry_after, raw,
+     verification, told) = seen
+    # fmt: on
+    kept: dict[str, Any] = {
+        "tool": tool,
+        "version": version,
+        "call_id": call_id,
+        "code": str(code),
+        "timestamp": timestamp,
+        "data": thaw(data),
+        "latency_ms": latency_ms,
+        "trace_id": trace_id,
+        "trust": str(trust),
+    }
+    if response is not RESPONSES[code]:
+        kept["response"] = {**response.vector(), "status": response.status}
+    if next_action != response.next_action:
+        kept["next_action"] = next_action
+    asked = (
+        errors,
+        warnings,
+        hit,
+        attempt,
+        redactions,
+        approval_id,
+        retry_after,
+        raw,
+        verification,
+    )
+    if asked != _PLAIN:
+        kept.update(_particulars(seen))
+    if decisions is None:
+        decisions = told
+    if decisions:
+        kept["decisions"] = [decision.record() for decision in decisions]
+    return kept
+
+
+def _particulars(seen: Observation) -> dict[str, Any]:
+    """What a plain success does not have."""
+    every = {
+        "errors": [error.record() for error in seen.errors],
+        "warnings": list(seen.warnings),
+        "idempotency_hit": seen.idempotency_hit,
+        "attempt": seen.attempt,
+        "redactions": [redaction.record() for redaction in seen.redactions],
+        "approval_id": seen.approval_id,
+        "retry_after": seen.retry_after,
+        "raw": seen.raw,
+        "verification": None if seen.verification == NOT_VERIFIED else thaw(seen.verification),
+    }
+    # By identity, since no seconds to wait are something else than none given.
+    return {
+        name: value
+        for name, value in every.items()
+        if value is not None and value is not False and value != []
+    }
+
+
+def from_stored(kept: Mapping[str, Any], **changes: Any) -> Observation:
+    """The observation that was stored, with the given fields changed."""
+    code, vector = Code(kept["code"]), kept.get("response")
+    response = RESPONSES[code] if vector is None else response_of(code, vector["status"], vector)
+    hint = kept.get("verification")
+    return Observation(
+        tool=kept["tool"],
+        version=kept["version"],
+        call_id=kept["call_id"],
+        code=code,
+        response=response,
+        next_action=kept.get("next_action", response.next_action),
+        timestamp=kept["timestamp"],
+        data=thaw(kept["data"]),
+        errors=tuple(FieldError(**error) for error in kept.get("errors", ())),
+        warnings=tuple(kept.get("warnings", ())),
+        latency_ms=kept["latency_ms"],
+        idempotency_hit=kept.get("idempotency_hit", False),
+        trace_id=kept["trace_id"],
+        attempt=kept.get("attempt", 1),
+        trust=Trust(kept["trust"]),
+        redactions=tuple(Redaction(**redaction) for redaction in kept.get("redactions", ())),
+        approval_id=kept.get("approval_id"),
+        retry_after=kept.get("retry_after"),
+        raw=kept.get("raw"),
+        verification=NOT_VERIFIED if hint is None else VerificationHint(*thaw(hint)),
+        decisions=tuple(ReadBack(decision) for decision in kept.get("decisions", ())),
+    )._replace(**changes)
