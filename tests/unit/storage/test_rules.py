@@ -23,6 +23,7 @@ entries = st.builds(
     fence=st.integers(1, 3),
     worker=st.none() | st.just("w_1"),
     lapsed=st.booleans(),
+    observation=st.none(),
 )
 
 
