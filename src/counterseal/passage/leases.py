@@ -45,8 +45,8 @@ class Leases:
 
     def slept(self, entry: Entry) -> bool:
         """Whether so much time has gone by that it may be somebody else's."""
-        _, since = self._held.get((entry.tenant, entry.key), (entry, 0.0))
-        return monotonic() - since >= self.seconds
+        held = self._held.get((entry.tenant, entry.key))
+        return held is None or monotonic() - held[1] >= self.seconds
 
     async def ours(self, entry: Entry) -> bool:
         """Ask the store whether it is still ours; if so, it is for a while."""
@@ -58,9 +58,10 @@ class Leases:
 
     def let_go(self, entry: Entry) -> None:
         """It is settled, or will never be by us."""
-        held, _ = self._held.get((entry.tenant, entry.key), (None, 0.0))
-        if held is not None and held.fence == entry.fence:  # not somebody else's, of this process
-            del self._held[entry.tenant, entry.key]
+        where = (entry.tenant, entry.key)
+        held = self._held.get(where)
+        if held is not None and held[0].fence == entry.fence:  # else another's, of this process
+            del self._held[where]
 
     def close(self) -> None:
         if self._timer is not None:
