@@ -1,6 +1,7 @@
 """A store in one SQLite file, for one machine and any number of its processes.
 
-Nothing that another process can change is kept in memory: every answer is read from the file.
+What another process can change is kept in memory only for as long as SQLite says that nobody has
+changed the file since: see `known`. Every other answer is read from the file.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import getrandbits, uniform
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from counterseal.audit import Event, Head
@@ -53,6 +55,8 @@ __all__ = ["SqliteStore"]
 
 _T = TypeVar("_T")
 _KEEP: Final = queries()["keep"]
+_KNOWN_KEY: Final = queries()["known_key"]
+_NOTHING: Final = Memory(None, None, *(MappingProxyType[str, float]({}) for _ in range(3)))
 _PATIENCE: Final = 5.0
 """How many seconds to wait for somebody else who writes."""
 _JUST_NOW: Final = 1.0
@@ -87,6 +91,9 @@ class SqliteStore:
         return await self._writer.write(lambda db: runs.open_run(db, run), durable=False)
 
     async def find_run(self, tenant: str, run_id: str) -> RunRecord | None:
+        known = self._database.known.runs.get((tenant, run_id))
+        if known is not None and self._database.is_current():
+            return known
         return await self._read(lambda db: runs.find_run(db, tenant, run_id))
 
     async def find_implicit_run(
@@ -121,9 +128,19 @@ class SqliteStore:
         *,
         spent: bool = True,
     ) -> Memory:
+        if key is not None and not spent and self._is_new(tenant, key):
+            return _NOTHING
         return await self._read(
             lambda db: admission.recall(db, tenant, run_id, key, who, spent=spent)
         )
+
+    def _is_new(self, tenant: str, key: str) -> bool:
+        """Whether nothing was ever done or asked under a key, as is so for nearly every one."""
+        try:
+            (known,) = self._database.ask(_KNOWN_KEY, (tenant, key, tenant, key))
+        except LockedError:  # who reads it all waits for its turn
+            return False
+        return not known
 
     async def admit(self, request: Admit) -> Admission:
         # What only spends, and leaves nothing that anybody could miss, does not wait for the disk.
@@ -265,7 +282,7 @@ class SqliteStore:
         # Nobody can follow the pointer before what it stands in is committed, and this with it.
         now = self._clock()
         pointer = f"vault:{call_id}/{int(now * 1000):011x}{getrandbits(52):013x}"
-        self._writer.ride(lambda db: db.run(_KEEP, (tenant, pointer, raw, now)))
+        self._writer.ride(lambda db: db.apart(_KEEP, (tenant, pointer, raw, now)))
         return pointer
 
     async def fetch(self, tenant: str, pointer: str) -> bytes | None:

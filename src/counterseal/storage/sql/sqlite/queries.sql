@@ -87,7 +87,19 @@ FROM ledger WHERE tenant = ? AND key = ?;
 -- name: find_resume
 SELECT resume FROM ledger WHERE tenant = ? AND key = ?;
 
+-- name: known_key
+-- Whether anything was ever done, or asked, under a key.
+SELECT EXISTS (SELECT 1 FROM ledger WHERE tenant = ? AND key = ?)
+  OR EXISTS (SELECT 1 FROM held WHERE tenant = ? AND key = ?);
+
 -- name: reserve
+-- Changes nothing when the key was used before.
+INSERT INTO ledger (tenant, key, request_hash, status, phase, call_id, tool, version, fence,
+  attempts, unknown_since, observation, run_id, looks, worker, lease_until, resume)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (tenant, key) DO NOTHING;
+
+-- name: reserve_again
 INSERT INTO ledger (tenant, key, request_hash, status, phase, call_id, tool, version, fence,
   attempts, unknown_since, observation, run_id, looks, worker, lease_until, resume)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
