@@ -13,7 +13,7 @@ from counterseal.storage.rules import reservable, usable
 from counterseal.storage.sqlite.holds import find_held, last_held
 from counterseal.storage.sqlite.known import Counter, RestsOn
 from counterseal.storage.sqlite.queries import queries
-from counterseal.storage.sqlite.rows import entry_of, entry_values
+from counterseal.storage.sqlite.rows import NULL, blob, entry_of, reserved, standing
 from counterseal.storage.sqlite.runs import advance
 from counterseal.storage.sqlite.transaction import Transaction
 from counterseal.storage.sqlite.work import put_down
@@ -104,9 +104,8 @@ def _reserve(db: Transaction, request: Admit, entry: Entry, before: Entry | None
     """Write the entry. Refused, and nothing is written, if it was thought new and is not."""
     if before is not None:
         entry = replace(entry, fence=before.fence + 1, attempts=before.attempts + 1)
-    first, rest = entry_values(entry)
-    held = (entry.worker, db.now() + request.lease, request.resume)
-    row = (request.tenant, entry.key, *first, entry.fence, *rest, *held)
+    held = (entry.worker, db.now() + request.lease, blob(request.resume))
+    row = (request.tenant, *reserved(entry), *standing(entry), *held)
     if db.apart(_RESERVE if before is None else _RESERVE_AGAIN, row):
         return Admission(entry=entry)
     return _TAKEN
@@ -203,12 +202,11 @@ def settle(db: Transaction, request: Settle) -> bool:
 
 
 def _write_outcome(db: Transaction, request: Settle, entry: Entry) -> bool:
-    again = until = None
+    again = until = NULL
     if entry.status is Status.PENDING:
         if request.again_after is not None:
             again = db.now() + request.again_after
     elif request.keep_for is not None:
         until = db.now() + request.keep_for
-    first, rest = entry_values(entry)
     where = (request.tenant, entry.key, entry.fence)
-    return db.apart(_SETTLE, (*first, *rest, again, until, *where)) > 0
+    return db.apart(_SETTLE, (*standing(entry), again, until, *where)) > 0
