@@ -11,7 +11,7 @@ from counterseal.storage.base import Admission, Admit, Asker, HeldStatus, Memory
 from counterseal.storage.rows import written
 from counterseal.storage.rules import reservable, usable
 from counterseal.storage.sqlite.holds import find_held, last_held
-from counterseal.storage.sqlite.known import Counter, RestsOn
+from counterseal.storage.sqlite.known import Counter, Known, RestsOn
 from counterseal.storage.sqlite.queries import queries
 from counterseal.storage.sqlite.rows import NULL, blob, entry_of, reserved, standing
 from counterseal.storage.sqlite.runs import advance
@@ -65,27 +65,29 @@ def recall(
 
 def admit(db: Transaction, request: Admit) -> Admission:
     """Everything is looked at before anything is written, so what is refused leaves no trace."""
-    run = (request.tenant, request.run_id)
-    rests_on = db.known().rests_on.get(run) or db.rests_on(*run)
+    known, run = db.known(), (request.tenant, request.run_id)
+    rests_on = known.rests_on.get(run) or db.rests_on(*run)
     if request.epoch != rests_on.epoch:
         return _OUTDATED
     # Nearly every key is new, and its own row says whether it is: only what is not is looked up.
-    admitted = _admit(db, request, rests_on, None)
+    admitted = _admit(db, known, request, rests_on, None)
     entry = request.entry
     if admitted.refused is None or entry is None:
         return admitted
     before = find_entry(db, request.tenant, entry.key)
-    return admitted if before is None else _admit(db, request, rests_on, before)
+    return admitted if before is None else _admit(db, known, request, rests_on, before)
 
 
-def _admit(db: Transaction, request: Admit, rests_on: RestsOn, before: Entry | None) -> Admission:
+def _admit(
+    db: Transaction, known: Known, request: Admit, rests_on: RestsOn, before: Entry | None
+) -> Admission:
     """The same, with what was done under the key before: None as long as that is not known."""
     obstacle = _obstacle(db, request, rests_on, before)
     if obstacle is not None:
         return obstacle
     counters: dict[Counter, float] = {}
     arrivals: dict[tuple[str, str], float] = {}
-    obstacle = _charge(db, request, counters) or _time(db, request, arrivals)
+    obstacle = _charge(db, known, request, counters) or _pace(db, known, request, arrivals)
     if obstacle is not None:
         return obstacle
     admitted = _ADMITTED if request.entry is None else _reserve(db, request, request.entry, before)
@@ -96,7 +98,8 @@ def _admit(db: Transaction, request: Admit, rests_on: RestsOn, before: Entry | N
         _pin(db, request, rests_on.pins)
     if request.approval_id is not None:
         db.apart(_DECIDE, (HeldStatus.SPENT.value, request.tenant, request.approval_id))
-    db.record(request.events)
+    if request.events:
+        db.record(request.events)
     return admitted
 
 
@@ -149,34 +152,36 @@ def _moved(db: Transaction, request: Admit, changes: int) -> bool:
     return False
 
 
-def _charge(db: Transaction, request: Admit, counters: dict[Counter, float]) -> Admission | None:
+def _charge(
+    db: Transaction, known: Known, request: Admit, counters: dict[Counter, float]
+) -> Admission | None:
     """Find out what is spent afterwards, or which limit is in the way."""
-    tenant, known = request.tenant, db.known().spent
+    tenant, run_id, spent_on = request.tenant, request.run_id, known.spent
     for charge in request.charges:
-        counter = (tenant, request.run_id if charge.of_run else "", charge.counter)
+        counter = (tenant, run_id if charge.of_run else "", charge.counter)
         spent = counters.get(counter)
         if spent is None:
-            spent = known.get(counter)
-        if spent is None:
-            spent = db.spent(counter)
+            spent = spent_on.get(counter)
+            if spent is None:
+                spent = db.spent(counter)
         if charge.exceeds(spent):
             return Admission(Refused.BUDGET, charge=charge, spent=spent)
         counters[counter] = spent + charge.amount
     return None
 
 
-def _time(
-    db: Transaction, request: Admit, arrivals: dict[tuple[str, str], float]
+def _pace(
+    db: Transaction, known: Known, request: Admit, arrivals: dict[tuple[str, str], float]
 ) -> Admission | None:
     """The same for its rates."""
-    tenant, now, known = request.tenant, request.now, db.known().arrivals
+    tenant, now = request.tenant, request.now
     for rate in request.rates:
         name = (tenant, rate.counter)
         arrival = arrivals.get(name)
         if arrival is None:
-            arrival = known.get(name)
-        if arrival is None:
-            arrival = db.arrival(name)
+            arrival = known.arrivals.get(name)
+            if arrival is None:
+                arrival = db.arrival(name)
         wait = rate.wait(arrival, now)
         if wait > 0:
             return Admission(Refused.RATE, rate=rate, retry_after=wait)

@@ -60,18 +60,10 @@ class Database:
         self.unsynced = False
         """Whether something was committed that a loss of power could still undo."""
 
-    def is_current(self) -> bool:
-        """Whether what is known is what the file says. If not, nothing is known any more."""
-        self.refuse_closed()
-        try:
-            return self.known.is_current()
-        except sqlite3.Error:  # whoever reads the file now is told why
-            self.known.forget()
-            return False
-
     def ask(self, query: str, values: Row) -> Row:
         """What a query finds that always finds one row: a transaction by itself."""
-        self.refuse_closed()
+        if self.closed:
+            self.refuse_closed()
         try:
             self._cursor.execute(query, values)
             row: Row = self._cursor.fetchone()
@@ -114,7 +106,8 @@ class Database:
         When this raises, nothing was written. What is durable survives a loss of power from now on;
         the rest does so with the next commit that is, or after a checkpoint.
         """
-        self.refuse_closed()
+        if self.closed:
+            self.refuse_closed()
         cursor, connection = self._cursor, self._connection
         before = connection.total_changes
         heads: dict[str, Head] = {}

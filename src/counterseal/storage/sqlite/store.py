@@ -7,6 +7,7 @@ changed the file since: see `known`. Every other answer is read from the file.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -79,6 +80,7 @@ class SqliteStore:
         self._patience = patience
         self._clock = clock
         self._database = Database(path, patience=patience, clock=clock)
+        self._known = self._database.known
         self._writer = Writer(self._database, patience=patience)
         self._watch = Watch(self._database)
 
@@ -91,9 +93,11 @@ class SqliteStore:
         return await self._writer.write(lambda db: runs.open_run(db, run), durable=False)
 
     async def find_run(self, tenant: str, run_id: str) -> RunRecord | None:
-        known = self._database.known.runs.get((tenant, run_id))
-        if known is not None and self._database.is_current():
-            return known
+        known = self._known.runs.get((tenant, run_id))
+        if known is not None:
+            with suppress(sqlite3.Error):  # whoever reads the file is told what is wrong with it
+                if self._known.is_current():
+                    return known
         return await self._read(lambda db: runs.find_run(db, tenant, run_id))
 
     async def find_implicit_run(

@@ -90,12 +90,12 @@ class Transaction:
 
     def known(self) -> Known:
         """What is known, as it is at this point. Ask again after anything was changed."""
-        known = self._known
         if not self._looked:
-            known.is_current()
+            self._known.is_current()
             self._looked = True
-        self._forget_changed()
-        return known
+        if self._connection.total_changes != self._changes:
+            self._forget()
+        return self._known
 
     def keep_run(self, run: RunRecord) -> None:
         """Remember a run that was read."""
@@ -117,11 +117,9 @@ class Transaction:
         self._changes += changed
         return changed
 
-    def _forget_changed(self) -> None:
-        changes = self._connection.total_changes
-        if changes != self._changes:
-            self._changes = changes
-            self._known.forget()
+    def _forget(self) -> None:
+        self._changes = self._connection.total_changes
+        self._known.forget()
 
     # --- what an admission asks for when it is not known ------------------------------------------
 
@@ -156,7 +154,8 @@ class Transaction:
 
     def finish(self) -> None:
         """Write what all jobs have spent, and their events in their order."""
-        self._forget_changed()
+        if self._connection.total_changes != self._changes:
+            self._forget()
         if self._spent:
             self.many(_SPEND, [(*counter, spent) for counter, spent in self._spent.items()])
         if self._arrivals:
@@ -172,26 +171,26 @@ def _number(row: Row | None) -> float:
 class Job:
     """Something to be done in a transaction, and what came of it."""
 
-    __slots__ = ("answer", "error", "work")
+    __slots__ = ("answer", "error", "future", "work")
 
     def __init__(self, work: Callable[[Transaction], Any]) -> None:
         self.work = work
         self.answer: Any = None
         self.error: Exception | None = None
+        self.future: asyncio.Future[Any] | None = None
+        """Who is told. None where nobody waits, and while it is tried at once."""
 
 
 class Awaited(Job):
     """A job that somebody waits for."""
 
-    __slots__ = ("durable", "future", "since", "vain")
+    __slots__ = ("durable", "since", "vain")
 
     def __init__(self, work: Callable[[Transaction], Any], *, durable: bool, vain: bool) -> None:
         self.work = work
-        self.answer = self.error = None
+        self.answer = self.error = self.future = None
         self.durable = durable
         """Whether it must survive a loss of power from the moment that it is answered."""
         self.vain = vain
         """Whether it is in vain once nobody waits for it any more."""
         self.since = 0.0
-        self.future: asyncio.Future[Any] | None = None
-        """None while it is tried at once."""

@@ -132,7 +132,8 @@ class Writer:
         return len(self._aside) + sum(not isinstance(job, Awaited) for job in jobs)
 
     def _here(self) -> asyncio.AbstractEventLoop:
-        self._database.refuse_closed()
+        if self._database.closed:
+            self._database.refuse_closed()
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop = loop
@@ -225,7 +226,8 @@ class Writer:
                 raise
         else:
             for job in jobs:
-                self._answer(job)
+                if job.future is not None or job.error is not None:
+                    self._answer(job)
             if self._database.changes >= _TOO_MANY:
                 self._database.checkpoint()
         return True
