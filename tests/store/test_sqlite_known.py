@@ -8,7 +8,7 @@ from hypothesis.stateful import initialize, invariant
 
 from counterseal.errors import StoreError
 from counterseal.storage import open_store
-from counterseal.storage.base import Charge, Erasure, Rate, Refused
+from counterseal.storage.base import IDLE_SECONDS, Charge, Erasure, Rate, Refused
 from counterseal.storage.sqlite import SqliteStore, known
 from tests.store.same import KEYS, RUNS, TENANTS, keys, plain, run_machine, runs, step, tenants
 from tests.store.test_same_answers import SameAnswers, charges, rates, versions
@@ -87,6 +87,9 @@ class SameOfTwo(SameAnswers):
             assert rests_on == (self.epoch, pins, changes)
         for (tenant, run_id), run in known.runs.items():
             assert run == await memory.find_run(tenant, run_id)
+        for (tenant, agent, user), (run_id, used_at) in known.implicit.items():
+            found = await memory.find_implicit_run(tenant, agent, user or None, used_at)
+            assert found.run_id == run_id
 
 
 @pytest.mark.slow
@@ -181,6 +184,22 @@ async def test_what_somebody_else_does_to_a_run_is_seen_at_once(store, other, ma
     await other.settle(make.settle(seen={"case:1": 7}))
     assert (await store.find_run("acme", "run_1")).seen == {"case:1": 7}
     assert (await call(other, asked._replace(version="2.0.0")))[1] is Refused.PIN
+
+
+async def test_who_names_no_run_is_in_the_one_that_the_file_says(store, other, make):
+    asked = ("acme", "agent", None)
+    first = await store.implicit_run(*asked, make.now)
+    for _ in range(3):
+        said = said_by(store)
+        assert await store.implicit_run(*asked, make.now + 0.5) == first
+    assert said == ["PRAGMA data_version"]
+    later = make.now + IDLE_SECONDS + 1
+    assert await store.find_implicit_run(*asked, later) is None
+    second = await other.implicit_run(*asked, later)
+    assert second != first
+    assert await store.implicit_run(*asked, later) == second
+    await other.new_turn("acme", second.run_id, ())
+    assert (await store.implicit_run(*asked, later)).turn == 2
 
 
 async def test_what_is_forgotten_is_spent_anew(store, make):

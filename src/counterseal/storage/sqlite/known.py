@@ -37,7 +37,7 @@ class RestsOn(NamedTuple):
 class Known:
     """Found under the same keys as in the file. What is not here may be there."""
 
-    __slots__ = ("_ask", "_next", "_version", "arrivals", "rests_on", "runs", "spent")
+    __slots__ = ("_ask", "_next", "_version", "arrivals", "implicit", "rests_on", "runs", "spent")
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self._ask = cursor.execute
@@ -47,6 +47,8 @@ class Known:
         self.arrivals: dict[tuple[str, str], float] = {}
         self.rests_on: dict[tuple[str, str], RestsOn] = {}
         self.runs: dict[tuple[str, str], RunRecord] = {}
+        self.implicit: dict[tuple[str, str, str], tuple[str, float]] = {}
+        """Which run somebody is in who names none, and when it was last written that they are."""
 
     def is_current(self) -> bool:
         """Whether it still holds. If it does not, nothing is known any more.
@@ -68,6 +70,7 @@ class Known:
         self.arrivals.clear()
         self.rests_on.clear()
         self.runs.clear()
+        self.implicit.clear()
 
     def forget_run(self, tenant: str, run_id: str) -> None:
         """A run, but not what was spent in it."""

@@ -68,10 +68,13 @@ def find_implicit(
     db: Transaction, tenant: str, agent: str, user: str | None, now: float
 ) -> tuple[RunRecord, float] | None:
     """The run that somebody is in who names none, and when they used it; None if it is over."""
-    row = db.one(_FIND_IMPLICIT, (tenant, agent, user or ""))
+    who = (tenant, agent, user or "")
+    row = db.one(_FIND_IMPLICIT, who)
     if row is None or now - row[0] > IDLE_SECONDS:
         return None
-    return _with_state(db, tenant, row[1:]), row[0]
+    used_at, run_id, *_ = row
+    db.keep_implicit(who, run_id, used_at)
+    return _with_state(db, tenant, row[1:]), used_at
 
 
 def use_implicit(
@@ -80,7 +83,9 @@ def use_implicit(
     """The same, used now; where there is none, one is opened."""
     found = find_implicit(db, tenant, agent, user, now)
     known = open_run(db, implicit(tenant, agent, user, now)) if found is None else found[0]
-    db.apart(_USE_IMPLICIT, (tenant, agent, user or "", known.run_id, now))
+    who = (tenant, agent, user or "")
+    db.apart(_USE_IMPLICIT, (*who, known.run_id, now))
+    db.keep_implicit(who, known.run_id, now)
     return known
 
 

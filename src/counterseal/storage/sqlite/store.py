@@ -22,6 +22,7 @@ from counterseal.audit.checkpoint import Checkpoint
 from counterseal.errors import StoreError
 from counterseal.ledger import Entry
 from counterseal.storage.base import (
+    IDLE_SECONDS,
     Admission,
     Admit,
     Asker,
@@ -94,27 +95,43 @@ class SqliteStore:
 
     async def find_run(self, tenant: str, run_id: str) -> RunRecord | None:
         known = self._known.runs.get((tenant, run_id))
-        if known is not None:
-            with suppress(sqlite3.Error):  # whoever reads the file is told what is wrong with it
-                if self._known.is_current():
-                    return known
+        if known is not None and self._is_current():
+            return known
         return await self._read(lambda db: runs.find_run(db, tenant, run_id))
 
     async def find_implicit_run(
         self, tenant: str, agent: str, user: str | None, now: float
     ) -> RunRecord | None:
-        found = await self._read(lambda db: runs.find_implicit(db, tenant, agent, user, now))
+        found = await self._implicit(tenant, agent, user, now)
         return None if found is None else found[0]
 
     async def implicit_run(
         self, tenant: str, agent: str, user: str | None, now: float
     ) -> RunRecord:
-        found = await self._read(lambda db: runs.find_implicit(db, tenant, agent, user, now))
+        found = await self._implicit(tenant, agent, user, now)
         if found is not None and 0 <= now - found[1] < _JUST_NOW:
             return found[0]
         return await self._writer.write(
             lambda db: runs.use_implicit(db, tenant, agent, user, now), durable=False
         )
+
+    async def _implicit(
+        self, tenant: str, agent: str, user: str | None, now: float
+    ) -> tuple[RunRecord, float] | None:
+        """The run that somebody is in who names none, and when they used it."""
+        in_use = self._known.implicit.get((tenant, agent, user or ""))
+        if in_use is not None and now - in_use[1] <= IDLE_SECONDS:
+            known = self._known.runs.get((tenant, in_use[0]))
+            if known is not None and self._is_current():
+                return known, in_use[1]
+        return await self._read(lambda db: runs.find_implicit(db, tenant, agent, user, now))
+
+    def _is_current(self) -> bool:
+        """Whether what is known is what the file says."""
+        try:
+            return self._known.is_current()
+        except sqlite3.Error:  # whoever reads the file is told what is wrong with it
+            return False
 
     async def new_turn(self, tenant: str, run_id: str, keep: Collection[str]) -> RunRecord | None:
         return await self._writer.write(

@@ -101,6 +101,10 @@ class Transaction:
         """Remember a run that was read."""
         self._known.keep(self._known.runs, (run.tenant, run.run_id), run)
 
+    def keep_implicit(self, who: tuple[str, str, str], run_id: str, used_at: float) -> None:
+        """Remember which run somebody is in."""
+        self._known.keep(self._known.implicit, who, (run_id, used_at))
+
     def apart(self, query: str, values: Row) -> int:
         """Change nothing of what is known. How many rows were changed.
 
