@@ -14,6 +14,7 @@ from counterseal.storage.scripts import Migration, named
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.storage.sqlite.migrations import known_migrations, migrate
 from counterseal.storage.sqlite.queries import queries, sql_folder
+from counterseal.storage.sqlite.rows import NULL, blob
 
 KNOWN = known_migrations()
 NEXT = len(KNOWN) + 1
@@ -149,3 +150,10 @@ def test_a_migration_that_fails_leaves_nothing_behind(closed):
 
 def test_line_endings_do_not_change_a_migration():
     assert all("\r" not in one.text for one in KNOWN)
+
+
+def test_what_stands_for_nothing_and_for_bytes_is_kept_as_such():
+    with sqlite3.connect(":memory:") as db:
+        row = (NULL, blob(None), blob(b""), blob(b"\0x"))
+        found = db.execute("SELECT ?1, ?2, ?3, ?4, typeof(?3), typeof(?4)", row).fetchone()
+    assert found == (None, None, b"", b"\0x", "blob", "blob")

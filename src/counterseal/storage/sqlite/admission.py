@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from counterseal.ledger import Entry, Status
 from counterseal.storage.base import Admission, Admit, Asker, HeldStatus, Memory, Refused, Settle
-from counterseal.storage.rows import Row, read, written
+from counterseal.storage.rows import written
 from counterseal.storage.rules import reservable, usable
 from counterseal.storage.sqlite.holds import find_held, last_held
+from counterseal.storage.sqlite.known import Counter, Known, RestsOn
 from counterseal.storage.sqlite.queries import queries
-from counterseal.storage.sqlite.rows import entry_of, entry_values
+from counterseal.storage.sqlite.rows import NULL, blob, entry_of, reserved, standing
 from counterseal.storage.sqlite.runs import advance
-from counterseal.storage.sqlite.transaction import Counter, Transaction
+from counterseal.storage.sqlite.transaction import Transaction
 from counterseal.storage.sqlite.work import put_down
 
 __all__ = ["admit", "find_entry", "recall", "settle"]
@@ -23,11 +25,15 @@ _FIND_KEY: Final = _Q["find_key"]
 _FIND_ENTRY: Final = _Q["find_entry"]
 _DECIDE: Final = _Q["decide"]
 _PIN: Final = _Q["pin"]
+_RESERVE: Final = _Q["reserve"]
+_RESERVE_AGAIN: Final = _Q["reserve_again"]
 _SETTLE: Final = _Q["settle"]
 _MEND: Final = _Q["mend"]
 _GIVE_BACK: Final = _Q["give_back"]
 _ADMITTED: Final = Admission()
 _OUTDATED: Final = Admission(Refused.EPOCH)
+_TAKEN: Final = Admission(Refused.DUPLICATE)
+"""There is something under the key; what, is still to be looked up."""
 
 
 def find_entry(db: Transaction, tenant: str, key: str) -> Entry | None:
@@ -58,39 +64,64 @@ def recall(
 
 def admit(db: Transaction, request: Admit) -> Admission:
     """Everything is looked at before anything is written, so what is refused leaves no trace."""
-    tenant, entry = request.tenant, request.entry
-    rests_on = db.rests_on(tenant, request.run_id)
-    if request.epoch != (rests_on[0] or 0):
+    known, run = db.known(), (request.tenant, request.run_id)
+    rests_on = known.rests_on.get(run) or db.rests_on(*run)
+    if request.epoch != rests_on.epoch:
         return _OUTDATED
-    before = None if entry is None else find_entry(db, tenant, entry.key)
-    obstacle = _obstacle(db, request, rests_on, before) or _spend(db, request)
+    # Nearly every key is new, and its own row says whether it is: only what is not is looked up.
+    admitted = _admit(db, known, request, rests_on, None)
+    entry = request.entry
+    if admitted.refused is None or entry is None:
+        return admitted
+    before = find_entry(db, request.tenant, entry.key)
+    return admitted if before is None else _admit(db, known, request, rests_on, before)
+
+
+def _admit(
+    db: Transaction, known: Known, request: Admit, rests_on: RestsOn, before: Entry | None
+) -> Admission:
+    """The same, with what was done under the key before: None as long as that is not known."""
+    obstacle = _obstacle(db, request, rests_on, before)
     if obstacle is not None:
         return obstacle
-    pins = rests_on[1]
-    if pins is not None:
-        _pin(db, request, pins)
+    counters: dict[Counter, float] = {}
+    arrivals: dict[tuple[str, str], float] = {}
+    obstacle = _charge(db, known, request, counters) or _pace(db, known, request, arrivals)
+    if obstacle is not None:
+        return obstacle
+    admitted = _ADMITTED if request.entry is None else _reserve(db, request, request.entry, before)
+    if admitted.refused is not None:
+        return admitted
+    db.spend(counters, arrivals)
+    if rests_on.pins is not None and request.tool not in rests_on.pins:
+        _pin(db, request, rests_on.pins)
     if request.approval_id is not None:
-        db.run(_DECIDE, (HeldStatus.SPENT.value, tenant, request.approval_id))
-    db.record(request.events)
-    if entry is None:
-        return _ADMITTED
+        db.apart(_DECIDE, (HeldStatus.SPENT.value, request.tenant, request.approval_id))
+    if request.events:
+        db.record(request.events)
+    return admitted
+
+
+def _reserve(db: Transaction, request: Admit, entry: Entry, before: Entry | None) -> Admission:
+    """Write the entry. Refused, and nothing is written, if it was thought new and is not."""
     if before is not None:
         entry = entry._replace(fence=before.fence + 1, attempts=before.attempts + 1)
-    first, rest = entry_values(entry)
-    held = (entry.worker, db.now() + request.lease, request.resume)
-    db.reserve((tenant, entry.key, *first, entry.fence, *rest, *held))
-    return Admission(entry=entry)
+    held = (entry.worker, db.now() + request.lease, blob(request.resume))
+    row = (request.tenant, *reserved(entry), *standing(entry), *held)
+    if db.apart(_RESERVE if before is None else _RESERVE_AGAIN, row):
+        return Admission(entry=entry)
+    return _TAKEN
 
 
 def _obstacle(
-    db: Transaction, request: Admit, rests_on: Row, before: Entry | None
+    db: Transaction, request: Admit, rests_on: RestsOn, before: Entry | None
 ) -> Admission | None:
     """The first thing that has changed since the decision, and forbids it now."""
-    _, pins, changes = rests_on
+    pins = rests_on.pins
     if pins is not None:
-        if read(pins).get(request.tool, request.version) != request.version:
+        if pins.get(request.tool, request.version) != request.version:
             return Admission(Refused.PIN)
-        if request.reads and _moved(db, request, changes):
+        if request.reads and _moved(db, request, rests_on.changes):
             return Admission(Refused.STATE)
     if before is not None and not reservable(before, request.takes_over):
         return Admission(Refused.DUPLICATE, before)
@@ -101,11 +132,10 @@ def _obstacle(
     return None
 
 
-def _pin(db: Transaction, request: Admit, pinned: str) -> None:
-    pins = read(pinned)
-    if request.tool not in pins:
-        kept = written({**pins, request.tool: request.version})
-        db.run(_PIN, (kept, request.tenant, request.run_id))
+def _pin(db: Transaction, request: Admit, pins: Mapping[str, str]) -> None:
+    tenant, run_id = request.tenant, request.run_id
+    kept = written({**pins, request.tool: request.version})
+    db.in_run(tenant, run_id, _PIN, [(kept, tenant, run_id)])
 
 
 def _moved(db: Transaction, request: Admit, changes: int) -> bool:
@@ -121,29 +151,40 @@ def _moved(db: Transaction, request: Admit, changes: int) -> bool:
     return False
 
 
-def _spend(db: Transaction, request: Admit) -> Admission | None:
-    """Spend everything, or nothing and say which limit is in the way."""
-    tenant, now = request.tenant, request.now
-    counters: dict[Counter, float] = {}
+def _charge(
+    db: Transaction, known: Known, request: Admit, counters: dict[Counter, float]
+) -> Admission | None:
+    """Find out what is spent afterwards, or which limit is in the way."""
+    tenant, run_id, spent_on = request.tenant, request.run_id, known.spent
     for charge in request.charges:
-        counter = (tenant, request.run_id if charge.of_run else "", charge.counter)
+        counter = (tenant, run_id if charge.of_run else "", charge.counter)
         spent = counters.get(counter)
         if spent is None:
-            spent = db.spent(counter)
+            spent = spent_on.get(counter)
+            if spent is None:
+                spent = db.spent(counter)
         if charge.exceeds(spent):
             return Admission(Refused.BUDGET, charge=charge, spent=spent)
         counters[counter] = spent + charge.amount
-    arrivals: dict[tuple[str, str], float] = {}
+    return None
+
+
+def _pace(
+    db: Transaction, known: Known, request: Admit, arrivals: dict[tuple[str, str], float]
+) -> Admission | None:
+    """The same for its rates."""
+    tenant, now = request.tenant, request.now
     for rate in request.rates:
         name = (tenant, rate.counter)
         arrival = arrivals.get(name)
         if arrival is None:
-            arrival = db.arrival(name)
+            arrival = known.arrivals.get(name)
+            if arrival is None:
+                arrival = db.arrival(name)
         wait = rate.wait(arrival, now)
         if wait > 0:
             return Admission(Refused.RATE, rate=rate, retry_after=wait)
         arrivals[name] = rate.next(arrival, now)
-    db.spend(counters, arrivals)
     return None
 
 
@@ -155,9 +196,9 @@ def settle(db: Transaction, request: Settle) -> bool:
     if request.seen or request.state or request.mended:
         advance(db, request)
     if request.mended is not None:
-        db.run(_MEND, (tenant, request.run_id, request.mended))
+        db.apart(_MEND, (tenant, request.run_id, request.mended))
     if request.gives_back is not None:
-        db.run(_GIVE_BACK, (tenant, request.gives_back))
+        db.apart(_GIVE_BACK, (tenant, request.gives_back))
     if request.due:
         put_down(db, request.due)
     db.record(request.events)
@@ -165,12 +206,11 @@ def settle(db: Transaction, request: Settle) -> bool:
 
 
 def _write_outcome(db: Transaction, request: Settle, entry: Entry) -> bool:
-    again = until = None
+    again = until = NULL
     if entry.status is Status.PENDING:
         if request.again_after is not None:
             again = db.now() + request.again_after
     elif request.keep_for is not None:
         until = db.now() + request.keep_for
-    first, rest = entry_values(entry)
     where = (request.tenant, entry.key, entry.fence)
-    return db.run(_SETTLE, (*first, *rest, again, until, *where)).rowcount > 0
+    return db.apart(_SETTLE, (*standing(entry), again, until, *where)) > 0

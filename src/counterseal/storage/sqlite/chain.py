@@ -14,6 +14,7 @@ from typing import Final
 from counterseal.audit import GENESIS, Columns, Head, extend
 from counterseal.storage.rows import Row
 from counterseal.storage.rules import micros
+from counterseal.storage.sqlite.rows import NULL
 
 __all__ = ["Chain"]
 
@@ -43,10 +44,11 @@ class Chain:
         for columns in told:
             tenant = columns[1]
             head = heads.get(tenant) or self._heads.get(tenant, GENESIS)
-            link = extend(tenant, segment, head, columns, now, next(self._salts))
-            number, _, seq, _, _, hashed = link
+            salt = next(self._salts)
+            number, _, seq, _, digest, hashed = extend(tenant, segment, head, columns, now, salt)
             heads[tenant] = Head(number, seq, hashed)
-            rows.append(link + columns)
+            link = (number, segment, seq, bytearray(salt), bytearray(digest), bytearray(hashed))
+            rows.append((*link, *[NULL if one is None else one for one in columns]))
         return rows
 
     def advance(self, heads: dict[str, Head]) -> None:

@@ -16,8 +16,10 @@ from typing import Final, TypeVar
 
 from counterseal.audit import Head
 from counterseal.errors import StoreError
+from counterseal.storage.rows import Row
 from counterseal.storage.sqlite.chain import Chain
 from counterseal.storage.sqlite.faults import LockedError, explained, is_own
+from counterseal.storage.sqlite.known import Known
 from counterseal.storage.sqlite.migrations import migrate, refuse_foreign
 from counterseal.storage.sqlite.transaction import Job, Transaction
 
@@ -45,7 +47,9 @@ class Database:
         self._chain = Chain(clock)
         self._connection = _opened(path, patience)
         self._cursor = self._connection.cursor()
-        self._reading = Transaction(self._cursor, self._chain, {})
+        self.known = Known(self._cursor)
+        """What the file says, as far as `is_current` says so."""
+        self._transaction = Transaction(self._cursor, self._chain, self.known)
         self._keeper: sqlite3.Connection | None = None
         self.closed = False
         self._synced = True
@@ -56,14 +60,25 @@ class Database:
         self.unsynced = False
         """Whether something was committed that a loss of power could still undo."""
 
+    def ask(self, query: str, values: Row) -> Row:
+        """What a query finds that always finds one row: a transaction by itself."""
+        if self.closed:
+            self.refuse_closed()
+        try:
+            self._cursor.execute(query, values)
+            row: Row = self._cursor.fetchone()
+        except sqlite3.Error as error:
+            raise explained(error, self.path) from error
+        return row
+
     def read(self, work: Callable[[Transaction], _T]) -> _T:
         """What a job finds, in one transaction that changes nothing."""
         self.refuse_closed()
-        cursor, reading = self._cursor, self._reading
-        reading.begin()
+        cursor, transaction = self._cursor, self._transaction
+        transaction.begin({})
         try:
             cursor.execute("BEGIN")
-            found = work(reading)
+            found = work(transaction)
             cursor.execute("COMMIT")
         except sqlite3.Error as error:
             self._abandon()
@@ -81,7 +96,7 @@ class Database:
                 cursor = connection.cursor()
                 cursor.execute("PRAGMA query_only = ON")
                 cursor.execute("BEGIN")
-                return work(Transaction(cursor, self._chain, {}))
+                return work(Transaction(cursor, self._chain, Known(cursor)))
         except sqlite3.Error as error:
             raise explained(error, self.path) from error
 
@@ -91,7 +106,8 @@ class Database:
         When this raises, nothing was written. What is durable survives a loss of power from now on;
         the rest does so with the next commit that is, or after a checkpoint.
         """
-        self.refuse_closed()
+        if self.closed:
+            self.refuse_closed()
         cursor, connection = self._cursor, self._connection
         before = connection.total_changes
         heads: dict[str, Head] = {}
@@ -103,6 +119,7 @@ class Database:
             cursor.execute("BEGIN IMMEDIATE")
             if not self._all(jobs, heads):
                 cursor.execute("ROLLBACK")
+                self.known.forget()
                 cursor.execute("BEGIN IMMEDIATE")
                 heads.clear()
                 self._each(jobs, heads)
@@ -124,7 +141,8 @@ class Database:
 
     def _all(self, jobs: Sequence[Job], heads: dict[str, Head]) -> bool:
         """Whether all could be done. Where one has an error of its own, they must be done apart."""
-        transaction = Transaction(self._cursor, self._chain, heads)
+        transaction = self._transaction
+        transaction.begin(heads)
         try:
             for job in jobs:
                 job.answer = job.work(transaction)
@@ -137,11 +155,11 @@ class Database:
 
     def _each(self, jobs: Sequence[Job], heads: dict[str, Head]) -> None:
         """The same with a savepoint for each, so that one that fails leaves the others."""
-        cursor = self._cursor
+        cursor, transaction = self._cursor, self._transaction
         for job in jobs:
             cursor.execute("SAVEPOINT job")
             told = dict(heads)
-            transaction = Transaction(cursor, self._chain, told)
+            transaction.begin(told)
             try:
                 job.answer = job.work(transaction)
                 transaction.finish()
@@ -150,6 +168,7 @@ class Database:
                 if not is_own(error):
                     raise
                 cursor.execute("ROLLBACK TO job")
+                self.known.forget()
                 job.error = error
                 if isinstance(error, sqlite3.Error):
                     job.error = explained(error, self.path)
@@ -165,6 +184,7 @@ class Database:
         return theirs, self._commits
 
     def _abandon(self) -> None:
+        self.known.forget()
         if self._connection.in_transaction:
             with suppress(sqlite3.Error):
                 self._cursor.execute("ROLLBACK")

@@ -74,7 +74,7 @@ def hold(
     before = last_held(db, held.tenant, held.key, (held.agent, held.user))
     if before is not None and asked_before(before, held):
         return before
-    db.run(_Q["hold"], held_row(held))
+    db.apart(_Q["hold"], held_row(held))
     put_down(db, due)
     db.record(events)
     return held
@@ -86,7 +86,7 @@ def vote(db: Transaction, ballot: Ballot) -> Held | None:
     held = find_held(db, tenant, approval_id)
     if held is None or held.status is not HeldStatus.WAITING or len(held.votes) != seen:
         return None
-    db.run(_Q["vote"], (written(votes), status.value, token, tenant, approval_id))
+    db.apart(_Q["vote"], (written(votes), status.value, token, tenant, approval_id))
     put_down(db, due)
     db.record(events)
     return replace(held, votes=tuple(votes), status=status, token=token)
@@ -102,7 +102,7 @@ def decide(
         return None
     db.record(events)
     if status is HeldStatus.VOID:
-        db.run(_Q["void"], (tenant, approval_id))
+        db.apart(_Q["void"], (tenant, approval_id))
         return replace(held, status=status, token=None)
-    db.run(_DECIDE, (status.value, tenant, approval_id))
+    db.apart(_DECIDE, (status.value, tenant, approval_id))
     return replace(held, status=status)

@@ -47,8 +47,7 @@ def renew(db: Transaction, entries: Sequence[Entry], lease: float) -> Sequence[b
     """Whether each is still held under its fence; those that are, are so for a while longer."""
     until = db.now() + lease
     return [
-        db.run(_RENEW, (until, entry.tenant, entry.key, entry.fence)).rowcount > 0
-        for entry in entries
+        db.apart(_RENEW, (until, entry.tenant, entry.key, entry.fence)) > 0 for entry in entries
     ]
 
 

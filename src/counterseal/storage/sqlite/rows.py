@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pydantic_core import from_json
 
 from counterseal.ledger import Entry, Phase, Status
 from counterseal.storage.base import Due, DueKind
 from counterseal.storage.rows import Row, read, written
 
-__all__ = ["due_of", "entry_of", "entry_values"]
+__all__ = ["NULL", "blob", "due_of", "entry_of", "reserved", "standing"]
+
+# `sqlite3` looks for an adapter for every None and every bytes object that is bound, which takes
+# longer than all else that is done with it; for floats and bytearrays it does not. So in what is
+# written with every call, these stand for them.
+NULL: Final = float("nan")
+"""What SQLite keeps as NULL."""
+
+
+def blob(value: bytes | None) -> bytearray | float:
+    """Bytes, or none, as they are bound."""
+    return NULL if value is None else bytearray(value)
 
 
 # --- the ledger -----------------------------------------------------------------------------------
@@ -39,19 +52,23 @@ def entry_of(tenant: str, key: str, row: Row, now: float) -> Entry:
     )
 
 
-def entry_values(entry: Entry) -> tuple[Row, Row]:
-    """What comes before an entry's fence in its row, and what comes after."""
-    phase, observation = entry.phase, entry.observation
-    before = (
-        entry.request_hash,
+def reserved(entry: Entry) -> Row:
+    """What an entry is of, as `reserve` takes it."""
+    what = (entry.call_id, entry.tool, entry.version, entry.run_id, entry.fence)
+    return (entry.key, blob(entry.request_hash), *what)
+
+
+def standing(entry: Entry) -> Row:
+    """How an entry stands, as `reserve` and `settle` take it."""
+    phase, since, observation = entry.phase, entry.unknown_since, entry.observation
+    return (
         str(entry.status),
-        None if phase is None else str(phase),
-        entry.call_id,
-        entry.tool,
-        entry.version,
+        NULL if phase is None else str(phase),
+        entry.attempts,
+        NULL if since is None else since,
+        NULL if observation is None else written(observation),
+        entry.looks,
     )
-    kept = None if observation is None else written(observation)
-    return before, (entry.attempts, entry.unknown_since, kept, entry.run_id, entry.looks)
 
 
 # --- due work -------------------------------------------------------------------------------------

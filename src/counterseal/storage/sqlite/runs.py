@@ -31,6 +31,8 @@ _LEAVE: Final = _Q["leave"]
 _FORGET: Final = _Q["forget"]
 _REFUSE: Final = _Q["refuse"]
 _REFUSED: Final = _Q["refused"]
+_SMALL: Final = 4096
+"""How many characters a run may have to be kept in memory."""
 
 
 def find_run(db: Transaction, tenant: str, run_id: str) -> RunRecord | None:
@@ -40,18 +42,25 @@ def find_run(db: Transaction, tenant: str, run_id: str) -> RunRecord | None:
 
 
 def _with_state(db: Transaction, tenant: str, row: Row) -> RunRecord:
-    run_id, *_, has_state = row
-    state = db.run(_FIND_STATE, (tenant, run_id)).fetchall() if has_state else ()
-    return run_of(tenant, run_id, row[1:-1], state)
+    run_id, *kept, has_state = row
+    if has_state:
+        state = db.run(_FIND_STATE, (tenant, run_id)).fetchall()
+        return run_of(tenant, run_id, tuple(kept), state)
+    run = run_of(tenant, run_id, tuple(kept), ())
+    # What is large is not kept in memory, and what has a state will be another one soon.
+    if sum(len(text) for text in kept if isinstance(text, str)) <= _SMALL:
+        db.keep_run(run)
+    return run
 
 
 def open_run(db: Transaction, run: RunRecord) -> RunRecord:
     """The run as it is stored; the given one where there was none."""
-    if db.run(_OPEN_RUN, run_row(run)).rowcount == 0:
-        return find_run(db, run.tenant, run.run_id) or run
+    tenant, run_id = run.tenant, run.run_id
+    if db.in_run(tenant, run_id, _OPEN_RUN, [run_row(run)]) == 0:
+        return find_run(db, tenant, run_id) or run
     state = state_rows(run)
     if state:
-        db.many(_LEAVE, state)
+        db.in_run(tenant, run_id, _LEAVE, state)
     return run
 
 
@@ -59,10 +68,13 @@ def find_implicit(
     db: Transaction, tenant: str, agent: str, user: str | None, now: float
 ) -> tuple[RunRecord, float] | None:
     """The run that somebody is in who names none, and when they used it; None if it is over."""
-    row = db.one(_FIND_IMPLICIT, (tenant, agent, user or ""))
+    who = (tenant, agent, user or "")
+    row = db.one(_FIND_IMPLICIT, who)
     if row is None or now - row[0] > IDLE_SECONDS:
         return None
-    return _with_state(db, tenant, row[1:]), row[0]
+    used_at, run_id, *_ = row
+    db.keep_implicit(who, run_id, used_at)
+    return _with_state(db, tenant, row[1:]), used_at
 
 
 def use_implicit(
@@ -71,7 +83,9 @@ def use_implicit(
     """The same, used now; where there is none, one is opened."""
     found = find_implicit(db, tenant, agent, user, now)
     known = open_run(db, implicit(tenant, agent, user, now)) if found is None else found[0]
-    db.run(_USE_IMPLICIT, (tenant, agent, user or "", known.run_id, now))
+    who = (tenant, agent, user or "")
+    db.apart(_USE_IMPLICIT, (*who, known.run_id, now))
+    db.keep_implicit(who, known.run_id, now)
     return known
 
 
@@ -81,8 +95,8 @@ def new_turn(db: Transaction, tenant: str, run_id: str, keep: Collection[str]) -
     if run is None:
         return None
     gone = [(tenant, run_id, key) for key in run.state if key not in keep]
-    db.many(_FORGET, gone)
-    db.run(_BEGIN_TURN, (bool(gone), tenant, run_id))
+    db.in_run(tenant, run_id, _FORGET, gone)
+    db.in_run(tenant, run_id, _BEGIN_TURN, [(bool(gone), tenant, run_id)])
     return find_run(db, tenant, run_id)
 
 
@@ -100,7 +114,7 @@ def advance(db: Transaction, request: Settle) -> None:
     if request.state:
         changes += 1
         _leave(db, request)
-    db.run(_ADVANCE, (seen, refused, changes, tenant, run_id))
+    db.in_run(tenant, run_id, _ADVANCE, [(seen, refused, changes, tenant, run_id)])
 
 
 def _leave(db: Transaction, request: Settle) -> None:
@@ -118,7 +132,7 @@ def _leave(db: Transaction, request: Settle) -> None:
         (tenant, run_id, key, written(value), version, outside)
         for key, (value, version, outside) in left.items()
     ]
-    db.many(_LEAVE, rows)
+    db.in_run(tenant, run_id, _LEAVE, rows)
 
 
 def _kept(db: Transaction, tenant: str, run_id: str, key: str) -> tuple[Any, int, bool]:
@@ -141,7 +155,8 @@ def refuse(
     db.record(events)
     counted = [("" if one.startswith("run/") else tool, one) for one in fingerprints]
     rows = [(tenant, run_id, *one, times) for one, times in Counter(counted).items()]
-    db.many(_REFUSE, rows)
+    for row in rows:
+        db.apart(_REFUSE, row)
     if any(whose == tool for whose, _ in counted):
         _count_refusals_of(db, tenant, run_id, tool)
     times = {one: db.one(_REFUSED, (tenant, run_id, *one)) for one in counted}
@@ -155,4 +170,5 @@ def _count_refusals_of(db: Transaction, tenant: str, run_id: str, tool: str) -> 
     seen, refused, changes = row
     tools = from_json(refused)
     if tool not in tools:
-        db.run(_ADVANCE, (seen, written(sorted([*tools, tool])), changes, tenant, run_id))
+        values = (seen, written(sorted([*tools, tool])), changes, tenant, run_id)
+        db.in_run(tenant, run_id, _ADVANCE, [values])

@@ -1,17 +1,20 @@
 """A store in one SQLite file, for one machine and any number of its processes.
 
-Nothing that another process can change is kept in memory: every answer is read from the file.
+What another process can change is kept in memory only for as long as SQLite says that nobody has
+changed the file since: see `known`. Every other answer is read from the file.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import getrandbits, uniform
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from counterseal.audit import Event, Head
@@ -19,6 +22,7 @@ from counterseal.audit.checkpoint import Checkpoint
 from counterseal.errors import StoreError
 from counterseal.ledger import Entry
 from counterseal.storage.base import (
+    IDLE_SECONDS,
     Admission,
     Admit,
     Asker,
@@ -53,6 +57,8 @@ __all__ = ["SqliteStore"]
 
 _T = TypeVar("_T")
 _KEEP: Final = queries()["keep"]
+_KNOWN_KEY: Final = queries()["known_key"]
+_NOTHING: Final = Memory(None, None, *(MappingProxyType[str, float]({}) for _ in range(3)))
 _PATIENCE: Final = 5.0
 """How many seconds to wait for somebody else who writes."""
 _JUST_NOW: Final = 1.0
@@ -75,6 +81,7 @@ class SqliteStore:
         self._patience = patience
         self._clock = clock
         self._database = Database(path, patience=patience, clock=clock)
+        self._known = self._database.known
         self._writer = Writer(self._database, patience=patience)
         self._watch = Watch(self._database)
 
@@ -87,23 +94,44 @@ class SqliteStore:
         return await self._writer.write(lambda db: runs.open_run(db, run), durable=False)
 
     async def find_run(self, tenant: str, run_id: str) -> RunRecord | None:
+        known = self._known.runs.get((tenant, run_id))
+        if known is not None and self._is_current():
+            return known
         return await self._read(lambda db: runs.find_run(db, tenant, run_id))
 
     async def find_implicit_run(
         self, tenant: str, agent: str, user: str | None, now: float
     ) -> RunRecord | None:
-        found = await self._read(lambda db: runs.find_implicit(db, tenant, agent, user, now))
+        found = await self._implicit(tenant, agent, user, now)
         return None if found is None else found[0]
 
     async def implicit_run(
         self, tenant: str, agent: str, user: str | None, now: float
     ) -> RunRecord:
-        found = await self._read(lambda db: runs.find_implicit(db, tenant, agent, user, now))
+        found = await self._implicit(tenant, agent, user, now)
         if found is not None and 0 <= now - found[1] < _JUST_NOW:
             return found[0]
         return await self._writer.write(
             lambda db: runs.use_implicit(db, tenant, agent, user, now), durable=False
         )
+
+    async def _implicit(
+        self, tenant: str, agent: str, user: str | None, now: float
+    ) -> tuple[RunRecord, float] | None:
+        """The run that somebody is in who names none, and when they used it."""
+        in_use = self._known.implicit.get((tenant, agent, user or ""))
+        if in_use is not None and now - in_use[1] <= IDLE_SECONDS:
+            known = self._known.runs.get((tenant, in_use[0]))
+            if known is not None and self._is_current():
+                return known, in_use[1]
+        return await self._read(lambda db: runs.find_implicit(db, tenant, agent, user, now))
+
+    def _is_current(self) -> bool:
+        """Whether what is known is what the file says."""
+        try:
+            return self._known.is_current()
+        except sqlite3.Error:  # whoever reads the file is told what is wrong with it
+            return False
 
     async def new_turn(self, tenant: str, run_id: str, keep: Collection[str]) -> RunRecord | None:
         return await self._writer.write(
@@ -121,9 +149,19 @@ class SqliteStore:
         *,
         spent: bool = True,
     ) -> Memory:
+        if key is not None and not spent and self._is_new(tenant, key):
+            return _NOTHING
         return await self._read(
             lambda db: admission.recall(db, tenant, run_id, key, who, spent=spent)
         )
+
+    def _is_new(self, tenant: str, key: str) -> bool:
+        """Whether nothing was ever done or asked under a key, as is so for nearly every one."""
+        try:
+            (known,) = self._database.ask(_KNOWN_KEY, (tenant, key, tenant, key))
+        except LockedError:  # who reads it all waits for its turn
+            return False
+        return not known
 
     async def admit(self, request: Admit) -> Admission:
         # What only spends, and leaves nothing that anybody could miss, does not wait for the disk.
@@ -265,7 +303,7 @@ class SqliteStore:
         # Nobody can follow the pointer before what it stands in is committed, and this with it.
         now = self._clock()
         pointer = f"vault:{call_id}/{int(now * 1000):011x}{getrandbits(52):013x}"
-        self._writer.ride(lambda db: db.run(_KEEP, (tenant, pointer, raw, now)))
+        self._writer.ride(lambda db: db.apart(_KEEP, (tenant, pointer, raw, now)))
         return pointer
 
     async def fetch(self, tenant: str, pointer: str) -> bytes | None:

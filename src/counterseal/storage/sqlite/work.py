@@ -36,7 +36,7 @@ def put_down(db: Transaction, due: Iterable[tuple[float, Due]]) -> bool:
     now, new = db.now(), False
     for after, work in due:
         what = (work.tenant, str(work.kind), *work[2:7], written(work.body))
-        new |= db.run(_SCHEDULE, (*what, now, now + after)).rowcount > 0
+        new |= db.apart(_SCHEDULE, (*what, now, now + after)) > 0
     return new
 
 

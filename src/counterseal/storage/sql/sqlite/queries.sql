@@ -87,9 +87,21 @@ FROM ledger WHERE tenant = ? AND key = ?;
 -- name: find_resume
 SELECT resume FROM ledger WHERE tenant = ? AND key = ?;
 
+-- name: known_key
+-- Whether anything was ever done, or asked, under a key.
+SELECT EXISTS (SELECT 1 FROM ledger WHERE tenant = ? AND key = ?)
+  OR EXISTS (SELECT 1 FROM held WHERE tenant = ? AND key = ?);
+
 -- name: reserve
-INSERT INTO ledger (tenant, key, request_hash, status, phase, call_id, tool, version, fence,
-  attempts, unknown_since, observation, run_id, looks, worker, lease_until, resume)
+-- Changes nothing when the key was used before.
+INSERT INTO ledger (tenant, key, request_hash, call_id, tool, version, run_id, fence, status, phase,
+  attempts, unknown_since, observation, looks, worker, lease_until, resume)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (tenant, key) DO NOTHING;
+
+-- name: reserve_again
+INSERT INTO ledger (tenant, key, request_hash, call_id, tool, version, run_id, fence, status, phase,
+  attempts, unknown_since, observation, looks, worker, lease_until, resume)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tenant, key) DO UPDATE
 SET request_hash = excluded.request_hash, status = excluded.status, phase = excluded.phase,
@@ -100,11 +112,11 @@ SET request_hash = excluded.request_hash, status = excluded.status, phase = excl
   expires_at = NULL;
 
 -- name: settle
--- Changes nothing when somebody else holds the entry by now, or has settled it.
+-- Changes nothing when somebody else holds the entry by now, or has settled it. What it is of stays
+-- as it was reserved.
 UPDATE ledger
-SET request_hash = ?, status = ?, phase = ?, call_id = ?, tool = ?, version = ?, attempts = ?,
-  unknown_since = ?, observation = ?, run_id = ?, looks = ?, worker = NULL, lease_until = ?,
-  expires_at = ?
+SET status = ?, phase = ?, attempts = ?, unknown_since = ?, observation = ?, looks = ?,
+  worker = NULL, lease_until = ?, expires_at = ?
 WHERE tenant = ? AND key = ? AND fence = ? AND status = 'PENDING';
 
 -- name: compensate
