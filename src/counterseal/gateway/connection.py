@@ -21,6 +21,7 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from counterseal.gateway.head import Head
+from counterseal.gateway.standby import Standby
 
 __all__ = ["Connection"]
 
@@ -41,6 +42,11 @@ class Connection(HttpToolsProtocol):
     """Since when nothing is asked; None while something is."""
     _between = True
     """Whether the parser has read all of a request, and nothing of the next."""
+    _reading = False
+    """Whether the parser is at work."""
+    _next: tuple[Any, Any] | None = None
+    """A request that was read in the meantime, and who is to answer it."""
+    _standby: Standby
     _piece: bytes | None = None
     """The last request, when it came whole, in one piece."""
     _head: Head | None = None
@@ -106,9 +112,16 @@ class Connection(HttpToolsProtocol):
                 self._begin_again(kept, body)
                 return
         begins, self._head, self._piece = self._between, None, None
-        super().data_received(data)
+        self._reading = True
+        try:
+            super().data_received(data)
+        finally:
+            self._reading = False
         if begins and self._between and len(data) <= _LARGE:
             self._piece = data
+        if self._next is not None:
+            (cycle, app), self._next = self._next, None
+            self._start_asgi_task(cycle, app)
 
     def _takes_next(self) -> bool:
         """Whether the next request would be begun at once."""
@@ -129,6 +142,19 @@ class Connection(HttpToolsProtocol):
         cycle.on_response = self.on_response_complete
         self._start_asgi_task(cycle, self.app)
 
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        if self._reading:
+            self._next = (cycle, app)  # when all is read that has come: its body may be there, too
+            return
+        whole = cycle is self.cycle and not cycle.more_body
+        if not whole or self.transport.is_closing() or self.config.reset_contextvars:
+            super()._start_asgi_task(cycle, app)
+            return
+        task = self._standby.begin(cycle.run_asgi(app))
+        if task is not None:
+            task.add_done_callback(self.tasks.discard)
+            self.tasks.add(task)
+
     def on_message_begin(self) -> None:
         self._between = False
         super().on_message_begin()
@@ -139,6 +165,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         gathering: Any = _Gathering(transport, self.loop)
+        self._standby = Standby.of(self.loop)
         super().connection_made(gathering)
 
     def on_header(self, name: bytes, value: bytes) -> None:
