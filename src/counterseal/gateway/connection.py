@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any, Final, Self
+from weakref import WeakKeyDictionary
 
 from starlette.types import Scope
+from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from counterseal.gateway.head import Head
+from counterseal.gateway.head import Head, Heads
 from counterseal.gateway.standby import Standby
 
 __all__ = ["Connection"]
@@ -29,6 +31,8 @@ _KEY: Final = "counterseal.connection"
 _OK: Final = b"HTTP/1.1 200 OK\r\n"
 _LARGE: Final = 16 * 1024
 """Bytes of a request that is not held until the next one comes."""
+_HEADS: Final[WeakKeyDictionary[Config, Heads]] = WeakKeyDictionary()
+"""Of each server."""
 
 
 class Connection(HttpToolsProtocol):
@@ -47,6 +51,7 @@ class Connection(HttpToolsProtocol):
     _next: tuple[Any, Any] | None = None
     """A request that was read in the meantime, and who is to answer it."""
     _standby: Standby
+    _heads: Heads
     _piece: bytes | None = None
     """The last request, when it came whole, in one piece."""
     _head: Head | None = None
@@ -89,18 +94,22 @@ class Connection(HttpToolsProtocol):
         cycle.on_response()
         return True
 
-    def keep(self, scope: Scope) -> None:
+    def keep(self, scope: Scope, *, changed: bool = True) -> None:
         """Have this scope again, when the next request begins with the same head.
 
-        For who has just answered at once, does nothing more, and left in it what it may find there.
+        For who has just answered at once, does nothing more, and left in it what it may find there;
+        `changed`: something that it did not find there. On other connections it is found, too.
         """
+        cycle = self.cycle
+        at_once = cycle.response_complete and cycle.chunked_encoding is None
+        if cycle.scope is not scope or not at_once:
+            return
         if self._head is None and self._piece is not None:
             self._head = Head.of(self._piece)
         self._piece = None
-        cycle = self.cycle
-        at_once = cycle.response_complete and cycle.chunked_encoding is None
-        if cycle.scope is scope and at_once:
-            self._kept = self._head
+        self._kept = self._head
+        if changed and self._head is not None:
+            self._heads.add(self._head, {**scope, _KEY: None})
 
     # --- for uvicorn ------------------------------------------------------------------------------
 
@@ -110,6 +119,12 @@ class Connection(HttpToolsProtocol):
             body = kept.body_in(data)
             if body is not None:
                 self._begin_again(kept, body)
+                return
+            found = self._heads.found(data)
+            if found is not None:
+                self._head, scope, body = found
+                self._have(scope)
+                self._begin_again(self._head, body)
                 return
         begins, self._head, self._piece = self._between, None, None
         self._reading = True
@@ -129,6 +144,13 @@ class Connection(HttpToolsProtocol):
         if not self._between or not cycle.response_complete or not cycle.keep_alive:
             return False
         return most is None or (len(self.connections) < most and len(self.tasks) < most)
+
+    def _have(self, scope: dict[str, Any]) -> None:
+        """Have a scope that another request had, which may have come on another connection."""
+        own = {"client": self.client, "server": self.server, "scheme": self.scheme, _KEY: self}
+        state, headers = self.app_state.copy(), [*scope["headers"]]
+        self.scope = {**scope, **own, "state": state, "headers": headers}
+        self.cycle.scope = self.scope
 
     def _begin_again(self, head: Head, body: bytes) -> None:
         """Begin a request in the place of the last, from which it differs by its body alone."""
@@ -166,6 +188,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         gathering: Any = _Gathering(transport, self.loop)
         self._standby = Standby.of(self.loop)
+        self._heads = _HEADS.setdefault(self.config, Heads())
         super().connection_made(gathering)
 
     def on_header(self, name: bytes, value: bytes) -> None:

@@ -7,14 +7,17 @@ came whole, in one piece, with a length: so a request with the same bytes means 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
-__all__ = ["Head"]
+__all__ = ["Head", "Heads"]
 
 _END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"\r\ncontent-length:"
 _UNUSUAL: Final = (b"\r\ntransfer-encoding:", b"\r\nupgrade:", b"\r\nexpect:")
 _MOST_DIGITS: Final = 9
+_MOST: Final = 1024
+"""Heads that a server remembers."""
+_MOST_LENGTHS: Final = 4
 
 
 class Head(NamedTuple):
@@ -58,3 +61,40 @@ class Head(NamedTuple):
             return None
         body = request[end + len(after) :]
         return body if len(body) == int(digits) else None
+
+
+class Heads:
+    """Those that a server has read lately, each with the scope that was made of it.
+
+    Behind a proxy, requests of many callers come over one connection, and each caller's over many.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[Head, dict[str, Any]]] = {}
+        """By what they are without the digits of their length."""
+        self._lengths: list[int] = []
+        """How much is before these digits: mostly as much with one caller as with another."""
+
+    def add(self, head: Head, scope: dict[str, Any]) -> None:
+        """Remember it, and forget whom we have known for longest."""
+        known, lengths, length = self._known, self._lengths, len(head.before)
+        name = head.before + head.after
+        if name not in known and len(known) >= _MOST:
+            del known[next(iter(known))]
+        known[name] = (head, scope)
+        if length not in lengths:
+            lengths.insert(0, length)
+            del lengths[_MOST_LENGTHS:]
+
+    def found(self, request: bytes) -> tuple[Head, dict[str, Any], bytes] | None:
+        """Its head and its body, where it is one whole request whose head is known."""
+        end = request.find(_END) + len(_END)
+        for length in self._lengths:
+            after = request.find(b"\r", length, length + _MOST_DIGITS + 1)
+            known = self._known.get(request[:length] + request[after:end])
+            if known is not None:
+                head, scope = known
+                body = head.body_in(request)
+                if body is not None:
+                    return head, scope, body
+        return None
