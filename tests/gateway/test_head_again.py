@@ -80,11 +80,11 @@ class Telling:
     async def __call__(self, scope, receive, send):
         connection = Connection.of(scope)
         again = b"again" if MARK in scope else b"new"
-        changed, scope[MARK] = MARK not in scope, True
+        scope[MARK] = True
         self.own.append(connection.scope is scope and scope["client"] == connection.client)
         who = dict(scope["headers"]).get(b"x-who", b"")
         if connection.answer(scope, b"", b" ".join((again, who, connection.body_of(scope)))):
-            connection.keep(scope, changed=changed)
+            connection.keep(scope)
 
 
 async def test_a_head_that_is_known_from_another_connection_is_not_read_here():

@@ -94,11 +94,11 @@ class Connection(HttpToolsProtocol):
         cycle.on_response()
         return True
 
-    def keep(self, scope: Scope, *, changed: bool = True) -> None:
+    def keep(self, scope: Scope, *, changed: bool = False) -> None:
         """Have this scope again, when the next request begins with the same head.
 
         For who has just answered at once, does nothing more, and left in it what it may find there;
-        `changed`: something that it did not find there. On other connections it is found, too.
+        `changed`: it was there before, as something else. On other connections it is found, too.
         """
         cycle = self.cycle
         at_once = cycle.response_complete and cycle.chunked_encoding is None
@@ -106,6 +106,7 @@ class Connection(HttpToolsProtocol):
             return
         if self._head is None and self._piece is not None:
             self._head = Head.of(self._piece)
+            changed = True
         self._piece = None
         self._kept = self._head
         if changed and self._head is not None:
