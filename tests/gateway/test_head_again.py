@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from counterseal.gateway.connection import Connection
+from counterseal.gateway.head import Head, Heads
 from tests.gateway.served import soon, until
 from tests.gateway.wires import (
     MARK,
@@ -63,7 +64,86 @@ async def test_who_comes_through_a_proxy_is_where_its_own_head_says():
         for place in places:
             writer.write(asking("/", b"x", f"X-Forwarded-For: {place}"))
             assert await told(reader) == place.encode()
-    assert came.count(True) == 5
+    assert came == [False, True, True, False, True, True, True, False, True]
+
+
+# --- of one caller on several connections, and of several on one ----------------------------------
+
+
+class Telling:
+    """Answers with where a request came from, and whether it came again; and keeps the scope."""
+
+    def __init__(self):
+        self.own = []
+        """Whether each found itself on the connection on which it came."""
+
+    async def __call__(self, scope, receive, send):
+        connection = Connection.of(scope)
+        again = b"again" if MARK in scope else b"new"
+        scope[MARK] = True
+        self.own.append(connection.scope is scope and scope["client"] == connection.client)
+        who = dict(scope["headers"]).get(b"x-who", b"")
+        if connection.answer(scope, b"", b" ".join((again, who, connection.body_of(scope)))):
+            connection.keep(scope)
+
+
+async def test_a_head_that_is_known_from_another_connection_is_not_read_here():
+    app = Telling()
+    async with served(app) as url, connected(url) as first, connected(url) as second:
+        for (reader, writer), who, came in (
+            (first, "ann", b"new"),
+            (second, "bob", b"new"),
+            (first, "bob", b"again"),
+            (second, "ann", b"again"),
+            (second, "ann", b"again"),
+            (first, "eve", b"new"),
+            (second, "eve", b"again"),
+            (second, "bob", b"again"),
+        ):
+            for body, how in ((b"hello", came), (b"x" * 1000, b"again")):
+                writer.write(asking("/", body, f"X-Who: {who}"))
+                assert await told(reader) == b" ".join((how, who.encode(), body))
+    assert all(app.own)
+
+
+async def test_what_one_server_knows_is_news_to_another():
+    app = Telling()
+    async with served(app) as here, served(app) as there:
+        for url in (here, there):
+            async with connected(url) as (reader, writer):
+                for who in ("ann", "bob"):
+                    writer.write(asking("/", b"", f"X-Who: {who}"))
+                    assert (await told(reader)).startswith(b"new")
+
+
+def test_the_heads_that_are_remembered_are_so_many_and_the_latest():
+    heads = Heads()
+    for number in range(3000):
+        request = asking("/", b"hello", f"X-Who: {number:05d}")
+        heads.add(Head.of(request), {"number": number})
+    found = [heads.found(asking("/", b"you", f"X-Who: {n:05d}")) for n in range(3000)]
+    known = [one[1]["number"] for one in found if one is not None]
+    assert known == list(range(3000 - 1024, 3000))
+    assert all(one is None or one[2] == b"you" for one in found)
+
+
+def test_heads_of_few_lengths_are_looked_for():
+    heads = Heads()
+    requests = [asking("/" + "x" * length, b"hello") for length in range(10)]
+    for request in requests:
+        heads.add(Head.of(request), {})
+    assert [heads.found(request) is not None for request in requests] == [False] * 6 + [True] * 4
+
+
+@pytest.mark.parametrize("cut", [1, 20, 40, -1])
+def test_what_is_no_whole_request_is_not_found(cut):
+    heads = Heads()
+    whole = asking("/", b"hello", "X-Who: ann")
+    heads.add(Head.of(whole), {})
+    assert heads.found(whole) is not None
+    assert heads.found(whole[:cut]) is None
+    assert heads.found(whole + b"x") is None
+    assert heads.found(b"") is None
 
 
 # --- one behind the other -------------------------------------------------------------------------

@@ -132,6 +132,18 @@ def test_what_is_no_call_names_no_tool(junk):
     assert Proposal.from_call(junk).tool == ""
 
 
+@pytest.mark.parametrize("more", [{}, {"key": "k_1"}, {"key": "k_1", "trace": "00-a-b-01"}])
+def test_a_plain_one_is_the_same_made_for_less(more):
+    plain = Proposal.plain("get_case", {"case_id": "case_1"}, **more)
+    usual = Proposal(tool="get_case", arguments={"case_id": "case_1"}, **more)
+    assert plain == usual
+    assert (vars(plain), repr(plain)) == (vars(usual), repr(usual))
+    assert list(vars(plain)) == list(vars(usual))
+    assert Proposal.plain("other", {}) == Proposal(tool="other", arguments={}), "nothing is left"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plain.tool = "x"
+
+
 @pytest.mark.parametrize("name", ["tenant", "agent", "user"])
 def test_a_name_holds_nothing_that_a_store_could_not_keep(name):
     given = {"tenant": "acme", "agent": "agent", "user": "u_1", name: "a\0b"}

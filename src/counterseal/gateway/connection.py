@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any, Final, Self
+from weakref import WeakKeyDictionary
 
 from starlette.types import Scope
+from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from counterseal.gateway.head import Head
+from counterseal.gateway.head import Head, Heads
+from counterseal.gateway.standby import Standby
 
 __all__ = ["Connection"]
 
@@ -28,6 +31,8 @@ _KEY: Final = "counterseal.connection"
 _OK: Final = b"HTTP/1.1 200 OK\r\n"
 _LARGE: Final = 16 * 1024
 """Bytes of a request that is not held until the next one comes."""
+_HEADS: Final[WeakKeyDictionary[Config, Heads]] = WeakKeyDictionary()
+"""Of each server."""
 
 
 class Connection(HttpToolsProtocol):
@@ -41,6 +46,12 @@ class Connection(HttpToolsProtocol):
     """Since when nothing is asked; None while something is."""
     _between = True
     """Whether the parser has read all of a request, and nothing of the next."""
+    _reading = False
+    """Whether the parser is at work."""
+    _next: tuple[Any, Any] | None = None
+    """A request that was read in the meantime, and who is to answer it."""
+    _standby: Standby
+    _heads: Heads
     _piece: bytes | None = None
     """The last request, when it came whole, in one piece."""
     _head: Head | None = None
@@ -83,18 +94,23 @@ class Connection(HttpToolsProtocol):
         cycle.on_response()
         return True
 
-    def keep(self, scope: Scope) -> None:
+    def keep(self, scope: Scope, *, changed: bool = False) -> None:
         """Have this scope again, when the next request begins with the same head.
 
-        For who has just answered at once, does nothing more, and left in it what it may find there.
+        For who has just answered at once, does nothing more, and left in it what it may find there;
+        `changed`: it was there before, as something else. On other connections it is found, too.
         """
-        if self._head is None and self._piece is not None:
-            self._head = Head.of(self._piece)
-        self._piece = None
         cycle = self.cycle
         at_once = cycle.response_complete and cycle.chunked_encoding is None
-        if cycle.scope is scope and at_once:
-            self._kept = self._head
+        if cycle.scope is not scope or not at_once:
+            return
+        if self._head is None and self._piece is not None:
+            self._head = Head.of(self._piece)
+            changed = True
+        self._piece = None
+        self._kept = self._head
+        if changed and self._head is not None:
+            self._heads.add(self._head, {**scope, _KEY: None})
 
     # --- for uvicorn ------------------------------------------------------------------------------
 
@@ -105,10 +121,23 @@ class Connection(HttpToolsProtocol):
             if body is not None:
                 self._begin_again(kept, body)
                 return
+            found = self._heads.found(data)
+            if found is not None:
+                self._head, scope, body = found
+                self._have(scope)
+                self._begin_again(self._head, body)
+                return
         begins, self._head, self._piece = self._between, None, None
-        super().data_received(data)
+        self._reading = True
+        try:
+            super().data_received(data)
+        finally:
+            self._reading = False
         if begins and self._between and len(data) <= _LARGE:
             self._piece = data
+        if self._next is not None:
+            (cycle, app), self._next = self._next, None
+            self._start_asgi_task(cycle, app)
 
     def _takes_next(self) -> bool:
         """Whether the next request would be begun at once."""
@@ -116,6 +145,13 @@ class Connection(HttpToolsProtocol):
         if not self._between or not cycle.response_complete or not cycle.keep_alive:
             return False
         return most is None or (len(self.connections) < most and len(self.tasks) < most)
+
+    def _have(self, scope: dict[str, Any]) -> None:
+        """Have a scope that another request had, which may have come on another connection."""
+        own = {"client": self.client, "server": self.server, "scheme": self.scheme, _KEY: self}
+        state, headers = self.app_state.copy(), [*scope["headers"]]
+        self.scope = {**scope, **own, "state": state, "headers": headers}
+        self.cycle.scope = self.scope
 
     def _begin_again(self, head: Head, body: bytes) -> None:
         """Begin a request in the place of the last, from which it differs by its body alone."""
@@ -129,6 +165,19 @@ class Connection(HttpToolsProtocol):
         cycle.on_response = self.on_response_complete
         self._start_asgi_task(cycle, self.app)
 
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        if self._reading:
+            self._next = (cycle, app)  # when all is read that has come: its body may be there, too
+            return
+        whole = cycle is self.cycle and not cycle.more_body
+        if not whole or self.transport.is_closing() or self.config.reset_contextvars:
+            super()._start_asgi_task(cycle, app)
+            return
+        task = self._standby.begin(cycle.run_asgi(app))
+        if task is not None:
+            task.add_done_callback(self.tasks.discard)
+            self.tasks.add(task)
+
     def on_message_begin(self) -> None:
         self._between = False
         super().on_message_begin()
@@ -139,6 +188,8 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         gathering: Any = _Gathering(transport, self.loop)
+        self._standby = Standby.of(self.loop)
+        self._heads = _HEADS.setdefault(self.config, Heads())
         super().connection_made(gathering)
 
     def on_header(self, name: bytes, value: bytes) -> None:

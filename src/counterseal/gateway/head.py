@@ -7,18 +7,21 @@ came whole, in one piece, with a length: so a request with the same bytes means 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
-__all__ = ["Head"]
+__all__ = ["Head", "Heads"]
 
 _END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"\r\ncontent-length:"
 _UNUSUAL: Final = (b"\r\ntransfer-encoding:", b"\r\nupgrade:", b"\r\nexpect:")
 _MOST_DIGITS: Final = 9
+_MOST: Final = 1024
+"""Heads that a server remembers."""
+_MOST_LENGTHS: Final = 4
 
 
 class Head(NamedTuple):
-    """A head, without the digits of its length."""
+    """A head, without the digits of its length, and without the empty line at its end."""
 
     before: bytes
     after: bytes
@@ -28,11 +31,10 @@ class Head(NamedTuple):
     @classmethod
     def of(cls, request: bytes) -> Self | None:
         """Of a request that is all there, and was parsed. None: it has to be parsed every time."""
-        end = request.find(_END)
-        head = request[: end + len(_END)]
-        lower = head.lower()
+        head, end, _ = request.partition(_END)
+        lower = head.lower() + b"\r\n"
         if (
-            end < 0
+            not end
             or head.startswith((b"\r", b"\n"))
             or lower.count(_LENGTH) != 1
             or any(map(lower.count, _UNUSUAL))
@@ -40,21 +42,55 @@ class Head(NamedTuple):
             return None
         line = lower.index(_LENGTH)
         begin = line + len(_LENGTH)
-        digits, _, _ = head[begin:].partition(b"\r\n")
-        begin += len(digits) - len(digits.lstrip(b" \t"))
-        rest = head[begin + len(digits.strip(b" \t")) :]
-        found = cls(head[:begin], rest, head.count(b"\r\n", 0, line))
+        given, _, _ = head[begin:].partition(b"\r\n")
+        digits = given.lstrip(b" \t")
+        begin += len(given) - len(digits)
+        after = head[begin + len(digits) :]
+        found = cls(head[:begin], after, head.count(b"\r\n", 0, line))
         return found if found.body_in(request) is not None else None
 
     def body_in(self, request: bytes) -> bytes | None:
         """What comes behind this head. None: it is another head, or not one whole request."""
         before, after, _ = self
-        if not request.startswith(before):
+        head, end, body = request.partition(_END)
+        digits = head[len(before) : len(head) - len(after)]
+        if not end or not digits.isdigit() or len(digits) > _MOST_DIGITS:
             return None
-        begin = len(before)
-        end = request.find(b"\r", begin, begin + _MOST_DIGITS + 1)
-        digits = request[begin:end]
-        if end < 0 or not digits.isdigit() or not request.startswith(after, end):
-            return None
-        body = request[end + len(after) :]
-        return body if len(body) == int(digits) else None
+        return body if before + digits + after == head and int(digits) == len(body) else None
+
+
+class Heads:
+    """Those that a server has read lately, each with the scope that was made of it.
+
+    Behind a proxy, requests of many callers come over one connection, and each caller's over many.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[Head, dict[str, Any]]] = {}
+        """By what they are without the digits of their length."""
+        self._lengths: list[int] = []
+        """How much is before these digits: mostly as much with one caller as with another."""
+
+    def add(self, head: Head, scope: dict[str, Any]) -> None:
+        """Remember it, and forget whom we have known for longest."""
+        known, lengths, length = self._known, self._lengths, len(head.before)
+        name = head.before + head.after
+        if name not in known and len(known) >= _MOST:
+            del known[next(iter(known))]
+        known[name] = (head, scope)
+        if length not in lengths:
+            lengths.insert(0, length)
+            del lengths[_MOST_LENGTHS:]
+
+    def found(self, request: bytes) -> tuple[Head, dict[str, Any], bytes] | None:
+        """Its head and its body, where it is one whole request whose head is known."""
+        end = request.find(_END)
+        for length in self._lengths:
+            after = request.find(b"\r", length, length + _MOST_DIGITS + 1)
+            known = self._known.get(request[:length] + request[after:end])
+            if known is not None:
+                head, scope = known
+                body = head.body_in(request)
+                if body is not None:
+                    return head, scope, body
+        return None

@@ -78,8 +78,9 @@ class ShortWay:
             lines = _LINES % (named.encode(), answer.media)
             if connection.answer(scope, lines, answer.body):
                 if headers is _NONE:
+                    changed = scope.get(_KNOWN) is not known
                     scope[_KNOWN] = known
-                    connection.keep(scope)
+                    connection.keep(scope, changed=changed)
                 return
         told: Raw = [(b"x-request-id", named.encode()), (b"content-type", answer.media)]
         if limit is not None:

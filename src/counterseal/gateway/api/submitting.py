@@ -74,7 +74,7 @@ class Submitting:
         who = _agent(caller)
         proposal = _proposal(object_in(body), headers)
         self._refuse_nameless(proposal, who)
-        wait = _wait(headers.get("prefer"))
+        wait = _wait(headers.get("prefer")) if headers else None
         self.under_way += 1
         try:
             if wait:
@@ -188,12 +188,11 @@ def _agent(caller: Caller | None) -> Principal:
 
 def _proposal(given: dict[str, Any], headers: Mapping[str, str]) -> Proposal:
     if _is_plain(given):
-        return Proposal(
-            tool=given["tool"],
-            arguments=given["arguments"],
-            key=_key(headers.get("idempotency-key")),
-            trace=headers.get("traceparent"),
-        )
+        tool, arguments = given["tool"], given["arguments"]
+        if not headers:
+            return Proposal.plain(tool, arguments)
+        key, trace = _key(headers.get("idempotency-key")), headers.get("traceparent")
+        return Proposal.plain(tool, arguments, key, trace)
     try:
         asked = Submission.model_validate(given, strict=True)
     except ValidationError as error:

@@ -17,6 +17,9 @@ from counterseal.observation.render import fence
 
 __all__ = ["shown", "written"]
 
+_MILLION: Final = 1_000_000
+_WELL: Final = (Code.SUCCESS, Code.PARTIAL_SUCCESS)
+
 
 def shown(seen: Observation, public: str) -> dict[str, Any]:
     """All of it but what was decided, which is for people; and `text`, which is for the model."""
@@ -39,21 +42,35 @@ def shown(seen: Observation, public: str) -> dict[str, Any]:
 
 def written(seen: Observation, public: str) -> bytes:
     """The JSON of `shown`; for less where a call simply succeeded, as nearly all do."""
-    if not _is_plain(seen):
+    # Taken apart at once: by their names, one after the other, it takes longer than to write them.
+    # fmt: off
+    (tool, version, call_id, code, response, next_action, timestamp, given, errors, warnings,
+     latency_ms, replayed, trace_id, attempt, trust, redactions, approval_id, retry_after,
+     _, verification, _) = seen
+    # fmt: on
+    if (
+        code not in _WELL
+        or response is not RESPONSES[code]
+        or verification is not NOT_VERIFIED
+        or (errors or warnings or redactions or replayed)
+        or approval_id is not None
+        or retry_after is not None
+    ):
         return _json(shown(seen, public))
-    same, text = _same(seen.tool, seen.version, seen.code, seen.next_action, seen.trust)
-    call_id, timestamp = seen.call_id, seen.timestamp
-    data = to_json(seen.data).decode()
-    if seen.data is not None:
-        text = "\n".join((text, *fence(data, call_id, seen.trust)))
+    same, text, above = _same(tool, version, code, next_action, trust)
+    data = to_json(given).decode()
+    if given is not None:
+        _, opening, _, closing = fence(data, call_id, trust)
+        inside = to_json(data).decode()[1:-1]
+        text = f'{above}\\n{opening}\\n{inside}\\n{closing}"'  # its lines end as JSON has it
     if "NaN" in data or "Infinity" in data:
-        data = _json(seen.data).decode()
+        data = _json(given).decode()
     return (
-        f'{same}"call_id":{_quoted(call_id)}}},"execution_metadata":{{'
-        f'"timestamp":"{_moment(timestamp)}","latency_ms":{seen.latency_ms},'
-        f'"idempotency_hit":false,"trace_id":{_quoted(seen.trace_id)},'
-        f'"attempt_number":{seen.attempt}}},"result_payload":{{"data":{data},"errors":[],'
-        f'"warnings":[]}},"timestamp":{timestamp!r},"text":{to_json(text).decode()}}}'
+        f'{same}{_quoted(call_id)}}},"execution_metadata":{{'
+        f'"timestamp":"{_moment(timestamp)}","latency_ms":{latency_ms},'
+        f'"idempotency_hit":false,"trace_id":{_quoted(trace_id)},'
+        f'"attempt_number":{attempt}}},"result_payload":{{"data":{data},"errors":[],'
+        f'"warnings":[]}},"timestamp":{to_json(timestamp).decode()},"text":{text}}}'
     ).encode()
 
 
@@ -61,9 +78,9 @@ def _moment(timestamp: float) -> str:
     """As `datetime` has it: rounded to microseconds, without any where there are none."""
     whole = int(timestamp)
     micro = round((timestamp - whole) * 1e6)
-    if not 0 < micro < 1_000_000:
+    if not 0 < micro < _MILLION:
         return datetime.fromtimestamp(timestamp, UTC).isoformat()
-    return f"{_second(whole)}.{micro:06d}+00:00"
+    return f"{_second(whole)}.{str(_MILLION + micro)[1:]}+00:00"
 
 
 @lru_cache(16)
@@ -75,26 +92,19 @@ def _json(value: Any) -> bytes:
     return to_json(value, inf_nan_mode="null", fallback=spelt_out)
 
 
-def _is_plain(seen: Observation) -> bool:
-    """Whether there is nothing to be told but the data."""
-    return (
-        seen.ok
-        and seen.response is RESPONSES[seen.code]
-        and seen.verification is NOT_VERIFIED
-        and not (seen.errors or seen.warnings or seen.redactions or seen.idempotency_hit)
-        and seen.approval_id is None
-        and seen.retry_after is None
-    )
-
-
 _OWN: Final = ("tool_identity", "execution_metadata", "result_payload", "timestamp", "text")
 """What is another one with every call."""
 
 
 @lru_cache(4096)
-def _same(tool: str, version: str, code: Code, next_action: str, trust: Trust) -> tuple[str, str]:
-    """What is the same for all calls of a tool: most members, and the text before the data."""
+def _same(
+    tool: str, version: str, code: Code, next_action: str, trust: Trust
+) -> tuple[str, str, str]:
+    """What is the same for all calls of a tool: most members; the text, and what is above data."""
     seen = Observation(tool, version, "", code, RESPONSES[code], next_action, 0.0, trust=trust)
     told = {name: value for name, value in shown(seen, "").items() if name not in _OWN}
-    begun = f',"tool_identity":{{"name":{_quoted(tool)},"version":{_quoted(version)},'
-    return _json(told).decode()[:-1] + begun, seen.for_model()
+    begun = f',"tool_identity":{{"name":{_quoted(tool)},"version":{_quoted(version)},"call_id":'
+    text = seen.for_model()
+    note, *_ = fence("", "", trust)
+    above = to_json(f"{text}\n{note}").decode()[:-1]
+    return _json(told).decode()[:-1] + begun, to_json(text).decode(), above

@@ -70,6 +70,7 @@ class Answer:
         if connection is not None and status == 200:
             lines = b"".join([b"%b: %b\r\n" % one for one in own])
             if connection.answer(self._scope, lines, body):
+                connection.keep(self._scope)  # only its parsing is spared: all else is looked at
                 return
         headers = [(b"content-length", b"%d" % len(body)), *own]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
