@@ -32,8 +32,8 @@ _SOME: Final = 16
 """How many things that nobody waits for are worth being written: together they change few pages."""
 _MANY: Final = 500
 """After how many changed rows the log is copied into the file, when nobody waits."""
-_TOO_MANY: Final = 1000
-"""The same, whoever waits."""
+_TOO_MANY: Final = 2000
+"""The same, whoever waits. The log has grown to 30 MB by then, and a page is copied only once."""
 
 
 class Writer:
