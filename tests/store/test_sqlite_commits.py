@@ -219,40 +219,6 @@ async def test_an_event_that_nobody_waits_for_is_written_soon_by_itself(
     await until(lambda: events_in(path) == 1)
 
 
-async def test_an_event_that_nobody_waits_for_comes_before_what_waits_for_the_disk(
-    path, store, make, events_in
-):
-    spends = make.admit(events=(), charges=[make.charge()])
-    for number in range(3):
-        store.note(make.event(call_id=f"call_{number}"))
-        await store.admit(spends)
-    assert events_in(path) == 0, "a commit for each would write the same pages over and over"
-    await store.settle(make.settle(events=[make.event(call_id="call_3")]))
-    assert events_in(path) == 4
-    told = [event.caller.call_id for _, event in await store.events("acme")]
-    assert told == [f"call_{number}" for number in range(4)]
-
-
-async def test_some_events_that_nobody_waits_for_go_with_any_commit(path, store, make, events_in):
-    for _ in range(20):
-        store.note(make.event())
-        await store.admit(make.admit(events=()))
-    assert events_in(path) == 16
-
-
-async def test_events_that_nobody_waits_for_stay_while_somebody_else_writes(
-    path, store, make, somebody_else, events_in
-):
-    with somebody_else(path, "BEGIN IMMEDIATE"):
-        for _ in range(20):
-            store.note(make.event())
-        settling = asyncio.create_task(store.settle(make.settle()))
-        await asyncio.sleep(0.01)
-        assert events_in(path) == 0
-    await settling
-    assert events_in(path) == 21
-
-
 async def test_what_nobody_waits_for_is_written_at_the_end(path, make, somebody_else, events_in):
     store = SqliteStore(path)
     store.note(make.event())

@@ -2,8 +2,7 @@
 
 A caller who is alone is served at once, because a trip through the event loop costs more than it
 could save. When several write in one turn of the loop, what they write is gathered until the turn
-is over. What nobody waits for rides along with what waits for the disk, or goes with some more of
-its kind; a timer takes it when nothing else comes.
+is over. What nobody waits for rides along; a timer takes it when nothing else comes.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ _SOON: Final = 0.05
 """How long something that nobody waits for may stay unwritten, in seconds."""
 _LATEST: Final = 5.0
 """The same while the file can't be written."""
-_SOME: Final = 16
-"""How many things that nobody waits for are worth being written: together they change few pages."""
 _MANY: Final = 500
 """After how many changed rows the log is copied into the file, when nobody waits."""
 _TOO_MANY: Final = 2000
@@ -42,10 +39,8 @@ class Writer:
     def __init__(self, database: Database, *, patience: float) -> None:
         self._database = database
         self._patience = patience
-        self._queue: list[Awaited] = []
-        """In the order in which they came."""
-        self._riding: list[Job] = []
-        """What nobody waits for, in its order. Whatever it follows from is committed, or here."""
+        self._queue: list[Job] = []
+        """In the order in which they came, whether anybody waits for them or not."""
         self._aside: list[Job] = []
         """What nobody waits for and could not be written: it must not get in others' way."""
         self._waiting = 0
@@ -92,18 +87,18 @@ class Writer:
         return answer
 
     def ride(self, work: Callable[[Transaction], Any]) -> None:
-        """Do something soon, and before whatever is durable from now on. Nobody waits for it."""
+        """Do something with the next commit. Nobody waits for it."""
         try:
             loop: asyncio.AbstractEventLoop | None = self._here()
         except RuntimeError:  # outside of an event loop there is no timer: the next commit takes it
             loop = None
-        self._riding.append(Job(work))
+        self._queue.append(Job(work))
         if loop is not None:
             self._tend(loop)
 
     async def flush(self) -> None:
         """Write what nobody waits for."""
-        if self._queue or self._riding or self._aside:
+        if self._queue or self._aside:
             await self.write(_nothing)
             self._take_up_again()
 
@@ -131,9 +126,10 @@ class Writer:
         """Tell whoever waits that it is over. Returns how much is left that nobody waited for."""
         jobs, self._queue = self._queue, []
         for job in jobs:
-            job.error = StoreError(f"{self._database.path} was closed; nothing was written")
-            self._answer(job)
-        return len(self._aside) + len(self._riding)
+            if isinstance(job, Awaited):
+                job.error = StoreError(f"{self._database.path} was closed; nothing was written")
+                self._answer(job)
+        return len(self._aside) + sum(not isinstance(job, Awaited) for job in jobs)
 
     def _here(self) -> asyncio.AbstractEventLoop:
         if self._database.closed:
@@ -148,9 +144,10 @@ class Writer:
     def _forget_waiting(self) -> None:
         """The loop that they waited in is gone. What is not in vain is written all the same."""
         self._waiting = 0
-        for job in self._queue:
+        for job in self._awaited():
             job.future = None
-        self._queue = [job for job in self._queue if not job.vain]
+            if job.vain:
+                self._queue.remove(job)
 
     # --- turns of the loop ------------------------------------------------------------------------
 
@@ -183,16 +180,19 @@ class Writer:
         loop = self._loop
         if loop is None or not self._waiting:
             return
-        if not self._commit(durable=any(job.durable for job in self._queue)):
+        if not self._commit(durable=any(job.durable for job in self._awaited())):
             self._give_up(loop.time() - self._patience)
             if self._waiting:
                 self._try_later(loop)
         self._tend(loop)
 
+    def _awaited(self) -> list[Awaited]:
+        return [job for job in self._queue if isinstance(job, Awaited)]
+
     def _give_up(self, late: float) -> None:
         """Tell whoever has waited since then that it was in vain."""
         where, seconds = self._database.path, self._patience
-        for job in self._queue.copy():
+        for job in self._awaited():
             if job.since <= late:
                 self._queue.remove(job)
                 job.error = LockedError(
@@ -203,7 +203,7 @@ class Writer:
 
     def _leave_out(self) -> None:
         """Whoever has gone, and for whom it would be in vain."""
-        for job in self._queue.copy():
+        for job in self._awaited():
             if job.vain and job.future is not None and job.future.cancelled():
                 self._queue.remove(job)
                 self._answer(job)
@@ -214,16 +214,11 @@ class Writer:
         """Write the whole queue. False while somebody else does; then it stays as it is."""
         if self._waiting:
             self._leave_out()
-        waiting, riding = self._queue, self._riding
-        jobs: list[Job] = [*waiting]
-        if durable or len(riding) >= _SOME:
-            jobs = [*riding, *waiting]
-            self._riding = []
-        self._queue = []
+        jobs, self._queue = self._queue, []
         try:
             self._database.commit(jobs, durable=durable)
         except LockedError:
-            self._queue, self._riding = waiting, riding
+            self._queue = jobs
             return False
         except BaseException as error:
             self._fail(jobs, error)
@@ -281,14 +276,14 @@ class Writer:
     @property
     def _unfinished(self) -> bool:
         database = self._database
-        left = self._queue or self._riding or self._aside
+        left = self._queue or self._aside
         return bool(left or database.unsynced or database.changes >= _MANY)
 
     def _soon(self) -> None:
         self._timer = None
         if self._database.closed or self._loop is None:
             return
-        if self._queue or self._riding:
+        if self._queue:
             self._commit(durable=True)
         with suppress(StoreError):  # it was told when it first failed
             self._take_up_again()
