@@ -1,51 +1,11 @@
-"""Answers go out as a whole, nothing is held back, and headers come in clean."""
+"""Answers go out as a whole, and headers come in clean."""
 
 import asyncio
 
 import httpx2
 
-from counterseal.gateway.connection import Connection, _Gathering
+from counterseal.gateway.connection import Connection
 from tests.gateway.wires import answer_in, asking, connected, received, sent, served
-
-
-class Recorded:
-    """A transport that says what was done to it."""
-
-    def __init__(self):
-        self.done = []
-
-    def write(self, data):
-        self.done.append(data)
-
-    def close(self):
-        self.done.append("closed")
-
-    def is_closing(self):
-        return "closed" in self.done
-
-
-async def test_what_is_written_in_one_turn_is_one_write():
-    recorded = Recorded()
-    gathering = _Gathering(recorded, asyncio.get_running_loop())
-    gathering.write(b"head ")
-    gathering.write(b"content")
-    assert recorded.done == []
-    await asyncio.sleep(0)
-    assert recorded.done == [b"head content"]
-    gathering.write(b"more")
-    await asyncio.sleep(0)
-    assert recorded.done == [b"head content", b"more"]
-
-
-async def test_what_was_written_goes_out_before_the_end():
-    recorded = Recorded()
-    gathering = _Gathering(recorded, asyncio.get_running_loop())
-    assert not gathering.is_closing()
-    gathering.write(b"last words")
-    gathering.close()
-    assert gathering.is_closing()
-    await asyncio.sleep(0)
-    assert recorded.done == [b"last words", "closed"]
 
 
 async def test_answers_streams_and_ends_of_connections_are_as_before():

@@ -14,7 +14,6 @@ those at the end.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final, Self
 from weakref import WeakKeyDictionary
 
@@ -23,6 +22,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from counterseal.gateway.head import Head, Heads
+from counterseal.gateway.outbox import Gathering, Outbox
 from counterseal.gateway.standby import Standby
 
 __all__ = ["Connection"]
@@ -90,7 +90,7 @@ class Connection(HttpToolsProtocol):
             common = b"".join(b"%b: %b\r\n" % one for one in known)
             self._common = (known, common)
         length = b"content-length: %d\r\n\r\n" % len(body)
-        self.transport.write_now(b"".join((_OK, common, headers, length, body)))
+        self.transport.write_whole(b"".join((_OK, common, headers, length, body)))
         cycle.on_response()
         return True
 
@@ -187,7 +187,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_complete()
 
     def connection_made(self, transport: Any) -> None:
-        gathering: Any = _Gathering(transport, self.loop)
+        gathering: Any = Gathering(transport, Outbox.of(self.loop))
         self._standby = Standby.of(self.loop)
         self._heads = _HEADS.setdefault(self.config, Heads())
         super().connection_made(gathering)
@@ -235,39 +235,3 @@ class Connection(HttpToolsProtocol):
             self.timeout_keep_alive_task.cancel()
             self.timeout_keep_alive_task = None
         super().connection_lost(exc)
-
-
-class _Gathering:
-    """A transport that gathers what is written to it until the turn is over."""
-
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
-        self._transport = transport
-        self._loop = loop
-        self._held: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        if not self._held:
-            self._loop.call_soon(self._flush)
-        self._held.append(data)
-
-    def write_now(self, data: bytes) -> None:
-        """Write something with which nothing else will go."""
-        if self._held:
-            self._held.append(data)
-        else:
-            self._transport.write(data)
-
-    def _flush(self) -> None:
-        held, self._held = self._held, []
-        if held:
-            self._transport.write(held[0] if len(held) == 1 else b"".join(held))
-
-    def close(self) -> None:
-        self._flush()
-        self._transport.close()
-
-    def __getattr__(self, name: str) -> Any:
-        # What is asked for is kept, so that it is looked for once.
-        found = getattr(self._transport, name)
-        setattr(self, name, found)
-        return found
