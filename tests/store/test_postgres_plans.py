@@ -9,7 +9,7 @@ import pytest
 from counterseal.errors import StoreError
 from counterseal.storage.postgres import PostgresStore
 from counterseal.storage.postgres.address import Address
-from tests.postgres_server import borrowed_database
+from tests.postgres_server import drop_database, fresh_database
 
 pytestmark = pytest.mark.slow
 """A server has to start for them."""
@@ -17,8 +17,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def url():
-    with borrowed_database() as url:
-        yield url
+    # A new one: of one that was lent before, the server may have learned what its tables held.
+    url = fresh_database()
+    yield url
+    drop_database(url)
 
 
 @pytest.fixture
