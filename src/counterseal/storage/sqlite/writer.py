@@ -27,10 +27,10 @@ _SOON: Final = 0.05
 """How long something that nobody waits for may stay unwritten, in seconds."""
 _LATEST: Final = 5.0
 """The same while the file can't be written."""
-_MANY: Final = 500
-"""After how many changed rows the log is copied into the file, when nobody waits."""
-_TOO_MANY: Final = 2000
-"""The same, whoever waits. The log has grown to 30 MB by then, and a page is copied only once."""
+_MANY: Final = 2000
+"""From about how many pages on the log is copied into the file, when nobody writes."""
+_TOO_MANY: Final = 8000
+"""The same, whoever waits: 32 MB. What was written again and again is copied only once."""
 
 
 class Writer:
@@ -58,6 +58,8 @@ class Writer:
         self._retry: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pause = _SOON
+        self._commits = 0
+        """How many there were when the timer last came."""
 
     # --- for the store ----------------------------------------------------------------------------
 
@@ -228,7 +230,7 @@ class Writer:
             for job in jobs:
                 if job.future is not None or job.error is not None:
                     self._answer(job)
-            if self._database.changes >= _TOO_MANY:
+            if self._database.logged >= _TOO_MANY:
                 self._database.checkpoint()
         return True
 
@@ -277,20 +279,24 @@ class Writer:
     def _unfinished(self) -> bool:
         database = self._database
         left = self._queue or self._aside
-        return bool(left or database.unsynced or database.changes >= _MANY)
+        return bool(left or database.unsynced or database.logged >= _MANY)
 
     def _soon(self) -> None:
         self._timer = None
-        if self._database.closed or self._loop is None:
+        database, loop = self._database, self._loop
+        if database.closed or loop is None:
             return
         if self._queue:
             self._commit(durable=True)
         with suppress(StoreError):  # it was told when it first failed
             self._take_up_again()
-        if self._database.unsynced or self._database.changes >= _MANY:
-            self._database.checkpoint()
-        self._pause = min(2 * self._pause, _LATEST) if self._unfinished else _SOON
-        self._tend(self._loop)
+        # Who is at work writes most pages again: they are copied when that is over.
+        quiet, self._commits = self._commits == database.commits, database.commits
+        if database.unsynced or (quiet and database.logged >= _MANY):
+            database.checkpoint()
+        failed = self._queue or self._aside or database.unsynced or (quiet and self._unfinished)
+        self._pause = min(2 * self._pause, _LATEST) if failed else _SOON
+        self._tend(loop)
 
 
 def _nothing(transaction: Transaction) -> None:
