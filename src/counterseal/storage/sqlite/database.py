@@ -55,6 +55,7 @@ class Database:
         """What the file says, as far as `is_current` says so."""
         self._transaction = Transaction(self._cursor, self._chain, self.known)
         self._keeper: sqlite3.Connection | None = None
+        self._looking = False
         self.closed = False
         self._synced = True
         """How SQLite is set to commit: waiting for the disk, or not."""
@@ -75,9 +76,35 @@ class Database:
             raise explained(error, self.path) from error
         return row
 
+    def look(self) -> bool:
+        """See the file as it is now until `look_away`, for all that is asked meanwhile.
+
+        Whether what is known still held when it was looked at.
+        """
+        if self._looking:
+            return True
+        if self.closed:
+            self.refuse_closed()
+        self._cursor.execute("BEGIN")
+        self._looking = True
+        try:
+            return self.known.hold()
+        except BaseException:
+            self.look_away()
+            raise
+
+    def look_away(self) -> None:
+        """Whoever looks from now on sees what there is by then."""
+        if self._looking:
+            self._looking = False
+            self.known.let_go()
+            with suppress(sqlite3.Error):  # nothing was changed that could be lost
+                self._cursor.execute("COMMIT")
+
     def read(self, work: Callable[[Transaction], _T]) -> _T:
         """What a job finds, in one transaction that changes nothing."""
         self.refuse_closed()
+        self.look_away()
         cursor, transaction = self._cursor, self._transaction
         transaction.begin({})
         try:
@@ -112,6 +139,7 @@ class Database:
         """
         if self.closed:
             self.refuse_closed()
+        self.look_away()
         cursor, connection = self._cursor, self._connection
         before = connection.total_changes
         heads: dict[str, Head] = {}
@@ -181,6 +209,7 @@ class Database:
     def version(self) -> tuple[int, int]:
         """Another one when anything was committed, by whomever."""
         self.refuse_closed()
+        self.look_away()
         try:
             theirs = self._connection.execute("PRAGMA data_version").fetchone()[0]
         except sqlite3.Error as error:
@@ -199,6 +228,7 @@ class Database:
         Nobody writes meanwhile: SQLite before 3.51.3 can lose what is committed during a
         checkpoint, so it is never left to do one by itself.
         """
+        self.look_away()
         try:
             if self._keeper is None:
                 self._keeper = _connection(self.path, 0)

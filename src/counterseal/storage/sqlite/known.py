@@ -37,12 +37,24 @@ class RestsOn(NamedTuple):
 class Known:
     """Found under the same keys as in the file. What is not here may be there."""
 
-    __slots__ = ("_ask", "_next", "_version", "arrivals", "implicit", "rests_on", "runs", "spent")
+    __slots__ = (
+        "_ask",
+        "_held",
+        "_next",
+        "_version",
+        "arrivals",
+        "implicit",
+        "rests_on",
+        "runs",
+        "spent",
+    )
 
     def __init__(self, cursor: sqlite3.Cursor) -> None:
         self._ask = cursor.execute
         self._next = cursor.fetchone
         self._version = -1
+        self._held = False
+        """Whether it holds because the file is looked at as it was when that was asked."""
         self.spent: dict[Counter, float] = {}
         self.arrivals: dict[tuple[str, str], float] = {}
         self.rests_on: dict[tuple[str, str], RestsOn] = {}
@@ -55,6 +67,8 @@ class Known:
 
         Within a transaction this is so until its end, but for what is written there.
         """
+        if self._held:
+            return True
         # Another number whenever another connection has committed, to whichever process it belongs.
         self._ask("PRAGMA data_version")
         (version,) = self._next()
@@ -63,6 +77,16 @@ class Known:
         self._version = version
         self.forget()
         return False
+
+    def hold(self) -> bool:
+        """The same at the begin of a transaction; then it is so until `let_go`."""
+        current = self.is_current()
+        self._held = True
+        return current
+
+    def let_go(self) -> None:
+        """It has to be asked again."""
+        self._held = False
 
     def forget(self) -> None:
         """All of it."""

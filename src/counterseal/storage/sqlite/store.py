@@ -129,7 +129,8 @@ class SqliteStore:
     def _is_current(self) -> bool:
         """Whether what is known is what the file says."""
         try:
-            return self._known.is_current()
+            looked = self._writer.looked()
+            return self._known.is_current() if looked is None else looked
         except sqlite3.Error:  # whoever reads the file is told what is wrong with it
             return False
 
@@ -158,8 +159,9 @@ class SqliteStore:
     def _is_new(self, tenant: str, key: str) -> bool:
         """Whether nothing was ever done or asked under a key, as is so for nearly every one."""
         try:
+            self._writer.looked()
             (known,) = self._database.ask(_KNOWN_KEY, (tenant, key, tenant, key))
-        except LockedError:  # who reads it all waits for its turn
+        except (LockedError, sqlite3.Error):  # who reads it all waits for its turn, or is told
             return False
         return not known
 

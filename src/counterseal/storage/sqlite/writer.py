@@ -49,6 +49,7 @@ class Writer:
 
     def _begin_anew(self) -> None:
         """Nothing is scheduled, and nobody has written yet."""
+        self._database.look_away()
         self._turn = False
         """Whether the end of this turn of the loop will be noticed."""
         self._task: asyncio.Task[Any] | None = None
@@ -87,6 +88,20 @@ class Writer:
             await job.future
         answer: _T = job.answer
         return answer
+
+    def looked(self) -> bool | None:
+        """Look at the file once for all who are at work in this turn, where there are several.
+
+        Nothing that came from outside in this turn can be younger than its begin. Returns whether
+        what is known still holds; None: there is no crowd, so look for yourself.
+        """
+        if not (self._several or self._crowded):
+            return None
+        loop = self._here()
+        if not (self._several or self._crowded):
+            return None
+        self._take_part(loop)
+        return self._database.look()
 
     def ride(self, work: Callable[[Transaction], Any]) -> None:
         """Do something with the next commit. Nobody waits for it."""
@@ -155,16 +170,20 @@ class Writer:
 
     def _alone(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether nobody else is writing, so that there is nothing to wait for."""
+        self._take_part(loop)
+        return not (self._several or self._crowded or self._waiting)
+
+    def _take_part(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Notice who is at work in this turn, and its end."""
         task = asyncio.current_task(loop)
-        if self._turn:
-            if task is not self._task:
-                self._several = True
-            return not (self._several or self._waiting)
-        self._turn, self._task = True, task
-        loop.call_soon(self._end_of_turn)
-        return not (self._crowded or self._waiting)
+        if not self._turn:
+            self._turn, self._task = True, task
+            loop.call_soon(self._end_of_turn)
+        elif task is not self._task:
+            self._several = True
 
     def _end_of_turn(self) -> None:
+        self._database.look_away()
         self._crowded = self._several or self._waiting > 1
         self._turn = self._several = False
         self._task = None
