@@ -8,6 +8,8 @@ from functools import partial
 from types import coroutine
 from typing import Any, Final, TypeVar
 
+from counterseal.storage.waiting import Answer
+
 __all__ = ["Lasting", "going_on"]
 
 T = TypeVar("T")
@@ -48,9 +50,17 @@ class Lasting:
         if not self._inline:
             return await _shielded(self.begin(work))
         self._under_way += 1
+        cancelled: asyncio.CancelledError | None = None
         try:
             while True:
                 waited = work.send(None)
+                if waited.__class__ is Answer:
+                    waited.firm = True
+                    try:
+                        await _over(waited)
+                    except asyncio.CancelledError as error:
+                        cancelled = error
+                    continue
                 if waited is None:  # others are to have their turn
                     return await _shielded(self.begin(_rest(work, waited)))
                 over = asyncio.get_running_loop().create_future()
@@ -61,8 +71,14 @@ class Lasting:
                     await asyncio.wait({self.begin(_rest(work, waited))})
                     raise
         except StopIteration as done:
-            value: T = done.value
-            return value
+            if cancelled is None:
+                value: T = done.value
+                return value
+            raise cancelled from None
+        except Exception as error:
+            if cancelled is None:
+                raise
+            raise cancelled from error
         finally:
             self._under_way -= 1
 
@@ -81,6 +97,12 @@ async def _shielded(task: asyncio.Future[T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait({task})
         raise
+
+
+@coroutine
+def _over(waited: Answer) -> Generator[Answer, None, None]:
+    """Wait for what somebody else has begun to wait for."""
+    yield waited
 
 
 def _go_on(over: asyncio.Future[None], _: asyncio.Future[Any]) -> None:

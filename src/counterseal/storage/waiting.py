@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Callable, Generator
+from contextvars import Context, copy_context
+from typing import Any, Final, Self
 
-__all__ = ["SHORTEST", "Waiting"]
+__all__ = ["SHORTEST", "Answer", "Waiting"]
 
 SHORTEST: Final = 0.001
 """Nobody looks again sooner than after so many seconds, unless woken."""
@@ -46,6 +48,80 @@ class Waiting:
             others.remove(woken)
             if not others:
                 self._who.pop((tenant, key), None)
+
+
+class Answer:
+    """What somebody waits for while it is written down. To a task, it is a future.
+
+    Who must not be called off meanwhile says so: then a cancellation comes when it is over. And who
+    waits may go on right where it is given, without another turn of the loop.
+    """
+
+    __slots__ = (
+        "_asyncio_future_blocking",
+        "_context",
+        "_given",
+        "_loop",
+        "_then",
+        "firm",
+        "unwanted",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._asyncio_future_blocking = False  # by this name a task knows what it can wait for
+        self._loop = loop
+        self._then: Callable[[Self], object] | None = None
+        self._context: Context | None = None
+        self._given = False
+        self.firm = False
+        """Whether a cancellation has to wait, too."""
+        self.unwanted = False
+        """Whether who waited was cancelled, and has gone."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        if not self._given:
+            self._asyncio_future_blocking = True
+            yield self
+
+    def give(self) -> None:
+        """Have who waits go on in the loop's next turn."""
+        if not self._given:
+            self._given = True
+            if self._then is not None:
+                self._loop.call_soon(self._then, self, context=self._context)
+
+    def give_now(self) -> None:
+        """Have who waits go on at once. Not while a task runs: one must end before another."""
+        if not self._given:
+            self._given = True
+            if self._then is not None and self._context is not None:
+                self._context.run(self._then, self)
+
+    # --- what a task does with what it waits for --------------------------------------------------
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def add_done_callback(
+        self, then: Callable[[Self], object], *, context: Context | None = None
+    ) -> None:
+        if self._then is not None:
+            raise RuntimeError("somebody waits for this answer already")
+        self._then, self._context = then, context or copy_context()
+        if self._given:
+            self._loop.call_soon(then, self, context=self._context)
+
+    def cancel(self, msg: object = None) -> bool:
+        if self.firm or self._given:
+            return False
+        self.unwanted = True
+        self.give()
+        return True
+
+    def result(self) -> None:
+        """Nothing but whether it was waited for: what came of it is told elsewhere."""
+        if self.unwanted:
+            raise asyncio.CancelledError
 
 
 def _end(one: asyncio.Future[None]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -13,6 +12,7 @@ from counterseal.storage.rows import Row, read
 from counterseal.storage.sqlite.chain import Chain
 from counterseal.storage.sqlite.known import Counter, Known, RestsOn
 from counterseal.storage.sqlite.queries import queries
+from counterseal.storage.waiting import Answer
 
 __all__ = ["Awaited", "Job", "Transaction"]
 
@@ -175,13 +175,13 @@ def _number(row: Row | None) -> float:
 class Job:
     """Something to be done in a transaction, and what came of it."""
 
-    __slots__ = ("answer", "error", "future", "work")
+    __slots__ = ("answer", "error", "told", "work")
 
     def __init__(self, work: Callable[[Transaction], Any]) -> None:
         self.work = work
         self.answer: Any = None
         self.error: Exception | None = None
-        self.future: asyncio.Future[Any] | None = None
+        self.told: Answer | None = None
         """Who is told. None where nobody waits, and while it is tried at once."""
 
 
@@ -192,7 +192,7 @@ class Awaited(Job):
 
     def __init__(self, work: Callable[[Transaction], Any], *, durable: bool, vain: bool) -> None:
         self.work = work
-        self.answer = self.error = self.future = None
+        self.answer = self.error = self.told = None
         self.durable = durable
         """Whether it must survive a loss of power from the moment that it is answered."""
         self.vain = vain

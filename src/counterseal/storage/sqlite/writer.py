@@ -18,6 +18,7 @@ from counterseal.errors import StoreError
 from counterseal.storage.sqlite.database import Database
 from counterseal.storage.sqlite.faults import LockedError
 from counterseal.storage.sqlite.transaction import Awaited, Job, Transaction
+from counterseal.storage.waiting import Answer
 
 __all__ = ["Writer"]
 
@@ -81,11 +82,13 @@ class Writer:
                 raise job.error
         else:
             job.since = loop.time()
-            job.future = loop.create_future()
+            job.told = Answer(loop)
             self._waiting += 1
             if alone:
                 self._try_later(loop)
-            await job.future
+            await job.told
+            if job.error is not None:
+                raise job.error
         answer: _T = job.answer
         return answer
 
@@ -162,7 +165,7 @@ class Writer:
         """The loop that they waited in is gone. What is not in vain is written all the same."""
         self._waiting = 0
         for job in self._awaited():
-            job.future = None
+            job.told = None
             if job.vain:
                 self._queue.remove(job)
 
@@ -225,7 +228,7 @@ class Writer:
     def _leave_out(self) -> None:
         """Whoever has gone, and for whom it would be in vain."""
         for job in self._awaited():
-            if job.vain and job.future is not None and job.future.cancelled():
+            if job.vain and job.told is not None and job.told.unwanted:
                 self._queue.remove(job)
                 self._answer(job)
 
@@ -246,12 +249,23 @@ class Writer:
             if not isinstance(error, Exception):  # the program is being ended
                 raise
         else:
-            for job in jobs:
-                if job.future is not None or job.error is not None:
-                    self._answer(job)
+            self._committed(jobs)
             if self._database.logged >= _TOO_MANY:
                 self._database.checkpoint()
         return True
+
+    def _committed(self, jobs: list[Job]) -> None:
+        """Who waits goes on right here, unless this is done in the name of somebody else's task."""
+        now = self._loop is not None and asyncio.current_task(self._loop) is None
+        left = iter(jobs)
+        try:
+            for job in left:
+                if job.told is not None or job.error is not None:
+                    self._answer(job, now=now)
+        except BaseException:  # one of them ends the program: the others are told all the same
+            for job in left:
+                self._answer(job)
+            raise
 
     def _fail(self, jobs: list[Job], error: BaseException) -> None:
         """Nothing was written. Who waits is told; what nobody waits for is tried again later."""
@@ -264,21 +278,16 @@ class Writer:
             else:
                 self._aside.append(job)
 
-    def _answer(self, job: Job) -> None:
-        if not isinstance(job, Awaited):
-            if job.error is not None:
-                _log.error("a record could not be kept: %s", job.error)
-            return
-        future = job.future
-        if future is None:
-            return
-        self._waiting -= 1
-        if future.done():
-            return
-        if job.error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(job.error)
+    def _answer(self, job: Job, *, now: bool = False) -> None:
+        told = job.told
+        if told is not None:
+            self._waiting -= 1
+            if now:
+                told.give_now()
+            else:
+                told.give()
+        elif job.error is not None and not isinstance(job, Awaited):
+            _log.error("a record could not be kept: %s", job.error)
 
     def _take_up_again(self) -> None:
         """Write what was put aside, in a commit of its own. StoreError while it can't be."""
@@ -305,7 +314,7 @@ class Writer:
         database, loop = self._database, self._loop
         if database.closed or loop is None:
             return
-        if self._queue:
+        if self._queue and not self._waiting:  # else it is about to be written anyhow
             self._commit(durable=True)
         with suppress(StoreError):  # it was told when it first failed
             self._take_up_again()
