@@ -25,6 +25,8 @@ from counterseal.storage.memory import MemoryStore
 
 AGENT, NAME = "case-assistant", "save_note"
 PLENTY = 10**9
+BEGAN = int(time.time() * 1000)
+"""When the callers' runs did, in milliseconds."""
 
 
 @tool(
@@ -50,7 +52,12 @@ class Slot(NamedTuple):
 
 def slots(number: int, *, tenants: bool = False) -> list[Slot]:
     """Callers with a run each: of one tenant, or of a tenant each."""
-    return [Slot(f"tenant_{n if tenants else 0}", f"run_{n}") for n in range(number)]
+    return [Slot(f"tenant_{n if tenants else 0}", run_of(n)) for n in range(number)]
+
+
+def run_of(number: int) -> str:
+    """As the ids of runs are that begin now."""
+    return f"run_{BEGAN:011x}{number:013x}"
 
 
 class Call(NamedTuple):
@@ -85,7 +92,7 @@ async def sample() -> Call:
     """What one call through the runtime asks of its store."""
     store = _Tap()
     async with runtime_on(store) as runtime:
-        slot = Slot("tenant_0", "run_0")
+        slot = Slot("tenant_0", run_of(0))
         await ready(store, [slot])
         await submit(runtime, *proposed(slot))
     return Call(store.admitted, store.settled)
@@ -114,8 +121,8 @@ def _copy(of: Call, slot: Slot) -> Call:
 
 
 def new_key() -> str:
-    """Spread out, as the digests are that keys are derived from."""
-    return f"run:{_random.getrandbits(256):064x}"
+    """As keys are derived: when the run began, and a digest."""
+    return f"run:{BEGAN:011x}{_random.getrandbits(256):064x}"
 
 
 def new_call_id() -> str:

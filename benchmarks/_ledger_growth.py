@@ -1,7 +1,7 @@
 """Does a call cost more when there have been a million? The same store, nearly empty and full.
 
 What is there already was settled long ago: entries with their answers, and the events of each, as
-one call leaves them, under keys that are spread out and numbers in the order of time.
+one call leaves them, under keys and numbers in the order of time: ten calls of each run.
 """
 
 from __future__ import annotations
@@ -37,9 +37,11 @@ class Past:
         mine = self.entry["call_id"]
         self.events = [row for row in rows["events"] if row["call_id"] == mine]
 
-    def statements(self, spread: str, call_id: str, numbers: str, mark: str) -> list[Any]:
-        """(statement, values) of one table after the other. `spread`: an expression for keys."""
-        own = {"key": spread, "call_id": call_id, "segment": "'past'", "run_id": "'run_past'"}
+    def statements(
+        self, key: str, call_id: str, run_id: str, numbers: str, mark: str
+    ) -> list[Any]:
+        """(statement, values) of one table after the other; the first three are expressions."""
+        own = {"key": key, "call_id": call_id, "segment": "'past'", "run_id": run_id}
         made = []
         for number, row in enumerate([self.entry, *self.events]):
             table = "events" if number else "ledger"
@@ -66,8 +68,9 @@ async def _fill_sqlite(path: Path, of: Call, where: Sequence[Slot], size: int) -
         "WITH RECURSIVE each (g) AS (SELECT ? UNION ALL SELECT g + 1 FROM each WHERE g < ?)"
         " SELECT g FROM each"
     )
-    spread = "'run:' || lower(hex(randomblob(32)))"
-    statements = past.statements(spread, "printf('call_%024x', g)", numbers, "?")
+    key = "printf('run:%011x', g / 10) || lower(hex(randomblob(32)))"
+    run_id = "printf('run_%024x', g / 10)"
+    statements = past.statements(key, "printf('call_%024x', g)", run_id, numbers, "?")
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA synchronous = OFF")
         db.execute("PRAGMA cache_size = -262144")
@@ -102,8 +105,9 @@ async def _fill_postgres(url: str, of: Call, where: Sequence[Slot], size: int) -
     await store.close()
     past = Past(await found_in_postgres(url), call)
     statements = past.statements(
-        "'run:' || md5(g::text) || md5((-g)::text)",
+        "'run:' || lpad(to_hex(g / 10), 11, '0') || md5(g::text) || md5((-g)::text)",
         "'call_' || lpad(to_hex(g), 24, '0')",
+        "'run_' || lpad(to_hex(g / 10), 24, '0')",
         f"SELECT * FROM generate_series(1::bigint, {int(size)}) AS s (g)",  # noqa: S608 - a number
         "${}",
     )

@@ -23,7 +23,7 @@ import asyncpg
 from benchmarks._house.environments import Unavailable
 from benchmarks._house.house import Block, House
 from benchmarks._house.rows import Turn
-from benchmarks._ledger_calls import KEYS, Call, Found, Slot, Write, copies, ready, slots, written
+from benchmarks._ledger_calls import BEGAN, KEYS, Call, Found, Slot, Write, copies, ready, slots, written
 from benchmarks._ledger_sqlite import Peers, on_store, through_runtime
 from benchmarks._ledger_turns import faster
 from counterseal.storage import open_store
@@ -34,10 +34,10 @@ LITTLE = 10**14
 """Whole numbers above this are the numbers of events, which are microseconds since the epoch."""
 ID = r"\set id random(1, 9223372036854775806)" + "\n" + r"\set n :n + 1" + "\n"
 OWN = {
-    "key": "'run;' || repeat(lpad(to_hex(:id::bigint), 16, '0'), 4)",
+    "key": f"'run;{BEGAN:011x}' || repeat(lpad(to_hex(:id::bigint), 16, '0'), 4)",
     "call_id": "'call_' || lpad(to_hex(:n::bigint), 11, '0') || lpad(:client_id::text, 13, '0')",
     "segment": "'client_' || :client_id::text",
-    "run_id": "'run_' || :client_id::text",
+    "run_id": f"'run_{BEGAN:011x}' || lpad(to_hex(:client_id), 13, '0')",
     "tenant": "'tenant_' || :client_id::text",
 }
 """What differs between calls: keys are spread out, ids are in the order of time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -26,7 +27,6 @@ from benchmarks._ledger_calls import (
     ready,
     runtime_on,
     slots,
-    submit,
     written,
 )
 from benchmarks._ledger_turns import crowd, faster, slower
@@ -161,7 +161,9 @@ def through_runtime(store: Store, where: Sequence[Slot], number: int) -> Block:
     runtime = runtime_on(store)
 
     async def do(asked: tuple[Proposal, Principal]) -> None:
-        await submit(runtime, *asked)
+        seen = await runtime.submit(*asked)
+        if not seen.ok:
+            sys.exit(f"a call was refused: {seen.for_model()}")
 
     async def block() -> Turn:
         each = [[proposed(slot) for _ in range(number // len(where))] for slot in where]

@@ -28,6 +28,8 @@ __all__ = [
     "request_hash",
 ]
 
+_TIME: Final = 2**44 - 1
+"""Milliseconds that eleven digits can tell."""
 _SAFE: Final = 2**53
 """From here on whole numbers are not exact in JSON."""
 
@@ -165,14 +167,15 @@ def derive_key(
     proposal: Proposal,
     principal: Principal,
     run_id: str,
+    began: float,
     arguments: Mapping[str, Any],
     hashed: bytes | None = None,
 ) -> str:
     """The caller's key, else the contract's business key, else one derived from the whole call.
 
     The first two hold neither version nor payload: a retry after a rollout, or with a reworded
-    note, is the same operation. The derived one makes the same arguments in one run one operation.
-    `hashed` is their request hash, where it is known.
+    note, is the same operation. The derived one makes the same arguments in one run one operation;
+    `began` is when that run did. `hashed` is their request hash, where it is known.
     """
     if isinstance(principal, System):
         return f"undo:{contract.name}:{proposal.key}"  # a name that no caller can take
@@ -192,8 +195,9 @@ def derive_key(
         proposal.operation_id,
         (hashed or request_hash(arguments)).hex(),
     ]
-    # Texts, which any writer of JSON writes as the canonical form has them.
-    return f"run:{sha256(to_json(derived)).hexdigest()}"
+    # Texts, which any writer of JSON writes as the canonical form has them. The time comes first, so
+    # that the keys of today's runs lie together in a store's index, however many there are.
+    return f"run:{int(began * 1000) & _TIME:011x}{sha256(to_json(derived)).hexdigest()}"
 
 
 def destination_key(tenant: str, key: str) -> str:

@@ -239,11 +239,13 @@ class Runtime:
         rounds = _ROUNDS
         while rounds:
             call = Passage(self, proposal, principal, until, progress)
+            if rounds < _ROUNDS:
+                call.again = True
             try:
                 run = await self._run_of(proposal.run_id, principal, call.ctx.now)
                 end = (
                     call.receive(run)  # gates parse, schema, scope; the run's version of the tool
-                    or (call.recalls and await call.recall())  # one read: was it done before?
+                    or (call.recalls and await call.recall())  # one read, if that bears on it
                     or await call.decide()  # gates semantics, policy, state, approval, budget
                     or await call.admit()  # one transaction: spend, reserve, record
                 )

@@ -24,6 +24,7 @@ from counterseal.masking import NO_MASK
 from counterseal.proposal import Principal
 from counterseal.registry import Grant
 from counterseal.runtime import Runtime
+from counterseal.storage.base import Store
 from counterseal.storage.memory import MemoryStore
 
 __all__ = [
@@ -158,10 +159,15 @@ async def _no_pause(_seconds: float) -> None:
     """Attempts follow one another at once."""
 
 
-def runtime_for(*tools: FakeTool | Tool[..., Any], agent: str = "agent", **options: Any) -> Runtime:
-    """A runtime in memory that holds these tools, each granted to the agent."""
+def runtime_for(
+    *tools: FakeTool | Tool[..., Any],
+    agent: str = "agent",
+    store: Store | None = None,
+    **options: Any,
+) -> Runtime:
+    """A runtime that holds these tools, each granted to the agent; in memory, if nothing is said."""
     options.setdefault("pause", _no_pause)
-    runtime = Runtime(MemoryStore(), **options)
+    runtime = Runtime(store or MemoryStore(), **options)
     declared = [tool.tool if isinstance(tool, FakeTool) else tool for tool in tools]
     grants = [
         Grant(agent=agent, tool=tool.contract.name) for tool in declared if tool.contract.exposed

@@ -16,6 +16,7 @@ from counterseal.observation.models import ObservationEnvelope
 from counterseal.policy import Policy
 from counterseal.registry import Reason
 from counterseal.storage.base import Budgets, HeldStatus
+from counterseal.storage.memory import MemoryStore
 from counterseal.testing import HANG, FakeClock, fake_tool, runtime_for, someone
 
 CASE = {
@@ -220,6 +221,64 @@ async def test_so_does_the_gate_that_asks_the_world(word):
 def test_no_gate_has_nothing_for_a_plain_yes():
     for prepared_gates in (BEFORE_RECALL, gates_for(fake_tool().contract)):
         assert all(plain is not None for _, check, plain in prepared_gates if check is not None)
+
+
+# --- what was done before -------------------------------------------------------------------------
+
+
+class Counting(MemoryStore):
+    """Remembers what it was asked before anything was admitted."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    async def recall(self, *where, **how):
+        self.asked.append("recall")
+        return await super().recall(*where, **how)
+
+    async def admit(self, request):
+        self.asked.append("admit")
+        return await super().admit(request)
+
+
+async def test_a_plain_change_is_looked_up_by_its_admission_alone():
+    tool = fake_tool("save", {"id": 1}, effect="draft")
+    runtime = runtime_for(tool, store=Counting())
+    assert (await runtime.submit(ask("save"), someone())).ok
+    assert runtime.store.asked == ["admit"]
+    replay = await runtime.submit(ask("save"), someone())
+    assert (replay.idempotency_hit, replay.data) == (True, {"id": 1})
+    assert runtime.store.asked == ["admit", "admit", "recall"]
+    assert len(tool.calls) == 1
+
+
+@pytest.mark.parametrize("needs", ["approval", "probe", "rule"])
+async def test_it_is_looked_up_before_anybody_is_asked(needs):
+    more = {
+        "approval": {"effect": "external_notification"},
+        "probe": {"effect": "draft", "probe": lambda: {"version": 1}},
+        "rule": {"effect": "draft"},
+    }[needs]
+    rule = {"id": "few", "when": "run.calls > 5", "then": "deny", "reason": "Too many."}
+    policy = {"policy": Policy.from_data({"rules": [rule]})} if needs == "rule" else {}
+    runtime = runtime_for(fake_tool("save", **more), store=Counting(), **policy)
+    await runtime.submit(ask("save"), someone())
+    assert runtime.store.asked[0] == "recall"
+
+
+async def test_what_may_not_be_done_any_more_is_answered_from_memory():
+    closed = []
+    rule = Invariant(id="OPEN", rule="Open.", check=lambda call, state, config: not closed)
+    tool = fake_tool("save", {"id": 1}, effect="draft", input_schema=CASE, invariants=[rule])
+    runtime = runtime_for(tool)
+    first = await runtime.submit(ask("save", {"case_id": "case_001"}), someone())
+    closed.append(True)
+    replay = await runtime.submit(ask("save", {"case_id": "case_001"}), someone())
+    assert (replay.idempotency_hit, replay.data) == (True, first.data)
+    other = await runtime.submit(ask("save", {"case_id": "case_002"}), someone())
+    assert other.code is Code.SEMANTIC_INVALIDITY
+    assert len(tool.calls) == 1
 
 
 # --- approval -------------------------------------------------------------------------------------

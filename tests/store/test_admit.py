@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from counterseal.audit import EventType
 from counterseal.ledger import Status
-from counterseal.storage.base import Charge, HeldStatus, Rate, Refused
+from counterseal.storage.base import NEW_KEY, Charge, HeldStatus, Rate, Refused
 
 
 async def test_an_admission_spends_pins_reserves_and_records_at_once(store, make):
@@ -115,6 +115,19 @@ async def test_a_refused_rate_says_how_long_to_wait(store, make):
     assert (admission.rate, admission.retry_after) == (rate, 6)
     again = await store.admit(make.admit(rates=[rate], now=make.now + 10))
     assert again.refused is None
+
+
+@pytest.mark.parametrize("status", Status)
+async def test_a_key_that_nobody_has_looked_up_must_be_new(store, make, snapshot, status):
+    first = await store.admit(make.admit(entry=make.entry(), takes_over=NEW_KEY))
+    assert first.refused is None
+    await store.settle(make.settle(entry=make.done(first.entry, status=status)))
+    before = await snapshot(store)
+    asked = make.admit(entry=make.entry(call_id="call_2"), takes_over=NEW_KEY)
+    again = await store.admit(asked)
+    assert again.refused is Refused.DUPLICATE
+    assert again.entry.call_id == first.entry.call_id
+    assert await snapshot(store) == before
 
 
 @pytest.mark.parametrize("status", Status)

@@ -46,17 +46,27 @@ values = st.recursive(
 objects = st.dictionaries(st.text(max_size=5), values, max_size=5)
 
 
-def key(declared=PLAIN, arguments=None, *, run_id="run_1", user="u_1", tenant="acme", **proposed):
+def key(
+    declared=PLAIN,
+    arguments=None,
+    *,
+    run_id="run_1",
+    began=1_700_000_000.0,
+    user="u_1",
+    tenant="acme",
+    **proposed,
+):
     given_arguments = {"case_id": "c1"} if arguments is None else arguments
     proposal = Proposal(tool=declared.name, arguments={}, **proposed)
     return derive_key(
-        declared, proposal, someone(tenant=tenant, user=user), run_id, given_arguments
+        declared, proposal, someone(tenant=tenant, user=user), run_id, began, given_arguments
     )
 
 
 # --- the derived key ------------------------------------------------------------------------------
 
 PARTS = {
+    "time": {"began": 1_700_000_001.0},
     "workflow": {"workflow_id": "wf_2"},
     "run": {"run_id": "run_2"},
     "tenant": {"tenant": "other"},
@@ -67,6 +77,13 @@ PARTS = {
     "operation": {"operation_id": "op_2"},
     "arguments": {"arguments": {"case_id": "c2"}},
 }
+
+
+def test_derived_keys_lie_in_the_order_in_which_their_runs_began():
+    times = [1.0, 999_999_999.5, 1_700_000_000.0, 1_700_000_000.001, 4_000_000_000.0]
+    keys = [key(run_id=f"run_{n}", began=time) for n, time in enumerate(times)]
+    assert keys == sorted(keys)
+    assert len({len(one) for one in keys}) == 1
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -33,6 +33,8 @@ def compile_record(
     leaves = announced or contract.version_from or contract.state_effects
     facts = contract_facts(contract)
     compiled = policy.compile_for(facts)
+    of_run, keyed = "run" in compiled.names, contract.idempotency.required
+    weighs = of_run or compiled.asks
     return Compiled(
         contract=contract,
         input=compile_schema(contract.affordance.input_schema),
@@ -42,11 +44,11 @@ def compile_record(
         facts=facts,
         classes=_classes(effect, contract.risk, mutates=mutates),
         profile=profile(contract),
-        keyed=contract.idempotency.required,
-        # A call that goes into no ledger can't have been made before; then only rules about the run
-        # have something to look up.
-        recalls=contract.idempotency.required or "run" in compiled.names,
-        weighs="run" in compiled.names or compiled.asks,
+        keyed=keyed,
+        # Whether a call was made before, its admission finds out. It is looked up earlier only where
+        # somebody is asked before that who must not be asked twice: people, or the world.
+        recalls=of_run or (keyed and (weighs or contract.probe is not None)),
+        weighs=weighs,
         announced=announced,
         # Something that is taken out leads off the short way anyhow; only "all" has to.
         leaves_nothing=not (leaves or keeps is KeepReads.ALL),

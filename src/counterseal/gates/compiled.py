@@ -32,7 +32,7 @@ class Compiled:
     keyed: bool
     """Whether a call goes into the ledger."""
     recalls: bool
-    """Whether anything stored bears on a call before it is admitted."""
+    """Whether anything stored bears on a call before it is decided on."""
     weighs: bool
     """Whether what was spent does, because a rule or a person may want to know."""
     announced: bool

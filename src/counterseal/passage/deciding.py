@@ -69,7 +69,9 @@ class Deciding(Requesting):
     request = b""
     """The hash of the arguments as proposed."""
     recalls = False
-    """Whether anything stored bears on the call before it is admitted."""
+    """Whether anything stored bears on the call before it is decided on."""
+    again = False
+    """Whether it was tried before, and something was in the way."""
     decided_since = 0
     """How many decisions there were before the gates after recall were asked."""
     beyond: tuple[Decision, ...] = ()
@@ -91,7 +93,7 @@ class Deciding(Requesting):
         else:
             compiled = self.runtime.compiled_for(found)
             ctx.learn({"run": run, "record": found, "compiled": compiled})
-            self.recalls = compiled.recalls
+            self.recalls = compiled.recalls or self.again
         return self.ask(BEFORE_RECALL)
 
     def _resolved(self, run: RunRecord, proposal: Proposal) -> RegistryRecord | Refusal:
@@ -120,14 +122,18 @@ class Deciding(Requesting):
     async def recall(self) -> Decision | Observation | None:
         """One read. What was done under this key before is answered from memory."""
         ctx, record, compiled = self.ctx, self.ctx.record, self.ctx.compiled
-        if record is None or compiled is None or not compiled.recalls:
+        if record is None or compiled is None or not (compiled.keyed or compiled.recalls):
             return None
         if compiled.keyed:
-            given = as_proposed(ctx)
-            self.request = ledger.request_hash(given)
-            self.key = self._derived_key(record, given)
+            self.identify(record)
         entry = (await self._remember(spent=compiled.weighs or ctx.preview)).entry
         return None if entry is None else await self.known(entry)
+
+    def identify(self, record: RegistryRecord) -> None:
+        """Work out under which key, and as which request, the ledger knows the call."""
+        given = as_proposed(self.ctx)
+        self.request = ledger.request_hash(given)
+        self.key = self._derived_key(record, given)
 
     async def known(self, entry: Entry) -> Decision | Observation | None:
         """What a call gets that finds an entry under its key."""
@@ -145,8 +151,10 @@ class Deciding(Requesting):
 
     def _derived_key(self, record: RegistryRecord, given: Mapping[str, Any]) -> str:
         ctx, hashed = self.ctx, self.request or None
-        run_id, who = ctx.run.run_id, ctx.principal
-        return ledger.derive_key(record.contract, ctx.proposal, who, run_id, given, hashed)
+        run, who = ctx.run, ctx.principal
+        return ledger.derive_key(
+            record.contract, ctx.proposal, who, run.run_id, run.started_at, given, hashed
+        )
 
     def duplicate(self, entry: Entry) -> Decision | Observation | None:
         """What a second request under the same key gets. Nothing is executed or spent."""
@@ -205,9 +213,12 @@ class Deciding(Requesting):
         else:
             refused = await self.ask_all()
         record = ctx.record
+        if refused is not None and ctx.memory is None:
+            # What may not be done any more may have been done before.
+            return await self.recall() or refused
         if refused is None and self.asked and record and self.key is None:
             # Somebody must be asked, so what was asked and answered before matters after all.
-            self.key = self._derived_key(record, as_proposed(ctx))
+            self.identify(record)
             await self._remember()
             self.forget(self.decided_since)
             refused = await self.ask_all()
@@ -225,7 +236,7 @@ class Deciding(Requesting):
         self, charge: Charge, spent: float
     ) -> Decision | Observation | Again | None:
         """Decide anew on a call that goes beyond a budget: every gate has to know, and people."""
-        if self.ctx.memory is not None and not self._weighed:
+        if self.key is not None and not self._weighed:
             await self._remember()  # people are asked about every budget at once
         self.beyond += (beyond_budget(charge, spent),)
         self.ctx.learn({"over_budget": (*self.ctx.over_budget, charge.budget)})

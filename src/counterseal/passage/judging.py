@@ -157,10 +157,11 @@ class _Judging:
         record, compiled = ctx.record, ctx.compiled
         if record is None or compiled is None or not compiled.keyed:
             return []
-        proposal, who, run_id = ctx.proposal, self._principal, self._run.run_id
+        proposal, who = ctx.proposal, self._principal
+        run_id, began = self._run.run_id, self._run.started_at
         return [
             (
-                ledger.derive_key(record.contract, proposal, who, run_id, arguments),
+                ledger.derive_key(record.contract, proposal, who, run_id, began, arguments),
                 ledger.request_hash(arguments),
             )
             for arguments in (as_proposed(ctx), ctx.arguments)

@@ -24,7 +24,7 @@ from counterseal.passage.settling import UNRECORDED, Settling
 from counterseal.passage.trail import AGAIN, Again, Patience
 from counterseal.positional import made
 from counterseal.registry import RegistryRecord
-from counterseal.storage.base import Admission, Admit, Charge, Refused, Settle
+from counterseal.storage.base import NEW_KEY, Admission, Admit, Charge, Refused, Settle
 
 __all__ = ["Passage", "patience_left"]
 
@@ -144,7 +144,11 @@ class Passage(Settling):
         compiled = ctx.compiled
         if record is None or compiled is None or self.epoch != self.runtime.registry.epoch:
             return AGAIN
-        entry = self._reservation(record) if compiled.keyed else None
+        entry = None
+        if compiled.keyed:
+            if self.key is None:
+                self.identify(record)
+            entry = self._reservation(record)
         runtime = self.runtime
         request = made(
             Admit,
@@ -161,7 +165,7 @@ class Passage(Settling):
                 runtime.registry.stored,
                 self._announced() if compiled.announced else (),
                 ctx.state_read,
-                self.takes_over,
+                NEW_KEY if ctx.memory is None else self.takes_over,
                 runtime.leases.seconds,
                 None if entry is None else self._packed(record),
             ),
@@ -255,6 +259,8 @@ class Passage(Settling):
         if admission.refused is Refused.RATE:
             return self._overruled(rate_limited(admission.retry_after))
         if admission.refused is Refused.DUPLICATE and admission.entry is not None:
+            if self.ctx.memory is None:
+                return await self.recall() or AGAIN
             end = self.duplicate(admission.entry)
             if isinstance(end, Observation):
                 self._note_replay(end)

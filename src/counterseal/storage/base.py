@@ -28,6 +28,7 @@ from counterseal.storage.records import (
     RunRecord,
 )
 from counterseal.storage.requests import (
+    NEW_KEY,
     Admission,
     Admit,
     Ballot,
@@ -48,6 +49,7 @@ from counterseal.storage.requests import (
 
 __all__ = [
     "IDLE_SECONDS",
+    "NEW_KEY",
     "Admission",
     "Admit",
     "Asker",

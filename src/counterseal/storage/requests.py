@@ -12,6 +12,7 @@ from counterseal.ledger import Entry
 from counterseal.storage.records import Due, Held, HeldStatus
 
 __all__ = [
+    "NEW_KEY",
     "Admission",
     "Admit",
     "Ballot",
@@ -30,6 +31,8 @@ __all__ = [
     "Tallied",
 ]
 
+NEW_KEY: Final = 0
+"""What is taken over by whoever thinks that a key is new. No fence is that low."""
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 _HAIR = 1e-9
@@ -106,7 +109,10 @@ class Admit(NamedTuple):
     reads: Mapping[str, int] = _NOTHING
     """Keys of run state that the decision rests on, with their versions then."""
     takes_over: int | None = None
-    """The fence of an entry whose outcome is unknown, and whose contract lets it be tried anew."""
+    """The fence of an entry whose outcome is unknown, and whose contract lets it be tried anew.
+
+    `NEW_KEY`: nobody has looked what is under the key, so nothing may be.
+    """
     lease: float = 30.0
     """For how many seconds the entry is its worker's, unless renewed; by the store's clock."""
     resume: bytes | None = None

@@ -36,7 +36,8 @@ __all__ = [
 def reservable(entry: Entry, takes_over: int | None) -> bool:
     """Whether a key that was used may be reserved again.
 
-    Who takes over decided on an entry that nobody had settled: they get that one, or none.
+    Who takes over decided on an entry that nobody had settled: they get that one, or none. Who has
+    not looked gets none at all.
     """
     if takes_over is not None:
         return adrift(entry) and entry.fence == takes_over
@@ -61,7 +62,8 @@ def merged(before: Any, merge: str, value: Any) -> Any:
 def implicit(tenant: str, agent: str, user: str | None, now: float) -> RunRecord:
     """The run that begins when somebody makes a call who names none, and is in none."""
     named = "\0".join((tenant, user or "", agent, str(now)))
-    run_id = f"run_{sha256(named.encode()).hexdigest()[:24]}"
+    # As other ids, it begins with the time: what is new lies together in a store's index.
+    run_id = f"run_{int(now * 1000):011x}{sha256(named.encode()).hexdigest()[:13]}"
     return RunRecord(tenant=tenant, run_id=run_id, started_at=now)
 
 

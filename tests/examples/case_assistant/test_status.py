@@ -232,4 +232,4 @@ def _key(case_id, status, version):
     named = {"case_id": case_id, "status": status, "expected_version": version}
     proposal = Proposal(tool="update_case_status", arguments=named)
     who = agent("intake-agent")
-    return derive_key(TOOLS["update_case_status"], proposal, who, "run_1", named)
+    return derive_key(TOOLS["update_case_status"], proposal, who, "run_1", 0.0, named)

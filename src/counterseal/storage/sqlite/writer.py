@@ -178,12 +178,11 @@ class Writer:
 
     def _take_part(self, loop: asyncio.AbstractEventLoop) -> None:
         """Notice who is at work in this turn, and its end."""
-        task = asyncio.current_task(loop)
         if not self._turn:
-            self._turn, self._task = True, task
+            self._turn, self._task = True, asyncio.current_task(loop)
             loop.call_soon(self._end_of_turn)
-        elif task is not self._task:
-            self._several = True
+        elif not self._several:
+            self._several = asyncio.current_task(loop) is not self._task
 
     def _end_of_turn(self) -> None:
         self._database.look_away()
