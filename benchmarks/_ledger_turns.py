@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from benchmarks._house.rows import Row, Turn
+from counterseal.cli.serving import tidy_memory
 
 _T = TypeVar("_T")
 
@@ -23,8 +23,9 @@ async def crowd(each: Sequence[Sequence[_T]], do: Callable[[_T], Awaitable[objec
             await do(call)
             took.append(time.perf_counter() - began)
 
-    gc.collect()  # what the turns of all others have left here is none of this one's business
-    gc.freeze()
+    # As `counterseal serve` does; and what the turns of all others have left here is none of this
+    # one's business.
+    tidy_memory()
     began = time.perf_counter()
     if len(each) == 1:
         await caller(each[0])
