@@ -37,9 +37,7 @@ class Past:
         mine = self.entry["call_id"]
         self.events = [row for row in rows["events"] if row["call_id"] == mine]
 
-    def statements(
-        self, key: str, call_id: str, run_id: str, numbers: str, mark: str
-    ) -> list[Any]:
+    def statements(self, key: str, call_id: str, run_id: str, numbers: str, mark: str) -> list[Any]:
         """(statement, values) of one table after the other; the first three are expressions."""
         own = {"key": key, "call_id": call_id, "segment": "'past'", "run_id": run_id}
         made = []

@@ -23,7 +23,18 @@ import asyncpg
 from benchmarks._house.environments import Unavailable
 from benchmarks._house.house import Block, House
 from benchmarks._house.rows import Turn
-from benchmarks._ledger_calls import BEGAN, KEYS, Call, Found, Slot, Write, copies, ready, slots, written
+from benchmarks._ledger_calls import (
+    BEGAN,
+    KEYS,
+    Call,
+    Found,
+    Slot,
+    Write,
+    copies,
+    ready,
+    slots,
+    written,
+)
 from benchmarks._ledger_sqlite import Peers, on_store, through_runtime
 from benchmarks._ledger_turns import faster
 from counterseal.storage import open_store

@@ -195,8 +195,8 @@ def derive_key(
         proposal.operation_id,
         (hashed or request_hash(arguments)).hex(),
     ]
-    # Texts, which any writer of JSON writes as the canonical form has them. The time comes first, so
-    # that the keys of today's runs lie together in a store's index, however many there are.
+    # Texts, which any writer of JSON writes as the canonical form has them. The time comes first:
+    # so the keys of today's runs lie together in a store's index, however many there are.
     return f"run:{int(began * 1000) & _TIME:011x}{sha256(to_json(derived)).hexdigest()}"
 
 

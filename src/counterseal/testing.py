@@ -165,7 +165,7 @@ def runtime_for(
     store: Store | None = None,
     **options: Any,
 ) -> Runtime:
-    """A runtime that holds these tools, each granted to the agent; in memory, if nothing is said."""
+    """A runtime that holds these tools, each granted to the agent. In memory, unless told where."""
     options.setdefault("pause", _no_pause)
     runtime = Runtime(store or MemoryStore(), **options)
     declared = [tool.tool if isinstance(tool, FakeTool) else tool for tool in tools]

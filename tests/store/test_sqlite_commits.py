@@ -172,6 +172,64 @@ async def test_what_waits_together_is_committed_together(store, make):
     assert said.count("COMMIT") == said.count("BEGIN IMMEDIATE")
 
 
+async def test_a_crowd_looks_at_the_file_once_in_a_turn(store, make):
+    runs = [make.run(f"run_{n}") for n in range(32)]
+    await asyncio.gather(*map(store.open_run, runs))
+
+    async def call(run, key):
+        await store.find_run(run.tenant, run.run_id)
+        await store.recall(run.tenant, run.run_id, key, spent=False)
+        await store.admit(make.admit(run_id=run.run_id, entry=make.entry(key)))
+
+    for time in range(3):  # by the third time they are a crowd, and their runs are known
+        said = statements_of(store)
+        await asyncio.gather(*(call(run, f"{run.run_id}/{time}") for run in runs))
+    assert said.count("PRAGMA data_version") <= 3
+
+
+async def test_a_crowd_sees_in_its_next_turn_what_somebody_else_has_done(path, store, make):
+    other, names = SqliteStore(path), [f"run_{n}" for n in range(8)]
+    await asyncio.gather(*(store.open_run(make.run(name)) for name in names))
+
+    async def look(name):
+        run = await store.find_run("acme", name)
+        found = await store.recall("acme", name, f"theirs_{run.turn}", spent=False)
+        await store.admit(make.admit(run_id=name))
+        return run.turn, found.entry is not None
+
+    for turn in range(2, 7):
+        await asyncio.gather(*map(look, names))
+        assert store._writer._crowded
+        for name in names:
+            await other.new_turn("acme", name, ())
+        await other.admit(make.admit(entry=make.entry(f"theirs_{turn}")))
+        assert await asyncio.gather(*map(look, names)) == [(turn, True)] * 8
+    await other.close()
+
+
+def test_one_who_ends_the_program_does_not_keep_others_from_their_answers(path, make):
+    store, told = SqliteStore(path), []
+
+    async def main():
+        async def call(n):
+            await store.admit(make.admit(entry=make.entry(f"k{n}")))
+            if n == 1:
+                raise SystemExit(3)
+            told.append(n)
+
+        tasks = [asyncio.create_task(call(n)) for n in range(4)]
+        await asyncio.sleep(0)
+        await asyncio.wait(tasks)
+
+    loop = asyncio.new_event_loop()
+    with pytest.raises(SystemExit):
+        loop.run_until_complete(main())
+    loop.run_until_complete(asyncio.sleep(0))
+    assert told == [0, 2, 3]
+    loop.run_until_complete(store.close())
+    loop.close()
+
+
 async def test_nobody_is_answered_before_the_commit(path, store, make, keys_in):
     async def admit(number):
         await store.admit(make.admit(entry=make.entry(f"k{number}")))

@@ -8,7 +8,7 @@ import pytest
 
 from counterseal.audit import EventType
 from counterseal.errors import StoreError
-from counterseal.storage.sqlite import SqliteStore
+from counterseal.storage.sqlite import SqliteStore, writer
 
 
 @pytest.fixture
@@ -79,6 +79,32 @@ async def test_the_log_is_copied_into_the_file_while_nobody_can_write(
     for _ in range(5):
         await store.settle(make.settle(events=[make.event()] * 16_000))
     assert path.with_name("store.db-wal").stat().st_size < 2 * size
+
+
+async def test_the_log_is_not_copied_while_somebody_writes_unless_it_is_long(
+    store, make, monkeypatch
+):
+    monkeypatch.setattr(writer, "_MANY", 20)
+    monkeypatch.setattr(writer, "_TOO_MANY", 200)
+    database, soon = store._database, store._writer._soon
+
+    async def write():
+        await store.settle(make.settle(events=[make.event()]))
+
+    await write()
+    soon()
+    await write()
+    assert database.logged > 20
+    soon()
+    assert database.logged > 20, "somebody has written since the last time"
+    soon()
+    assert database.logged == 0
+    for _ in range(30):
+        before = database.logged
+        await write()
+        if database.logged < before:
+            return
+    pytest.fail("it grew and grew")
 
 
 @contextmanager

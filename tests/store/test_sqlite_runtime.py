@@ -1,6 +1,10 @@
 """A runtime on an SQLite file: what one process began, the next one goes on with."""
 
-from contextlib import asynccontextmanager
+import asyncio
+import sqlite3
+from collections import Counter
+from contextlib import asynccontextmanager, closing
+from random import Random
 
 import pytest
 
@@ -130,3 +134,27 @@ async def test_a_read_is_on_record_when_the_runtime_is_closed(opened):
     async with opened(look) as runtime:
         ((_, event),) = await runtime.store.events("acme")
         assert event.type is EventType.SUCCEEDED
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_whoever_is_cancelled_in_a_crowd_leaves_nothing_half_done(opened, tmp_path, seed):
+    random, tool = Random(seed), drafting()
+    async with opened(tool, calls=100) as runtime:
+
+        async def caller(n):
+            for m in range(4):
+                await runtime.submit(propose(f"c{n}-{m}", run_id=f"run_{n}"), WHO)
+
+        callers = [asyncio.create_task(caller(n)) for n in range(48)]
+        while not all(one.done() for one in callers):
+            for one in random.sample(callers, 3):
+                one.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait(callers)
+    with closing(sqlite3.connect(tmp_path / "store.db")) as db:
+        entries = Counter(status for (status,) in db.execute("SELECT status FROM ledger"))
+        ended = db.execute("SELECT count(*) FROM events WHERE type = ?", [EventType.SUCCEEDED])
+        assert ended.fetchone() == (len(tool.calls),)
+    assert entries.keys() <= {"COMPLETED", "FAILED_RETRYABLE"}
+    assert entries["COMPLETED"] == len(tool.calls)
+    assert any(one.cancelled() for one in callers)

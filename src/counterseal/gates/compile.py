@@ -45,7 +45,7 @@ def compile_record(
         classes=_classes(effect, contract.risk, mutates=mutates),
         profile=profile(contract),
         keyed=keyed,
-        # Whether a call was made before, its admission finds out. It is looked up earlier only where
+        # Whether a call was made before, its admission finds out. It is looked up earlier where
         # somebody is asked before that who must not be asked twice: people, or the world.
         recalls=of_run or (keyed and (weighs or contract.probe is not None)),
         weighs=weighs,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Generator
-from functools import partial
 from types import coroutine
 from typing import Any, Final, TypeVar
 
@@ -44,43 +43,28 @@ class Lasting:
     async def surely(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something that must not be broken off. A cancellation comes through after it.
 
-        Where the store makes nobody wait it is done right here. It gets a task of its own when the
-        caller is cancelled; for every call, that would cost more than most of what is done.
+        Where the store makes nobody wait it is done right here; for every call, a task of its own
+        would cost more than most of what is done.
         """
         if not self._inline:
             return await _shielded(self.begin(work))
-        self._under_way += 1
         cancelled: asyncio.CancelledError | None = None
+        self._under_way += 1
         try:
-            while True:
-                waited = work.send(None)
-                if waited.__class__ is Answer:
-                    waited.firm = True
-                    try:
-                        await _over(waited)
-                    except asyncio.CancelledError as error:
-                        cancelled = error
-                    continue
-                if waited is None:  # others are to have their turn
-                    return await _shielded(self.begin(_rest(work, waited)))
-                over = asyncio.get_running_loop().create_future()
-                waited.add_done_callback(partial(_go_on, over))
+            while (waited := work.send(None)).__class__ is Answer:
+                waited.firm = True
                 try:
-                    await over
-                except asyncio.CancelledError:
-                    await asyncio.wait({self.begin(_rest(work, waited))})
-                    raise
+                    await _over(waited)
+                except asyncio.CancelledError as error:
+                    cancelled = error
+            value = await _shielded(self.begin(_rest(work, waited)))
         except StopIteration as done:
-            if cancelled is None:
-                value: T = done.value
-                return value
-            raise cancelled from None
-        except Exception as error:
-            if cancelled is None:
-                raise
-            raise cancelled from error
+            value = done.value
         finally:
             self._under_way -= 1
+        if cancelled is not None:
+            raise cancelled
+        return value
 
     async def idle(self) -> None:
         """Wait until nothing goes on any more."""
@@ -103,11 +87,6 @@ async def _shielded(task: asyncio.Future[T]) -> T:
 def _over(waited: Answer) -> Generator[Answer, None, None]:
     """Wait for what somebody else has begun to wait for."""
     yield waited
-
-
-def _go_on(over: asyncio.Future[None], _: asyncio.Future[Any]) -> None:
-    if not over.done():
-        over.set_result(None)
 
 
 async def _rest(work: Coroutine[Any, Any, T], waited: Any) -> T:

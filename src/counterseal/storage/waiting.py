@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 from contextvars import Context, copy_context
-from typing import Any, Final, Self
+from typing import Any, Final
 
 __all__ = ["SHORTEST", "Answer", "Waiting"]
 
@@ -57,21 +57,12 @@ class Answer:
     waits may go on right where it is given, without another turn of the loop.
     """
 
-    __slots__ = (
-        "_asyncio_future_blocking",
-        "_context",
-        "_given",
-        "_loop",
-        "_then",
-        "firm",
-        "unwanted",
-    )
+    __slots__ = ("_asyncio_future_blocking", "_given", "_loop", "_then", "firm", "unwanted")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._asyncio_future_blocking = False  # by this name a task knows what it can wait for
         self._loop = loop
-        self._then: Callable[[Self], object] | None = None
-        self._context: Context | None = None
+        self._then: list[tuple[Callable[[Any], object], Context]] = []
         self._given = False
         self.firm = False
         """Whether a cancellation has to wait, too."""
@@ -87,15 +78,15 @@ class Answer:
         """Have who waits go on in the loop's next turn."""
         if not self._given:
             self._given = True
-            if self._then is not None:
-                self._loop.call_soon(self._then, self, context=self._context)
+            for then, context in self._then:
+                self._loop.call_soon(then, self, context=context)
 
     def give_now(self) -> None:
         """Have who waits go on at once. Not while a task runs: one must end before another."""
         if not self._given:
             self._given = True
-            if self._then is not None and self._context is not None:
-                self._context.run(self._then, self)
+            for then, context in self._then:
+                context.run(then, self)
 
     # --- what a task does with what it waits for --------------------------------------------------
 
@@ -103,13 +94,12 @@ class Answer:
         return self._loop
 
     def add_done_callback(
-        self, then: Callable[[Self], object], *, context: Context | None = None
+        self, then: Callable[[Any], object], *, context: Context | None = None
     ) -> None:
-        if self._then is not None:
-            raise RuntimeError("somebody waits for this answer already")
-        self._then, self._context = then, context or copy_context()
         if self._given:
-            self._loop.call_soon(then, self, context=self._context)
+            self._loop.call_soon(then, self, context=context)
+        else:
+            self._then.append((then, context or copy_context()))
 
     def cancel(self, msg: object = None) -> bool:
         if self.firm or self._given:
