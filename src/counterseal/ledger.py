@@ -28,8 +28,11 @@ __all__ = [
     "request_hash",
 ]
 
-_TIME: Final = 2**44 - 1
-"""Milliseconds that eleven digits can tell."""
+_RUN: Final = "run:"
+"""What a derived key begins with; a caller's own never does."""
+_DIGITS: Final = 11
+_TIME: Final = 16**_DIGITS - 1
+"""Milliseconds that so many digits can tell."""
 _SAFE: Final = 2**53
 """From here on whole numbers are not exact in JSON."""
 
@@ -197,14 +200,18 @@ def derive_key(
     ]
     # Texts, which any writer of JSON writes as the canonical form has them. The time comes first:
     # so the keys of today's runs lie together in a store's index, however many there are.
-    return f"run:{int(began * 1000) & _TIME:011x}{sha256(to_json(derived)).hexdigest()}"
+    time = f"{int(began * 1000) & _TIME:0{_DIGITS}x}"
+    return f"{_RUN}{time}{sha256(to_json(derived)).hexdigest()}"
 
 
 def destination_key(tenant: str, key: str) -> str:
     """The key as a destination gets it: of this tenant, opaque, and fit for any header.
 
-    Tenants may share an account somewhere, and use the same keys.
+    Tenants may share an account somewhere, and use the same keys. When a run began is not part of
+    it: should the ledger be lost, the same call in the same run is still known there.
     """
+    if key.startswith(_RUN):
+        key = f"{_RUN}{key[len(_RUN) + _DIGITS :]}"
     return f"cs_{_digest([tenant, key])[:40]}"
 
 

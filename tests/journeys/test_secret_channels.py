@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from counterseal import Context, Partial, Proposal, Secret, StateEffect, tool
-from counterseal.testing import runtime_for, someone
+from counterseal.testing import FakeClock, runtime_for, someone
 
 VALUE = 's3cr=t/with "quotes" & ünïcode+\\'
 FORMS = {
@@ -217,7 +217,7 @@ async def test_a_secret_is_in_no_schema_hash_or_key():
 
     keys, hashes = set(), set()
     for value in ("first secret", "second secret"):
-        runtime = runtime_for(act, secrets={"api_token": value})
+        runtime = runtime_for(act, secrets={"api_token": value}, clock=FakeClock())
         await runtime.submit(Proposal(tool="act", arguments={}, run_id="run_1"), someone())
         ((_, key),) = runtime.store._entries
         keys.add(key)

@@ -79,6 +79,13 @@ PARTS = {
 }
 
 
+def test_a_destination_knows_a_call_whenever_its_run_began():
+    keys = [key(began=time) for time in (1_700_000_000.0, 1_800_000_000.0)]
+    assert len({destination_key("acme", one) for one in keys}) == 1
+    other = key(arguments={"case_id": "c2"})
+    assert destination_key("acme", other) != destination_key("acme", keys[0])
+
+
 def test_derived_keys_lie_in_the_order_in_which_their_runs_began():
     times = [1.0, 999_999_999.5, 1_700_000_000.0, 1_700_000_000.001, 4_000_000_000.0]
     keys = [key(run_id=f"run_{n}", began=time) for n, time in enumerate(times)]
