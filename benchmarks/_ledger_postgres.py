@@ -48,7 +48,7 @@ OWN = {
     "key": f"'run;{BEGAN:011x}' || repeat(lpad(to_hex(:id::bigint), 16, '0'), 4)",
     "call_id": "'call_' || lpad(to_hex(:n::bigint), 11, '0') || lpad(:client_id::text, 13, '0')",
     "segment": "'client_' || :client_id::text",
-    "run_id": f"'run_{BEGAN:011x}' || lpad(to_hex(:client_id), 13, '0')",
+    "run_id": f"'run_{BEGAN:011x}' || lpad(to_hex(:client_id::bigint), 13, '0')",
     "tenant": "'tenant_' || :client_id::text",
 }
 """What differs between calls: keys are spread out, ids are in the order of time."""

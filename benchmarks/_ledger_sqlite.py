@@ -40,6 +40,10 @@ Peers = Callable[[int], AbstractAsyncContextManager[Mapping[str, Block]]]
 """Starts others for a comparison with so many calls in flight, and gives their turns."""
 SETTINGS = ("synchronous = FULL", "cache_size = -16384", "temp_store = MEMORY")
 """As the store has them. The log is copied into the file when SQLite does so by itself."""
+SELDOM = "wal_autocheckpoint = 8000"
+"""Pages after which it is copied instead, so that it is as seldom as the store does it."""
+HANDS = ("same", "least", "seldom")
+"""The loops: all rows; the ledger's alone; all rows, with that setting."""
 
 Rows = Sequence[tuple[str, list[tuple[Any, ...]]]]
 """Statements, each with all that it is run with."""
@@ -74,12 +78,14 @@ async def one_call(folder: Path, of: Call) -> tuple[list[Write], list[Write]]:
 class ByHand:
     """A loop over the same rows: two commits for a call, or two for many calls."""
 
-    def __init__(self, path: Path, where: Sequence[Slot], writes: Sequence[list[Write]]) -> None:
+    def __init__(
+        self, path: Path, where: Sequence[Slot], writes: Sequence[list[Write]], *more: str
+    ) -> None:
         self._slots = where
         self._writes = writes
         self._numbers = count(1)
         self._db = sqlite3.connect(path, isolation_level=None, cached_statements=256)
-        for setting in SETTINGS:
+        for setting in (*SETTINGS, *more):
             self._db.execute(f"PRAGMA {setting}")
 
     def calls(self, number: int) -> Iterator[list[Rows]]:
@@ -231,15 +237,15 @@ async def bench(house: House, folder: Path, of: Call, peers: Peers) -> None:
 async def _sides(
     folder: Path, of: Call, where: Sequence[Slot], writes: Sequence[list[Write]]
 ) -> tuple[list[Store], list[ByHand]]:
-    """Two stores and two loops, each with a file of its own that begins alike."""
+    """Two stores and the loops, each with a file of its own that begins alike."""
     names = ("runtime", "store")
     stores = [await opened(folder / f"{name}_{len(where)}.db", where, of) for name in names]
     hands = []
-    for name in ("same", "least"):
+    for name in HANDS:
         path = folder / f"{name}_{len(where)}.db"
         await (await opened(path, where, of)).close()
-        which = writes if name == "same" else [least(one) for one in writes]
-        hands.append(ByHand(path, where, which))
+        which = [least(one) for one in writes] if name == "least" else writes
+        hands.append(ByHand(path, where, which, *((SELDOM,) if name == "seldom" else ())))
     return stores, hands
 
 
@@ -250,13 +256,14 @@ async def _alone(
     writes: Sequence[list[Write]],
     theirs: Mapping[str, Block],
 ) -> None:
-    where, number = slots(1), 100
+    where, number = slots(1), house.pick(300, 100)  # the log is copied once in a turn
     stores, hands = await _sides(folder, of, where, writes)
     blocks = {
         "call": through_runtime(stores[0], where, number),
         "store": on_store(stores[1], of, where, number),
         "same rows by hand": by_hand(hands[0], number),
         "ledger's row by hand": by_hand(hands[1], number),
+        "log copied as seldom": by_hand(hands[2], number),
         "two bare syncs": bare_disk(folder / "bare", number),
         **theirs,
     }
@@ -265,6 +272,7 @@ async def _alone(
             "one", "SQLite, one caller: the same two commits by hand", "same rows by hand", ALONE
         ),
         slower("one-store", "  of it the store alone", "same rows by hand", ALONE, ours="store"),
+        slower("one-seldom", "  beside one that copies its log as seldom", "log copied as seldom"),
         slower(
             "one-least", "SQLite, one caller: only the ledger's row by hand", "ledger's row by hand"
         ),
@@ -282,18 +290,20 @@ async def _crowded(
     writes: Sequence[list[Write]],
     theirs: Mapping[str, Block],
 ) -> None:
-    where, number = slots(CROWD), house.pick(4, 2) * CROWD
+    where, number = slots(CROWD), house.pick(16, 4) * CROWD  # as above
     stores, hands = await _sides(folder, of, where, writes)
     blocks = {
         "call": through_runtime(stores[0], where, number),
         "store": on_store(stores[1], of, where, number),
         "gathered by hand": by_hand_at_once(hands[0], number, CROWD),
+        "log copied as seldom": by_hand_at_once(hands[2], number, CROWD),
         **theirs,
     }
     called, by = f"SQLite, {CROWD} in flight", "gathered by hand"
     rows = [
         faster("many", f"{called}: a group commit by hand", by, 0.5, 0.7),
         faster("many-store", "  of it the store alone", by, 0.5, 0.7, ours="store"),
+        faster("many-seldom", "  beside one that copies its log as seldom", "log copied as seldom"),
         *(faster(f"many-{name}", f"{called}: {name}", name) for name in theirs),
     ]
     await house.compare(called, blocks, rows, rounds=house.pick(9, 3))
