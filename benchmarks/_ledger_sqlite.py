@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import sys
@@ -36,6 +37,8 @@ from counterseal.storage import Store, open_store
 ALONE = (1.5, 1.2)
 """How many times as long as by hand one call may take, and what is aimed at."""
 CROWD = 512
+QUIET = 0.15
+"""Seconds after which the store has copied its log, so that nobody else has to wait for that."""
 Peers = Callable[[int], AbstractAsyncContextManager[Mapping[str, Block]]]
 """Starts others for a comparison with so many calls in flight, and gives their turns."""
 SETTINGS = ("synchronous = FULL", "cache_size = -16384", "temp_store = MEMORY")
@@ -154,7 +157,9 @@ def on_store(store: Store, of: Call, where: Sequence[Slot], number: int) -> Bloc
 
     async def block() -> Turn:
         calls = copies(of, where, number)
-        return await crowd([calls[n :: len(where)] for n in range(len(where))], do)
+        turn = await crowd([calls[n :: len(where)] for n in range(len(where))], do)
+        await asyncio.sleep(QUIET)
+        return turn
 
     async def do(call: Call) -> None:
         await call.on(store)
@@ -173,7 +178,9 @@ def through_runtime(store: Store, where: Sequence[Slot], number: int) -> Block:
 
     async def block() -> Turn:
         each = [[proposed(slot) for _ in range(number // len(where))] for slot in where]
-        return await crowd(each, do)
+        turn = await crowd(each, do)
+        await asyncio.sleep(QUIET)
+        return turn
 
     return block
 

@@ -321,7 +321,8 @@ class Writer:
         quiet, self._commits = self._commits == database.commits, database.commits
         if database.unsynced or (quiet and database.logged >= _MANY):
             database.checkpoint()
-        failed = self._queue or self._aside or database.unsynced or (quiet and self._unfinished)
+        stuck = quiet and self._unfinished and not self._waiting
+        failed = self._aside or database.unsynced or stuck
         self._pause = min(2 * self._pause, _LATEST) if failed else _SOON
         self._tend(loop)
 
