@@ -87,7 +87,7 @@ async def sqlite(house: House, folder: Path, of: Call, many: int) -> None:
         house.doing(f"writing {size:,} calls into SQLite")
         await _fill_sqlite(path, of, where, size)
     urls = {size: f"sqlite:///{path}" for size, path in paths.items()}
-    await _compared(house, "SQLite", urls, of, {1: 100, CROWD: 4 * CROWD})
+    await _compared(house, "SQLite", urls, of, {1: 300, CROWD: 16 * CROWD})
     for path in paths.values():
         path.unlink()
 
