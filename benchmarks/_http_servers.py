@@ -52,12 +52,12 @@ async def api(port: int, store: str, folder: Path) -> None:
     from mcp.server.transport_security import TransportSecuritySettings  # noqa: PLC0415 - bare has no need of it
 
     from counterseal import Grant, Principal, Runtime, tool  # noqa: PLC0415 - as above
-    from counterseal.gateway.access import Access  # noqa: PLC0415 - as above
-    from counterseal.gateway.auth import principal_of  # noqa: PLC0415 - as above
-    from counterseal.gateway.connection import Connection  # noqa: PLC0415 - as above
     from counterseal.gateway.running import Gateway  # noqa: PLC0415 - as above
     from counterseal.gateway.server import Front  # noqa: PLC0415 - as above
-    from counterseal.gateway.site import site  # noqa: PLC0415 - as above
+    from counterseal.web.access import Access  # noqa: PLC0415 - as above
+    from counterseal.web.auth import principal_of  # noqa: PLC0415 - as above
+    from counterseal.web.connection import Connection  # noqa: PLC0415 - as above
+    from counterseal.web.site import site  # noqa: PLC0415 - as above
 
     @tool(effect="read_only", version="1.0.0", owner="bench", budget=PLENTY, runtime=RATES)
     async def echo(text: Text) -> Echo:

@@ -7,7 +7,7 @@ from typing import Any
 
 from _tables import table
 
-from counterseal.gateway.api.app import api_document
+from counterseal.web.api.app import api_document
 
 WHO = {"agent": "agents", "person": "people", "session": "people"}
 SUBJECTS = {

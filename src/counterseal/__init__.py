@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from counterseal.approvals.votes import Voter
-    from counterseal.approving import ApprovalError
     from counterseal.codes import Code, Path
     from counterseal.contract.blocks import Blocks
     from counterseal.contract.declare import Tool, tool
@@ -43,7 +42,8 @@ if TYPE_CHECKING:
     from counterseal.execution.work import Progress
     from counterseal.keys import KeyRing
     from counterseal.observation import Observation
-    from counterseal.planning import Plan, PlanRule
+    from counterseal.operations.approver import ApprovalError
+    from counterseal.plans import Plan, PlanRule
     from counterseal.policy import Policy
     from counterseal.proposal import Principal, Proposal
     from counterseal.reconcile import OperatorList, Reconciler
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "counterseal.approvals.votes": ("Voter",),
-    "counterseal.approving": ("ApprovalError",),
+    "counterseal.operations.approver": ("ApprovalError",),
     "counterseal.codes": ("Code", "Path"),
     "counterseal.contract.blocks": ("Blocks",),
     "counterseal.contract.declare": ("Tool", "tool"),
@@ -87,7 +87,7 @@ _HOMES = {
     "counterseal.execution.work": ("Progress",),
     "counterseal.keys": ("KeyRing",),
     "counterseal.observation": ("Observation",),
-    "counterseal.planning": ("Plan", "PlanRule"),
+    "counterseal.plans": ("Plan", "PlanRule"),
     "counterseal.policy": ("Policy",),
     "counterseal.proposal": ("Principal", "Proposal"),
     "counterseal.reconcile": ("OperatorList", "Reconciler"),

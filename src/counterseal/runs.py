@@ -19,7 +19,7 @@ from counterseal.errors import CountersealError
 from counterseal.observation import Observation
 from counterseal.observation.bound import summarise
 from counterseal.observation.render import fence
-from counterseal.planning import Plan
+from counterseal.plans import Plan
 from counterseal.proposal import Principal, Proposal, text_set
 from counterseal.registry import Registry
 from counterseal.storage.base import Budgets, RunRecord

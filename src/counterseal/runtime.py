@@ -26,7 +26,11 @@ from socket import gethostname
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from counterseal.approving import Approvals, work_for
+from counterseal.call import Passage, Preview, judge_plan
+from counterseal.call.lasting import Lasting
+from counterseal.call.leases import Leases
+from counterseal.call.telling import Telling
+from counterseal.call.trail import AGAIN, IMPATIENT, Patience
 from counterseal.codes import Code
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract, KeepReads
@@ -41,21 +45,17 @@ from counterseal.gates.compile import compile_record
 from counterseal.gates.compiled import Compiled
 from counterseal.gates.parse import is_id
 from counterseal.keys import KeyRing, fingerprint_key
+from counterseal.ledger.rules import implicit
 from counterseal.observation import Observation, Redactor
-from counterseal.operating import Operator, catch_up
-from counterseal.passage import Passage, Preview, judge_plan
-from counterseal.passage.lasting import Lasting
-from counterseal.passage.leases import Leases
-from counterseal.passage.telling import Telling
-from counterseal.passage.trail import AGAIN, IMPATIENT, Patience
-from counterseal.planning import Plan, PlanRule, distinct
+from counterseal.operations.approver import Approvals, work_for
+from counterseal.operations.operator import Operator, catch_up
+from counterseal.plans import Plan, PlanRule, distinct
 from counterseal.policy import Policy
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Grant, Registry, RegistryRecord
 from counterseal.runs import Run, RunError, opened, settings_of
 from counterseal.storage import open_store
 from counterseal.storage.base import Budgets, Due, DueKind, Held, RunRecord, Store
-from counterseal.storage.rules import implicit
 from counterseal.telemetry import Telemetry
 from counterseal.vault import PLAIN
 

@@ -13,7 +13,6 @@ from typing import Any, Unpack
 
 from counterseal.approvals.packet import Packet
 from counterseal.approvals.votes import Choice, Voter
-from counterseal.approving import Approver
 from counterseal.contract.declare import Declared, Tool, lay_over
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract
@@ -21,6 +20,7 @@ from counterseal.contract.surroundings import Context
 from counterseal.execution.executor import Executor
 from counterseal.execution.services import LocalServices
 from counterseal.masking import NO_MASK
+from counterseal.operations.approver import Approver
 from counterseal.proposal import Principal
 from counterseal.registry import Grant
 from counterseal.runtime import Runtime

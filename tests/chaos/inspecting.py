@@ -10,7 +10,7 @@ import sqlite3
 from contextlib import closing
 from typing import Any, Final
 
-from counterseal.auditing import verify_store
+from counterseal.operations.auditor import verify_store
 from counterseal.storage import open_store
 
 __all__ = ["inspect"]

@@ -19,19 +19,19 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from counterseal import Grant, Principal, Proposal, Runtime
-from counterseal.console import Broker, console_routes, marks_of
-from counterseal.contract.mcp.changes import describe
-from counterseal.contract.mcp.definition import Definition
-from counterseal.desk import Desk
+from counterseal.accounts import People, Person
+from counterseal.accounts.passwords import Passwords
+from counterseal.contract.sources.mcp.changes import describe
+from counterseal.contract.sources.mcp.definition import Definition
 from counterseal.errors import CountersealError
-from counterseal.gateway.access import Access
-from counterseal.gateway.api.app import api_app
-from counterseal.gateway.auth import Verifier
-from counterseal.people import People, Person
-from counterseal.people.passwords import Passwords
 from counterseal.storage.base import Claim, Due, DueKind, Finish
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.testing import FakeClock, fake_tool
+from counterseal.views import Desk
+from counterseal.web.access import Access
+from counterseal.web.api.app import api_app
+from counterseal.web.auth import Verifier
+from counterseal.web.console import Broker, console_routes, marks_of
 from tests.console.world import PASSWORD, served
 
 USERS = {

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from counterseal.approving import Voter
+from counterseal.operations.approver import Voter
 from tests.console.conftest import sign_in
 from tests.node_tools import node_packages
 

@@ -1,7 +1,7 @@
 """A request's page says all that its outline says."""
 
 from counterseal.approvals.outline import outline
-from counterseal.console.card import card
+from counterseal.web.console.card import card
 
 
 def texts_of(value):

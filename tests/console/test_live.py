@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from counterseal import Runtime
-from counterseal.console.live import Broker, FullError
 from counterseal.errors import StoreError
 from counterseal.storage.base import HeldStatus
+from counterseal.web.console.live import Broker, FullError
 from tests.console.conftest import client_of
 from tests.console.test_sign_in import sent
 from tests.console.world import PATIENCE

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from counterseal import Grant, Proposal, Runtime
-from counterseal.approving import Voter
-from counterseal.console.forms import read_form
-from counterseal.console.headers import CSP
+from counterseal.operations.approver import Voter
 from counterseal.testing import fake_tool, someone
+from counterseal.web.console.forms import read_form
+from counterseal.web.console.headers import CSP
 from tests.console.conftest import client_of
 from tests.console.test_sign_in import csrf_of, sent
 from tests.console.world import PATIENCE

@@ -6,10 +6,10 @@ import httpx
 import pytest
 from playwright.async_api import expect
 
+from counterseal.accounts import People
+from counterseal.accounts.passwords import Passwords
 from counterseal.config import open_runtime
-from counterseal.contract.mcp import Definition, Lock
-from counterseal.people import People
-from counterseal.people.passwords import Passwords
+from counterseal.contract.sources.mcp import Definition, Lock
 from tests.console.conftest import sign_in
 from tests.console.world import PASSWORD, PATIENCE
 from tests.gateway.faulty.upstream import Faulty, definition, project_before

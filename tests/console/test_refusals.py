@@ -1,7 +1,7 @@
 """What is no page, or not like that: answered in the console's own words and headers, always."""
 
-from counterseal.console.bare import bare_page
-from counterseal.console.headers import CSP
+from counterseal.web.console.bare import bare_page
+from counterseal.web.console.headers import CSP
 from tests.console.conftest import client_of
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}

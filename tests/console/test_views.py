@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.console.charts import amount, chart, whole
-from counterseal.console.contract_card import sections
-from counterseal.console.definitions import shown
-from counterseal.console.searching import call_search, event_search, field_time, moment
-from counterseal.console.timeline import bars, lasted
-from counterseal.contract.mcp.changes import describe
-from counterseal.desk import GateRow
+from counterseal.contract.sources.mcp.changes import describe
 from counterseal.testing import fake_tool
+from counterseal.views import GateRow
+from counterseal.web.console.charts import amount, chart, whole
+from counterseal.web.console.contract_card import sections
+from counterseal.web.console.definitions import shown
+from counterseal.web.console.searching import call_search, event_search, field_time, moment
+from counterseal.web.console.timeline import bars, lasted
 from tests.console.plant import SLY, definition, tools_of
 
 VALUES = st.none() | st.floats(0, 1e6)

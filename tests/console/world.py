@@ -21,11 +21,11 @@ from pydantic import Field
 from starlette.applications import Starlette
 
 from counterseal import Context, Grant, Principal, Proposal, Runtime, tool
-from counterseal.console import Broker, console_routes, marks_of
-from counterseal.desk import Desk
-from counterseal.people import People
-from counterseal.people.passwords import Passwords
+from counterseal.accounts import People
+from counterseal.accounts.passwords import Passwords
 from counterseal.testing import FakeClock
+from counterseal.views import Desk
+from counterseal.web.console import Broker, console_routes, marks_of
 
 PASSWORD = "correct horse battery"
 PATIENCE = 30.0

@@ -28,9 +28,9 @@ from mcp.client.streamable_http import streamable_http_client
 
 from counterseal import Principal
 from counterseal.config import load_settings, open_runtime
-from counterseal.contract.mcp import Definition, Lock
-from counterseal.gateway.auth import principal_of
+from counterseal.contract.sources.mcp import Definition, Lock
 from counterseal.gateway.running import Gateway, gateway
+from counterseal.web.auth import principal_of
 from tests.gateway.served import BOT, Served, listening
 
 COUNTERSEAL = [sys.executable, "-m", "counterseal"]

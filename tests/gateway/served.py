@@ -24,11 +24,11 @@ from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import BaseModel, Field
 
 from counterseal import Context, Grant, Principal, Runtime, Voter, tool
-from counterseal.gateway.access import Access
-from counterseal.gateway.auth import principal_of
 from counterseal.gateway.running import Gateway
 from counterseal.gateway.server import Front
-from counterseal.gateway.site import site
+from counterseal.web.access import Access
+from counterseal.web.auth import principal_of
+from counterseal.web.site import site
 
 MODERN = "2026-07-28"
 LEGACY = "legacy"

@@ -8,7 +8,7 @@ from mcp import Client, StdioServerParameters
 
 from counterseal import Principal
 from counterseal.config import load_settings
-from counterseal.contract.mcp import Definition, Lock
+from counterseal.contract.sources.mcp import Definition, Lock
 from counterseal.gateway.running import gateway
 from tests.gateway.conformance import (
     AGENT,

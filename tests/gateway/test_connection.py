@@ -4,7 +4,7 @@ import asyncio
 
 import httpx2
 
-from counterseal.gateway.connection import Connection
+from counterseal.web.connection import Connection
 from tests.gateway.wires import answer_in, asking, connected, received, sent, served
 
 

@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from counterseal.gateway.entrance import Entrance
+from counterseal.web.entrance import Entrance
 
 
 def answering(name):

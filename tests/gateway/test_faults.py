@@ -9,7 +9,7 @@ import asyncio
 import pytest
 
 from counterseal.gateway import running
-from counterseal.ledger import Phase, Status
+from counterseal.ledger.entry import Phase, Status
 from tests.gateway.faulty.upstream import OVERLAY, Faulty, definition, project_before, until
 from tests.gateway.served import LEGACY, MODERN, MODES, facts, said
 

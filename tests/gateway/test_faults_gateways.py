@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from counterseal import Principal
-from counterseal.ledger import Phase, Status
+from counterseal.ledger.entry import Phase, Status
 from tests.gateway.faulty.upstream import OVERLAY, Faulty, project_before, until
 from tests.gateway.projects import PATIENCE, connected
 from tests.gateway.served import BOT, MODERN, MODES, facts, said

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from counterseal.gateway.head import Head
+from counterseal.web.head import Head
 
 LINES = ("POST /v1/calls HTTP/1.1", "Host: x", "Authorization: Bearer a")
 

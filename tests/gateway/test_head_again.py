@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from counterseal.gateway.connection import Connection
-from counterseal.gateway.head import Head, Heads
+from counterseal.web.connection import Connection
+from counterseal.web.head import Head, Heads
 from tests.gateway.served import soon, until
 from tests.gateway.wires import (
     MARK,

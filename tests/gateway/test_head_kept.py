@@ -2,7 +2,7 @@
 
 import pytest
 
-from counterseal.gateway.connection import Connection
+from counterseal.web.connection import Connection
 from tests.gateway.wires import MARK, Line, asking, sent
 
 

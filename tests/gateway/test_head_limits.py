@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from counterseal.gateway.patience import Patience
+from counterseal.web.patience import Patience
 from tests.gateway.served import until
 from tests.gateway.wires import Keeper, Line, asking, connected, known, rest_in, running, served
 

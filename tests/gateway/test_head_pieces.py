@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from counterseal.gateway.connection import Connection
+from counterseal.web.connection import Connection
 from tests.gateway.wires import MARK, Line, asking, received, sent
 
 TURNS = 20

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import weakref
 
-from counterseal.gateway.outbox import Gathering, Outbox
+from counterseal.web.outbox import Gathering, Outbox
 
 
 class Recorded:

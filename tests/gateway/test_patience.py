@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from counterseal.gateway.app import _Server
-from counterseal.gateway.patience import Patience
+from counterseal.web.app import _Server
+from counterseal.web.patience import Patience
 
 PATIENCE = 30.0
 HEAD = "GET /who HTTP/1.1\r\nHost: a\r\n"

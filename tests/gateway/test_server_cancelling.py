@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from counterseal import Context, tool
-from counterseal.ledger import Phase, Status
+from counterseal.ledger.entry import Phase, Status
 from tests.gateway.served import LEGACY, MODERN, MODES, Desk, facts, raw_call, serving, soon, until
 
 

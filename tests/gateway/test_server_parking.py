@@ -7,7 +7,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from counterseal import Context, Principal, tool
-from counterseal.ledger import Status
+from counterseal.ledger.entry import Status
 from tests.gateway.served import ANN, BOT, MODERN, Text, facts, serving, until
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from counterseal.people import People
-from counterseal.people.passwords import Passwords
+from counterseal.accounts import People
+from counterseal.accounts.passwords import Passwords
 from tests.gateway.served import BOT, serving
 
 PASSWORD = "correct horse battery"

@@ -5,7 +5,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from counterseal.gateway.standby import Standby
+from counterseal.web.standby import Standby
 
 WHO = ContextVar("who", default="nobody")
 

@@ -19,7 +19,7 @@ from typing import Any
 import uvicorn
 from uvicorn.server import ServerState
 
-from counterseal.gateway.connection import Connection
+from counterseal.web.connection import Connection
 from tests.gateway.served import PATIENCE, until
 
 

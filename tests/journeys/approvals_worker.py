@@ -16,9 +16,9 @@ from typing import Annotated
 from pydantic import Field
 
 from counterseal import Context, Grant, Principal, Proposal, Runtime, tool
-from counterseal.approving import ApprovalError, Voter
 from counterseal.keys import KeyRing, Purpose, new_key
-from counterseal.ledger import destination_key
+from counterseal.ledger.entry import destination_key
+from counterseal.operations.approver import ApprovalError, Voter
 from counterseal.reconcile import Reconciler
 from counterseal.testing import FakeClock
 

@@ -8,9 +8,9 @@ from counterseal import Budgets, Grant, Policy, Proposal, tool
 from counterseal.approvals.html import html
 from counterseal.approvals.markdown import markdown
 from counterseal.approvals.text import text
-from counterseal.approving import ApprovalError
-from counterseal.auditing import verify_store
 from counterseal.codes import Code, Path
+from counterseal.operations.approver import ApprovalError
+from counterseal.operations.auditor import verify_store
 from counterseal.reconcile import Reconciler
 from counterseal.runtime import Tenant
 from counterseal.storage.base import HeldStatus

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from counterseal import Policy, Runtime, Webhook
-from counterseal.approving import ApprovalError
 from counterseal.codes import Code
 from counterseal.execution.webhook import SIGNATURE
 from counterseal.keys import KeyRing, Purpose
+from counterseal.operations.approver import ApprovalError
 from counterseal.reconcile import OperatorList, Reconciler
 from counterseal.storage import open_store
 from counterseal.storage.base import DueKind, HeldStatus

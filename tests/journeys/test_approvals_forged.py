@@ -21,11 +21,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from counterseal.approvals.token import Claims, issue
 from counterseal.approvals.votes import Choice, Vote
-from counterseal.approving import ApprovalError
 from counterseal.codes import Code
 from counterseal.errors import CountersealError
 from counterseal.gates.proof import has_unknown_keys, signed
 from counterseal.keys import KeyRing, Purpose, new_key
+from counterseal.operations.approver import ApprovalError
 from counterseal.storage.base import HeldStatus
 from counterseal.testing import FakeClock
 from counterseal.vault import PLAIN

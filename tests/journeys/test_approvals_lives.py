@@ -20,8 +20,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from counterseal.approving import ApprovalError
 from counterseal.codes import Code
+from counterseal.operations.approver import ApprovalError
 from counterseal.reconcile import Reconciler
 from counterseal.storage.memory import MemoryStore
 from counterseal.storage.sqlite import SqliteStore

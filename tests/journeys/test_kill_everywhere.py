@@ -8,7 +8,7 @@ import pytest
 from counterseal import Grant, Proposal, Runtime
 from counterseal.audit import EventType
 from counterseal.codes import Code
-from counterseal.operating import EVERYBODY
+from counterseal.operations.operator import EVERYBODY
 from counterseal.registry import Deprecation
 from counterseal.testing import FakeClock, fake_tool, someone
 

@@ -9,13 +9,13 @@ import pytest
 from pydantic import Field
 
 from counterseal import Grant, Proposal, tool
+from counterseal.accounts.model import Person
 from counterseal.approvals.votes import Voter
-from counterseal.desk import METRICS, Desk, NotThere, prometheus
-from counterseal.people.model import Person
 from counterseal.policy import Policy
 from counterseal.reconcile import OperatorList, Reconciler
 from counterseal.runtime import Runtime
 from counterseal.testing import fake_tool, someone
+from counterseal.views import METRICS, Desk, NotThere, prometheus
 from tests.postgres_server import borrowed_database
 
 NUMBER = {

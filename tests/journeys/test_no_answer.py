@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from counterseal import Context, Invariant, Proposal, Secret, StateEffect, tool
 from counterseal.codes import Code
-from counterseal.ledger import Phase, Status
+from counterseal.ledger.entry import Phase, Status
 from counterseal.storage.memory import MemoryStore
 from counterseal.testing import FakeClock, fake_tool, runtime_for, someone
 

@@ -8,11 +8,11 @@ from pydantic import Field
 
 from counterseal import Context, Observation, Path, Proposal, RepairLoop, tool
 from counterseal.audit import EventType
+from counterseal.call.telling import _agreeing, _spent
 from counterseal.codes import FAILURES, FINAL, RESPONSES, Code
 from counterseal.gates.base import deny
 from counterseal.observation import Observed, answer
 from counterseal.observation.profile import refine
-from counterseal.passage.telling import _agreeing, _spent
 from counterseal.testing import HANG, MemoryStore, fake_tool, runtime_for, someone
 
 CODES = sorted(code.value for code in FAILURES)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterseal import DROP_STEP, Budgets, Grant, Invariant, Proposal, Tenant, Tool, load_contracts
-from counterseal.planning import Fate, PlanRule, load_plan_rules
+from counterseal.plans import Fate, PlanRule, load_plan_rules
 from counterseal.policy import Policy
 from counterseal.storage.base import HeldStatus
 from counterseal.testing import fake_tool, runtime_for, someone

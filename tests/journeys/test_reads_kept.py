@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 import pytest
 
 from counterseal import Principal, Proposal, Reconciler
-from counterseal.auditing import verify_store
+from counterseal.accounts.model import Person
 from counterseal.config import load_settings, open_runtime
-from counterseal.desk import Desk
 from counterseal.keys import Purpose, new_key
-from counterseal.people.model import Person
+from counterseal.operations.auditor import verify_store
 from counterseal.reconcile import Retention
+from counterseal.views import Desk
 
 TOOLS = '''
 from counterseal import tool

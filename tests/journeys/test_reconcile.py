@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from counterseal import Context, Grant, Proposal, tool
 from counterseal.codes import Code
 from counterseal.errors import CountersealError, StoreError, ToolFailedError
-from counterseal.ledger import Phase, Status
+from counterseal.ledger.entry import Phase, Status
 from counterseal.observation import Redactor
 from counterseal.reconcile import OperatorList, Reconciler
 from counterseal.reconcile.compensating import undo_key

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from counterseal import Context, Grant, Proposal, tool
 from counterseal.codes import Code
-from counterseal.ledger import destination_key
+from counterseal.ledger.entry import destination_key
 from counterseal.reconcile import Reconciler
 from counterseal.runtime import Runtime
 from counterseal.storage.sqlite import SqliteStore

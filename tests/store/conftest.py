@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.ledger import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, Phase, Status
 from counterseal.storage import open_store
 from counterseal.storage.base import (
     Admit,

@@ -9,7 +9,7 @@ import os
 import sys
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.ledger import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, Phase, Status
 from counterseal.storage import open_store
 from counterseal.storage.base import (
     Admit,

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.ledger import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, Phase, Status
 from counterseal.storage import open_store
 from counterseal.storage.base import Admission, Admit, Concern, Due, Kept
 from tests.postgres_server import borrowed_database

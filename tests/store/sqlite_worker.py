@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.ledger import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, Phase, Status
 from counterseal.storage.base import (
     Admit,
     Ballot,

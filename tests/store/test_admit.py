@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterseal.audit import EventType
-from counterseal.ledger import Status
+from counterseal.ledger.entry import Status
 from counterseal.storage.base import NEW_KEY, Charge, HeldStatus, Rate, Refused
 
 

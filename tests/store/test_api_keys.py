@@ -1,6 +1,6 @@
 """API keys on every store: one worker issues and revokes, the others know."""
 
-from counterseal.operating import Operator, catch_up
+from counterseal.operations.operator import Operator, catch_up
 from counterseal.proposal import Principal
 from counterseal.registry import Registry
 from counterseal.registry.credentials import Key

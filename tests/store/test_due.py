@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from counterseal.audit import EventType
-from counterseal.ledger import Phase, Status
+from counterseal.ledger.entry import Phase, Status
 from counterseal.storage.base import DueKind, Finish
 
 FOREVER = 1e6

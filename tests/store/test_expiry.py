@@ -8,7 +8,7 @@ import time
 import pytest
 
 from counterseal.audit import EventType
-from counterseal.ledger import Answer, Phase, Status, duplicate
+from counterseal.ledger.entry import Answer, Phase, Status, duplicate
 from counterseal.storage.base import DueKind, Erasure, Finish, Refused, Search
 from tests.store.chains import check_chain, log_of
 

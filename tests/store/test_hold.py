@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from counterseal.audit import EventType
-from counterseal.ledger import Status
+from counterseal.ledger.entry import Status
 from counterseal.storage.base import DueKind, HeldStatus, Refused
 
 DECIDED = [HeldStatus.APPROVED, HeldStatus.REJECTED, HeldStatus.EXPIRED]

@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from counterseal.ledger import Phase, Status
+from counterseal.ledger.entry import Phase, Status
 from counterseal.storage.base import DueKind, HeldStatus, Refused
 
 FOREVER = 1e6

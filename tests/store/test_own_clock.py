@@ -2,7 +2,7 @@
 
 import pytest
 
-from counterseal.ledger import Status
+from counterseal.ledger.entry import Status
 from counterseal.storage.base import DueKind, Erasure, Finish, Search
 from counterseal.storage.memory import MemoryStore
 from counterseal.storage.sqlite import SqliteStore

@@ -13,7 +13,7 @@ import pytest
 
 from counterseal.audit import EventType
 from counterseal.errors import StoreError
-from counterseal.ledger import Status
+from counterseal.ledger.entry import Status
 from counterseal.storage import open_store
 from counterseal.storage.postgres import PostgresStore
 from counterseal.storage.postgres.address import Address

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 import pytest
 
 from counterseal import Grant, Proposal, Runtime
-from counterseal.desk import Desk, NotThere
+from counterseal.accounts.model import Person
 from counterseal.errors import NotDoneError
 from counterseal.keys import KeyRing, Purpose, new_key
-from counterseal.people.model import Person
 from counterseal.storage.base import Erasure
 from counterseal.testing import fake_tool, someone
+from counterseal.views import Desk, NotThere
 
 NUMBER = {
     "type": "object",

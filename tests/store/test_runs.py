@@ -4,7 +4,7 @@ import pytest
 
 from counterseal.audit import EventType
 from counterseal.errors import CountersealError
-from counterseal.ledger import Phase
+from counterseal.ledger.entry import Phase
 from counterseal.storage import open_store
 from counterseal.storage.base import IDLE_SECONDS, Budgets, HeldStatus, Refused
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
 from counterseal.audit import EventType
-from counterseal.ledger import Phase, Status
+from counterseal.ledger.entry import Phase, Status
 from counterseal.storage.base import (
     IDLE_SECONDS,
     Ballot,

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterseal.audit import EventType
-from counterseal.ledger import Phase, Status
+from counterseal.ledger.entry import Phase, Status
 
 
 async def test_an_outcome_is_written_with_all_that_belongs_to_it(store, make):

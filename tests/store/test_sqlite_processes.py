@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from counterseal.ledger import Status
+from counterseal.ledger.entry import Status
 from counterseal.storage.base import DueKind, HeldStatus
 from counterseal.storage.sqlite import SqliteStore
 from tests.store.chains import check_chain, log_of

@@ -1,8 +1,8 @@
 """Users on every store: one worker adds and removes them, the others know."""
 
-from counterseal.operating import EVERYBODY, Operator, catch_up
-from counterseal.people import Accounts, LocalUsers, Refused, SignIn
-from counterseal.people.passwords import Passwords
+from counterseal.accounts import Accounts, LocalUsers, Refused, SignIn
+from counterseal.accounts.passwords import Passwords
+from counterseal.operations.operator import EVERYBODY, Operator, catch_up
 from counterseal.registry import Registry
 from counterseal.runtime import Runtime
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from counterseal.ledger import Phase
+from counterseal.ledger.entry import Phase
 from counterseal.storage.base import HeldStatus
 
 FOREVER = 1e6

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from counterseal import Proposal
-from counterseal.approving import ApprovalError, Voter, work_for
+from counterseal.operations.approver import ApprovalError, Voter, work_for
 from counterseal.storage.base import DueKind, HeldStatus
 from counterseal.testing import FakeClock, fake_tool, runtime_for, someone
 

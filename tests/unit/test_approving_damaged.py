@@ -3,7 +3,7 @@
 import pytest
 
 from counterseal import Proposal
-from counterseal.approving import ApprovalError, Voter
+from counterseal.operations.approver import ApprovalError, Voter
 from counterseal.storage.base import HeldStatus
 from counterseal.testing import FakeClock, fake_tool, runtime_for, someone
 

@@ -12,9 +12,9 @@ from counterseal.audit import Caller, Event, EventType
 from counterseal.audit.checkpoint import hash_of, make, receipt, sealed_heads
 from counterseal.audit.export import COLUMNS, csv_head, csv_line, json_line
 from counterseal.audit.report import Kind
-from counterseal.auditing import seal_store, verify_store
 from counterseal.errors import StoreError
 from counterseal.keys import KeyRing, Purpose, new_key
+from counterseal.operations.auditor import seal_store, verify_store
 from counterseal.storage import open_store
 from counterseal.storage.base import Erasure
 from counterseal.testing import FakeClock, fake_tool, runtime_for, someone
@@ -131,7 +131,7 @@ def test_a_checkpoints_hash_covers_all_that_it_says(ring):
 
 
 async def test_a_record_of_several_pages_is_checked_whole(store, ring, monkeypatch):
-    monkeypatch.setattr("counterseal.auditing._PAGE", 3)
+    monkeypatch.setattr("counterseal.operations.auditor._PAGE", 3)
     await tell(store, 10)
     await seal_store(store, "acme", ring.signer("audit"), NOW)
     seen = []
@@ -140,7 +140,7 @@ async def test_a_record_of_several_pages_is_checked_whole(store, ring, monkeypat
 
 
 async def test_a_record_is_checked_while_others_write(store, ring, monkeypatch):
-    monkeypatch.setattr("counterseal.auditing._PAGE", 2)
+    monkeypatch.setattr("counterseal.operations.auditor._PAGE", 2)
     await tell(store, 9)
 
     def more(count):

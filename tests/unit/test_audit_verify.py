@@ -17,7 +17,7 @@ from counterseal.audit.checkpoint import Checkpoint, hash_of, make, sealed_heads
 from counterseal.audit.report import MAX_FINDINGS, Kind
 from counterseal.audit.verify import LATE_MICROS, Verifier
 from counterseal.keys import Key, KeyRing, Purpose
-from counterseal.storage.rules import erased
+from counterseal.ledger.rules import erased
 
 TENANTS = ("acme", "zeta")
 SEGMENTS = ("aa", "bb", "cc")

@@ -8,7 +8,7 @@ import pytest
 
 from counterseal.audit import EventType
 from counterseal.errors import RegistryError, StoreError
-from counterseal.operating import EVERYBODY, Operator, catch_up
+from counterseal.operations.operator import EVERYBODY, Operator, catch_up
 from counterseal.proposal import Principal
 from counterseal.registry import Registry
 from counterseal.registry.credentials import Key, key_id_in, new_key

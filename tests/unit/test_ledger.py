@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from counterseal import Proposal
 from counterseal.canonical import canonical
-from counterseal.ledger import (
+from counterseal.ledger.entry import (
     Answer,
     Entry,
     Phase,

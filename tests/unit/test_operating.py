@@ -8,7 +8,7 @@ import pytest
 
 from counterseal.audit import EventType
 from counterseal.errors import GrantError, RegistryError, StoreError
-from counterseal.operating import EVERYBODY, Operator, catch_up
+from counterseal.operations.operator import EVERYBODY, Operator, catch_up
 from counterseal.proposal import Principal
 from counterseal.registry import Deprecation, Grant, Reason, Refusal, Registry
 from counterseal.testing import FakeClock, MemoryStore, fake_tool

@@ -12,7 +12,7 @@ from counterseal.config import ConfigError, load_settings, open_runtime
 from counterseal.contract.invariants import Correction
 from counterseal.observation.models import FieldError
 from counterseal.observation.text import neutralise
-from counterseal.planning import (
+from counterseal.plans import (
     Fate,
     Plan,
     PlannedStep,

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal import Proposal
+from counterseal.call.asking import Asking
+from counterseal.call.trail import Trail
 from counterseal.codes import Code
 from counterseal.gates import GATES, Gate, gates_for
 from counterseal.gates.base import Verdict, allow, deny, hold, prepared
-from counterseal.passage.asking import Asking
-from counterseal.passage.trail import Trail
 from counterseal.storage.base import Budgets, HeldStatus
 from counterseal.testing import fake_tool, runtime_for, someone
 

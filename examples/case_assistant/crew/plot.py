@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from counterseal.gateway.api.shapes.approvals import Packet
+from counterseal.web.api.shapes.approvals import Packet
 from crew.model import Task
 
 __all__ = ["LANGUAGE", "SCRIPTED", "judge"]

@@ -18,7 +18,7 @@ from office.planted import ATTACKERS, PLANTED
 from office.stock import TENANTS, marks
 
 from counterseal.client import Client
-from counterseal.gateway.api.shapes.approvals import Packet
+from counterseal.web.api.shapes.approvals import Packet
 from stage.world import World
 
 __all__ = ["Held", "check"]

@@ -17,10 +17,10 @@ from typing import Final, Literal
 from project import ROLES, TENANTS
 
 from counterseal import Principal
+from counterseal.accounts import Accounts
 from counterseal.client import Client, ProblemError
 from counterseal.config import Settings, open_runtime
-from counterseal.gateway.api.shapes.approvals import Packet
-from counterseal.people import Accounts
+from counterseal.web.api.shapes.approvals import Packet
 
 __all__ = ["PEOPLE", "READER", "Judge", "SignIns", "admit", "decide"]
 

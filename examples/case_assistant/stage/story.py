@@ -21,8 +21,8 @@ from rich.table import Table
 from rich.text import Text
 
 from counterseal.client import Client, ProblemError
-from counterseal.gateway.api.shapes.approvals import Packet, Vote
-from counterseal.gateway.api.shapes.calls import CallRow
+from counterseal.web.api.shapes.approvals import Packet, Vote
+from counterseal.web.api.shapes.calls import CallRow
 from stage.invariants import Held
 
 __all__ = ["Story"]

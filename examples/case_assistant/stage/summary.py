@@ -17,7 +17,7 @@ from typing import Any
 from rich.table import Table
 
 from counterseal.client import Client
-from counterseal.gateway.api.shapes.calls import Event
+from counterseal.web.api.shapes.calls import Event
 
 __all__ = ["Figures", "gather", "settled", "table", "total"]
 

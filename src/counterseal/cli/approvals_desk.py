@@ -50,7 +50,7 @@ class Desk:
         self, approval_id: str, tenant: str | None, seen: Sequence[str] | None = None
     ) -> Held:
         """The request of this id, whosever it is. `seen` are the tenants that may be looked at."""
-        from counterseal.approving import ApprovalError
+        from counterseal.operations.approver import ApprovalError
 
         approvals = self.runtime.approvals
         named = await self.runtime.store.tenants() if tenant is None else [tenant]

@@ -42,7 +42,7 @@ class Listed(NamedTuple):
 
 async def listed(runtime: Runtime, held: Held) -> Listed:
     """A request with its consequence, as far as this project still knows the contract."""
-    from counterseal.desk.approvals import inbox_row
+    from counterseal.views.approvals import inbox_row
 
     row = inbox_row(runtime, held)
     if row.consequence is None:
@@ -68,7 +68,7 @@ def print_listed(one: Listed, now: float) -> None:
 def record_of(one: Listed) -> dict[str, Any]:
     """The same for programs."""
     from counterseal.approvals.plain import stamp
-    from counterseal.desk.approvals import approved_by
+    from counterseal.views.approvals import approved_by
 
     held = one.held
     return {
@@ -89,7 +89,7 @@ def record_of(one: Listed) -> dict[str, Any]:
 
 
 def _votes(held: Held) -> str:
-    from counterseal.desk.approvals import approved_by
+    from counterseal.views.approvals import approved_by
 
     return f"{approved_by(held)} of {held.approvers} approved"
 
@@ -127,7 +127,7 @@ def print_packet(packet: Packet, form: Format, now: float) -> None:
     """The packet on stdout, in one of its forms."""
     from counterseal.approvals.html import html
     from counterseal.approvals.markdown import markdown
-    from counterseal.desk.approvals import current
+    from counterseal.views.approvals import current
 
     shown = current(packet, now)
     if form is Format.JSON:

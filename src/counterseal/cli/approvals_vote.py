@@ -12,8 +12,8 @@ from counterseal.cli.output import fail, note, one_line, print_json
 
 if TYPE_CHECKING:
     from counterseal.approvals.packet import Packet
-    from counterseal.approving import ApprovalError
     from counterseal.cli.approvals_desk import Desk, Person
+    from counterseal.operations.approver import ApprovalError
     from counterseal.storage.base import Held
 
 __all__ = [
@@ -68,7 +68,7 @@ def located(
     as_json: bool,
 ) -> Held:
     """The request of this id, among those that the person may see; or the end of the command."""
-    from counterseal.approving import ApprovalError
+    from counterseal.operations.approver import ApprovalError
 
     try:
         return desk.do(desk.find(approval_id, tenant, person.tenants if person else None))
@@ -78,7 +78,7 @@ def located(
 
 def found(desk: Desk, held: Held, *, as_json: bool) -> Packet:
     """What is shown of the request; the end of the command where that can't be."""
-    from counterseal.approving import ApprovalError
+    from counterseal.operations.approver import ApprovalError
 
     try:
         return desk.do(desk.runtime.approvals.get(held.tenant, held.approval_id))
@@ -88,7 +88,7 @@ def found(desk: Desk, held: Held, *, as_json: bool) -> Packet:
 
 def shown_if_any(desk: Desk, held: Held) -> Packet | None:
     """The same for who rejects: that takes no more than the request itself."""
-    from counterseal.approving import ApprovalError
+    from counterseal.operations.approver import ApprovalError
 
     try:
         return desk.do(desk.runtime.approvals.get(held.tenant, held.approval_id))
@@ -99,7 +99,7 @@ def shown_if_any(desk: Desk, held: Held) -> Packet | None:
 
 def show_before(desk: Desk, packet: Packet, *, quiet: bool) -> None:
     """What is decided on, beside the result and not part of it."""
-    from counterseal.desk.approvals import current
+    from counterseal.views.approvals import current
 
     if not quiet:
         now = desk.runtime.clock()
@@ -142,7 +142,7 @@ def check(
 ) -> None:
     """End the command where the vote would not be taken: nobody types a name for nothing."""
     from counterseal.approvals.votes import Choice, Objection, Request, cast
-    from counterseal.approving import ApprovalError
+    from counterseal.operations.approver import ApprovalError
 
     request = Request(
         tenant=packet.tenant,
@@ -162,7 +162,7 @@ def decide(
     desk: Desk, packet: Packet, person: Person, decision: str, said: Words, *, as_json: bool
 ) -> None:
     """Take the vote, and print what it came to."""
-    from counterseal.approving import ApprovalError
+    from counterseal.operations.approver import ApprovalError
 
     voter, approvals = person.voter(packet.tenant), desk.runtime.approvals
     try:
@@ -180,7 +180,7 @@ def reject_unshown(
     desk: Desk, held: Held, person: Person, said: Words, *, yes: bool, as_json: bool
 ) -> None:
     """Reject what can't be shown here: nobody has to understand it for a no."""
-    from counterseal.approving import ApprovalError
+    from counterseal.operations.approver import ApprovalError
 
     if not yes:
         typer.confirm("Reject?", abort=True, err=True)

@@ -19,7 +19,7 @@ from counterseal.cli.trying import project_settings, user_name
 if TYPE_CHECKING:
     from counterseal.cli.upstreams import Listing
     from counterseal.config import Settings
-    from counterseal.contract.mcp import Finding, Lock
+    from counterseal.contract.sources.mcp import Finding, Lock
 
 __all__ = ["diff"]
 
@@ -102,7 +102,7 @@ def _wanted(settings: Settings, server: str | None) -> list[str]:
 
 
 def _lock(settings: Settings) -> Lock:
-    from counterseal.contract.mcp import Lock
+    from counterseal.contract.sources.mcp import Lock
 
     with usable():
         return Lock.load(settings.lock_path())
@@ -175,7 +175,7 @@ def _ask(taken: int, dropped: int, *, yes: bool) -> None:
 def _write(
     settings: Settings, taken: Sequence[Finding], dropped: Sequence[Finding], by: str
 ) -> None:
-    from counterseal.contract.mcp import Lock
+    from counterseal.contract.sources.mcp import Lock
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterseal.cli.layout import heading, paragraph, table
 from counterseal.cli.output import console, print_styled
-from counterseal.contract.mcp import Definition, Finding, Kind, State, describe, visible
+from counterseal.contract.sources.mcp import Definition, Finding, Kind, State, describe, visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

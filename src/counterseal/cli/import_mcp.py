@@ -86,7 +86,7 @@ def import_mcp(
             "Nothing was written. Give --force to overwrite it, or --out FILE.",
         )
     listing = _listing(plan)
-    from counterseal.contract.mcp import overlay_text
+    from counterseal.contract.sources.mcp import overlay_text
 
     with usable():
         text = overlay_text(plan.name, listing.definitions, source=_source(words))
@@ -204,7 +204,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def _accept(plan: _Plan, listing: Listing, by: str) -> None:
-    from counterseal.contract.mcp import Lock
+    from counterseal.contract.sources.mcp import Lock
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
 

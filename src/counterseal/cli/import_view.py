@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterseal.cli.layout import heading, table
 from counterseal.cli.output import one_line
-from counterseal.contract.mcp import Definition, contract_of, propose, visible
+from counterseal.contract.sources.mcp import Definition, contract_of, propose, visible
 from counterseal.errors import ContractError
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from counterseal.cli import import_mcp
 from counterseal.cli.output import fail, note, print_json, print_styled, safe
 
 if TYPE_CHECKING:
-    from counterseal.contract.openapi import Imported, ImportedTool, LeftOut
+    from counterseal.contract.sources.openapi import Imported, ImportedTool, LeftOut
 
 __all__ = ["app"]
 
@@ -98,7 +98,7 @@ def openapi(
 
 
 def _read(file: Path, base_url: str | None) -> Imported:
-    from counterseal.contract.openapi import contracts_from_openapi, read_openapi
+    from counterseal.contract.sources.openapi import contracts_from_openapi, read_openapi
     from counterseal.errors import ContractError
 
     if file.suffix != ".json" and file.is_file() and file.stat().st_size > _SLOW:
@@ -115,7 +115,7 @@ def _wanted(only: Sequence[str] | None, *names: str) -> bool:
 
 
 def _texts(tools: Sequence[ImportedTool], out: Path, source: str) -> dict[Path, str]:
-    from counterseal.contract.openapi import to_yaml
+    from counterseal.contract.sources.openapi import to_yaml
 
     return {out / f"{tool.name}.yaml": to_yaml(tool, source=source) for tool in tools}
 

@@ -11,8 +11,8 @@ from counterseal.cli.output import fail, note, one_line, print_json, print_style
 from counterseal.cli.stores import StoreUrl, with_store
 
 if TYPE_CHECKING:
-    from counterseal.desk import Metric
     from counterseal.storage import Store
+    from counterseal.views import Metric
 
 __all__ = ["metrics"]
 
@@ -39,8 +39,8 @@ def metrics(
     """
     import time
 
-    from counterseal.desk.metrics import measured
-    from counterseal.desk.windows import seconds_of
+    from counterseal.views.metrics import measured
+    from counterseal.views.windows import seconds_of
 
     if as_json and as_prometheus:
         fail("Give --json or --prometheus, not both.")
@@ -56,7 +56,7 @@ def metrics(
 
     found = with_store(store, counted)
     if as_prometheus:
-        from counterseal.desk import prometheus
+        from counterseal.views import prometheus
 
         typer.echo(prometheus(found), nl=False)
     elif as_json:

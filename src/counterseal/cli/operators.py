@@ -11,7 +11,7 @@ from counterseal.cli.output import fail
 
 if TYPE_CHECKING:
     from counterseal.config import Settings
-    from counterseal.operating import Operator
+    from counterseal.operations.operator import Operator
     from counterseal.registry import Registry
 
 __all__ = ["AsJson", "By", "Reason", "Store", "address", "just_look", "operate", "why"]
@@ -48,7 +48,7 @@ def operate(url: str, registry: Registry, by: str, act: Callable[[Operator], Awa
     import asyncio
 
     from counterseal.errors import CountersealError, StoreError
-    from counterseal.operating import Operator, catch_up
+    from counterseal.operations.operator import Operator, catch_up
     from counterseal.storage import open_store
 
     async def opened() -> T:

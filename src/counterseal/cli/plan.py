@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-    from counterseal.planning import Plan, PlannedStep
+    from counterseal.plans import Plan, PlannedStep
     from counterseal.proposal import Principal
     from counterseal.runtime import Runtime
 
@@ -182,7 +182,7 @@ def _why(step: PlannedStep) -> Iterator[str]:
 
 def _corrections(step: PlannedStep) -> Iterator[str]:
     """Each change on a line: where, what it was, what it is."""
-    from counterseal.planning import changes
+    from counterseal.plans import changes
 
     for correction in step.corrections:
         for change in changes(correction):

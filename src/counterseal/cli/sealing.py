@@ -40,7 +40,7 @@ def seal(
     import time
 
     from counterseal.audit.checkpoint import receipt
-    from counterseal.auditing import seal_store
+    from counterseal.operations.auditor import seal_store
 
     signer = ring_of(keys).signer("audit")
     if signer is None:
@@ -81,7 +81,7 @@ def verify(
     Exits with 1 when something is wrong, and says what and where. What came after the last
     checkpoint is reported as unsealed: whoever can write to the store could have chained it anew.
     """
-    from counterseal.auditing import verify_store
+    from counterseal.operations.auditor import verify_store
 
     ring, progress = ring_of(keys), Counting()
     known: Mapping[str, Mapping[int, bytes]] = {} if receipts is None else _receipts(receipts)

@@ -22,7 +22,7 @@ from counterseal.cli.serving import (
 from counterseal.cli.trying import project_settings
 
 if TYPE_CHECKING:
-    from counterseal.gateway.app import Running
+    from counterseal.web.app import Running
 
 __all__ = ["serve"]
 
@@ -84,7 +84,7 @@ def serve(
 
     # Tools may print; what they do is no result of this command.
     with usable(), redirect_stdout(sys.stderr):
-        from counterseal.gateway import app
+        from counterseal.web import app
 
         work = app.serve(
             settings,

@@ -12,8 +12,8 @@ from counterseal.cli.serving import usable
 
 if TYPE_CHECKING:
     from counterseal.config import Settings
-    from counterseal.contract.mcp import Definition
-    from counterseal.execution.mcp import Upstream
+    from counterseal.contract.sources.mcp import Definition
+    from counterseal.upstream import Upstream
 
 __all__ = ["Listing", "Refused", "listings"]
 
@@ -38,7 +38,7 @@ def listings(settings: Settings, names: Iterable[str]) -> list[Listing]:
     """One for each upstream that is named. Ends the command where the settings can't be used."""
     from counterseal.config.opening import secrets_of
     from counterseal.config.reaching import reached
-    from counterseal.execution.mcp import Upstreams
+    from counterseal.upstream import Upstreams
 
     wanted = list(names)
     if sys.stderr.isatty():
@@ -64,7 +64,7 @@ async def _ask(upstream: Upstream) -> Listing:
 
 
 def _taken(server: str, listed: Iterable[object]) -> Listing:
-    from counterseal.contract.mcp import Definition
+    from counterseal.contract.sources.mcp import Definition
 
     taken: list[Definition] = []
     refused: list[Refused] = []

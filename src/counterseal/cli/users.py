@@ -18,7 +18,7 @@ from counterseal.cli.serving import need_gateway
 from counterseal.cli.trying import project_settings, user_name
 
 if TYPE_CHECKING:
-    from counterseal.people import Accounts
+    from counterseal.accounts import Accounts
     from counterseal.registry.people import User
 
 __all__ = ["app"]
@@ -251,7 +251,7 @@ def revoke_key(
 
 def _change(store: str | None, by: str | None, act: Callable[[Accounts], Awaitable[T]]) -> T:
     need_gateway("argon2")
-    from counterseal.people import Accounts
+    from counterseal.accounts import Accounts
     from counterseal.registry import Registry
 
     settings, who = project_settings(), by or user_name("--by")
@@ -268,8 +268,8 @@ def _said(reason: str | None, *, password_stdin: bool) -> str:
 
 def _password(*, password_stdin: bool) -> str:
     """From stdin, or from somebody who types it twice; it is never shown."""
+    from counterseal.accounts.passwords import refuse_unfit
     from counterseal.errors import RegistryError
-    from counterseal.people.passwords import refuse_unfit
 
     if password_stdin:
         password = sys.stdin.read(_MOST + 1).removesuffix("\n").removesuffix("\r")
@@ -293,7 +293,7 @@ def _asked() -> bool:
 
 
 def _note_powerless(given: list[str]) -> None:
-    from counterseal.people.model import Role
+    from counterseal.accounts.model import Role
 
     if not set(given) & set(Role):
         known = ", ".join(Role)

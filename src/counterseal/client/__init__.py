@@ -36,10 +36,10 @@ from counterseal.client.wire import (
     quoted,
     unreachable,
 )
-from counterseal.gateway.api.shapes.calls import BudgetRow, Event, Run
-from counterseal.gateway.api.shapes.record import Me, Metric
 from counterseal.observation import Observation
 from counterseal.proposal import Proposal
+from counterseal.web.api.shapes.calls import BudgetRow, Event, Run
+from counterseal.web.api.shapes.record import Me, Metric
 
 __all__ = ["Client", "ProblemError"]
 

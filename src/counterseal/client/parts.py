@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from counterseal.client.wire import in_path, query_of, request_of
-from counterseal.gateway.api.shapes.approvals import ApprovalRow, Packet
-from counterseal.gateway.api.shapes.calls import CallPage, CallRow, Event
-from counterseal.gateway.api.shapes.record import Chain, ConcernRow, Report
-from counterseal.gateway.api.shapes.tools import CatalogueEntry, Grant, Kill, Stopped, Tool, ToolRow
+from counterseal.web.api.shapes.approvals import ApprovalRow, Packet
+from counterseal.web.api.shapes.calls import CallPage, CallRow, Event
+from counterseal.web.api.shapes.record import Chain, ConcernRow, Report
+from counterseal.web.api.shapes.tools import CatalogueEntry, Grant, Kill, Stopped, Tool, ToolRow
 
 if TYPE_CHECKING:
     from counterseal.client import Client

@@ -11,10 +11,10 @@ import httpx
 from pydantic import TypeAdapter
 
 from counterseal.errors import CountersealError
-from counterseal.gateway.api.shapes.approvals import ApprovalRow, Packet
-from counterseal.gateway.api.shapes.problems import Problem
 from counterseal.observation import Observation
 from counterseal.proposal import Proposal
+from counterseal.web.api.shapes.approvals import ApprovalRow, Packet
+from counterseal.web.api.shapes.problems import Problem
 
 __all__ = [
     "LONGEST_PAUSE",

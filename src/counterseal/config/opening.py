@@ -19,7 +19,7 @@ from counterseal.errors import ContractError, Problem, SecretUnavailableError, S
 from counterseal.execution.secrets import Secrets, from_environment, from_files, secret_variable
 from counterseal.execution.webhook import Webhook
 from counterseal.keys import KeyRing, KeysError
-from counterseal.planning import load_plan_rules
+from counterseal.plans import load_plan_rules
 from counterseal.policy import Policy
 from counterseal.registry import Grant
 from counterseal.runtime import Runtime, Tenant

@@ -7,8 +7,8 @@ is served to agents is the gateway's to say.
 from __future__ import annotations
 
 from counterseal.config.settings import Settings
-from counterseal.contract.mcp import Lock, contract_of, read_overlay
 from counterseal.contract.model import Contract
+from counterseal.contract.sources.mcp import Lock, contract_of, read_overlay
 from counterseal.errors import ContractError, Problem
 
 __all__ = ["pinned_contracts"]

@@ -11,8 +11,8 @@ from contextlib import redirect_stdout
 from operator import attrgetter
 from typing import Any
 
+from counterseal import upstream as mcp
 from counterseal.config.settings import ConfigError, Settings
-from counterseal.execution import mcp
 
 __all__ = ["reached"]
 

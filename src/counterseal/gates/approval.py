@@ -20,10 +20,10 @@ from counterseal.canonical import digest
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, hold
 from counterseal.gates.proof import has_keys, unproven, votes_of
+from counterseal.ledger.rules import stands
 from counterseal.observation import FieldError, neutralise
 from counterseal.proposal import System
 from counterseal.storage.base import Held, HeldStatus
-from counterseal.storage.rules import stands
 
 __all__ = ["ALLOW", "approval_hash", "check", "demand_of", "ended", "hash_of", "request_for"]
 

@@ -8,7 +8,7 @@ from counterseal.canonical import thaw
 from counterseal.contract.model import Contract
 from counterseal.contract.surroundings import Context
 from counterseal.gates.base import GateContext
-from counterseal.ledger import destination_key
+from counterseal.ledger.entry import destination_key
 
 __all__ = ["context_for"]
 

@@ -25,9 +25,9 @@ from counterseal.execution.hooks import Asked, Probe, ProbeError, probe
 from counterseal.gates.approval import request_for
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.gates.context import context_for
+from counterseal.ledger.rules import stands
 from counterseal.observation.models import FieldError
 from counterseal.storage.base import Held, HeldStatus
-from counterseal.storage.rules import stands
 
 __all__ = ["ALLOW", "check", "state_seen"]
 

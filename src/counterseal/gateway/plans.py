@@ -9,7 +9,8 @@ from typing import Final, Literal
 
 from counterseal.config import Settings
 from counterseal.config.opening import later_grants
-from counterseal.contract.mcp import (
+from counterseal.contract.model import Contract
+from counterseal.contract.sources.mcp import (
     Definition,
     Lock,
     Overlay,
@@ -17,7 +18,6 @@ from counterseal.contract.mcp import (
     read_overlay,
     shown_name,
 )
-from counterseal.contract.model import Contract
 from counterseal.errors import ContractError
 from counterseal.gateway.passing import pass_through
 from counterseal.runtime import Runtime

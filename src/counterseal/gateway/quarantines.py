@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.contract.mcp import Change, Definition, Finding, Lock, State, describe
+from counterseal.contract.sources.mcp import Change, Definition, Finding, Lock, State, describe
 from counterseal.errors import CountersealError
 from counterseal.gateway.upstreams import Behind
-from counterseal.operating import EVERYBODY
+from counterseal.operations.operator import EVERYBODY
 
 __all__ = ["Quarantined", "Quarantines", "summary"]
 

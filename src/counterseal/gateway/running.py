@@ -19,13 +19,13 @@ from mcp.server.auth.provider import AccessToken
 from counterseal.config import Settings, open_runtime
 from counterseal.config.opening import later_grants, secrets_of
 from counterseal.config.reaching import reached
-from counterseal.execution.mcp import Upstreams
 from counterseal.gateway.quarantines import summary
 from counterseal.gateway.server import Front
 from counterseal.gateway.upstreams import Behind, plans
 from counterseal.proposal import Principal
 from counterseal.reconcile import Reconciler, Retention
 from counterseal.runtime import Runtime
+from counterseal.upstream import Upstreams
 
 __all__ = ["Gateway", "Tell", "gateway"]
 

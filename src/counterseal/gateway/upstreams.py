@@ -21,19 +21,19 @@ from counterseal.audit import Caller, Event, EventType
 from counterseal.config import ConfigError
 from counterseal.contract.client import ASKER, RefusedError
 from counterseal.contract.declare import Tool
-from counterseal.contract.mcp import Definition, Finding, Lock, Pin, State
 from counterseal.contract.model import Contract
+from counterseal.contract.sources.mcp import Definition, Finding, Lock, Pin, State
 from counterseal.errors import ContractError, CountersealError, Problem
-from counterseal.execution.mcp import Upstream, Upstreams, mcp_tool
 from counterseal.gateway.asking import lacks
 from counterseal.gateway.names import Names
 from counterseal.gateway.passing import pass_through
 from counterseal.gateway.plans import Plan, plans
-from counterseal.operating import EVERYBODY
+from counterseal.operations.operator import EVERYBODY
 from counterseal.proposal import Principal
 from counterseal.registry import Grant, Quarantine, Refusal, Why
 from counterseal.runtime import Runtime
 from counterseal.telemetry import measure
+from counterseal.upstream import Upstream, Upstreams, mcp_tool
 
 __all__ = ["Behind", "Plan", "Seen", "plans"]
 

@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
-from counterseal.approving import ApprovalError
 from counterseal.codes import RESPONSES, Code
 from counterseal.contract.client import RefusedError
 from counterseal.gateway.asking import Fronted
 from counterseal.observation import Observation
+from counterseal.operations.approver import ApprovalError
 from counterseal.proposal import Principal
 from counterseal.runtime import Runtime
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from counterseal.call.holding import held_call
+from counterseal.call.resuming import pause_after
 from counterseal.codes import Code, Path
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.execution.webhook import Webhook
-from counterseal.ledger import Status
+from counterseal.ledger.entry import Status
+from counterseal.ledger.rules import usable
 from counterseal.observation import Observation
-from counterseal.passage.holding import held_call
-from counterseal.passage.resuming import pause_after
 from counterseal.storage.base import Due, Finish, Held, HeldStatus
-from counterseal.storage.rules import usable
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import from_json
 
 from counterseal.audit import Caller, Event, EventType
+from counterseal.call.following import due_for
+from counterseal.call.resume import Resume, unpack
+from counterseal.call.resuming import contract_for, pause_after
 from counterseal.codes import Code, Path
 from counterseal.contract.filling import compensation_arguments
 from counterseal.errors import CountersealError, RegistryError
-from counterseal.ledger import Entry, Status
+from counterseal.ledger.entry import Entry, Status
 from counterseal.observation import Observation, refusal
 from counterseal.observation.stored import from_stored, stored
-from counterseal.passage.following import due_for
-from counterseal.passage.resume import Resume, unpack
-from counterseal.passage.resuming import contract_for, pause_after
 from counterseal.proposal import Proposal, System
 from counterseal.registry import Refusal, RegistryRecord
 from counterseal.storage.base import Due, DueKind, Finish, Kept

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from counterseal.audit import Caller, Event, EventType
+from counterseal.call.resume import unpack
 from counterseal.codes import RESPONSES, Code
 from counterseal.contract.effects import Trust
 from counterseal.errors import CountersealError, RegistryError
-from counterseal.ledger import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, Phase, Status
 from counterseal.observation import Observation
 from counterseal.observation.stored import stored
-from counterseal.passage.resume import unpack
 from counterseal.reconcile.compensating import request_compensation, undo_key
 from counterseal.storage.base import Concern, Due, DueKind, Finish, Kept, Settle
 from counterseal.vault import VaultError

@@ -9,13 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from counterseal.audit import Caller, Event, EventType
+from counterseal.call.passage import patience_left
+from counterseal.call.resume import Resume, unpack
+from counterseal.call.resuming import MOST_LOOKS, Resumed, contract_for, pause_after
 from counterseal.contract.model import OnUnknown
 from counterseal.errors import CountersealError
 from counterseal.execution.hooks import ProbeError
-from counterseal.ledger import Entry, Phase
-from counterseal.passage.passage import patience_left
-from counterseal.passage.resume import Resume, unpack
-from counterseal.passage.resuming import MOST_LOOKS, Resumed, contract_for, pause_after
+from counterseal.ledger.entry import Entry, Phase
 from counterseal.registry import RegistryRecord
 from counterseal.storage.base import Kept, RunRecord, Settle
 

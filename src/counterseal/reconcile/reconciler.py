@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from counterseal.auditing import seal_store
+from counterseal.operations.auditor import seal_store
 from counterseal.reconcile.approved import carry_out, notify, put_off
 from counterseal.reconcile.compensating import compensate
 from counterseal.reconcile.orphans import settle_orphan

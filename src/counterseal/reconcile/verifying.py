@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from counterseal.audit import Event, EventType
+from counterseal.call.following import open_text
+from counterseal.call.resume import unpack
+from counterseal.call.resuming import Resumed, contract_for, pause_after
 from counterseal.canonical import at
 from counterseal.codes import Code
 from counterseal.contract.filling import differences
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
 from counterseal.execution.hooks import Probe, ProbeError
-from counterseal.ledger import Status
+from counterseal.ledger.entry import Status
 from counterseal.observation.stored import from_stored
-from counterseal.passage.following import open_text
-from counterseal.passage.resume import unpack
-from counterseal.passage.resuming import Resumed, contract_for, pause_after
 from counterseal.reconcile.orphans import run_of
 from counterseal.storage.base import Due, Finish, Kept
 

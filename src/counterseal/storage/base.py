@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 
 from counterseal.audit import Event, Head
 from counterseal.audit.checkpoint import Checkpoint
-from counterseal.ledger import Entry
-from counterseal.storage.records import (
+from counterseal.ledger.entry import Entry
+from counterseal.ledger.records import (
     Asker,
     Budgets,
     Concern,
@@ -27,7 +27,7 @@ from counterseal.storage.records import (
     HeldStatus,
     RunRecord,
 )
-from counterseal.storage.requests import (
+from counterseal.ledger.requests import (
     NEW_KEY,
     Admission,
     Admit,

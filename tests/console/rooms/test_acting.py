@@ -6,7 +6,7 @@ from html import unescape
 import pytest
 
 from counterseal import Grant
-from counterseal.ledger import Status
+from counterseal.ledger.entry import Status
 from tests.console.conftest import client_of
 from tests.console.plant import HELD
 from tests.console.rooms.test_looking import rows_of, said

@@ -7,8 +7,8 @@ import pytest
 from playwright.async_api import expect
 
 from counterseal import Grant, tool
-from counterseal.console.charts import amount
 from counterseal.testing import fake_tool
+from counterseal.web.console.charts import amount
 from tests.console.plant import HELD
 from tests.console.world import PATIENCE
 

@@ -5,8 +5,8 @@ import re
 import pytest
 
 from counterseal import Grant
-from counterseal.console import Broker, console_routes, marks_of
-from counterseal.console.tools import _mark
+from counterseal.web.console import Broker, console_routes, marks_of
+from counterseal.web.console.tools import _mark
 from tests.console.conftest import client_of
 from tests.console.plant import HELD
 from tests.console.test_sign_in import csrf_of, sent

@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import expect
 
 from counterseal import Grant
-from counterseal.approving import Voter
+from counterseal.operations.approver import Voter
 from counterseal.testing import fake_tool
 from tests.console.plant import HELD, Held, definition
 from tests.console.test_sign_in import sent

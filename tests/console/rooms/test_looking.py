@@ -8,12 +8,12 @@ from html import unescape
 import pytest
 
 from counterseal import Grant
-from counterseal.auditing import seal_store
-from counterseal.console.charts import amount
 from counterseal.errors import StoreError
 from counterseal.keys import KeyRing, Purpose, new_key
+from counterseal.operations.auditor import seal_store
 from counterseal.storage.base import Erasure
 from counterseal.testing import fake_tool
+from counterseal.web.console.charts import amount
 from tests.console.conftest import client_of
 from tests.console.plant import HELD
 from tests.console.test_sign_in import csrf_of, sent
@@ -316,7 +316,7 @@ async def test_a_check_that_takes_long_says_how_far_it_is(works, root, vic, monk
         return await recorded(*asked)
 
     monkeypatch.setattr(store, "recorded", slowly, raising=False)
-    monkeypatch.setattr("counterseal.console.audit._EVERY", 0.01)
+    monkeypatch.setattr("counterseal.web.console.audit._EVERY", 0.01)
     token, text = csrf_of(await root.get("/audit")), ""
     async with root.stream("POST", "/audit/verify", data={"csrf": token}) as answer:
         async for piece in answer.aiter_text():

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from counterseal import ApprovalError, OperatorList, Proposal
-from counterseal.ledger import derive_key
+from counterseal.ledger.entry import derive_key
 from tests.examples.case_assistant.office import (
     EAST,
     NORTH,

@@ -13,7 +13,7 @@ import json
 from typing import NamedTuple
 
 from counterseal import Context, Grant, tool
-from counterseal.gateway.entrance import _FOUND, Entrance
+from counterseal.web.entrance import _FOUND, Entrance
 from tests.gateway.wires import answer_in, connected, served
 
 from .served import BOT, RATES, open_api

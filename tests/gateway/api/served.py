@@ -16,13 +16,13 @@ import httpx
 from pydantic import BaseModel, Field
 
 from counterseal import Context, Grant, Principal, Runtime, tool
-from counterseal.desk import Desk
-from counterseal.gateway.access import Access
-from counterseal.gateway.api.app import Api, api_app
-from counterseal.gateway.api.limits import Limits, Rate
-from counterseal.gateway.auth import Verifier
-from counterseal.people import People
-from counterseal.people.passwords import Passwords
+from counterseal.accounts import People
+from counterseal.accounts.passwords import Passwords
+from counterseal.views import Desk
+from counterseal.web.access import Access
+from counterseal.web.api.app import Api, api_app
+from counterseal.web.api.limits import Limits, Rate
+from counterseal.web.auth import Verifier
 
 PUBLIC = "http://127.0.0.1:8787"
 BOT = Principal(tenant="acme", agent="bot", user="u_1")

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from counterseal import Grant, Runtime
-from counterseal.gateway.api.limits import Limits, Rate
+from counterseal.web.api.limits import Limits, Rate
 from tests.gateway.wires import rest_in
 
 from .again import ADD, NOTE, wired

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from counterseal.gateway.access import Access, OAuth
-from counterseal.gateway.api.limits import Limits, Rate
+from counterseal.web.access import Access, OAuth
+from counterseal.web.api.limits import Limits, Rate
 from tests.gateway.auth.authorization_server import serving
 
 from .served import PUBLIC, open_api

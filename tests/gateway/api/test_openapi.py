@@ -6,7 +6,7 @@ import re
 import jsonschema_rs
 import pytest
 
-from counterseal.gateway.api.problems import PROBLEMS
+from counterseal.web.api.problems import PROBLEMS
 
 from .served import open_api
 

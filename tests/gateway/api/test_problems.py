@@ -6,8 +6,8 @@ import logging
 import pytest
 
 from counterseal.errors import StoreError
-from counterseal.gateway.api.limits import Limits, Rate, place_of
-from counterseal.gateway.api.problems import PROBLEMS
+from counterseal.web.api.limits import Limits, Rate, place_of
+from counterseal.web.api.problems import PROBLEMS
 
 from .served import open_api
 
@@ -191,7 +191,7 @@ async def test_a_fault_of_ours_tells_nothing_and_is_logged_under_the_requests_id
     def broken(*_):
         raise RuntimeError("secret of the house")
 
-    monkeypatch.setattr("counterseal.gateway.api.kills._stopped", broken)
+    monkeypatch.setattr("counterseal.web.api.kills._stopped", broken)
     with caplog.at_level(logging.ERROR, logger="counterseal.gateway"):
         answer = await api.by_key("root").post("/v1/kills/preview", json={})
     told = check(answer, 500, "internal")

@@ -7,9 +7,9 @@ from urllib.parse import quote
 import pytest
 
 from counterseal import Grant
-from counterseal.desk import METRICS, Desk
 from counterseal.storage.base import Claim, Due, DueKind, Finish
 from counterseal.testing import fake_tool
+from counterseal.views import METRICS, Desk
 
 from .served import OTHER, PATIENCE, STRANGER
 from .test_subjects import code_of

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
-from counterseal.gateway.api.app import api_document
+from counterseal.web.api.app import api_document
 
 from .served import BOT, PATIENCE, open_api
 

@@ -11,13 +11,13 @@ from pydantic import ValidationError
 
 from counterseal.codes import RESPONSES, Code
 from counterseal.contract.effects import Trust
-from counterseal.gateway.api.bodies import object_in
-from counterseal.gateway.api.limits import Limits, Rate
-from counterseal.gateway.api.problems import ProblemError
-from counterseal.gateway.api.shapes.calls import Submission
-from counterseal.gateway.api.submitting import _is_plain, _proposal
-from counterseal.gateway.api.writing import shown, written
 from counterseal.observation import FieldError, Observation, Redaction, VerificationHint
+from counterseal.web.api.bodies import object_in
+from counterseal.web.api.limits import Limits, Rate
+from counterseal.web.api.problems import ProblemError
+from counterseal.web.api.shapes.calls import Submission
+from counterseal.web.api.submitting import _is_plain, _proposal
+from counterseal.web.api.writing import shown, written
 
 from .served import BOT, PUBLIC, open_api
 

@@ -9,8 +9,8 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from counterseal.gateway.auth import Access, OAuth, principal_of, protect
 from counterseal.runtime import Runtime
+from counterseal.web.auth import Access, OAuth, principal_of, protect
 
 from .authorization_server import serving
 

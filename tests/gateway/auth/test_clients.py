@@ -26,8 +26,8 @@ from mcp.shared.exceptions import MCPError
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from counterseal.gateway.auth import Access, OAuth, principal_of, protect
 from counterseal.proposal import Principal
+from counterseal.web.auth import Access, OAuth, principal_of, protect
 
 from .authorization_server import CLIENT
 

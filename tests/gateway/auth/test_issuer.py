@@ -9,7 +9,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from counterseal.gateway.auth import OAuth
+from counterseal.web.auth import OAuth
 
 from .authorization_server import MAKERS, METADATA, OPENID, serving
 from .conftest import RESOURCE
@@ -173,7 +173,7 @@ async def test_issuer_that_answers_for_ever_is_not_waited_for(door, monkeypatch)
             await writer.wait_closed()
         ended.set()
 
-    monkeypatch.setattr("counterseal.gateway.issuer._PATIENCE", 0.2)
+    monkeypatch.setattr("counterseal.web.issuer._PATIENCE", 0.2)
     slow = await asyncio.start_server(trickle, "127.0.0.1", 0)
     async with slow, asyncio.timeout(30):
         host, port = slow.sockets[0].getsockname()

@@ -8,10 +8,10 @@ import pytest
 from mcp.server.auth.provider import AccessToken, principal_components
 
 from counterseal.errors import StoreError
-from counterseal.gateway.auth import OAuth, principal_of
-from counterseal.operating import EVERYBODY
+from counterseal.operations.operator import EVERYBODY
 from counterseal.proposal import Principal
 from counterseal.runtime import Runtime
+from counterseal.web.auth import OAuth, principal_of
 
 BOT = Principal(
     tenant="acme", agent="notice-agent", user="u_7", roles=["support"], scopes=["notice:send"]

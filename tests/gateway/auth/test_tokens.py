@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from mcp.server.auth.provider import principal_components
 from starlette.applications import Starlette
 
-from counterseal.gateway.auth import Access, OAuth, protect
 from counterseal.runtime import Runtime
+from counterseal.web.auth import Access, OAuth, protect
 
 from .authorization_server import MAKERS
 from .conftest import RESOURCE

@@ -6,12 +6,12 @@ import json
 from mcp.server.transport_security import TransportSecuritySettings
 
 from counterseal import Context, Grant, Principal, Runtime, tool
-from counterseal.gateway.access import Access
-from counterseal.gateway.auth import principal_of
-from counterseal.gateway.connection import Connection
 from counterseal.gateway.running import Gateway
 from counterseal.gateway.server import Front
-from counterseal.gateway.site import site
+from counterseal.web.access import Access
+from counterseal.web.auth import principal_of
+from counterseal.web.connection import Connection
+from counterseal.web.site import site
 from tests.gateway.wires import answer_in, connected, served
 
 from .both import modern

@@ -12,8 +12,8 @@ import pytest
 
 from counterseal.contract.client import CLIENT, RefusedError
 from counterseal.contract.surroundings import Context
-from counterseal.execution.mcp import Settings, Upstreams
 from counterseal.testing import someone
+from counterseal.upstream import Settings, Upstreams
 
 SERVER = Path(__file__).with_name("server.py")
 LONG = 60.0

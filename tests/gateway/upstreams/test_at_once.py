@@ -8,8 +8,8 @@ import httpx2
 import pytest
 
 from counterseal.contract.client import client
-from counterseal.execution.mcp.exchange import Exchange
-from counterseal.execution.mcp.posting import Posting, is_plain
+from counterseal.upstream.exchange import Exchange
+from counterseal.upstream.posting import Posting, is_plain
 
 MOST = 100_000
 RESULT = {"content": [{"type": "text", "text": "fine"}], "isError": False}

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from counterseal.execution.mcp.posting import Posting
+from counterseal.upstream.posting import Posting
 
 from .test_at_once import ANSWER, MOST, RESULT, Server, sent, whole
 

@@ -7,7 +7,7 @@ import pytest
 
 from counterseal.contract.client import RefusedError
 from counterseal.errors import AnswerLostError, ToolFailedError
-from counterseal.execution.mcp import Settings
+from counterseal.upstream import Settings
 
 from .conftest import Front, call_context, connected, in_front, program, text_of
 from .server import make_server

@@ -3,7 +3,7 @@
 import pytest
 
 from counterseal.errors import ResponseTooLargeError, ToolFailedError
-from counterseal.execution.mcp import Settings, listing
+from counterseal.upstream import Settings, listing
 
 from .conftest import call_context, connected, program, until
 from .server import make_server

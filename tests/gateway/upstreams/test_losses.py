@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from counterseal.errors import AnswerLostError, NotSentError, ResponseTooLargeError
-from counterseal.execution.mcp import Settings, Upstreams
+from counterseal.upstream import Settings, Upstreams
 
 from .conftest import LONG, SERVER, call_context, connected, program, text_of, until
 

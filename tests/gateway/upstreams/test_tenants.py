@@ -6,8 +6,8 @@ from hashlib import sha256
 import pytest
 
 from counterseal.errors import NotSentError
-from counterseal.execution.mcp import Settings
-from counterseal.execution.mcp import upstream as module
+from counterseal.upstream import Settings
+from counterseal.upstream import upstream as module
 
 from .conftest import call_context, connected, program, text_of, until
 

@@ -5,11 +5,11 @@ import pytest
 from counterseal.codes import Code
 from counterseal.contract.binding import McpBinding
 from counterseal.contract.blocks import BLOCKS
-from counterseal.contract.mcp import Definition
 from counterseal.contract.model import Contract
+from counterseal.contract.sources.mcp import Definition
 from counterseal.execution.executor import Executor
-from counterseal.execution.mcp import Settings, mcp_tool
 from counterseal.execution.work import Work
+from counterseal.upstream import Settings, mcp_tool
 
 from .conftest import Front, call_context, connected, in_front
 from .server import make_server

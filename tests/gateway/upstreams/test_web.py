@@ -8,7 +8,7 @@ import pytest
 from counterseal.codes import Code
 from counterseal.errors import AnswerLostError, NotSentError, ResponseTooLargeError
 from counterseal.execution.failures import code_of, describe
-from counterseal.execution.mcp import Settings
+from counterseal.upstream import Settings
 
 from .conftest import LONG, Front, call_context, connected, in_front, text_of, until
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from counterseal.call.bounded import bounded
 from counterseal.canonical import freeze
-from counterseal.passage.bounded import bounded
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 scalars = st.none() | st.booleans() | st.integers(-99, 99) | st.floats(-9, 9) | texts

@@ -4,8 +4,8 @@ import pytest
 
 from counterseal import Proposal, Registry
 from counterseal.approvals.patterns import Terms, strictest
+from counterseal.call.holding import UnkeepableError, held_call, held_of
 from counterseal.gates.base import GateContext
-from counterseal.passage.holding import UnkeepableError, held_call, held_of
 from counterseal.storage.base import RunRecord
 from counterseal.testing import fake_tool, someone
 from counterseal.vault import PLAIN, Vault, VaultError

@@ -10,7 +10,7 @@ import pytest
 
 from counterseal.cli import upstream_entry
 from counterseal.config import load_settings
-from counterseal.contract.mcp import Lock, read_overlay
+from counterseal.contract.sources.mcp import Lock, read_overlay
 
 BLOCK = "Add to counterseal.toml:\n\n"
 

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.desk import METRICS
 from counterseal.storage import open_store
+from counterseal.views import METRICS
 
 
 @pytest.fixture

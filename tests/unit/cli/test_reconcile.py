@@ -76,7 +76,7 @@ def project(write, folder):
 
 def sent(name):
     """The key of a call as its destination gets it."""
-    from counterseal.ledger import destination_key
+    from counterseal.ledger.entry import destination_key
 
     return destination_key("acme", f"call:{name}:k")
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from counterseal.gateway import app as gateway
-from counterseal.gateway.app import Running
+from counterseal.web.app import Running
 
 SETTINGS = """\
 [agents.shop-agent]

@@ -8,7 +8,7 @@ import pytest
 from counterseal.config import ConfigError, load_settings
 from counterseal.config.pinned import pinned_contracts
 from counterseal.config.reaching import reached
-from counterseal.contract.mcp import Definition, Lock
+from counterseal.contract.sources.mcp import Definition, Lock
 
 
 @pytest.fixture

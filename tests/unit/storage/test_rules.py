@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from counterseal.audit import Link
 from counterseal.errors import CountersealError
-from counterseal.ledger import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.rules import adrift, micros, place_of, reservable, said, stands, usable
 from counterseal.storage.base import Held, HeldStatus
-from counterseal.storage.rules import adrift, micros, place_of, reservable, said, stands, usable
 
 entries = st.builds(
     Entry,

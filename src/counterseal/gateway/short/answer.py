@@ -16,7 +16,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 from starlette.types import Message, Receive, Scope, Send
 
-from counterseal.gateway.connection import Connection
+from counterseal.web.connection import Connection
 
 __all__ = ["Answer"]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from counterseal.ledger.rules import asked_before, asker
 from counterseal.storage.base import Asker, Ballot, Held, HeldStatus
-from counterseal.storage.rules import asked_before, asker
 from counterseal.storage.waiting import Waiting
 
 __all__ = ["Holds"]

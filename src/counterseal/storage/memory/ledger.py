@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
-from counterseal.ledger import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.rules import concern
 from counterseal.storage.base import Claim, Concern, Kept, Settle
-from counterseal.storage.rules import concern
 from counterseal.storage.waiting import Waiting
 
 __all__ = ["Ledger"]

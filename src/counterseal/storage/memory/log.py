@@ -21,8 +21,8 @@ from counterseal.audit import (
     extend,
 )
 from counterseal.audit.chain import CODE, COST, TALLY
+from counterseal.ledger.rules import erased, micros, place_of
 from counterseal.storage.base import Calls, Recorded, Search, Tallied
-from counterseal.storage.rules import erased, micros, place_of
 
 __all__ = ["Log"]
 

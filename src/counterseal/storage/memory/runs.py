@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from counterseal.ledger.rules import implicit, merged
 from counterseal.storage.base import IDLE_SECONDS, Admit, Refused, RunRecord, Settle
-from counterseal.storage.rules import implicit, merged
 
 __all__ = ["Runs"]
 

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from counterseal.audit import Event, Head
 from counterseal.audit.checkpoint import Checkpoint
-from counterseal.ledger import Entry
+from counterseal.ledger.entry import Entry
+from counterseal.ledger.rules import held_between, micros, reservable, usable
 from counterseal.positional import made
 from counterseal.storage.base import (
     Admission,
@@ -42,7 +43,6 @@ from counterseal.storage.memory.log import Log
 from counterseal.storage.memory.runs import Runs
 from counterseal.storage.memory.vault import Vault
 from counterseal.storage.memory.work import Work
-from counterseal.storage.rules import held_between, micros, reservable, usable
 
 __all__ = ["MemoryStore"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from counterseal.ledger.rules import parked
 from counterseal.storage.base import Claim, Concern, Due, DueKind, Finish
-from counterseal.storage.rules import parked
 
 __all__ = ["Work"]
 

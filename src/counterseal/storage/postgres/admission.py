@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from counterseal.ledger import Entry, Status
+from counterseal.ledger.entry import Entry, Status
+from counterseal.ledger.rules import reservable, usable
 from counterseal.storage.base import Admission, Admit, HeldStatus, Refused, Settle
 from counterseal.storage.postgres.holds import change_held
 from counterseal.storage.postgres.job import Job
@@ -13,7 +14,6 @@ from counterseal.storage.postgres.rows import Line, RunRow, read, shown, written
 from counterseal.storage.postgres.runs import advance, need_progress
 from counterseal.storage.postgres.work import need_due, put_down
 from counterseal.storage.postgres.world import Needs, World, told
-from counterseal.storage.rules import reservable, usable
 
 __all__ = ["Admitting", "Renewing", "Settling", "Watching", "let_go"]
 

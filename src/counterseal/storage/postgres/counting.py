@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from counterseal.audit import Event
+from counterseal.ledger.rules import micros, place_of
 from counterseal.storage.base import Calls, Tallied
 from counterseal.storage.postgres.queries import queries
 from counterseal.storage.postgres.record import found_of
-from counterseal.storage.rules import micros, place_of
 
 __all__ = ["calls", "tallies"]
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from counterseal.audit import EventType, columns_of
+from counterseal.ledger.rules import erased, micros
 from counterseal.storage.base import Erasure
 from counterseal.storage.postgres.job import Alone
 from counterseal.storage.postgres.migrations import EXPIRING
 from counterseal.storage.postgres.queries import queries
 from counterseal.storage.postgres.world import World
-from counterseal.storage.rules import erased, micros
 
 __all__ = ["Expiring"]
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from counterseal.audit import Event
+from counterseal.ledger.rules import asked_before, asker
 from counterseal.storage.base import Ballot, Due, Held, HeldStatus
 from counterseal.storage.postgres.job import Job
 from counterseal.storage.postgres.rows import HeldRow
 from counterseal.storage.postgres.work import need_due, put_down
 from counterseal.storage.postgres.world import Needs, World, told
-from counterseal.storage.rules import asked_before, asker
 
 __all__ = ["Deciding", "Holding", "Voting", "WatchingHeld", "change_held"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
+from counterseal.ledger.rules import asker
 from counterseal.storage.postgres.queries import queries
 from counterseal.storage.postgres.rows import (
     Row,
@@ -20,7 +21,6 @@ from counterseal.storage.postgres.rows import (
     line_of,
 )
 from counterseal.storage.postgres.world import Needs, World
-from counterseal.storage.rules import asker
 
 __all__ = ["columns", "look"]
 

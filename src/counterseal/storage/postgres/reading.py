@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from counterseal.ledger import Entry
+from counterseal.ledger.entry import Entry
+from counterseal.ledger.rules import asker, concern, parked
 from counterseal.storage.base import (
     Asker,
     Concern,
@@ -24,7 +25,6 @@ from counterseal.storage.postgres.looking import columns
 from counterseal.storage.postgres.queries import queries
 from counterseal.storage.postgres.rows import Row, due_of, held_of, line_of, shown
 from counterseal.storage.postgres.session import Session
-from counterseal.storage.rules import asker, concern, parked
 
 __all__ = [
     "Reading",

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from counterseal.audit import Event, Head, Link, event_of
 from counterseal.audit.checkpoint import Checkpoint
+from counterseal.ledger.rules import micros, place_of, said
 from counterseal.storage.base import Recorded, Search
 from counterseal.storage.checkpoints import checkpoint_of, checkpoint_row
 from counterseal.storage.postgres.job import Alone
@@ -14,7 +15,6 @@ from counterseal.storage.postgres.migrations import CHANGING
 from counterseal.storage.postgres.queries import queries
 from counterseal.storage.postgres.rows import Row, read, written
 from counterseal.storage.postgres.world import World, told
-from counterseal.storage.rules import micros, place_of, said
 
 __all__ = [
     "Changing",

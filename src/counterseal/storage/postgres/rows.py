@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
 
-from counterseal.ledger import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, Phase, Status
 from counterseal.storage.base import Due, DueKind, Held
 from counterseal.storage.rows import held_of as _held_of
 from counterseal.storage.rows import (

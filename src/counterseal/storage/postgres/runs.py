@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 from pydantic_core import from_json
 
 from counterseal.audit import Event
+from counterseal.ledger.rules import merged
 from counterseal.storage.base import IDLE_SECONDS, RunRecord, Settle
 from counterseal.storage.postgres.job import Job
 from counterseal.storage.postgres.rows import RunRow, StateRow, read, run_row, state_rows, written
 from counterseal.storage.postgres.world import Needs, World, told
-from counterseal.storage.rules import merged
 
 __all__ = ["Opening", "Refusing", "Turning", "UsingImplicit", "advance", "need_progress"]
 

@@ -8,7 +8,7 @@ from secrets import token_hex
 from typing import Any, Final
 
 from counterseal.audit import GENESIS, Columns, Head, extend
-from counterseal.storage.rules import micros
+from counterseal.ledger.rules import micros
 
 __all__ = ["Links", "Segment"]
 

@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 from counterseal.audit import Event, Head, columns_of
 from counterseal.audit.checkpoint import Checkpoint
 from counterseal.errors import StoreError
-from counterseal.ledger import Entry
+from counterseal.ledger.entry import Entry
+from counterseal.ledger.rules import held_between, implicit
 from counterseal.storage.base import (
     Admission,
     Admit,
@@ -57,7 +58,6 @@ from counterseal.storage.postgres.work import (
     Finishing,
     Scheduling,
 )
-from counterseal.storage.rules import held_between, implicit
 
 __all__ = ["PostgresStore"]
 

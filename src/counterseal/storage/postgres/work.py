@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from counterseal.audit import Event
-from counterseal.ledger import Status
+from counterseal.ledger.entry import Status
 from counterseal.storage.base import Claim, Due, Finish, Kept
 from counterseal.storage.postgres.job import Alone, Job
 from counterseal.storage.postgres.queries import queries

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from counterseal.ledger import Entry, Status
+from counterseal.ledger.entry import Entry, Status
+from counterseal.ledger.rules import reservable, usable
 from counterseal.storage.base import Admission, Admit, Asker, HeldStatus, Memory, Refused, Settle
 from counterseal.storage.rows import written
-from counterseal.storage.rules import reservable, usable
 from counterseal.storage.sqlite.holds import find_held, last_held
 from counterseal.storage.sqlite.known import Counter, Known, RestsOn
 from counterseal.storage.sqlite.queries import queries

@@ -12,8 +12,8 @@ from secrets import token_hex
 from typing import Final
 
 from counterseal.audit import GENESIS, Columns, Head, extend
+from counterseal.ledger.rules import micros
 from counterseal.storage.rows import Row
-from counterseal.storage.rules import micros
 from counterseal.storage.sqlite.rows import NULL
 
 __all__ = ["Chain"]

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from counterseal.audit import Event
+from counterseal.ledger.rules import micros
 from counterseal.storage.base import Calls, Search, Tallied
-from counterseal.storage.rules import micros
 from counterseal.storage.sqlite.queries import queries
 from counterseal.storage.sqlite.record import between, found_of
 from counterseal.storage.sqlite.transaction import Transaction

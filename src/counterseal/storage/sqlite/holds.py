@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from counterseal.audit import Event
+from counterseal.ledger.rules import asked_before, asker
 from counterseal.storage.base import Asker, Ballot, Due, Held, HeldStatus
 from counterseal.storage.rows import held_of, held_row, written
-from counterseal.storage.rules import asked_before, asker
 from counterseal.storage.sqlite.queries import queries
 from counterseal.storage.sqlite.transaction import Transaction
 from counterseal.storage.sqlite.work import put_down

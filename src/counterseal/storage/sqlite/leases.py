@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from counterseal.ledger import Entry, Phase
+from counterseal.ledger.entry import Entry, Phase
+from counterseal.ledger.rules import concern
 from counterseal.storage.base import Claim, Concern, Kept
-from counterseal.storage.rules import concern
 from counterseal.storage.sqlite.admission import find_entry
 from counterseal.storage.sqlite.queries import queries
 from counterseal.storage.sqlite.rows import entry_of

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from counterseal.audit import Event, Head, Link, event_of
 from counterseal.audit.checkpoint import Checkpoint
+from counterseal.ledger.rules import erased, micros, place_of, said
 from counterseal.storage.base import Erasure, Recorded, Search
 from counterseal.storage.checkpoints import checkpoint_of, checkpoint_row
 from counterseal.storage.rows import Row, read, written
-from counterseal.storage.rules import erased, micros, place_of, said
 from counterseal.storage.sqlite.queries import queries
 from counterseal.storage.sqlite.transaction import Transaction
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic_core import from_json
 
-from counterseal.ledger import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, Phase, Status
 from counterseal.storage.base import Due, DueKind
 from counterseal.storage.rows import Row, read, written
 

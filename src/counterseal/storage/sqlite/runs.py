@@ -9,9 +9,9 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from counterseal.audit import Event
+from counterseal.ledger.rules import implicit, merged
 from counterseal.storage.base import IDLE_SECONDS, RunRecord, Settle
 from counterseal.storage.rows import Row, read, run_of, run_row, state_rows, written
-from counterseal.storage.rules import implicit, merged
 from counterseal.storage.sqlite.queries import queries
 from counterseal.storage.sqlite.transaction import Transaction
 

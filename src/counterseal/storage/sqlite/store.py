@@ -20,7 +20,8 @@ from typing import Any, Final, TypeVar
 from counterseal.audit import Event, Head
 from counterseal.audit.checkpoint import Checkpoint
 from counterseal.errors import StoreError
-from counterseal.ledger import Entry
+from counterseal.ledger.entry import Entry
+from counterseal.ledger.rules import held_between
 from counterseal.storage.base import (
     IDLE_SECONDS,
     Admission,
@@ -44,7 +45,6 @@ from counterseal.storage.base import (
     Settle,
     Tallied,
 )
-from counterseal.storage.rules import held_between
 from counterseal.storage.sqlite import admission, counting, holds, leases, record, runs, work
 from counterseal.storage.sqlite.database import Database
 from counterseal.storage.sqlite.faults import LockedError

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from counterseal.audit import Event
+from counterseal.ledger.rules import parked
 from counterseal.storage.base import Claim, Concern, Due, DueKind, Finish
 from counterseal.storage.rows import Row, written
-from counterseal.storage.rules import parked
 from counterseal.storage.sqlite.queries import queries
 from counterseal.storage.sqlite.rows import due_of
 from counterseal.storage.sqlite.transaction import Transaction

@@ -2,7 +2,7 @@
 
 import pytest
 
-from counterseal.contract.mcp import Definition, read_overlay
+from counterseal.contract.sources.mcp import Definition, read_overlay
 
 COMMIT = {
     "name": "git_commit",

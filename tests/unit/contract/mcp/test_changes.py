@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.canonical import at
-from counterseal.contract.mcp import Definition, Kind, describe
 from counterseal.contract.schema_moves import same
+from counterseal.contract.sources.mcp import Definition, Kind, describe
 
 
 def told(before, after):

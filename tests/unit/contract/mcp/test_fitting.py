@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterseal.contract.lint import examine
-from counterseal.contract.mcp.fitting import MAX_LENGTH, fit_input, fit_output
 from counterseal.contract.schemas import compile_schema
+from counterseal.contract.sources.mcp.fitting import MAX_LENGTH, fit_input, fit_output
 from counterseal.errors import Severity
 
 

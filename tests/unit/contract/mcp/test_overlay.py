@@ -8,7 +8,7 @@ from counterseal import Registry
 from counterseal.canonical import thaw
 from counterseal.contract.blocks import BLOCKS
 from counterseal.contract.effects import Effect, Trust
-from counterseal.contract.mcp import Definition, contract_of
+from counterseal.contract.sources.mcp import Definition, contract_of
 from counterseal.errors import ContractError
 
 HEAD = "server: git\ntools:\n"

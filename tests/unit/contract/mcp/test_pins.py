@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.contract.mcp import Definition, Lock, LockError, State
+from counterseal.contract.sources.mcp import Definition, Lock, LockError, State
 
 NAMES = st.sampled_from(["a", "b", "c/d", "e"])
 TEXTS = st.text("x\u200b\u202e\u00e9\U000e0041\U0001f600\n", max_size=5)
@@ -226,7 +226,7 @@ def test_an_update_that_fails_leaves_the_file_alone(tmp_path):
 
 ACCEPTING = """
 import sys
-from counterseal.contract.mcp import Definition, Lock
+from counterseal.contract.sources.mcp import Definition, Lock
 for number in range(10):
     name = f"tool_{sys.argv[2]}_{number}"
     new = Definition.of({"name": name, "inputSchema": {"type": "object"}})

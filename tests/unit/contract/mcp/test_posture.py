@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.contract.effects import EFFECTS, Effect
-from counterseal.contract.mcp import Definition, propose, strictest
-from counterseal.contract.mcp.definition import HINTS
+from counterseal.contract.sources.mcp import Definition, propose, strictest
+from counterseal.contract.sources.mcp.definition import HINTS
 
 ORDER = [
     Effect.COMPUTE,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from counterseal.contract.mcp import read_overlay
-from counterseal.contract.mcp.reading import DECLARED
+from counterseal.contract.sources.mcp import read_overlay
+from counterseal.contract.sources.mcp.reading import DECLARED
 from counterseal.errors import ContractError
 
 WHOLE = """\

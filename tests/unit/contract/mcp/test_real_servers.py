@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from counterseal import Registry
-from counterseal.contract.mcp import Definition, Lock, State, contract_of, overlay_text
+from counterseal.contract.sources.mcp import Definition, Lock, State, contract_of, overlay_text
 from tests.node_tools import EVERYTHING, FILESYSTEM, MEMORY, node_program
 
 pytestmark = pytest.mark.slow

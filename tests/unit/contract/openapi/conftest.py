@@ -3,7 +3,7 @@
 import pytest
 
 from counterseal.contract.lint import examine
-from counterseal.contract.openapi import contracts_from_openapi
+from counterseal.contract.sources.openapi import contracts_from_openapi
 from counterseal.errors import Severity
 
 SERVER = "https://api.example.org/v1"

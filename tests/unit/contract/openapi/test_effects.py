@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.contract.effects import EFFECTS, Effect
-from counterseal.contract.openapi.effects import propose_effect
-from counterseal.contract.openapi.notes import Notes
+from counterseal.contract.sources.openapi.effects import propose_effect
+from counterseal.contract.sources.openapi.notes import Notes
 
 from .conftest import said
 

@@ -10,7 +10,7 @@ from ruamel.yaml import YAML
 from counterseal.contract.files import read_contracts
 from counterseal.contract.lint import examine
 from counterseal.contract.model import Contract
-from counterseal.contract.openapi import (
+from counterseal.contract.sources.openapi import (
     ImportedTool,
     Review,
     contracts_from_openapi,

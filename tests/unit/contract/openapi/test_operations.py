@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.contract.openapi import contracts_from_openapi
-from counterseal.contract.openapi.security import secret_name
+from counterseal.contract.sources.openapi import contracts_from_openapi
+from counterseal.contract.sources.openapi.security import secret_name
 from counterseal.errors import ContractError
 from counterseal.execution.secrets import secret_variable
 

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from counterseal.contract.openapi import contracts_from_openapi
 from counterseal.contract.schemas import compile_schema
+from counterseal.contract.sources.openapi import contracts_from_openapi
 
 from .conftest import body, document, said, schema_of
 

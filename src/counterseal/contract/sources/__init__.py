@@ -1,0 +1,1 @@
+"""Contracts from elsewhere: OpenAPI documents and MCP definitions."""

@@ -1,0 +1,288 @@
+"""Puts the contract of each operation together, and lets lint have the last word on it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from counterseal.contract.binding import HttpBinding
+from counterseal.contract.effects import EFFECTS, Effect
+from counterseal.contract.ip import kind, literal
+from counterseal.contract.lint import examine
+from counterseal.contract.lint.egress import written
+from counterseal.contract.lint.inputs import fields
+from counterseal.contract.schemas import compile_schema, types_of
+from counterseal.contract.sources.openapi.arguments import Arguments, read_arguments
+from counterseal.contract.sources.openapi.document import Document, Operation, mapping
+from counterseal.contract.sources.openapi.effects import propose_effect
+from counterseal.contract.sources.openapi.notes import Notes, Review, UnsupportedError
+from counterseal.contract.sources.openapi.outputs import output_schema
+from counterseal.contract.sources.openapi.schemas import Converter, size_of
+from counterseal.contract.sources.openapi.security import Credentials, credentials
+from counterseal.contract.sources.openapi.texts import clean, tool_name, unique, words
+from counterseal.errors import ContractError, Problem, Severity
+
+__all__ = ["Imported", "ImportedTool", "LeftOut", "contracts_from_openapi"]
+
+_LARGEST_INPUT = 64 * 1024
+_LONGEST_DESCRIPTION = 1_000
+_LONGEST_SUMMARY = 160
+_SAFE = "/%:@!$&'()*+,;=~"
+"""What a path may hold as it is."""
+_PLAIN = frozenset({"string", "integer", "number", "boolean"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedTool:
+    """One operation as a contract: plain data in the form of `Contract.record()`."""
+
+    name: str
+    method: str
+    path: str
+    data: dict[str, Any]
+    reviews: tuple[Review, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    what: str
+    """Like `POST /files`."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    title: str
+    tools: tuple[ImportedTool, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def contracts_from_openapi(document: Mapping[str, Any], *, base_url: str | None = None) -> Imported:
+    """A contract for every operation that can be expressed, and why the others can't.
+
+    `base_url` stands in for the document's servers. ContractError when it is no OpenAPI 3 document.
+    """
+    _check(document, base_url)
+    read = Document(document, base_url.rstrip("/") if base_url else None)
+    tools: list[ImportedTool] = []
+    left_out: list[LeftOut] = []
+    for operation in read.operations():
+        try:
+            tools.append(_import(read, operation, {tool.name.lower() for tool in tools}))
+        except (UnsupportedError, UnicodeError, RecursionError) as error:
+            what = f"{operation.method} {clean(operation.path, 200)}"
+            left_out.append(LeftOut(what=what, reason=_reason(error)))
+    left_out += [LeftOut(what=clean(what, 200), reason=why) for what, why in read.unread()]
+    title = clean(read.title, 80) or "an API without a title"
+    return Imported(title=title, tools=tuple(tools), left_out=tuple(left_out))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeError):
+        return "it holds half a character"
+    return "its types are nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def _check(document: object, base_url: str | None) -> None:
+    version = str(mapping(document).get("openapi", ""))
+    if "swagger" in mapping(document):
+        _refuse("this is Swagger 2", "Convert it to OpenAPI 3 first.")
+    if not re.match(r"3\.[0-9]", version):
+        _refuse("this is no OpenAPI 3 document", "It begins with `openapi: 3.…`.")
+    if base_url is not None:
+        try:
+            HttpBinding(url=base_url)
+        except ValueError:
+            fix = "Write http(s)://host[:port][/path], without user, query or fragment."
+            _refuse(f"the base URL {base_url!r} can't be used", fix)
+
+
+def _refuse(message: str, fix: str) -> None:
+    raise ContractError([Problem(rule="file-unreadable", message=message, fix=fix)])
+
+
+def _import(document: Document, operation: Operation, taken: set[str]) -> ImportedTool:
+    notes = Notes()
+    server = document.server(operation, notes)
+    converter = Converter(document)
+    host = urlsplit(server).hostname or ""
+    arguments = read_arguments(document, operation, host, converter, notes)
+    proofs = credentials(document, operation, host, notes)
+    effect = propose_effect(operation.method, operation.path, operation.data, notes)
+    name = unique(
+        tool_name(operation.data.get("operationId"), operation.method, operation.path), taken
+    )
+    http = _request(server, operation, arguments, proofs)
+    data: dict[str, Any] = {
+        "effect": effect.value,
+        "identity": _identity(name, operation, notes),
+        "affordance": {
+            "model_description": _description(document, operation, notes),
+            "input_schema": _input_schema(arguments, converter, notes),
+            "output_schema": output_schema(document, operation, notes),
+        },
+        "usage": f"When asked to do this: {_summary(operation)}.",
+        **_governance(effect, operation, arguments, http),
+        "secrets": list(dict.fromkeys([*arguments.secrets, *proofs.secrets])),
+        "egress": _egress(http["url"], document, notes),
+        "http": http,
+    }
+    notes.add("/usage", "say when a model should call it, and when not")
+    for callback in mapping(operation.data.get("callbacks")):
+        notes.add("", f"the callback {clean(callback, 60)} comes in, and was left out")
+    checked = _checked({key: value for key, value in data.items() if value != []}, notes)
+    return ImportedTool(
+        name=name,
+        method=operation.method,
+        path=operation.path,
+        data=checked,
+        reviews=tuple(notes.reviews),
+    )
+
+
+def _checked(data: dict[str, Any], notes: Notes) -> dict[str, Any]:
+    """The contract as lint lets it pass."""
+    errors = _errors(data)
+    if any(problem.rule == "code-unsandboxed" for problem in errors):
+        # A request runs nothing here; whether somebody else runs what it carries is their secret.
+        data = {"runs_code": False, **data}
+        notes.add("/runs_code", "it carries what looks like code; does the other side run it?")
+        errors = _errors(data)
+    if errors:
+        place = errors[0].pointer.removeprefix("/")
+        raise UnsupportedError(f"{clean(errors[0].message, 200)} ({clean(place, 100)})")
+    return data
+
+
+def _errors(data: dict[str, Any]) -> list[Problem]:
+    return [problem for problem in examine(data)[1] if problem.severity is Severity.ERROR]
+
+
+# Its parts ---------------------------------------------------------------------------------------
+
+
+def _identity(name: str, operation: Operation, notes: Notes) -> dict[str, Any]:
+    notes.add("/identity/owner", "name the team that answers for this tool")
+    made: dict[str, Any] = {"name": name, "owner": "unassigned"}
+    if operation.data.get("deprecated") is True:
+        made["lifecycle"] = {"status": "deprecated"}
+    return made
+
+
+def _summary(operation: Operation) -> str:
+    given = clean(operation.data.get("summary"), _LONGEST_SUMMARY)
+    named = " ".join(words(operation.data.get("operationId")))
+    return (given or named or f"{operation.method} {clean(operation.path, 100)}").rstrip(". ")
+
+
+def _description(document: Document, operation: Operation, notes: Notes) -> str:
+    summary = clean(operation.data.get("summary"), _LONGEST_SUMMARY).rstrip(". ")
+    longer = clean(operation.data.get("description"), _LONGEST_DESCRIPTION)
+    parts = [summary] if summary and not longer.lower().startswith(summary.lower()) else []
+    parts += [longer.rstrip(". ")] if longer else []
+    here = "/affordance/model_description"
+    if not parts:
+        notes.add(here, "the document does not describe it")
+        title = clean(document.title, 80) or "the API"
+        return f"{_summary(operation)}: {operation.method} {clean(operation.path, 100)} of {title}."
+    notes.add(here, "the document's words; a model will read them")
+    return ". ".join(parts)[:_LONGEST_DESCRIPTION] + "."
+
+
+def _input_schema(arguments: Arguments, converter: Converter, notes: Notes) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": arguments.properties}
+    if arguments.required:
+        schema["required"] = arguments.required
+    schema["additionalProperties"] = False
+    definitions = converter.definitions()
+    if definitions:
+        schema["$defs"] = definitions
+    for said in converter.said:
+        notes.add("/affordance/input_schema/$defs", said)
+    _drop_bad_defaults(schema)
+    size = size_of(schema)
+    if size > _LARGEST_INPUT:
+        raise UnsupportedError(f"its input takes {size:,} bytes to describe")
+    return schema
+
+
+def _drop_bad_defaults(schema: dict[str, Any]) -> None:
+    for _, _, value in fields(schema):
+        if isinstance(value, dict) and "default" in value:
+            try:
+                checker = compile_schema({**value, "$defs": schema.get("$defs", {})})
+                fits = checker.is_valid(value["default"])
+            except ValueError:
+                fits = False
+            if not fits:
+                del value["default"]
+
+
+def _request(
+    server: str, operation: Operation, arguments: Arguments, proofs: Credentials
+) -> dict[str, Any]:
+    if set("?#") & set(operation.path):
+        raise UnsupportedError("its path holds a query")
+    path = re.sub(
+        r"\{([^{}]*)\}|[^{}]+",
+        lambda found: arguments.path[found[1]] if found[1] is not None else quote(found[0], _SAFE),
+        operation.path,
+    )
+    proven = {name.lower() for name in proofs.headers}
+    others = {key: text for key, text in arguments.headers.items() if key.lower() not in proven}
+    made = {
+        "method": operation.method,
+        "url": f"{server.rstrip('/')}{path}",
+        "query": {**arguments.query, **proofs.query},
+        "headers": {**others, **proofs.headers},
+        "body": arguments.body,
+        "form": arguments.form,
+    }
+    return {key: value for key, value in made.items() if value not in (None, {})}
+
+
+def _egress(url: str, document: Document, notes: Notes) -> list[str]:
+    try:
+        binding = HttpBinding(url=url)
+    except ValueError:
+        raise UnsupportedError(f"its address {clean(url, 100)!r} can't be used") from None
+    entries = [written(binding.host, binding.port)]
+    address = literal(binding.host)
+    if document.base_url is None and address is not None and kind(address) != "public":
+        notes.add("/egress", "no public address; should a tool reach it?")
+    if binding.host == "localhost":
+        # What is not public is reached only where its address is written too.
+        entries += [written(near, binding.port) for near in ("127.0.0.1", "::1")]
+    return entries
+
+
+def _governance(
+    effect: Effect, operation: Operation, arguments: Arguments, http: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a call that changes something needs: a sentence for approvers, a key."""
+    if not EFFECTS[effect].mutates:
+        return {}
+    made: dict[str, Any] = {"consequence": _consequence(operation, arguments, http)}
+    if arguments.key_header is not None:
+        made["idempotency"] = {"key_header": arguments.key_header}
+    return made
+
+
+def _consequence(operation: Operation, arguments: Arguments, http: Mapping[str, Any]) -> str:
+    target = str(http["url"]).partition("://")[2]
+    told = [
+        f"{name} {{{name}}}"
+        for name in arguments.required
+        if f"{{{name}}}" not in target and _is_plain(arguments.properties[name])
+    ]
+    with_these = f" with {', '.join(told[:4])}" if told else ""
+    summary = _summary(operation).replace("{", "{{").replace("}", "}}")
+    return f"{summary}: {operation.method} {target}{with_these}."
+
+
+def _is_plain(schema: Mapping[str, Any]) -> bool:
+    types = types_of(schema)
+    return bool(types) and _PLAIN.issuperset(types)

@@ -1,0 +1,298 @@
+"""OpenAPI schemas, 3.0 and 3.1, as JSON Schema 2020-12 that stands by itself.
+
+What a type is made of (`allOf`) is merged, so that inputs can be closed. References become `$defs`,
+which keeps recursive types. Inputs are closed and bounded; outputs stay open, because third parties
+add fields, and are judged by type only, because they are careless with formats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from counterseal.canonical import canonical
+from counterseal.contract.schemas import types_of
+from counterseal.contract.sources.openapi.document import Document, listed, mapping
+from counterseal.contract.sources.openapi.keywords import (
+    ANNOTATIONS,
+    bounds,
+    is_credential,
+    types_in,
+    values,
+)
+from counterseal.contract.sources.openapi.notes import UnsupportedError
+from counterseal.contract.sources.openapi.texts import clean, unique
+
+__all__ = ["MAX_ITEMS", "MAX_LENGTH", "Converter", "size_of"]
+
+MAX_LENGTH = 2_000
+MAX_ITEMS = 100
+_MOST_TYPES = 250
+_DEEPEST = 30
+_DEEPEST_PARTS = 60
+_MOST_STEPS = 100_000
+_LONGEST_DESCRIPTION = 300
+_ALTERNATIVES = ("anyOf", "oneOf")
+_SHORT = frozenset({"date", "date-time", "time", "duration", "uuid", "email", "ipv4", "ipv6"})
+"""Formats that bound a text by themselves."""
+
+
+class Converter:
+    """The schemas of one input, or of one output. `said` gathers what was changed or invented."""
+
+    def __init__(self, document: Document, *, output: bool = False) -> None:
+        self.said: dict[str, None] = {}
+        self._document = document
+        self._output = output
+        self._defs: dict[str, Any] = {}
+        self._names: dict[str, str] = {}
+        self._waiting: list[str] = []
+        self._depth = 0
+        self._left = _MOST_STEPS
+        self._within: list[str] = []
+        """The references that are being laid flat, outermost first."""
+
+    def convert(self, schema: object) -> dict[str, Any]:
+        """One schema. What it refers to is converted by `definitions`."""
+        given = mapping(schema)
+        self._spend()
+        self._depth += 1
+        try:
+            if self._depth > _DEEPEST:
+                raise UnsupportedError("its types are nested too deeply")
+            if "$ref" in given and not set(given) - {"$ref", *ANNOTATIONS}:
+                return self._reference(given)
+            return self._plain(self.flat(given))
+        finally:
+            self._depth -= 1
+
+    def definitions(self) -> dict[str, Any]:
+        """Every type that was referred to so far, and those that these refer to."""
+        while self._waiting:
+            reference = self._waiting.pop(0)
+            self._defs[self._names[reference]] = self.convert(self._document.target(reference))
+        return self._defs
+
+    def flat(self, schema: object, depth: int = 0) -> dict[str, Any]:
+        """A schema with its references and its `allOf` laid together."""
+        given = mapping(schema)
+        self._spend()
+        if depth > _DEEPEST_PARTS:
+            raise UnsupportedError("its types are nested too deeply")
+        parts = [self._target(given["$ref"], depth)] if "$ref" in given else []
+        parts += [self.flat(branch, depth + 1) for branch in listed(given.get("allOf"))]
+        own = {key: value for key, value in given.items() if key not in ("$ref", "allOf")}
+        merged: dict[str, Any] = {}
+        for part in (*parts, own):
+            merged = self._merged(merged, part)
+        return merged
+
+    def _target(self, reference: object, depth: int) -> dict[str, Any]:
+        """What a reference leads to, laid flat once for the whole document."""
+        target = self._document.target(reference)
+        named = str(reference)
+        known = self._document.work.flat
+        if named in self._within:
+            raise UnsupportedError("one of its types is made of itself")
+        if named not in known:
+            self._within.append(named)
+            try:
+                known[named] = self.flat(target, depth + 1)
+            finally:
+                self._within.pop()
+        return known[named]
+
+    def _spend(self, steps: int = 1) -> None:
+        """Count what is done. References make it easy to ask for more than anybody can wait for."""
+        work = self._document.work
+        self._left -= steps
+        work.left -= steps
+        if self._left < 0 or work.left < 0:
+            raise UnsupportedError("its types unfold into too much")
+
+    def kinds(self, schema: object) -> set[str]:
+        """Every type that a value may have."""
+        found: set[str] = set()
+        seen: set[str] = set()
+        waiting = [schema]
+        while waiting:
+            given = mapping(waiting.pop())
+            if not set(given) - {"$ref", *ANNOTATIONS}:
+                reference = str(given.get("$ref"))
+                if reference in seen:
+                    continue
+                seen.add(reference)
+            flat = self.flat(given)
+            found |= set(types_in(flat))
+            waiting += [branch for word in _ALTERNATIVES for branch in listed(flat.get(word))]
+        return found
+
+    def _reference(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        reference = given["$ref"]
+        self._document.target(reference)
+        if reference not in self._names:
+            if len(self._names) == _MOST_TYPES:
+                raise UnsupportedError(f"it is made of more than {_MOST_TYPES} types")
+            last = re.sub(r"[^A-Za-z0-9_.-]+", "_", str(reference).rpartition("/")[2]) or "type"
+            taken = {name.lower() for name in self._names.values()}
+            self._names[reference] = unique(last, taken)
+            self._waiting.append(reference)
+        made: dict[str, Any] = {"$ref": f"#/$defs/{self._names[reference]}"}
+        if given.get("nullable") is True:
+            made = {"anyOf": [made, {"type": "null"}]}
+        return made | _described(given)
+
+    def _plain(self, flat: Mapping[str, Any]) -> dict[str, Any]:
+        alternatives = [listed(flat.get(word)) for word in _ALTERNATIVES if listed(flat.get(word))]
+        if alternatives:
+            return self._choice(flat, alternatives)
+        types = types_in(flat)
+        made = {} if self._output else values(flat, types)
+        if not types and made.keys().isdisjoint(("enum", "const")):
+            return self._anything() | _described(flat)
+        if types:
+            made = {"type": types[0] if len(types) == 1 else types, **made}
+        if "object" in types:
+            made |= self._object(flat)
+        if "array" in types:
+            made |= self._array(flat)
+        return self._bounded(made, flat) | _described(flat)
+
+    def _choice(self, flat: Mapping[str, Any], alternatives: list[Any]) -> dict[str, Any]:
+        """One of several types. What all of them share is laid under each, so that each closes."""
+        if len(alternatives) > 1:
+            raise UnsupportedError("a type offers two sets of alternatives at once")
+        words = (*_ALTERNATIVES, "nullable", *ANNOTATIONS)
+        shared = {key: value for key, value in flat.items() if key not in words}
+        if shared == {"type": "object"} or self._output:
+            shared = {}
+        branches = [
+            self.convert({"allOf": [shared, branch]} if shared else branch)
+            for branch in alternatives[0]
+        ]
+        if flat.get("nullable") is True:
+            branches.append({"type": "null"})
+        kept = list({repr(branch): branch for branch in branches}.values())
+        return ({"anyOf": kept} if len(kept) > 1 else kept[0]) | _described(flat)
+
+    def _anything(self) -> dict[str, Any]:
+        if self._output:
+            return {}
+        self.said["the document says no type: plain values are taken"] = None
+        return {"type": ["string", "number", "boolean", "null"], "maxLength": MAX_LENGTH}
+
+    def _object(self, flat: Mapping[str, Any]) -> dict[str, Any]:
+        required = [name for name in listed(flat.get("required")) if isinstance(name, str)]
+        properties = {
+            name: self.convert(value)
+            for name, value in self.fields(flat)
+            if not self._hidden(name, required=name in required)
+        }
+        made: dict[str, Any] = {"properties": properties} if properties else {}
+        if kept := [name for name in dict.fromkeys(required) if name in properties]:
+            made["required"] = kept
+        rest = flat.get("additionalProperties")
+        if isinstance(rest, Mapping) and rest:
+            made["additionalProperties"] = self.convert(rest)
+        elif not self._output:
+            made["additionalProperties"] = self._anything() if not properties else False
+        return made
+
+    def fields(self, flat: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """The properties that travel in this direction."""
+        other_way = "writeOnly" if self._output else "readOnly"
+        for name, value in mapping(flat.get("properties")).items():
+            if mapping(value).get(other_way) is not True:
+                yield name, value
+
+    def _hidden(self, name: str, *, required: bool) -> bool:
+        """Whether a field is for no model to write."""
+        if self._output or not is_credential(name):
+            return False
+        if required:
+            raise UnsupportedError(f"it wants {name}, a credential, deep in its body")
+        self.said[f"{name} was left out: a credential is for no model to write"] = None
+        return True
+
+    def _array(self, flat: Mapping[str, Any]) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        prefix = listed(flat.get("prefixItems"))
+        if prefix:
+            made["prefixItems"] = [self.convert(item) for item in prefix]
+        items = flat.get("items")
+        if items is False:
+            return made | {"items": False}
+        return made | {"items": self.convert(items)}
+
+    def _bounded(self, made: dict[str, Any], flat: Mapping[str, Any]) -> dict[str, Any]:
+        """With the document's bounds, and for inputs with one where the document has none."""
+        if self._output:
+            return made
+        limits, said = bounds(flat, types_of(made))
+        self.said |= dict.fromkeys(said)
+        made |= limits
+        if "string" in types_of(made) and _endless(made):
+            made["maxLength"] = max(MAX_LENGTH, made.get("minLength", 0))
+            self.said[f"a length of {MAX_LENGTH:,} was invented"] = None
+        if "array" in types_of(made) and "maxItems" not in made and made.get("items") is not False:
+            made["maxItems"] = max(MAX_ITEMS, made.get("minItems", 0))
+            self.said[f"a length of {MAX_ITEMS} items was invented"] = None
+        return made
+
+    def _merged(self, under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+        """Two descriptions of one value as one."""
+        if any(listed(under.get(word)) and listed(over.get(word)) for word in _ALTERNATIVES):
+            raise UnsupportedError("a type offers two sets of alternatives at once")
+        merged = {**under, **over}
+        ours, theirs = mapping(under.get("properties")), mapping(over.get("properties"))
+        required = [*listed(under.get("required")), *listed(over.get("required"))]
+        self._spend(len(merged) + len(ours) + len(theirs) + len(required))
+        if ours or theirs:
+            merged["properties"] = {**ours, **theirs}
+            for name in ours:
+                if name in theirs and not self._same(ours[name], theirs[name]):
+                    merged["properties"][name] = {"allOf": [ours[name], theirs[name]]}
+        if required:
+            merged["required"] = list(
+                dict.fromkeys(name for name in required if isinstance(name, str))
+            )
+        return merged
+
+    def _same(self, one: Any, other: Any) -> bool:
+        """Whether two schemas say the same. Like `==`, but it counts: types share their parts."""
+        waiting = [(one, other)]
+        while waiting:
+            left, right = waiting.pop()
+            if left is right:
+                continue
+            self._spend()
+            if isinstance(left, Mapping) and isinstance(right, Mapping):
+                if left.keys() != right.keys():
+                    return False
+                waiting += [(left[key], right[key]) for key in left]
+            elif isinstance(left, list) and isinstance(right, list):
+                if len(left) != len(right):
+                    return False
+                waiting += list(zip(left, right, strict=True))
+            elif type(left) is not type(right) or left != right:
+                return False
+        return True
+
+
+def size_of(schema: Mapping[str, Any]) -> int:
+    """How many bytes a finished schema takes."""
+    try:
+        return len(canonical(schema))
+    except ValueError:
+        raise UnsupportedError("it holds what JSON can't keep") from None
+
+
+def _endless(made: Mapping[str, Any]) -> bool:
+    known = {"maxLength", "enum", "const"} & set(made)
+    return not known and made.get("format") not in _SHORT
+
+
+def _described(given: Mapping[str, Any]) -> dict[str, str]:
+    text = clean(given.get("description"), _LONGEST_DESCRIPTION)
+    return {"description": text} if text else {}

@@ -1,0 +1,1 @@
+"""The ASGI application: server, identity, limits, the HTTP API and the console."""

@@ -1,0 +1,159 @@
+"""Calls at a desk: which there were, and one call's whole story."""
+
+import pytest
+
+from counterseal.views import CallSearch, NotThere
+
+
+async def test_a_row_says_what_became_of_a_call(office):
+    await office.call("look")
+    await office.call("save", {"n": "x"})
+    await office.call("send")
+    rows = (await office.desk().calls()).items
+    assert [(row.tool, row.code, row.gate) for row in rows] == [
+        ("send", "CONFIRMATION_MISSING", None),
+        ("save", "TYPE_MISMATCH", "schema"),
+        ("look", "SUCCESS", None),
+    ]
+    assert rows[0].approval_id is not None
+
+
+async def test_pages_follow_one_another_and_searches_narrow(office):
+    for n in range(5):
+        await office.call("look", {"n": n})
+    await office.call("nothing")
+    desk = office.desk()
+    first = await desk.calls(CallSearch(tool="look", limit=3))
+    rest = await desk.calls(CallSearch(tool="look", limit=3, cursor=first.next))
+    assert (len(first.items), len(rest.items), rest.next) == (3, 2, None)
+    assert not {row.call_id for row in first.items} & {row.call_id for row in rest.items}
+    refused = await desk.calls(CallSearch(code="STRUCTURAL_VIOLATION"))
+    assert [row.tool for row in refused.items] == ["nothing"]
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "e30", "W10", "WzFd", "WyJ4Il0", "é", "A" * 5000])
+async def test_a_made_up_cursor_is_named_and_leads_nowhere(office, cursor):
+    with pytest.raises(ValueError, match="cursor"):
+        await office.desk().calls(CallSearch(cursor=cursor))
+
+
+@pytest.mark.parametrize(
+    "search",
+    [{"code": "NO_SUCH"}, {"since": float("nan")}, {"until": float("inf")}, {"since": 1e300}],
+)
+async def test_what_no_search_can_be_made_of_names_the_field(office, search):
+    with pytest.raises(ValueError, match=next(iter(search))):
+        await office.desk().calls(CallSearch(**search))
+
+
+@pytest.mark.parametrize("value", ["a\0b", "\ud800", "x" * 5000, ""])
+async def test_what_no_store_can_hold_is_simply_not_found(office, value):
+    desk = office.desk()
+    assert (await desk.calls(CallSearch(tool=value))).items == []
+    with pytest.raises(NotThere):
+        await desk.call(value)
+
+
+async def test_a_search_is_a_url_and_back(office):
+    search = CallSearch(tool="look", code="SUCCESS", since=0.0, limit=10)
+    assert search.query() == {
+        "tool": "look",
+        "code": "SUCCESS",
+        "since": "1970-01-01T00:00:00+00:00",
+        "limit": "10",
+    }
+    assert CallSearch().query() == {}
+
+
+async def test_the_gates_are_told_with_verdicts_and_microseconds(office):
+    seen = await office.call("save")
+    page = await office.desk().call(seen.call_id)
+    names = ["parse", "schema", "scope", "semantics", "policy", "state", "approval", "budget"]
+    assert [gate.gate for gate in page.gates] == names
+    assert {gate.verdict for gate in page.gates} == {"allow"}
+    took = {gate.gate: gate.microseconds for gate in page.gates}
+    assert min(took[one] for one in ("parse", "schema", "scope", "policy", "budget")) > 0
+    assert min(took.values()) >= 0  # what has nothing to look at takes no time
+
+
+async def test_the_gate_that_refused_says_why_and_those_behind_it_were_not_asked(office):
+    seen = await office.call("save", {"n": "x"})
+    page = await office.desk().call(seen.call_id)
+    told = {gate.gate: gate for gate in page.gates}
+    assert (told["schema"].verdict, told["schema"].code) == ("deny", "TYPE_MISMATCH")
+    assert told["schema"].reason
+    assert told["budget"].verdict is told["budget"].microseconds is None
+    assert (page.observation, page.text) == (None, None)
+    assert "refus" in page.not_kept
+
+
+async def test_a_change_shows_the_ledger_and_what_the_model_got(office):
+    seen = await office.call("save", key="k")
+    page = await office.desk().call(seen.call_id)
+    assert page.ledger["status"] == "COMPLETED"
+    assert page.ledger["key"] == "call:save:k"
+    assert page.observation["result_payload"]["data"] == {"ok": True}
+    assert "decisions" not in page.observation
+    assert page.text == seen.for_model()
+    assert [(one.number, one.code) for one in page.attempts] == [(1, "SUCCESS")]
+    assert page.trace_id == seen.trace_id
+    assert page.not_kept == ""
+
+
+async def test_a_replay_is_a_row_of_its_own_that_leads_to_what_the_first_call_did(office):
+    first = await office.call("save", key="k")
+    assert (await office.call("save", key="k")).idempotency_hit
+    again, original = (await office.desk().calls()).items
+    assert (again.replayed, original.replayed) == (True, False)
+    page = await office.desk().call(again.call_id)
+    assert page.ledger["call_id"] == first.call_id != again.call_id
+    assert page.text == first.for_model()
+
+
+async def test_what_was_held_shows_its_request_and_its_votes(office):
+    seen = await office.call("send")
+    desk = office.desk("approver", name="bea")
+    await desk.decide(seen.approval_id, "reject", comment="No.")
+    page = await desk.call(seen.call_id)
+    assert page.approval.status == "rejected"
+    assert [(vote["approver"], vote["decision"]) for vote in page.votes] == [("bea", "reject")]
+
+
+async def test_every_page_is_plain_json(office):
+    import json
+
+    seen = await office.call("save")
+    page = (await office.desk().call(seen.call_id)).record()
+    assert json.loads(json.dumps(page)) == page
+    assert seen.call_id in page["copy_as"]["cli"]
+    assert page["copy_as"]["curl"].endswith(f"/v1/calls/{seen.call_id}'")
+
+
+async def test_copied_commands_quote_what_a_caller_has_named(office):
+    wicked = "x'; rm -rf ~ #"
+    await office.call("look", call_id=wicked)
+    page = await office.desk().call(wicked)
+    assert page.cli.endswith("""show 'x'"'"'; rm -rf ~ #' --tenant acme""")
+    assert ";" not in page.curl
+
+
+async def test_an_observation_is_found_by_call_by_ledger_key_and_by_the_callers_own(office):
+    seen = await office.call("save", key="k")
+    desk = office.desk()
+    by_call = await desk.observation(call_id=seen.call_id)
+    assert by_call == await desk.observation(key="call:save:k")
+    assert by_call == await desk.observation(key="k", tool="save")
+    assert by_call["text"] == seen.for_model()
+    for missing in ({"call_id": "call_x"}, {"key": "k"}, {"key": "a\0"}, {}):
+        with pytest.raises(NotThere):
+            await desk.observation(**missing)
+
+
+async def test_a_run_shows_what_it_spent_and_its_calls(office):
+    await office.call("save")
+    page = await office.desk().run("run_1")
+    assert [row.tool for row in page.calls.items] == ["save"]
+    assert page.pins == {"save": "1.0.0"}
+    spent = {row.name: row.spent for row in page.budgets}
+    assert spent["tool/save"] == 1
+    assert page.record()["run_id"] == "run_1"

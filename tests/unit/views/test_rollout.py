@@ -1,0 +1,64 @@
+"""Rollouts: what a change would do is what it does, and the step back leads to what was."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from counterseal.errors import RegistryError
+from counterseal.registry import RegistryRecord
+from counterseal.registry.rollout import newest_for
+from counterseal.testing import fake_tool
+from counterseal.views.rollout import previewed
+
+WHY = "A test."
+PERCENT = st.integers(0, 100)
+
+
+def record(version, percentage):
+    identity = {"name": "look", "version": version, "owner": "tests"}
+    return RegistryRecord(
+        contract=fake_tool("look", identity=identity).contract, rollout_percentage=percentage
+    )
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(PERCENT, min_size=1, max_size=4), PERCENT)
+def test_new_runs_get_what_was_foretold(percentages, then):
+    live = [record(f"{9 - place}.0.0", one) for place, one in enumerate(percentages)]
+    shares = {one.version: one.then for one in previewed(live, "9.0.0", then)}
+    assert sum(shares.values()) == 100
+    live[0] = record("9.0.0", then)
+    got = Counter(
+        found.version if (found := newest_for(f"run_{number}", live)) else ""
+        for number in range(2000)
+    )
+    for version in {*shares, *got}:
+        assert got[version] / 20 == pytest.approx(shares.get(version, 0), abs=5)
+        assert (got[version] == 0) == (shares.get(version, 0) == 0)
+
+
+async def test_a_rollout_is_foretold_made_and_taken_back(office):
+    newer = fake_tool("look", identity={"name": "look", "version": "2.0.0", "owner": "tests"})
+    office.runtime.register(newer.tool)
+    desk = office.desk(everywhere=["operator"])
+    assert desk.tool("look").steps_back == []
+    told = await desk.preview_rollout("look", "2.0.0", 30)
+    assert [tuple(one) for one in told] == [("2.0.0", 100, 30), ("1.0.0", 0, 70)]
+    await desk.set_rollout("look", "2.0.0", 30, reason=WHY)
+    (step,) = desk.tool("look").steps_back
+    assert (step.version, step.now, step.before, step.by) == ("2.0.0", 30, 100, "ann")
+    await desk.set_rollout("look", "2.0.0", 60, reason=WHY)
+    assert desk.tool("look").steps_back[0].before == 30
+    await desk.set_rollout("look", "2.0.0", 30, reason=WHY)
+    assert desk.tool("look").steps_back[0].before == 60
+
+
+async def test_a_version_that_nobody_gets_is_said_and_a_wrong_share_refused(office):
+    desk = office.desk(everywhere=["operator"])
+    told = await desk.preview_rollout("look", "1.0.0", 40)
+    assert [tuple(one) for one in told] == [("1.0.0", 100, 40), ("", 0, 60)]
+    for wrong in (-1, 101, True):
+        with pytest.raises(RegistryError, match="percentage"):
+            await desk.preview_rollout("look", "1.0.0", wrong)
