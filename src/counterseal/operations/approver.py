@@ -17,7 +17,7 @@ from counterseal.approvals.patterns import Demand, Then
 from counterseal.approvals.token import Claims, issue
 from counterseal.approvals.votes import Choice, Objection, Request, Tally, Vote, Voter, cast, tally
 from counterseal.audit import Caller, Event, EventType
-from counterseal.call.holding import packet_of
+from counterseal.call.hold import packet_of
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.gates.parse import is_id
 from counterseal.gates.proof import has_keys, has_unknown_keys, proven_votes, signed, votes_of

@@ -29,7 +29,7 @@ def parse(arguments, **more):
 def read(answer):
     """What a passing answer hands on."""
     assert answer.decision.verdict is Verdict.ALLOW
-    return answer.found["arguments"]
+    return answer.facts["arguments"]
 
 
 def test_a_mapping_is_measured_as_json_however_plain_it_is():

@@ -65,7 +65,7 @@ def test_a_grant_is_found_and_handed_on():
     grant = Grant(agent="agent", tool="look_up", max_calls_per_run=3)
     said = check(context(grants=[grant]))
     assert said.decision.verdict is Verdict.ALLOW
-    assert said.found == {"grant": grant}
+    assert said.facts == {"grant": grant}
 
 
 def test_a_disabled_tool_is_refused():
