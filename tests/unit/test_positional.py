@@ -5,8 +5,8 @@ import importlib
 from pathlib import Path
 
 import counterseal
+from counterseal.execution.attempt import Outcome
 from counterseal.execution.executor import _NOTHING_ELSE
-from counterseal.execution.work import Outcome
 from counterseal.positional import made
 
 SOURCE = Path(counterseal.__file__).parent
