@@ -52,4 +52,7 @@ class EndingSessions(Alone):
 async def find_session(connection: Any, session: str) -> SessionRow | None:
     """Return a session by its digest."""
     row = await connection.fetchrow(_Q["find_session"], session)
-    return None if row is None else SessionRow(*tuple(row)[:5], read(row[5]))
+    if row is None:
+        return None
+    digest, user, created_at, seen_at, expires_at, facts = row
+    return SessionRow(digest, user, created_at, seen_at, expires_at, read(facts))

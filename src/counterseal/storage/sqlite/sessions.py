@@ -25,7 +25,10 @@ def save(db: Transaction, row: SessionRow) -> bool:
 def find(db: Transaction, session: str) -> SessionRow | None:
     """Return a session by its digest."""
     row = db.one(_Q["find_session"], (session,))
-    return None if row is None else SessionRow(*row[:5], read(row[5]))
+    if row is None:
+        return None
+    digest, user, created_at, seen_at, expires_at, facts = row
+    return SessionRow(digest, user, created_at, seen_at, expires_at, read(facts))
 
 
 def end(db: Transaction, session: str) -> bool:
