@@ -18,7 +18,6 @@ from counterseal.observation.envelope import FieldError
 from counterseal.observation.observe import Observed, Profile, profile, refine
 from counterseal.observation.redact import Redaction
 from counterseal.observation.render import render, said
-from counterseal.positional import made
 
 __all__ = [
     "NOT_VERIFIED",
@@ -304,31 +303,25 @@ def answer_as(
     """The same where all is known, and nothing is named: that costs as much as a gate."""
     code, data, errors, own_warnings, redactions, _, _ = observed
     response = own.responses[code]
-    return made(
-        Observation,
-        (
-            own.tool,
-            own.version,
-            call_id,
-            code,
-            response,
-            response.next_action,
-            timestamp,
-            data,
-            errors,
-            (*own_warnings, *warnings) if warnings else own_warnings,
-            latency_ms,
-            False,
-            trace_id,
-            attempt,
-            own.trust,
-            redactions,
-            approval_id,
-            None,
-            None,
-            verification,
-            decisions,
-        ),
+    return Observation(
+        tool=own.tool,
+        version=own.version,
+        call_id=call_id,
+        code=code,
+        response=response,
+        next_action=response.next_action,
+        timestamp=timestamp,
+        data=data,
+        errors=errors,
+        warnings=(*own_warnings, *warnings) if warnings else own_warnings,
+        latency_ms=latency_ms,
+        trace_id=trace_id,
+        attempt=attempt,
+        trust=own.trust,
+        redactions=redactions,
+        approval_id=approval_id,
+        verification=verification,
+        decisions=decisions,
     )
 
 

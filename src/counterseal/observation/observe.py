@@ -25,7 +25,6 @@ from counterseal.observation.envelope import FieldError
 from counterseal.observation.redact import Redaction, Redactor
 from counterseal.observation.render import said
 from counterseal.observation.text import neutralise
-from counterseal.positional import made
 
 __all__ = [
     "CONTRACT",
@@ -480,7 +479,7 @@ def _clean(
     if len(text) > own.max_bytes:
         return _summary(code, output, text, own, redactor)
     if not redactor.suspects(text):
-        return made(Observed, (code, output, (), (), (), None, output))
+        return Observed(code, output, output=output)
     data, redactions = redactor.redact(output)
     if redactions and len(to_json(data)) > own.max_bytes:
         return _summary(code, output, text, own, redactor)
