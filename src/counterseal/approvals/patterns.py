@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Self
 
-from counterseal.contract.approval import (
+from counterseal.contract.approval_terms import (
     PATTERNS,
     ApprovalTerms,
     Pattern,

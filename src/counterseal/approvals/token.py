@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from counterseal.approvals.plain import stamp
-from counterseal.contract.approval import LONGEST
+from counterseal.contract.approval_terms import LONGEST
 from counterseal.errors import CountersealError
 from counterseal.keys import KeyRing, KeysError, Purpose
 

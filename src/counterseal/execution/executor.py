@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from counterseal.codes import Code
-from counterseal.contract.client import RefusedError
 from counterseal.contract.declare import Tool
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract, Isolation
-from counterseal.contract.surroundings import Config, Context, Secret, State
+from counterseal.contract.tool_context import Config, Context, RefusedError, Secret, State
 from counterseal.errors import IsolationError, SpokenError
 from counterseal.execution import http, local, logs
 from counterseal.execution.failures import code_of, describe, said_unsent

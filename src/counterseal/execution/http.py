@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic_core import from_json
 
-from counterseal.contract.binding import CALL_KEY, HttpBinding, Placeholder
+from counterseal.contract.bindings import CALL_KEY, HttpBinding, Placeholder
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
 from counterseal.contract.schemas import compile_schema
-from counterseal.contract.surroundings import Context, Secret
+from counterseal.contract.tool_context import Context, Secret
 from counterseal.errors import CountersealError
 from counterseal.execution.failures import UNSENT, Fault
 from counterseal.execution.request import Filled, Request, UnsendableError

@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote, urlencode
 
 from counterseal.canonical import pointer
-from counterseal.contract.binding import HttpBinding, Placeholder, Template, template
+from counterseal.contract.bindings import HttpBinding, Placeholder, Template, template
 from counterseal.errors import CountersealError, SecretUnavailableError
 
 __all__ = ["Filled", "Request", "UnsendableError", "Values"]

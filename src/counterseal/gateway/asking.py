@@ -21,7 +21,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span
 from pydantic import ValidationError
 
-from counterseal.contract.client import ASKER, CLIENT, RefusedError
+from counterseal.contract.tool_context import ASKER, CLIENT, RefusedError
 from counterseal.execution.work import Progress
 from counterseal.observation import Redactor
 from counterseal.telemetry import listening

@@ -17,7 +17,7 @@ from pydantic_core import from_json, to_json
 from counterseal.canonical import pointer, thaw
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
-from counterseal.contract.partial import Partial
+from counterseal.contract.outputs import Partial
 from counterseal.contract.schemas import Validator
 from counterseal.masking import NO_MASK, Mask
 from counterseal.observation.bound import summarise

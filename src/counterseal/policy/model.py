@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Literal, NamedTuple
 
 from counterseal.approvals.patterns import Terms
-from counterseal.contract.approval import ApprovalTerms
+from counterseal.contract.approval_terms import ApprovalTerms
 from counterseal.errors import ContractError, CountersealError, Problem, Source
 from counterseal.expressions import Expression
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeVar
 from pydantic import ValidationError
 
 from counterseal.canonical import pointer
-from counterseal.contract.approval import PATTERNS, ApprovalTerms, term_faults
+from counterseal.contract.approval_terms import PATTERNS, ApprovalTerms, term_faults
 from counterseal.contract.effects import Effect
 from counterseal.contract.model import shape_problems
 from counterseal.documents import Document

@@ -12,13 +12,12 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from counterseal.contract.declare import Tool
+from counterseal.contract.declare import Tool, from_protocol, looks_like_protocol
 from counterseal.contract.diff import Compatibility, diff
-from counterseal.contract.filling import compensation_problems
+from counterseal.contract.fill import compensation_problems
 from counterseal.contract.lint import lint
 from counterseal.contract.model import Contract, OnUnknown
-from counterseal.contract.protocol import from_protocol, looks_like_protocol
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context
 from counterseal.errors import ContractError, Problem, Severity
 from counterseal.registry.grants import Grant
 from counterseal.registry.records import RegistryRecord

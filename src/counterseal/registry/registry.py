@@ -13,10 +13,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from counterseal.contract.declare import Tool
+from counterseal.contract.declare import PlainTool, Tool
 from counterseal.contract.effects import Effect
 from counterseal.contract.model import Contract
-from counterseal.contract.protocol import PlainTool
 from counterseal.errors import ContractError, GrantError, Problem, RegistryError, Severity
 from counterseal.registry import checks
 from counterseal.registry.changes import Change, History, Op

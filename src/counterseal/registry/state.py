@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from counterseal.contract.surroundings import StateEffect
+from counterseal.contract.tool_context import StateEffect
 from counterseal.errors import Problem, Severity
 
 __all__ = ["Declared"]

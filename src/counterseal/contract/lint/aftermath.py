@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from counterseal.contract.binding import texts
-from counterseal.contract.filling import FillingError, Reference, references
+from counterseal.contract.bindings import texts
+from counterseal.contract.fill import FillingError, Reference, references
 from counterseal.contract.lint.base import Breach, breach, rule
 from counterseal.contract.model import Contract
 from counterseal.contract.schemas import Presence, presence, properties_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from counterseal.contract.approval import Then, term_faults
+from counterseal.contract.approval_terms import Then, term_faults
 from counterseal.contract.lint.base import Breach, breach, rule
 from counterseal.contract.model import Contract
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from counterseal.contract.egress import Entry, parse_entry
-from counterseal.contract.ip import literal
+from counterseal.contract.egress import Entry, literal, parse_entry
 from counterseal.contract.lint.base import Breach, breach, rule
 from counterseal.contract.model import Contract, EgressPolicy
 

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from counterseal.contract.binding import HttpBinding, Placeholder, template
-from counterseal.contract.ip import kind, literal
+from counterseal.contract.bindings import HttpBinding, Placeholder, template
+from counterseal.contract.egress import kind, literal
 from counterseal.contract.lint.base import Breach, breach, rule
 from counterseal.contract.lint.egress import covers, entries, written
 from counterseal.contract.model import Contract, EgressPolicy, Isolation

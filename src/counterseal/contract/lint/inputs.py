@@ -7,10 +7,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from counterseal.canonical import canonical, pointer
-from counterseal.contract.blocks import is_blocks
 from counterseal.contract.lint.base import Breach, breach, rule
 from counterseal.contract.lint.patterns import is_bounded, is_catastrophic
 from counterseal.contract.model import Contract
+from counterseal.contract.outputs import is_blocks
 from counterseal.contract.schemas import (
     DIALECT,
     check_schema,

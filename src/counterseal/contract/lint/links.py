@@ -7,7 +7,7 @@ from string import Formatter
 from typing import Any
 
 from counterseal.contract.effects import RISKS
-from counterseal.contract.filling import (
+from counterseal.contract.fill import (
     FillingError,
     consequence_problems,
     consequence_references,

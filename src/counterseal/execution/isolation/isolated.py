@@ -9,8 +9,8 @@ from pydantic_core import to_jsonable_python
 
 from counterseal.codes import Code
 from counterseal.contract.model import Isolation
-from counterseal.contract.partial import Partial
-from counterseal.contract.surroundings import Context
+from counterseal.contract.outputs import Partial
+from counterseal.contract.tool_context import Context
 from counterseal.execution.failures import Fault, code_of, said_unsent
 from counterseal.execution.isolation.address import Address
 from counterseal.execution.isolation.workers import Job, Reply

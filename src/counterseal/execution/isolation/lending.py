@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context
 from counterseal.errors import FilesError
 from counterseal.execution.isolation.cover import Cover
 from counterseal.proposal import Principal

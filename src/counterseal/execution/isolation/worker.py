@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from pydantic_core import to_json, to_jsonable_python
 
 from counterseal.contract.declare import Tool
-from counterseal.contract.partial import Partial
+from counterseal.contract.outputs import Partial
 from counterseal.contract.signature import read_signature
 from counterseal.errors import ResponseTooLargeError, SpokenError
 from counterseal.execution.failures import describe

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import httpcore
 
-from counterseal.contract.egress import Egress
-from counterseal.contract.ip import literal
+from counterseal.contract.egress import Egress, literal
 from counterseal.errors import EgressError
 
 __all__ = ["Guard", "Network", "SyncGuard", "within"]

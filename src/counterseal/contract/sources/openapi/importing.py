@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from counterseal.contract.binding import HttpBinding
+from counterseal.contract.bindings import HttpBinding
 from counterseal.contract.effects import EFFECTS, Effect
-from counterseal.contract.ip import kind, literal
+from counterseal.contract.egress import kind, literal
 from counterseal.contract.lint import examine
 from counterseal.contract.lint.egress import written
 from counterseal.contract.lint.inputs import fields

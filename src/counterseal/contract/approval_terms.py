@@ -27,6 +27,7 @@ __all__ = [
     "term_faults",
 ]
 
+
 SHORTEST: Final = 30
 LONGEST: Final = 30 * 86_400
 """Seconds that a request may stay open: nobody reads faster, and nobody should answer later."""

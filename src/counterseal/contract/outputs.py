@@ -7,14 +7,16 @@ blocks; a model reads the texts among them as data, like any other output.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from counterseal.canonical import freeze
 
-__all__ = ["BLOCKS", "Blocks", "audio", "image", "is_blocks", "resource", "text"]
+__all__ = ["BLOCKS", "Blocks", "Partial", "audio", "image", "is_blocks", "resource", "text"]
+
 
 _MARK: Final = "counterseal blocks"
 
@@ -78,3 +80,19 @@ BLOCKS: Final[Mapping[str, Any]] = freeze(
 def is_blocks(schema: Mapping[str, Any]) -> bool:
     """Whether an output schema says that the output is blocks."""
     return schema.get("$comment") == _MARK
+
+
+# --- contract/partial.py: What a tool returns when it did some of its work. ---
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partial:
+    """Which steps are done, which are not.
+
+    An exception among the failed steps is shown by the name of its type only.
+    """
+
+    completed: Sequence[Any] = ()
+    failed: Sequence[Any] = ()
+    data: Any = None
+    """The tool's output as declared, as far as there is one."""

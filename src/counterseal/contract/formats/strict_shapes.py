@@ -28,6 +28,7 @@ __all__ = [
     "settle",
 ]
 
+
 Json = dict[str, Any]
 
 ROOT: Final = "#"

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from counterseal.canonical import pointer, thaw
-from counterseal.contract.binding import Placeholder, Template, template, texts
+from counterseal.contract.bindings import Placeholder, Template, template, texts
 from counterseal.contract.schemas import Presence, listed, presence, properties_of
 from counterseal.errors import CountersealError, Problem, Severity
 
@@ -40,6 +40,7 @@ __all__ = [
     "resource_of",
     "verification_of",
 ]
+
 
 Values = Mapping[str, Any]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
@@ -18,19 +19,23 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_valida
 from pydantic_core import to_jsonable_python
 
 from counterseal.canonical import freeze, thaw
-from counterseal.contract.client import Client, client
 from counterseal.contract.invariants import code_name, must_not_wait
+from counterseal.errors import CountersealError
 from counterseal.proposal import Principal
 
 if TYPE_CHECKING:
     import httpx
 
 __all__ = [
+    "ASKER",
+    "CLIENT",
     "NORMALIZERS",
+    "Client",
     "Config",
     "ConfigParam",
     "Context",
     "Merge",
+    "RefusedError",
     "Secret",
     "Services",
     "State",
@@ -38,10 +43,77 @@ __all__ = [
     "StateRead",
     "ToolFiles",
     "UnusableConfigError",
+    "client",
     "left_in_state",
     "resolve_config",
     "shown_config",
 ]
+
+
+# --- contract/client.py: The client in front: the program that an agent speaks to us through, where a tool may reach it. ---
+
+
+class RefusedError(CountersealError):
+    """The client can't be asked that, or would not answer. `missing` names what it can't do."""
+
+    def __init__(self, message: str, *, missing: str | None = None) -> None:
+        super().__init__(message)
+        self.missing = missing
+
+
+class Client(Protocol):
+    """What the client in front can be asked for, while a call of its own runs."""
+
+    @property
+    def traceparent(self) -> str | None: ...
+
+    def can(self, capability: str) -> bool:
+        """Whether it does `elicitation`, `elicitation.url`, `sampling` or `roots`."""
+
+    async def ask(
+        self, method: str, params: Mapping[str, Any], *, name: str = ""
+    ) -> dict[str, Any]:
+        """Its answer to `elicitation/create`, `sampling/createMessage` or `roots/list`.
+
+        `name` tells this question from others of the same call. RefusedError when there is none.
+        """
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Tell it something on the way, if it wants to know."""
+
+
+CLIENT: Final[ContextVar[Client | None]] = ContextVar("counterseal_client", default=None)
+"""Set around a call by whoever serves clients."""
+
+
+ASKER: Final[ContextVar[str]] = ContextVar("counterseal_asker", default="")
+"""Whose question it is, where it is not the tool's own: people are told who wants to know."""
+
+
+class _Nobody:
+    """Stands where there is no client."""
+
+    traceparent: str | None = None
+
+    def can(self, capability: str) -> bool:
+        return False
+
+    async def ask(
+        self, method: str, params: Mapping[str, Any], *, name: str = ""
+    ) -> dict[str, Any]:
+        raise RefusedError("there is no client in front of this call that could be asked")
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        pass
+
+
+_NOBODY: Final = _Nobody()
+
+
+def client() -> Client:
+    """The client of the call that is running here."""
+    return CLIENT.get() or _NOBODY
+
 
 Normalizer = Callable[[Any], Any]
 Merge = Literal["replace", "append", "merge_dict"]
