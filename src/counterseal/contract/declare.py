@@ -335,7 +335,7 @@ def _names(normalizer: Any) -> Any:
     return (normalizer,) if isinstance(normalizer, str) else normalizer
 
 
-# --- contract/protocol.py: Tools written to the plain protocol: `name`, `description`, a schema, `async execute(input)`. ---
+# --- protocol ---
 
 
 STRICTEST = Effect.IRREVERSIBLE

@@ -209,7 +209,7 @@ def effect_for(risk: RiskClass) -> Effect:
     }[risk]
 
 
-# --- contract/derive.py: Fills in what follows from the effect. Given values always win; nothing is derived from a guess. ---
+# --- derive ---
 
 
 _E = TypeVar("_E", bound=StrEnum)

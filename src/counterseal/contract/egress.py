@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-# --- contract/ip.py: What an IP address is: public, or why not; and which one an odd spelling stands for. ---
+# --- ip ---
 
 
 Address = IPv4Address | IPv6Address

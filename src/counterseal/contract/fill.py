@@ -13,15 +13,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from counterseal.canonical import pointer, thaw
 from counterseal.contract.bindings import Placeholder, Template, template, texts
+from counterseal.contract.model import Contract
 from counterseal.contract.schemas import Presence, listed, presence, properties_of
 from counterseal.errors import CountersealError, Problem, Severity
-
-if TYPE_CHECKING:
-    from counterseal.contract.model import Contract
 
 __all__ = [
     "Difference",

@@ -82,7 +82,7 @@ def is_blocks(schema: Mapping[str, Any]) -> bool:
     return schema.get("$comment") == _MARK
 
 
-# --- contract/partial.py: What a tool returns when it did some of its work. ---
+# --- partial ---
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

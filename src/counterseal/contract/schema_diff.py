@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-# --- contract/schema_moves.py: How one keyword of a JSON Schema moved: does it let more values through than before, or fewer? ---
+# --- schema_moves ---
 
 
 Schema = Mapping[str, Any]

@@ -249,7 +249,7 @@ def _rewrite(node: Any, resolve: Callable[[dict[str, Any]], dict[str, Any]]) -> 
     return resolved
 
 
-# --- contract/parameters.py: A JSON Schema's fields as rows for people: name, type, whether required, bounds, description. ---
+# --- parameters ---
 
 
 MAX_DEPTH = 3

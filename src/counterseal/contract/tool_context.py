@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 
-# --- contract/client.py: The client in front: the program that an agent speaks to us through, where a tool may reach it. ---
+# --- client ---
 
 
 class RefusedError(CountersealError):

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from counterseal import Contract, ContractError, Registry, lint, tool
 from counterseal.contract.fill import consequence_problems
 from counterseal.contract.lint import RULES, examine
-from counterseal.contract.lint.patterns import is_bounded, is_catastrophic
+from counterseal.contract.lint.regex import is_bounded, is_catastrophic
 from counterseal.errors import Severity
 
 CLEAN = {

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-# --- contract/formats/description.py: The text that a model reads about a tool. ---
+# --- description ---
 
 
 # The table's wording assumes the effect's own number of approvers; a contract may ask for another.
@@ -104,7 +104,7 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-# --- contract/formats/names.py: Contract names as a provider takes them, and back again, one to one. ---
+# --- names ---
 
 
 CHARACTERS = "a-zA-Z0-9_-"

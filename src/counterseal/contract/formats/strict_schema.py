@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 
-# --- contract/formats/subset.py: What a strict mode takes of JSON Schema: which keywords, and how much of them. ---
+# --- subset ---
 
 
 _NUMBER_BOUNDS = frozenset(

@@ -28,6 +28,7 @@ __all__ = [
     "visible",
 ]
 
+
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 _BLANK: Final = frozenset("\u00ad\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _MARKS: Final = frozenset({"Mn", "Me"})

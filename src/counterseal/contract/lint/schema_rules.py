@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from counterseal.canonical import canonical, pointer
-from counterseal.contract.lint.base import Breach, breach, rule
-from counterseal.contract.lint.patterns import is_bounded, is_catastrophic
+from counterseal.contract.lint.regex import is_bounded, is_catastrophic
+from counterseal.contract.lint.rule import Breach, breach, rule
 from counterseal.contract.model import Contract
 from counterseal.contract.outputs import is_blocks
 from counterseal.contract.schemas import (

@@ -35,6 +35,7 @@ __all__ = [
     "who_may",
 ]
 
+
 _DATA_RANKS: Final = {data: rank for rank, data in enumerate(DataClassification)}
 
 

@@ -17,12 +17,18 @@ from counterseal.contract.effects import Effect, RiskClass
 from counterseal.contract.model import Contract
 from counterseal.documents import SUFFIXES, read_document
 from counterseal.errors import ContractError, Problem, Source
-from counterseal.policy.model import PolicyDecision, PolicyError, Rule, Verdict
-from counterseal.policy.names import FIELDS, contract_facts
-from counterseal.policy.policy import Policy
-from counterseal.policy.reading import Reader
+from counterseal.policy.policy_files import Policy, Reader
+from counterseal.policy.policy_rules import (
+    FIELDS,
+    PolicyDecision,
+    PolicyError,
+    Rule,
+    Verdict,
+    contract_facts,
+)
 
 __all__ = ["NOON", "Case", "Report", "Result", "read_cases", "run_cases"]
+
 
 NOON: Final = "2026-01-01T12:00:00Z"
 """When a case happens unless it says so itself: tests must not depend on the day they run."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from counterseal.approvals.plain import stamp
+from counterseal.approvals.display import stamp
 from counterseal.contract.approval_terms import LONGEST
 from counterseal.errors import CountersealError
 from counterseal.keys import KeyRing, KeysError, Purpose
@@ -31,6 +31,7 @@ __all__ = [
     "check",
     "issue",
 ]
+
 
 ISSUER: Final = "counterseal"
 AUDIENCE: Final = "counterseal:execution"

@@ -5,23 +5,105 @@ Looks things up and walks over no contracts. What there is to find is put here b
 
 from __future__ import annotations
 
+import difflib
+import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from datetime import datetime
 from typing import TypeVar
 
 from counterseal.errors import RegistryError
 from counterseal.proposal import Principal, System
 from counterseal.registry.grants import Grant, GrantBook, weigh
-from counterseal.registry.kills import KillSwitch
-from counterseal.registry.quarantine import Quarantine
-from counterseal.registry.records import Reason, Refusal, RegistryRecord, is_aware, shown
-from counterseal.registry.rollout import newest_for
-from counterseal.registry.shelf import Shelf
+from counterseal.registry.records import (
+    KillSwitch,
+    Quarantine,
+    Reason,
+    Refusal,
+    RegistryRecord,
+    is_aware,
+    parse_version,
+    shown,
+)
+
+__all__ = ["Choosing", "Shelf", "bucket", "newest_for"]
+
+
+# --- shelf ---
+
+
+class Shelf:
+    """Finding one record costs the same however many tools there are."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, tuple[RegistryRecord, ...]] = {}
+        self._by_version: dict[tuple[str, str], RegistryRecord] = {}
+
+    def __iter__(self) -> Iterator[RegistryRecord]:
+        for _, line in sorted(self._lines.items()):
+            yield from line
+
+    def versions(self, name: str) -> tuple[RegistryRecord, ...]:
+        return self._lines.get(name, ())
+
+    def find(self, name: str, version: str) -> RegistryRecord | None:
+        found = self._by_version.get((name, version))
+        if found is not None or len(version) > 64:  # a caller's text; no version needs more
+            return found
+        parsed = parse_version(version)
+        return next((one for one in self.versions(name) if one.parsed == parsed), None)
+
+    def get(self, name: str, version: str | None = None) -> tuple[RegistryRecord, ...]:
+        """One version, or all of them. RegistryError says what there is instead."""
+        if version is None:
+            found = self.versions(name)
+        else:
+            record = self.find(name, version)
+            found = () if record is None else (record,)
+        if not found:
+            raise RegistryError(self._nothing(name, version))
+        return found
+
+    def put(self, records: Iterable[RegistryRecord]) -> None:
+        """Add records, each in place of the one with its name and version if there is one."""
+        for record in records:
+            others = (one for one in self.versions(record.name) if one.parsed != record.parsed)
+            line = sorted((*others, record), key=lambda one: one.parsed, reverse=True)
+            self._lines[record.name] = tuple(line)
+            self._by_version[record.name, record.version] = record
+
+    def _nothing(self, name: str, version: str | None) -> str:
+        line = self.versions(name)
+        if line:
+            known = ", ".join(record.version for record in line)
+            return f"there is no version {shown(version)} of {name}; there is {known}"
+        close = difflib.get_close_matches(name, self._lines, n=1)
+        return f"there is no tool {shown(name)}" + (f"; is {close[0]} meant?" if close else "")
+
+
+# --- rollout ---
+
+
+def bucket(name: str, run_id: str) -> int:
+    """Where a run stands in a tool's rollout, 0 to 99. The same on every machine and for ever."""
+    text = f"{name}\0{run_id}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") % 100
+
+
+def newest_for(run_id: str, live: Iterable[RegistryRecord]) -> RegistryRecord | None:
+    """The first of `live`, newest first, whose rollout has reached the run."""
+    place = -1
+    for record in live:
+        if record.rollout_percentage == 100:
+            return record
+        if place < 0:  # worked out only when a rollout is under way
+            place = bucket(record.name, run_id)
+        if record.rollout_percentage > place:
+            return record
+    return None
+
 
 _REVERSALS = 20
-
-__all__ = ["Choosing"]
 
 
 class Choosing:

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 from counterseal.codes import FAILURES
+from counterseal.contract.approval_terms import Then, term_faults
 from counterseal.contract.effects import EFFECTS, RISKS, RiskClass, Semantics
-from counterseal.contract.lint.base import Breach, breach, rule
+from counterseal.contract.lint.rule import Breach, breach, rule
 from counterseal.contract.model import Contract, Isolation, OnUnknown
 
 
@@ -208,4 +209,23 @@ def budget_generous(contract: Contract) -> Iterator[Breach]:
             "/budget",
             f"every run gets {contract.budget} calls of a {contract.risk} without a grant",
             "Leave it at 0 and give calls by grant.",
+        )
+
+
+# --- approval ---
+
+
+@rule("approval-terms", "terms of approval can be met, and fit its pattern")
+def approval_terms(contract: Contract) -> Iterator[Breach]:
+    terms = contract.approval
+    if terms is None:
+        return
+    for fault in term_faults(terms, contract.approvers):
+        place = f"/approval/{fault.field}" if fault.field else "/approvers"
+        yield breach(place, fault.message, fault.fix)
+    if terms.then is Then.EXECUTE and not contract.idempotency.supported:
+        yield breach(
+            "/approval/then",
+            "is execute, but without a key nobody could ask for the outcome",
+            "Let the agent come again: resubmit.",
         )

@@ -1,30 +1,47 @@
-"""From a document to rules: everything that is wrong with it is reported at once, with its place.
+"""A policy: rules from one or more documents, layered, with one version.
 
-Reads data that somebody wrote by hand. Whether the rules are wise is for their tests to show.
+Layers only add rules, and the strictest verdict wins, so that no file can loosen what another one
+demands. The default policy is such a document too, and lies beside this module.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from counterseal.canonical import pointer
+from counterseal.canonical import digest, pointer
 from counterseal.contract.approval_terms import PATTERNS, ApprovalTerms, term_faults
 from counterseal.contract.effects import Effect
 from counterseal.contract.model import shape_problems
-from counterseal.documents import Document
-from counterseal.errors import ExpressionError, Problem
+from counterseal.documents import Document, read_document
+from counterseal.errors import ContractError, ExpressionError, Problem
 from counterseal.expressions import Expression
-from counterseal.policy.model import RESERVED, Rule, Verdict
-from counterseal.policy.names import FIELDS, FUNCTIONS, NAMES, unknown_fields, uses
+from counterseal.policy.evaluate import CompiledPolicy
+from counterseal.policy.policy_rules import (
+    FIELDS,
+    FUNCTIONS,
+    NAMES,
+    RESERVED,
+    PolicyError,
+    Rule,
+    Verdict,
+    unknown_fields,
+    uses,
+)
 
-__all__ = ["Reader", "duplicates", "read_overlay_rules", "read_rules"]
+__all__ = ["DEFAULT", "Policy", "Reader", "duplicates", "read_overlay_rules", "read_rules"]
+
+
+# --- reading ---
+
 
 _E = TypeVar("_E", bound=StrEnum)
 
@@ -280,3 +297,75 @@ def duplicates(rules: Iterable[Rule]) -> list[Problem]:
                 )
             )
     return problems
+
+
+DEFAULT: Final = Path(__file__).with_name("default.yaml")
+"""The effect table, as policy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Rules, in the order in which they were written."""
+
+    rules: tuple[Rule, ...]
+
+    @classmethod
+    def load(
+        cls,
+        *paths: str | Path,
+        default: bool = True,
+        overlays: Mapping[str, str | Path] | None = None,
+    ) -> Policy:
+        """The rules of these files, upon the default ones. PolicyError lists what is wrong.
+
+        `overlays` are those of upstreams, by the upstream's name: their rules are about nothing but
+        that upstream's tools.
+        """
+        files: list[tuple[str, Document]] = []
+        problems: list[Problem] = []
+        for server, path in (*(("", path) for path in paths), *(overlays or {}).items()):
+            try:
+                files.append((server, read_document(path)))
+            except ContractError as error:
+                problems.extend(error.problems)
+        return _layer(files, problems, default=default)
+
+    @classmethod
+    def from_data(
+        cls, data: Mapping[str, Any], *, name: str = "policy", default: bool = True
+    ) -> Policy:
+        """The rules of a document that is not a file; `name` stands in errors."""
+        return _layer([("", Document(name=name, data=data, places={}))], [], default=default)
+
+    @staticmethod
+    def default() -> Policy:
+        """What holds when nobody wrote a policy."""
+        return _default()
+
+    @cached_property
+    def version(self) -> str:
+        """The hash of the rules: the same rules have the same version, wherever they lie."""
+        return digest([rule.record() for rule in self.rules])
+
+    def compile_for(self, contract: Mapping[str, Any]) -> CompiledPolicy:
+        """Ready for calls of one contract, given as its facts. Meant for registration."""
+        return CompiledPolicy(self.rules, contract, version=self.version)
+
+
+@cache
+def _default() -> Policy:
+    return _layer([("", read_document(DEFAULT))], [], default=False)
+
+
+def _layer(
+    files: Iterable[tuple[str, Document]], problems: list[Problem], *, default: bool
+) -> Policy:
+    rules = list(_default().rules) if default else []
+    for server, file in files:
+        reader = Reader(file)
+        rules += read_overlay_rules(reader, server) if server else read_rules(reader)
+        problems += reader.problems
+    problems += duplicates(rules)
+    if problems:
+        raise PolicyError(problems)
+    return Policy(rules=tuple(rules))
