@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from counterseal.codes import Code
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context
 from counterseal.execution.failures import Fault
 from counterseal.masking import NO_MASK, Mask
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterseal.contract.egress import Egress
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context
 from counterseal.execution.attempt import Progress, ProgressCallback
 from counterseal.execution.files import Files
 from counterseal.execution.logs import call_logger

@@ -23,12 +23,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic_core import to_jsonable_python
 
 from counterseal.codes import Code
-from counterseal.contract.client import RefusedError
 from counterseal.contract.declare import Tool
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract, Isolation
-from counterseal.contract.partial import Partial
-from counterseal.contract.surroundings import Config, Context, Secret, State
+from counterseal.contract.outputs import Partial
+from counterseal.contract.tool_context import Config, Context, RefusedError, Secret, State
 from counterseal.errors import IsolationError, SpokenError
 from counterseal.execution import http, in_process, logs
 from counterseal.execution.attempt import AttemptRequest, Outcome

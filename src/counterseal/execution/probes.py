@@ -19,7 +19,7 @@ from counterseal.codes import Code
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
 from counterseal.contract.signature import Injection, mark_of
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context
 from counterseal.errors import CountersealError
 from counterseal.execution.attempt import AttemptRequest
 from counterseal.execution.executor import Executor, Runner

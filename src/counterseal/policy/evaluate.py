@@ -15,18 +15,22 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
-from counterseal.approvals.patterns import Terms, merged, section_terms
+from counterseal.approvals.terms import Terms, merged, section_terms
 from counterseal.errors import ExpressionError
 from counterseal.expressions import MAX_LENGTH, Expression, evaluation_context
-from counterseal.policy.model import (
+from counterseal.policy.policy_rules import (
+    FIELDS,
+    NAMES,
     NO_RULE,
     TOO_LARGE,
     UNREADABLE,
     PolicyDecision,
     Rule,
+    Uses,
     Verdict,
+    merge,
+    uses,
 )
-from counterseal.policy.names import FIELDS, NAMES, Uses, merge, uses
 
 __all__ = ["MAX_VALUES", "CompiledPolicy", "Facts"]
 
