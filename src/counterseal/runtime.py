@@ -36,14 +36,13 @@ from counterseal.call.recall import recall, wait_for_other_call
 from counterseal.call.services import BackgroundTasks, Leases, Tenant
 from counterseal.call.settle import settle
 from counterseal.codes import Code
-from counterseal.contract.declare import Tool
+from counterseal.contract.declare import PlainTool, Tool
 from counterseal.contract.model import Contract, KeepReads
-from counterseal.contract.protocol import PlainTool
 from counterseal.errors import ContractError, IsolationError, Problem, StoreError
+from counterseal.execution.attempt import ProgressCallback
 from counterseal.execution.executor import Executor
 from counterseal.execution.secrets import Secrets
 from counterseal.execution.webhook import Webhook
-from counterseal.execution.work import Tell
 from counterseal.gates.base import CompiledContract, Decision, deny
 from counterseal.gates.compile import compile_record
 from counterseal.gates.parse import is_id
@@ -64,7 +63,7 @@ from counterseal.telemetry import Telemetry
 from counterseal.vault import PLAIN
 
 if TYPE_CHECKING:
-    from counterseal.execution.network.clients import Network
+    from counterseal.execution.network import Network
 
 __all__ = ["Preview", "Runtime", "Tenant"]
 
@@ -224,7 +223,7 @@ class Runtime:
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - it bounds the tool, not this function
         wait: float = 0.0,
-        progress: Tell | None = None,
+        progress: ProgressCallback | None = None,
     ) -> Observation:
         """Carry out a proposal if it may be, and say what came of it.
 
@@ -355,7 +354,7 @@ class Runtime:
         return await self.store.find_implicit_run(*who, now) or implicit(*who, now)
 
     def report(self, call_id: str, where: str, error: BaseException | str) -> None:
-        """Tell the operator what a model must not see. A text is a trace without its secrets."""
+        """Log an error for the operator. A text is a trace from which secrets were removed."""
         if isinstance(error, str):
             extra = {"counterseal_trace": error}
             _log.error("%s failed in call %s\n%s", where, call_id, error, extra=extra)

@@ -14,7 +14,7 @@ from typing import Any, Final
 from counterseal.audit import Caller
 from counterseal.codes import Code
 from counterseal.errors import CountersealError
-from counterseal.execution.work import Outcome, Tell
+from counterseal.execution.attempt import Outcome, ProgressCallback
 from counterseal.gates.base import (
     CompiledContract,
     Decision,
@@ -65,7 +65,7 @@ class Call:
     trace_id: str
     epoch: int
     """The registry's epoch when the call came in."""
-    progress: Tell | None = None
+    progress: ProgressCallback | None = None
     traced: bool = False
     """True if an OpenTelemetry SDK is configured, so that a span has to be emitted."""
     decided_before: bool = False

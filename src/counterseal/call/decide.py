@@ -13,13 +13,13 @@ from random import getrandbits
 from time import perf_counter_ns
 from typing import Any, Final, NamedTuple
 
-from counterseal.approvals.patterns import Terms
+from counterseal.approvals.terms import Terms
 from counterseal.call.call import Call, End, Preview
 from counterseal.call.hold import hold
 from counterseal.call.recall import identify, read_memory, recall
 from counterseal.call.services import CallServices, GateServices
 from counterseal.codes import Code
-from counterseal.execution.work import Tell
+from counterseal.execution.attempt import ProgressCallback
 from counterseal.gates import BEFORE_RECALL
 from counterseal.gates.base import (
     AsyncGate,
@@ -57,7 +57,7 @@ def new_call(
     services: GateServices,
     *,
     until: float = inf,
-    progress: Tell | None = None,
+    progress: ProgressCallback | None = None,
     decided_before: bool = False,
 ) -> Call:
     """Return the record of a call that has just come in."""

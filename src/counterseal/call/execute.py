@@ -20,12 +20,12 @@ from counterseal.call.services import ExecuteServices
 from counterseal.canonical import thaw
 from counterseal.codes import Code
 from counterseal.contract.model import Contract, OnUnknown
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context
 from counterseal.errors import StoreError
+from counterseal.execution.attempt import AttemptRequest, Outcome
 from counterseal.execution.executor import Runner
 from counterseal.execution.failures import said_not_done
-from counterseal.execution.hooks import Asked, ProbeError, ask
-from counterseal.execution.work import Outcome, Work
+from counterseal.execution.probes import ProbeError, ProbeRequest, ask
 from counterseal.gates.base import tool_context
 from counterseal.storage.base import Admit, Charge
 
@@ -77,12 +77,9 @@ async def _attempt(call: Call, runner: Runner, services: ExecuteServices) -> boo
     call.outcome = _ABANDONED  # stands if the attempt is cancelled
     # A copy, because what a tool does to its arguments must not reach the next attempt.
     arguments = thaw(call.ctx.arguments) if runner.nested else call.ctx.arguments
-    if runner.prompt:
-        call.outcome = runner.at_once(arguments)
-    else:
-        tell = call.progress and partial(_tell, call, services)
-        context = partial(_context, call)
-        call.outcome = await runner.run(Work(arguments, context, seconds, tell))
+    tell = call.progress and partial(_tell, call, services)
+    request = AttemptRequest(arguments, partial(_context, call), seconds, tell)
+    call.outcome = await runner.run(request)
     return call.outcome.code is Code.SUCCESS and not call.outcome.interrupted
 
 
@@ -218,8 +215,8 @@ async def read_back(
 
 def hook_request(
     call: Call, contract: Contract, services: ExecuteServices, seconds: float
-) -> Asked:
+) -> ProbeRequest:
     """Return the request that a hook of the contract is run with."""
     call.attempt_until = services.clock() + seconds
     ctx, context = call.ctx, partial(_context, call)
-    return Asked(contract, ctx.arguments, context, ctx.registry, ctx.executor, seconds)
+    return ProbeRequest(contract, ctx.arguments, context, ctx.registry, ctx.executor, seconds)

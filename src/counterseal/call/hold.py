@@ -10,18 +10,19 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
+from counterseal.approvals.display import leaves, stamp
 from counterseal.approvals.packet import Packet, make_packet
-from counterseal.approvals.patterns import Demand, Pattern, Then
-from counterseal.approvals.plain import leaves, stamp
+from counterseal.approvals.terms import Demand
 from counterseal.audit import EventType
 from counterseal.call.call import DECIDE_AGAIN, Call, DecideAgain
 from counterseal.call.events import event, event_body, refused_observation, shown_config
 from counterseal.call.services import HoldServices
 from counterseal.canonical import freeze, pointer, spelt_out, thaw
 from counterseal.codes import Code
+from counterseal.contract.approval_terms import Pattern, Then
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
-from counterseal.execution.hooks import Asked, ProbeError, ask
+from counterseal.execution.probes import ProbeError, ProbeRequest, ask
 from counterseal.gates.approval import approval_hash, demand_of, ended, hash_of
 from counterseal.gates.base import Decision, GateContext, deny, tool_context
 from counterseal.gates.parse import is_sound
@@ -132,7 +133,7 @@ async def _preview(
         return None
     ctx, seconds = call.ctx, contract.runtime.timeout_ms / 1000
     context = partial(tool_context, ctx, contract, until=ctx.now + seconds)
-    request = Asked(contract, ctx.arguments, context, ctx.registry, ctx.executor, seconds)
+    request = ProbeRequest(contract, ctx.arguments, context, ctx.registry, ctx.executor, seconds)
     try:
         state = await ask(contract.preview, request)
     except ProbeError as error:

@@ -10,7 +10,7 @@ from counterseal.call.events import refused_observation
 from counterseal.call.services import ObserveServices
 from counterseal.codes import Code
 from counterseal.contract.effects import Trust
-from counterseal.contract.filling import verification_of
+from counterseal.contract.fill import verification_of
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.execution.logs import masked_trace
 from counterseal.gates.base import Decision, deny

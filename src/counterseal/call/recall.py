@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from counterseal.approvals.patterns import Then
 from counterseal.audit import EventType
 from counterseal.call.call import Call, Patience
 from counterseal.call.events import count_refusal, event, event_body, note_path
@@ -14,10 +13,11 @@ from counterseal.call.observe import observe
 from counterseal.call.services import CallServices, EventServices
 from counterseal.call.settle import settle
 from counterseal.codes import Code
+from counterseal.contract.approval_terms import Then
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.errors import RegistryError
-from counterseal.execution.hooks import ProbeError
-from counterseal.execution.work import Outcome
+from counterseal.execution.attempt import Outcome
+from counterseal.execution.probes import ProbeError
 from counterseal.gates import semantics
 from counterseal.gates.base import Decision, GateContext, Learned, Verdict, deny
 from counterseal.gates.parse import is_sound

@@ -19,8 +19,8 @@ from counterseal.canonical import spelt_out
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
 from counterseal.errors import RegistryError
-from counterseal.execution.hooks import Probe, ProbeError, probe
-from counterseal.execution.work import Outcome
+from counterseal.execution.attempt import Outcome
+from counterseal.execution.probes import Probe, ProbeError, probe
 from counterseal.gates import GATES
 from counterseal.gates.base import Decision, Gate, GateContext
 from counterseal.ledger.entry import Entry

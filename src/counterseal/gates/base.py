@@ -15,19 +15,19 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from counterseal.approvals.patterns import Terms
+from counterseal.approvals.terms import Terms
 from counterseal.canonical import thaw
 from counterseal.codes import Code
 from counterseal.contract.invariants import Call as ProposedCall
 from counterseal.contract.invariants import Correction
 from counterseal.contract.model import Contract, KeepReads
 from counterseal.contract.schemas import Validator
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context
 from counterseal.execution.executor import Executor, Runner
 from counterseal.keys import KeyRing
 from counterseal.ledger.entry import destination_key
 from counterseal.observation import Profile
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 from counterseal.policy import CompiledPolicy
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Grant, Refusal, Registry, RegistryRecord

@@ -13,7 +13,7 @@ from typing import Final
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
 from counterseal.gates.base import CompiledContract, Decision, GateContext, Learned, allow, deny
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 from counterseal.registry import Grant
 from counterseal.storage.base import Budgets, Charge, Rate
 

@@ -16,7 +16,7 @@ from counterseal.audit import Caller, Event, EventType
 from counterseal.call.resume import Resume, contract_for, unpack
 from counterseal.call.settle import due_for, pause_after
 from counterseal.codes import Code, Path
-from counterseal.contract.filling import compensation_arguments
+from counterseal.contract.fill import compensation_arguments
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.ledger.entry import Entry, Status
 from counterseal.observation import Observation, refusal

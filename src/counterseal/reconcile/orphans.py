@@ -25,7 +25,7 @@ from counterseal.call.resume import (
 from counterseal.call.settle import pause_after
 from counterseal.contract.model import OnUnknown
 from counterseal.errors import CountersealError
-from counterseal.execution.hooks import ProbeError
+from counterseal.execution.probes import ProbeError
 from counterseal.ledger.entry import Entry, Phase
 from counterseal.registry import RegistryRecord
 from counterseal.storage.base import Kept, RunRecord, Settle

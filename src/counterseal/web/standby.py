@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.tasks import _enter_task, _leave_task  # what makes a task the current one
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from contextvars import Context, copy_context
-from typing import Any, Final
+from types import coroutine
+from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from counterseal.call.lasting import going_on
+__all__ = ["Standby", "going_on"]
 
-__all__ = ["Standby"]
+T = TypeVar("T")
 
 Work = Coroutine[Any, Any, None]
 
@@ -105,3 +106,21 @@ class _Spare:
             self.ready = False
         if self._work is not None:
             await going_on(self._work, self._waited)
+
+
+@coroutine
+def going_on(
+    work: Coroutine[Any, Any, T] | Generator[Any, Any, T], waited: Any
+) -> Generator[Any, Any, T]:
+    """What is left of something that was driven by hand up to where it waits for this."""
+    while True:
+        try:
+            try:
+                got = yield waited
+            except BaseException as error:  # noqa: BLE001 - it is the work's to deal with
+                waited = work.throw(error)
+            else:
+                waited = work.send(got)
+        except StopIteration as done:
+            value: T = done.value
+            return value

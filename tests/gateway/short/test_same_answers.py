@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from counterseal import Blocks, tool
-from counterseal.contract.blocks import image, text
+from counterseal.contract.outputs import image, text
 from tests.gateway.served import Desk, Number
 from tests.gateway.short.both import LEGACY, MODERN, answers, both, legacy, modern
 

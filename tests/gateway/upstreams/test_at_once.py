@@ -7,7 +7,7 @@ import json
 import httpx2
 import pytest
 
-from counterseal.contract.client import client
+from counterseal.contract.tool_context import client
 from counterseal.upstream.exchange import Exchange
 from counterseal.upstream.posting import Posting, is_plain
 

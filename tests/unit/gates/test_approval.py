@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal import Proposal, Registry
-from counterseal.approvals.patterns import Terms, Then, contract_terms, strictest
+from counterseal.approvals.terms import Terms, Then, contract_terms, strictest
 from counterseal.canonical import digest
 from counterseal.codes import Code
+from counterseal.execution.executor import Executor
 from counterseal.gates.approval import check
 from counterseal.gates.base import GateContext, Learned, Verdict, require_approval
 from counterseal.registry import RegistryRecord
@@ -60,6 +61,7 @@ def context(status=None, *, approved=ARGUMENTS, proposed=ARGUMENTS, demands=(DEM
         now=0.0,
         record=RECORD,
         registry=Registry(),
+        executor=Executor(),
         arguments=proposed,
         approvals=demands,
         memory=memory,

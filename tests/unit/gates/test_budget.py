@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from counterseal import Grant, Proposal
 from counterseal.codes import Code
+from counterseal.execution.executor import Executor
 from counterseal.gates.base import GateContext, Learned, Verdict
 from counterseal.gates.budget import check, exhausted, rate_limited
 from counterseal.runtime import Runtime, Tenant
@@ -163,6 +164,7 @@ def test_a_call_is_allowed_exactly_when_every_budget_has_room(limits, used):
         call_id="call_1",
         now=0.0,
         registry=runtime.registry,
+        executor=Executor(),
         preview=True,
         run=RunRecord(
             tenant="acme",

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from counterseal import Proposal
 from counterseal.codes import Code
 from counterseal.contract.invariants import DROP_STEP, Invariant
+from counterseal.execution.executor import Executor
 from counterseal.gates.base import Decision, GateContext, Learned, Verdict
 from counterseal.gates.semantics import check
 from counterseal.storage.base import RunRecord
@@ -152,6 +153,7 @@ def test_whatever_goes_on_keeps_every_rule_and_the_schema(amount):
         call_id="call_1",
         now=0.0,
         registry=runtime.registry,
+        executor=Executor(),
         run=run(),
         record=runtime.registry.get("look_up", "1.0.0"),
         compiled=compiled,

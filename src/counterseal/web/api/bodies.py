@@ -10,8 +10,8 @@ from typing import Any, Final
 import jiter
 from starlette.types import Message, Receive
 
-from counterseal.call.lasting import going_on
 from counterseal.web.api.problems import ProblemError
+from counterseal.web.standby import going_on
 
 __all__ = [
     "MOST_BYTES",
