@@ -110,10 +110,6 @@ class Verifier(TokenVerifier):
         known = self._good.get(sha256(token).digest())
         return known if known is not None and self._in_force(known) else None
 
-    def holds(self, known: Good) -> bool:
-        """Whether what was recalled still holds, so that the credential need not be looked at."""
-        return self._news.fresh and self._in_force(known)
-
     def _remembered(self, mark: bytes) -> Identity | None:
         known = self._good.get(mark)
         if known is None:

@@ -16,8 +16,6 @@ from typing import Any, Final
 from pydantic_core import to_json
 from starlette.types import Message, Receive, Scope, Send
 
-from counterseal.web.connection import Connection
-
 __all__ = ["Answer"]
 
 _SOON: Final = 0.2
@@ -38,7 +36,6 @@ class Answer:
     """The answer to one request. `session` is that of 2025-11-25, where all answers are events."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, session: str | None) -> None:
-        self._scope = scope
         self._receive = receive
         self._send = send
         self._session = session
@@ -66,12 +63,6 @@ class Answer:
             body, own = _dumped(message), [_JSON_TYPE]
         else:
             body, own = _event(message), self._stream_headers()
-        connection = Connection.of(self._scope)
-        if connection is not None and status == 200:
-            lines = b"".join([b"%b: %b\r\n" % one for one in own])
-            if connection.answer(self._scope, lines, body):
-                connection.keep(self._scope)  # only its parsing is spared: all else is looked at
-                return
         headers = [(b"content-length", b"%d" % len(body)), *own]
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
         await self._send({"type": "http.response.body", "body": body})

@@ -1,0 +1,15 @@
+"""MCP clients on another ASGI server: both revisions of the protocol work there."""
+
+import pytest
+
+import tests.gateway.served as gateway_served
+from tests.gateway.servers import HYPERCORN
+
+from .test_server_calls import *  # noqa: F403 - the tests of that module, on another server
+from .test_server_cancelling import *  # noqa: F403 - as above
+from .test_site import *  # noqa: F403 - as above
+
+
+@pytest.fixture(autouse=True)
+def second_server(monkeypatch):
+    monkeypatch.setattr(gateway_served, "SERVER", HYPERCORN)
