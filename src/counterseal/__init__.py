@@ -38,8 +38,8 @@ if TYPE_CHECKING:
         Problem,
         StoreError,
     )
+    from counterseal.execution.attempt import Progress
     from counterseal.execution.webhook import Webhook
-    from counterseal.execution.work import Progress
     from counterseal.keys import KeyRing
     from counterseal.observation import Observation
     from counterseal.operations.approver import ApprovalError
@@ -84,7 +84,7 @@ _HOMES = {
     ),
     "counterseal.contract.partial": ("Partial",),
     "counterseal.execution.webhook": ("Webhook",),
-    "counterseal.execution.work": ("Progress",),
+    "counterseal.execution.attempt": ("Progress",),
     "counterseal.keys": ("KeyRing",),
     "counterseal.observation": ("Observation",),
     "counterseal.plans": ("Plan", "PlanRule"),

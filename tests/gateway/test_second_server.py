@@ -7,7 +7,6 @@ from tests.gateway.servers import HYPERCORN
 
 from .test_server_calls import *  # noqa: F403 - the tests of that module, on another server
 from .test_server_cancelling import *  # noqa: F403 - as above
-from .test_site import *  # noqa: F403 - as above
 
 
 @pytest.fixture(autouse=True)

@@ -26,9 +26,8 @@ from counterseal.ledger.entry import Entry, Phase, Status
 from counterseal.observation import (
     Observation,
 )
-from counterseal.observation.kept import pack_read
 from counterseal.observation.observe import without_redacted
-from counterseal.observation.stored import stored
+from counterseal.observation.stored import pack_read, stored
 from counterseal.positional import made
 from counterseal.storage.base import Due, DueKind, Settle
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_validator
 from pydantic_core import to_jsonable_python
@@ -25,8 +25,6 @@ from counterseal.proposal import Principal
 if TYPE_CHECKING:
     import httpx
 
-    from counterseal.execution.files import Files
-
 __all__ = [
     "NORMALIZERS",
     "Config",
@@ -38,6 +36,7 @@ __all__ = [
     "State",
     "StateEffect",
     "StateRead",
+    "ToolFiles",
     "UnusableConfigError",
     "left_in_state",
     "resolve_config",
@@ -218,8 +217,22 @@ class State:
     key: str
 
 
+class ToolFiles(Protocol):
+    """The directory of one tool in one run. Paths are relative and never lead out of it."""
+
+    def read_bytes(self, path: str) -> bytes: ...
+    def read_text(self, path: str, encoding: str = "utf-8") -> str: ...
+    def write_bytes(self, path: str, data: bytes) -> None: ...
+    def write_text(self, path: str, text: str, encoding: str = "utf-8") -> None: ...
+    def open(self, path: str, mode: str = "rb", *, encoding: str = "utf-8") -> IO[Any]: ...
+    def exists(self, path: str) -> bool: ...
+    def size(self, path: str) -> int: ...
+    def list(self, prefix: str = "") -> Sequence[str]: ...
+    def delete(self, path: str) -> None: ...
+
+
 class Services(Protocol):
-    """What whoever runs a tool lends it for one call. Made on first use."""
+    """What the executor provides to a tool during one call. Each part is made on first use."""
 
     cancelled: bool
 
@@ -228,7 +241,7 @@ class Services(Protocol):
     @property
     def sync_http(self) -> httpx.Client: ...
     @property
-    def files(self) -> Files: ...
+    def files(self) -> ToolFiles: ...
     @property
     def log(self) -> logging.LoggerAdapter[Any]: ...
     def progress(self, done: float, total: float | None, message: str) -> None: ...
@@ -275,7 +288,7 @@ class Context:
         return self._lent.sync_http
 
     @property
-    def files(self) -> Files:
+    def files(self) -> ToolFiles:
         """A directory of this run and this tool; no path leads out of it."""
         return self._lent.files
 

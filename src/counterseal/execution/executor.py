@@ -7,48 +7,46 @@ given. `run` is one attempt. It never raises for what a tool does, and never tri
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
-from contextvars import copy_context
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pydantic_core import to_jsonable_python
+
 from counterseal.codes import Code
 from counterseal.contract.client import RefusedError
 from counterseal.contract.declare import Tool
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract, Isolation
+from counterseal.contract.partial import Partial
 from counterseal.contract.surroundings import Config, Context, Secret, State
 from counterseal.errors import IsolationError, SpokenError
-from counterseal.execution import http, local, logs
-from counterseal.execution.failures import code_of, describe, said_unsent
+from counterseal.execution import http, in_process, logs
+from counterseal.execution.attempt import AttemptRequest, Outcome
+from counterseal.execution.call_services import LocalServices, progress_of
+from counterseal.execution.failures import Fault, code_of, describe, said_unsent
 from counterseal.execution.files import directory_for
+from counterseal.execution.http import UnsendableError
+from counterseal.execution.in_process import Threads
 from counterseal.execution.isolation.address import Address, address_of
-from counterseal.execution.isolation.isolated import job_of, run_isolated
-from counterseal.execution.isolation.workers import Sandboxes, Workers
-from counterseal.execution.request import UnsendableError
+from counterseal.execution.isolation.pool import Job, Reply, Sandboxes, Workers
 from counterseal.execution.secrets import Credentials, Secrets
-from counterseal.execution.services import LocalServices
-from counterseal.execution.threads import Threads
-from counterseal.execution.work import Outcome, Work
 from counterseal.masking import NO_MASK, Mask
-from counterseal.positional import made
 
 if TYPE_CHECKING:
-    from counterseal.execution.network.clients import Clients, Network
+    from counterseal.execution.network import Clients, Network
 
 __all__ = ["Executor", "Given", "Runner"]
 
 _MOST_READY = 10_000
-_SUCCESS = Code.SUCCESS
-_NOTHING_ELSE = tuple(Outcome(_SUCCESS))[2:]
-"""What an outcome says beside its code and value, when all went well."""
 _NEVER_BEGAN = Outcome(Code.TIMEOUT, began=False, interrupted=True)
 """The caller went away before the tool was reached."""
 
@@ -143,7 +141,7 @@ class Executor:
 
     def own_clients(self) -> Clients:
         """Clients that nobody else uses, for a tool with an event loop of its own."""
-        from counterseal.execution.network.clients import Clients  # noqa: PLC0415 - httpx is slow to import
+        from counterseal.execution.network import Clients  # noqa: PLC0415 - httpx is slow to import
 
         return Clients() if self._network is None else Clients(network=self._network)
 
@@ -240,15 +238,9 @@ class Runner:
         marks = tool.injected.items()
         self.secrets = {name: mark.name for name, mark in marks if isinstance(mark, Secret)}
         self._masked: tuple[dict[str, str], Mask] | None = None
-        plain = self.where is Where.TASK and not tool.injected
-        self.prompt = plain and local.never_waits(tool.function)
-        """Whether it has nothing to wait for, so that `at_once` does."""
 
-    async def run(self, work: Work) -> Outcome:
-        """One attempt."""
-        return self.at_once(work.arguments) if self.prompt else await self._apart(work)
-
-    async def _apart(self, work: Work) -> Outcome:
+    async def run(self, work: AttemptRequest) -> Outcome:
+        """Make one attempt."""
         self.executor.settle_here()
         loop = asyncio.get_running_loop()
         until = loop.time() + work.seconds
@@ -257,7 +249,7 @@ class Runner:
             async with asyncio.timeout_at(until):
                 given = await self._given(work)
             work = work._replace(seconds=until - loop.time())
-            job = None if self.address is None else job_of(self, self.address, work, given)
+            job = None if self.address is None else _job_of(self, self.address, work, given)
             arguments = {} if job else {**self.tool.binder(work.arguments), **given.injected}
         except asyncio.CancelledError:
             return _NEVER_BEGAN
@@ -266,32 +258,34 @@ class Runner:
             mask = given.mask if given else NO_MASK
             return self.failed(error, mask)._replace(began=False)
         if job is not None:
-            return await run_isolated(self, job, work, given)
+            return await _run_isolated(self, job, work, given)
         ended = await self._run(arguments, work, given)
         if self.where is not Where.LOOP:
             await given.services.close()
         return self._outcome(ended, given.mask)
 
-    async def _run(self, arguments: Mapping[str, Any], work: Work, given: Given) -> local.Ended:
+    async def _run(
+        self, arguments: Mapping[str, Any], work: AttemptRequest, given: Given
+    ) -> in_process.Ended:
         function, services, mask = self.tool.function, given.services, given.mask
         try:
             if self.where is Where.DIRECT:
-                return local.Ended(function(**arguments))
+                return in_process.Ended(function(**arguments))
             if self.where is Where.TASK:
                 running: Any = function(**arguments)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
-            return local.Ended(error=error)
+            return in_process.Ended(error=error)
         if self.where is Where.TASK:
-            return await local.in_task(running, seconds=work.seconds, flag=services, mask=mask)
+            return await in_process.in_task(running, seconds=work.seconds, flag=services, mask=mask)
         call: Callable[[], Any] = partial(function, **arguments)
         stop = None
         if self.where is Where.LOOP:
             own = _OwnLoop(call, services)
             call, stop = own.run, own.stop
         try:
-            return await local.in_thread(
+            return await in_process.in_thread(
                 call,
                 threads=self.executor.threads,
                 seconds=work.seconds,
@@ -300,27 +294,9 @@ class Runner:
                 stop=stop,
             )
         except IsolationError as error:  # there are no more threads to be had
-            return local.Ended(error=error, began=False)
+            return in_process.Ended(error=error, began=False)
 
-    def at_once(self, given: Mapping[str, Any]) -> Outcome:
-        """For tools with nothing to wait for: a task and a timer would cost more than the gates."""
-        try:
-            arguments = self.tool.binder(given)
-        except Exception as error:  # noqa: BLE001 - as in _apart
-            return self.failed(error, NO_MASK)._replace(began=False)
-        try:
-            running: Any = self.tool.function(**arguments)
-            copy_context().run(running.send, None)
-        except StopIteration as done:
-            return made(Outcome, (_SUCCESS, done.value, *_NOTHING_ELSE))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - as in _run
-            return self.failed(error, NO_MASK)
-        running.close()
-        return self.failed(RuntimeError("it waited, though nothing in it can"), NO_MASK)
-
-    async def _given(self, work: Work) -> Given:
+    async def _given(self, work: AttemptRequest) -> Given:
         """What the marked parameters receive. Credentials are resolved here, and nowhere before."""
         about = work.context()
         get = self.executor.credentials.get
@@ -359,7 +335,7 @@ class Runner:
             self._masked = (values, Mask(values))
         return self._masked[1]
 
-    def _outcome(self, ended: local.Ended, mask: Mask) -> Outcome:
+    def _outcome(self, ended: in_process.Ended, mask: Mask) -> Outcome:
         if not ended.answered:
             return Outcome(
                 Code.TIMEOUT,
@@ -422,3 +398,103 @@ class _OwnLoop:
         if self._loop is not None and self._task is not None:
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 self._loop.call_soon_threadsafe(self._task.cancel)
+
+
+# --- attempts in another process ----------------------------------------------------------------
+
+
+async def _run_isolated(runner: Runner, job: Job, work: AttemptRequest, given: Given) -> Outcome:
+    """Hand the call over, and make an outcome of what comes back."""
+    contract, about, mask = runner.contract, given.context, given.mask
+
+    def tell(kind: str, content: Any) -> None:
+        if kind == "progress" and work.tell is not None:
+            done, total, message = content
+            work.tell(progress_of(about.call_id, done, total, message, mask))
+        elif kind == "log":
+            level, text = content
+            level = level if isinstance(level, int) else logging.INFO
+            given.services.log.log(level, "%s", text)
+
+    executor = runner.executor
+    sandboxed = contract.isolation is Isolation.SANDBOX
+    pool = executor.sandboxes if sandboxed else executor.workers
+    try:
+        reply = await pool.run(job, seconds=work.seconds, tell=tell)
+    # From here on the tool may have begun, whatever went wrong between it and us.
+    except Exception as error:  # noqa: BLE001 - an unknown outcome, never a lost one
+        return runner.failed(error, mask)._replace(answered=False)
+    return _isolated_outcome(runner, reply, given)._replace(interrupted=reply.interrupted)
+
+
+def _job_of(runner: Runner, address: Address, work: AttemptRequest, given: Given) -> Job:
+    """The call as plain data. ValueError for what has no such form."""
+    asks = [name for name, mark in runner.tool.injected.items() if mark is Context]
+    injected = {name: value for name, value in given.injected.items() if name not in asks}
+    about = given.context
+    return Job(
+        address=address,
+        arguments=to_jsonable_python(dict(work.arguments)),
+        injected=to_jsonable_python(injected),
+        context_params=tuple(asks),
+        context=to_jsonable_python(_fields(about)),
+        egress=runner.egress.record(),
+        files=str(runner.executor.directory(about, runner.contract.name)),
+        memory_mb=runner.contract.memory_mb,
+        secrets={name: given.injected[param] for param, name in runner.secrets.items()},
+    )
+
+
+def _fields(about: Context) -> dict[str, Any]:
+    who = about.principal
+    return {
+        "principal": {
+            "tenant": who.tenant,
+            "user": who.user,
+            "agent": who.agent,
+            "roles": sorted(who.roles),
+            "scopes": sorted(who.scopes),
+        },
+        "run_id": about.run_id,
+        "call_id": about.call_id,
+        "key": about.key,
+        "attempt": about.attempt,
+        "deadline": about.deadline,
+        "expected_version": about.expected_version,
+        "config": dict(about.config),
+        "state": dict(about.state),
+    }
+
+
+def _isolated_outcome(runner: Runner, reply: Reply, given: Given) -> Outcome:
+    mask = given.mask
+    trace = mask.text(reply.trace)
+    if reply.kind == "value":
+        return Outcome(Code.SUCCESS, reply.value, mask=mask)
+    if reply.kind == "partial":
+        return Outcome(Code.SUCCESS, _partial(reply.value), mask=mask)
+    if reply.kind == "fault":
+        fault = Fault.from_record(reply.fault)
+        code = code_of(fault, runner.contract)
+        began, words = reply.began and not said_unsent(fault), mask.text(reply.words)
+        return Outcome(code, fault=fault, trace=trace, began=began, words=words, mask=mask)
+    code, answered = {
+        "late": (Code.TIMEOUT, False),
+        "unavailable": (Code.DEPENDENCY_UNAVAILABLE, True),
+        "unserialisable": (Code.OBSERVATION_NORMALIZATION_FAIL, True),
+    }.get(reply.kind, (Code.UNKNOWN_ERROR, False))
+    return Outcome(code, trace=trace, began=reply.began, answered=answered, mask=mask)
+
+
+def _partial(value: Any) -> Partial:
+    """A child may say anything; what does not fit is judged when it is observed."""
+    fields = value if isinstance(value, dict) else {}
+    return Partial(
+        completed=_listed(fields.get("completed")),
+        failed=_listed(fields.get("failed")),
+        data=fields.get("data"),
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -16,7 +16,7 @@ from counterseal.contract.invariants import Call, Fixed, Invariant, Judgement, j
 from counterseal.contract.surroundings import UnusableConfigError, resolve_config, shown_config
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.gates.parse import is_sound
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 
 __all__ = ["ALLOW", "check"]
 

@@ -22,7 +22,7 @@ from opentelemetry.trace import Span
 from pydantic import ValidationError
 
 from counterseal.contract.client import ASKER, CLIENT, RefusedError
-from counterseal.execution.work import Progress
+from counterseal.execution.attempt import Progress
 from counterseal.observation import Redactor
 from counterseal.telemetry import listening
 

@@ -15,7 +15,6 @@ from typing import Any, Final, Literal, TypeVar
 from pydantic import ValidationError
 
 from counterseal.canonical import pointer
-from counterseal.cel_alone import cel
 from counterseal.contract.approval import PATTERNS, ApprovalTerms, term_faults
 from counterseal.contract.effects import Effect
 from counterseal.contract.model import shape_problems
@@ -258,7 +257,7 @@ def _read_condition(
         near = get_close_matches(field, fields, n=1)
         fix = f"Did you mean {name}.{near[0]}?" if near else f"It has {', '.join(fields)}."
         reader.problem(here, f"{name} has no {field}", fix)
-    for function in sorted(set(cel.compile(text).functions()) - FUNCTIONS):
+    for function in sorted(expression.functions - FUNCTIONS):
         if _WORD.fullmatch(function):
             fix = f"There is {', '.join(sorted(FUNCTIONS))}."
             reader.problem(here, f"there is no function {function}", fix)

@@ -4,9 +4,9 @@ import json
 import sys
 
 import pytest
-from counterseal.web.app import Running
 
-from counterseal.gateway import app as gateway
+from counterseal.web import server as gateway
+from counterseal.web.server import Running
 
 SETTINGS = """\
 [agents.shop-agent]

@@ -12,8 +12,8 @@ import weakref
 import pytest
 
 from counterseal.errors import IsolationError
-from counterseal.execution import threads as module
-from counterseal.execution.threads import Threads
+from counterseal.execution import in_process as module
+from counterseal.execution.in_process import Threads
 
 PATIENCE = 60
 
@@ -286,7 +286,7 @@ def test_a_result_that_comes_after_the_loop_is_closed_is_dropped(threads, releas
 def test_the_interpreter_leaves_without_those_that_hang():
     script = """
 import asyncio, threading
-from counterseal.execution.threads import Threads
+from counterseal.execution.in_process import Threads
 
 async def main():
     begun = threading.Event()

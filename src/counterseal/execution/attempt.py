@@ -11,7 +11,7 @@ from counterseal.contract.surroundings import Context
 from counterseal.execution.failures import Fault
 from counterseal.masking import NO_MASK, Mask
 
-__all__ = ["Outcome", "Progress", "Tell", "Work"]
+__all__ = ["AttemptRequest", "Outcome", "Progress", "ProgressCallback"]
 
 
 class Progress(NamedTuple):
@@ -23,10 +23,10 @@ class Progress(NamedTuple):
     message: str = ""
 
 
-Tell = Callable[[Progress], None]
+ProgressCallback = Callable[[Progress], None]
 
 
-class Work(NamedTuple):
+class AttemptRequest(NamedTuple):
     """One attempt at a call."""
 
     arguments: Mapping[str, Any]
@@ -34,7 +34,7 @@ class Work(NamedTuple):
     """Made only for a tool that asks for it."""
     seconds: float
     """How long this attempt may take."""
-    tell: Tell | None = None
+    tell: ProgressCallback | None = None
 
 
 class Outcome(NamedTuple):

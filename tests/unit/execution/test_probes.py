@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from counterseal import Context, Registry, Secret
 from counterseal.contract.declare import tool
 from counterseal.execution.executor import Executor
-from counterseal.execution.hooks import Asked, Probe, ProbeError, probe
+from counterseal.execution.probes import Probe, ProbeError, ProbeRequest, probe
 from counterseal.testing import fake_tool, someone
 
 SCHEMA = {
@@ -31,7 +31,7 @@ async def ask(hook, *tools, tenant="acme", arguments=ARGUMENTS, secrets=None, **
         registry.register(*tools, **record)
     about = Context(principal=someone(tenant=tenant), run_id="run_1", call_id="call_1", key="k1")
     return await probe(
-        hook, Asked(OWNER, arguments, lambda: about, registry, Executor(secrets), 30.0)
+        hook, ProbeRequest(OWNER, arguments, lambda: about, registry, Executor(secrets), 30.0)
     )
 
 

@@ -21,12 +21,12 @@ from counterseal.contract.model import Contract
 from counterseal.contract.signature import Injection, mark_of
 from counterseal.contract.surroundings import Context
 from counterseal.errors import CountersealError
+from counterseal.execution.attempt import AttemptRequest
 from counterseal.execution.executor import Executor, Runner
 from counterseal.execution.http import http_tool
-from counterseal.execution.work import Work
 from counterseal.registry import Refusal, Registry
 
-__all__ = ["Asked", "Probe", "ProbeError", "ask", "probe"]
+__all__ = ["Probe", "ProbeError", "ProbeRequest", "ask", "probe"]
 
 
 class Probe(NamedTuple):
@@ -44,7 +44,7 @@ class ProbeError(CountersealError):
         self.trace = trace or message
 
 
-class Asked(NamedTuple):
+class ProbeRequest(NamedTuple):
     """A question: whose hook it is, about which call, and who may answer."""
 
     contract: Contract
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
     seconds: float
 
 
-async def probe(hook: str | Callable[..., Any], asked: Asked) -> Probe | None:
+async def probe(hook: str | Callable[..., Any], asked: ProbeRequest) -> Probe | None:
     """The resource as it is now, or None when it does not exist."""
     found, runner = await _answer(hook, asked)
     if found is None:
@@ -77,13 +77,13 @@ def _is_keepable(version: str | int) -> bool:
     return "\0" not in version and version.encode(errors="replace").decode() == version
 
 
-async def ask(hook: str | Callable[..., Any], asked: Asked) -> Any:
+async def ask(hook: str | Callable[..., Any], asked: ProbeRequest) -> Any:
     """What the hook answers, as plain data. It is given the call's arguments that it declares."""
     found, _ = await _answer(hook, asked)
     return found
 
 
-async def _answer(hook: str | Callable[..., Any], asked: Asked) -> tuple[Any, Runner]:
+async def _answer(hook: str | Callable[..., Any], asked: ProbeRequest) -> tuple[Any, Runner]:
     # A hook is a tool's own code: whatever it does to us means that the answer is not known.
     try:
         runner = _runner(hook, asked)
@@ -91,7 +91,7 @@ async def _answer(hook: str | Callable[..., Any], asked: Asked) -> tuple[Any, Ru
         if not callable(hook):
             names = runner.contract.affordance.input_schema.get("properties", {})
             given = {key: value for key, value in given.items() if key in names}
-        outcome = await runner.run(Work(given, asked.context, asked.seconds))
+        outcome = await runner.run(AttemptRequest(given, asked.context, asked.seconds))
         plain = to_jsonable_python(outcome.value, fallback=_unreadable)
         found = outcome.mask.data(plain) if outcome.mask else plain
     except Exception as error:
@@ -108,7 +108,7 @@ def _unreadable(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def _runner(hook: str | Callable[..., Any], asked: Asked) -> Runner:
+def _runner(hook: str | Callable[..., Any], asked: ProbeRequest) -> Runner:
     if callable(hook):
         return asked.executor.ready(
             (asked.contract.hash, id(hook)),

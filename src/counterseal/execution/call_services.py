@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from counterseal.contract.egress import Egress
 from counterseal.contract.surroundings import Context
+from counterseal.execution.attempt import Progress, ProgressCallback
 from counterseal.execution.files import Files
 from counterseal.execution.logs import call_logger
-from counterseal.execution.work import Progress, Tell
 from counterseal.masking import Mask
 
 if TYPE_CHECKING:
     import httpx
 
-    from counterseal.execution.network.clients import Clients
+    from counterseal.execution.network import Clients
 
 __all__ = ["LocalServices", "progress_of"]
 
@@ -45,7 +45,7 @@ class LocalServices:
         mask: Mask,
         clients: Callable[[], Clients],
         directory: Callable[[], Path],
-        tell: Tell | None,
+        tell: ProgressCallback | None,
         own_clients: bool = False,
     ) -> None:
         self._about = about
