@@ -9,6 +9,8 @@ from .test_server_calls import *  # noqa: F403 - the tests of that module, on an
 from .test_server_cancelling import *  # noqa: F403 - as above
 
 
-@pytest.fixture(autouse=True)
-def second_server(monkeypatch):
-    monkeypatch.setattr(gateway_served, "SERVER", HYPERCORN)
+@pytest.fixture(scope="module", autouse=True)
+def second_server():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gateway_served, "SERVER", HYPERCORN)
+        yield

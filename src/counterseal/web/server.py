@@ -7,12 +7,12 @@ uvicorn, and the tests also run it on another server.
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
-from types import FrameType
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -213,7 +213,6 @@ class GatewayServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._loop = asyncio.get_running_loop()
         self.up.set()
 
     async def on_tick(self, counter: int) -> bool:
@@ -221,8 +220,19 @@ class GatewayServer(uvicorn.Server):
             self._slow_clients.close_overdue(self.server_state.connections)
         return await super().on_tick(counter)
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self._loop.call_soon_threadsafe(self.end)
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGINT, signal.SIGTERM)
+        for number in signals:
+            with suppress(NotImplementedError, RuntimeError, ValueError):  # not on every platform
+                loop.add_signal_handler(number, self.end)
+        try:
+            yield
+        finally:
+            for number in signals:
+                with suppress(NotImplementedError, RuntimeError, ValueError):
+                    loop.remove_signal_handler(number)
 
     def end(self) -> None:
         """Stop gracefully; called again, stop at once."""
