@@ -21,7 +21,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from counterseal.contract.tool_context import Client, client
+from counterseal.contract.tool_context import AgentClient, client
 from counterseal.errors import (
     AnswerLostError,
     CountersealError,
@@ -256,7 +256,7 @@ class Connection:
         method: str,
         params: Mapping[str, Any],
         *,
-        client: Client,
+        client: AgentClient,
         what: str,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Any, Final
 
-from counterseal.contract.tool_context import Client
+from counterseal.contract.tool_context import AgentClient
 
 __all__ = ["EXCHANGE", "TOO_LARGE", "Exchange"]
 
@@ -30,7 +30,7 @@ class Exchange:
         "trouble",
     )
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: AgentClient) -> None:
         self.client = client
         """Who is in front of it: told what the upstream logs meanwhile."""
         self.sent = False
