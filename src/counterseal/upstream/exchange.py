@@ -45,6 +45,7 @@ class Exchange:
         """HTTP: whether that was with JSON, so that the protocol's own words may be in it."""
         self.retry_after: str | None = None
 
+
 EXCHANGE: Final[ContextVar[Exchange | None]] = ContextVar("counterseal_exchange", default=None)
 """The request that is under way in this context."""
 
