@@ -21,8 +21,8 @@ from opentelemetry import trace
 from opentelemetry.trace import Span
 from pydantic import ValidationError
 
-from counterseal.contract.client import ASKER, CLIENT, RefusedError
-from counterseal.execution.work import Progress
+from counterseal.contract.tool_context import ASKER, CLIENT, RefusedError
+from counterseal.execution.attempt import Progress
 from counterseal.observation import Redactor
 from counterseal.telemetry import listening
 
@@ -52,7 +52,7 @@ def is_modern(ctx: Ctx) -> bool:
 
 
 class Fronted:
-    """The client of one call. `contract.client.Client` says what tools may ask of it."""
+    """The client of one call. `contract.tool_context.Client` says what tools may ask of it."""
 
     def __init__(
         self,

@@ -20,10 +20,9 @@ from mcp.shared.exceptions import MCPError
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan
 from opentelemetry.util.types import AttributeValue
 
-from counterseal.contract.client import CLIENT
 from counterseal.contract.model import Contract
 from counterseal.contract.schemas import Validator
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import CLIENT, Context
 from counterseal.errors import RegistryError
 from counterseal.gateway.answering import result_of
 from counterseal.gateway.asking import Fronted, is_modern

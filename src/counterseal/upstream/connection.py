@@ -21,7 +21,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from counterseal.contract.client import Client, client
+from counterseal.contract.tool_context import Client, client
 from counterseal.errors import (
     AnswerLostError,
     CountersealError,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Final
 
-from counterseal.contract.client import Client
+from counterseal.contract.tool_context import Client
 
 __all__ = ["EXCHANGE", "TOO_LARGE", "Exchange"]
 

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from counterseal import Blocks, tool
-from counterseal.contract.blocks import image, text
+from counterseal.contract.outputs import image, text
 from tests.gateway.served import Desk, Number
 from tests.gateway.stateless.both import MODERN, answers, both, modern
 
