@@ -32,9 +32,8 @@ from counterseal.call.leases import Leases
 from counterseal.call.telling import Telling
 from counterseal.call.trail import AGAIN, IMPATIENT, Patience
 from counterseal.codes import Code
-from counterseal.contract.declare import Tool
+from counterseal.contract.declare import PlainTool, Tool
 from counterseal.contract.model import Contract, KeepReads
-from counterseal.contract.protocol import PlainTool
 from counterseal.errors import ContractError, IsolationError, Problem, StoreError
 from counterseal.execution.attempt import ProgressCallback
 from counterseal.execution.executor import Executor

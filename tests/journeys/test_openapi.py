@@ -23,7 +23,7 @@ from counterseal import Context, Grant, Principal, Proposal, Runtime, load_contr
 from counterseal.cli.app import app as command
 from counterseal.contract.egress import Egress
 from counterseal.contract.lint import lint
-from counterseal.contract.surroundings import Secret
+from counterseal.contract.tool_context import Secret
 from counterseal.errors import EgressError, Severity
 from counterseal.execution.http import UnsendableError, http_tool
 from counterseal.execution.network import Clients

@@ -18,7 +18,7 @@ from counterseal.call.deciding import Deciding
 from counterseal.canonical import thaw
 from counterseal.codes import Code
 from counterseal.contract.model import Contract, OnUnknown
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context
 from counterseal.execution.attempt import AttemptRequest, Outcome
 from counterseal.execution.executor import Runner
 from counterseal.execution.failures import said_not_done

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from counterseal.approvals.patterns import Pattern, Terms, Then
+from counterseal.approvals.terms import Pattern, Terms, Then
 from counterseal.audit import EventType
 from counterseal.call.holding import UnkeepableError, can_be_kept, held_of
 from counterseal.call.telling import Telling

@@ -16,9 +16,9 @@ from counterseal.call.telling import NOBODY
 from counterseal.canonical import at
 from counterseal.codes import Code, Path
 from counterseal.contract.effects import Trust
-from counterseal.contract.filling import resource_of
+from counterseal.contract.fill import resource_of
 from counterseal.contract.model import Contract, KeepReads, OnUnknown
-from counterseal.contract.surroundings import left_in_state
+from counterseal.contract.tool_context import left_in_state
 from counterseal.errors import StoreError
 from counterseal.execution.failures import said_not_done
 from counterseal.gates.base import deny

@@ -1,4 +1,4 @@
-"""An admitted call as the executor sees it, and what came of it."""
+"""One attempt at an admitted call: the request to the executor, and its outcome."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from counterseal.codes import Code
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context
 from counterseal.execution.failures import Fault
 from counterseal.masking import NO_MASK, Mask
 
@@ -15,7 +15,7 @@ __all__ = ["AttemptRequest", "Outcome", "Progress", "ProgressCallback"]
 
 
 class Progress(NamedTuple):
-    """How far a running call is, in the tool's own measure."""
+    """The progress of a running call, in the tool's own units."""
 
     call_id: str
     done: float
@@ -31,31 +31,31 @@ class AttemptRequest(NamedTuple):
 
     arguments: Mapping[str, Any]
     context: Callable[[], Context]
-    """Made only for a tool that asks for it."""
+    """Makes the context; called only for a tool that declares one."""
     seconds: float
-    """How long this attempt may take."""
+    """The time limit of this attempt."""
     tell: ProgressCallback | None = None
 
 
 class Outcome(NamedTuple):
-    """What came of it. `code` is SUCCESS when the function returned."""
+    """The result of one attempt. `code` is SUCCESS when the function returned."""
 
     code: Code
     value: Any = None
     fault: Fault | None = None
     trace: str = ""
-    """For the vault and the operator's log; never for a model."""
+    """The traceback, for the vault and the operator's log; never for a model."""
     began: bool = True
-    """False when nothing can have happened: the tool's own code, or its request, never left."""
+    """False when nothing can have happened: the tool did not start, or its request was not sent."""
     answered: bool = True
-    """False when the tool was given up on, or died: nobody knows how far it came."""
+    """False when the tool was given up or died, so that its effect is unknown."""
     interrupted: bool = False
-    """Whether the caller went away meanwhile."""
+    """True if the caller was cancelled while the tool ran."""
     misfit: tuple[str, str] | None = None
-    """An argument that could not be sent: its JSON Pointer, and why not; fit for a model."""
+    """An argument that can't be sent: its JSON Pointer and the reason. Safe for a model."""
     late: asyncio.Future[Any] | None = None
-    """What still runs, though nobody waits for it any more."""
+    """The tool, if it still runs after the call was given up."""
     words: str = ""
-    """What the tool said of its failure, for its caller: somebody else's words."""
+    """The tool's own message about its failure, for the caller. Untrusted text."""
     mask: Mask = NO_MASK
-    """What must not be seen of this attempt."""
+    """Masks the secrets of this attempt."""

@@ -1,6 +1,6 @@
-"""What a running tool is lent: clients, files, a logger, progress. Made on first use.
+"""The services behind a tool's `Context`: HTTP clients, files, a logger, progress.
 
-For tools that run in this process; those in a process of their own have the worker's services.
+For tools that run in this process. Tools in another process get theirs from `isolation.worker`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from counterseal.contract.egress import Egress
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context
 from counterseal.execution.attempt import Progress, ProgressCallback
 from counterseal.execution.files import Files
 from counterseal.execution.logs import call_logger
@@ -31,7 +31,7 @@ _LONGEST_MESSAGE = 500
 
 
 class LocalServices:
-    """The services of one call. `close` gives back what was lent."""
+    """The services of one call, each made on first use. `close` ends them with the call."""
 
     cancelled = False
 
@@ -69,13 +69,13 @@ class LocalServices:
     @property
     def http(self) -> httpx.AsyncClient:
         if self._http is None:
-            self._http = self._lent_clients().client(self._egress, seconds=self._seconds)
+            self._http = self._open_clients().client(self._egress, seconds=self._seconds)
         return self._http
 
     @property
     def sync_http(self) -> httpx.Client:
         if self._sync_http is None:
-            self._sync_http = self._lent_clients().sync_client(self._egress, seconds=self._seconds)
+            self._sync_http = self._open_clients().sync_client(self._egress, seconds=self._seconds)
         return self._sync_http
 
     @property
@@ -98,7 +98,7 @@ class LocalServices:
         return self._log
 
     def progress(self, done: float, total: float | None, message: str) -> None:
-        tell = self._tell  # another thread may close this meanwhile
+        tell = self._tell  # another thread may close the services at the same time
         if tell is None or self.cancelled:
             return
         report = progress_of(self._about.call_id, done, total, message, self._mask)
@@ -108,7 +108,7 @@ class LocalServices:
             self._loop.call_soon_threadsafe(tell, report)
 
     async def close(self) -> None:
-        """Close the clients of this call; what they were lent stays open for the next."""
+        """Close the clients of this call. Pooled connections stay open for the next call."""
         self._tell = None
         self._closed = True
         try:
@@ -122,16 +122,16 @@ class LocalServices:
         except Exception:
             self.log.warning("a connection could not be closed", exc_info=True)
 
-    def _lent_clients(self) -> Clients:
+    def _open_clients(self) -> Clients:
         if self._closed:
-            raise RuntimeError("the call is over; its clients are closed")
+            raise RuntimeError("the call has ended, and its HTTP clients are closed")
         if self._clients is None:
             self._clients = self._make_clients()
         return self._clients
 
 
 def progress_of(call_id: str, done: Any, total: Any, message: Any, mask: Mask) -> Progress:
-    """A report as a caller may see it: numbers that are numbers, words without secrets."""
+    """Return a progress report for the caller: finite numbers, and text without secrets."""
     return Progress(
         call_id, _number(done) or 0.0, _number(total), mask.text(str(message))[:_LONGEST_MESSAGE]
     )

@@ -91,7 +91,7 @@ _ROWS: Final = (
     ("counterseal.errors", Code.UNKNOWN_ERROR, "ToolFailedError"),
     # It answered, and said no: the words say what to do otherwise.
     ("counterseal.errors", Code.SEMANTIC_INVALIDITY, "SpokenError"),
-    ("counterseal.contract.client", Code.DEPENDENCY_UNAVAILABLE, "RefusedError"),
+    ("counterseal.contract.tool_context", Code.DEPENDENCY_UNAVAILABLE, "RefusedError"),
     ("counterseal.execution.http", Code.SEMANTIC_INVALIDITY, "UnsendableError"),
     ("counterseal.execution.http", Code.OBSERVATION_NORMALIZATION_FAIL, "AnswerError"),
     # Python and its library. An OSError that is named here is not looked at by its errno.

@@ -16,11 +16,11 @@ from urllib.parse import quote, unquote, urlencode
 from pydantic_core import from_json
 
 from counterseal.canonical import pointer
-from counterseal.contract.binding import CALL_KEY, HttpBinding, Placeholder, Template, template
+from counterseal.contract.bindings import CALL_KEY, HttpBinding, Placeholder, Template, template
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
 from counterseal.contract.schemas import compile_schema
-from counterseal.contract.surroundings import Context, Secret
+from counterseal.contract.tool_context import Context, Secret
 from counterseal.errors import CountersealError, SecretUnavailableError
 from counterseal.execution.failures import UNSENT, Fault
 

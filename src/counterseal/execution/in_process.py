@@ -1,7 +1,7 @@
-"""Running a tool in this process: async in a task of its own, sync in a thread, within a deadline.
+"""Running a tool in this process within a deadline: async in its own task, sync in a thread.
 
-A task can be cancelled and a thread can only be told; either may ignore it. Whoever waits is
-answered at the deadline all the same, and what goes on behind is no longer looked at.
+A task can be cancelled; a thread can only be notified through a flag. Either may ignore it. The
+caller gets its answer at the deadline anyway, and the result of what still runs is dropped.
 """
 
 from __future__ import annotations
@@ -35,11 +35,15 @@ class _Job(NamedTuple):
 
 
 _Jobs = SimpleQueue[_Job | None]
-"""A thread's own queue, by which it is known. None tells it to end."""
+"""A thread's own queue, which identifies the thread. None tells the thread to end."""
 
 
 class Threads:
-    """At most `most` threads at once; one that is idle for `idle_seconds` ends."""
+    """Daemon threads for sync tools: at most `most` at once, each ends after `idle_seconds`.
+
+    An idle thread is reused, and a new one is made when none is idle, so a tool never waits for
+    another tool. Daemon threads do not delay the interpreter's exit when they hang.
+    """
 
     def __init__(self, *, most: int = 512, idle_seconds: float = 10.0) -> None:
         self._most = most
@@ -50,10 +54,10 @@ class Threads:
         self._closed = False
 
     def run(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Start it at once, with the caller's context variables. To be called in the event loop.
+        """Start a function at once, with the caller's context variables, from the event loop.
 
-        The future carries whatever is raised, `sys.exit()` too. Who no longer wants it may cancel
-        or forget it: the function goes on, and its result is dropped.
+        The future carries any exception, SystemExit included. It may be cancelled or dropped: the
+        function continues, and its result is discarded.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -61,7 +65,7 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Let the idle threads end, and each other one when its function returns."""
+        """End the idle threads now, and each busy thread when its function returns."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -70,16 +74,16 @@ class Threads:
             jobs.put(None)
 
     def _free(self) -> _Jobs:
-        """The queue of a thread that has nothing to do: the last that was busy, or a new one."""
+        """Return the queue of the thread that became idle last, or of a new thread."""
         with self._lock:
             if self._closed:
-                raise IsolationError("no tool can run any more: its runtime is closed")
+                raise IsolationError("the runtime is closed; open it again to run tools")
             if self._idle:
                 return self._idle.pop()
             if self._alive >= self._most:
                 raise IsolationError(
-                    f"too many tools hang: {self._most} threads are at work and none returns; "
-                    "let the tools time out by themselves, or declare isolation='process'"
+                    f"all {self._most} threads are busy with tools that do not return; give the "
+                    "tools timeouts of their own, or declare isolation='process'"
                 )
             self._alive += 1
         jobs: _Jobs = SimpleQueue()
@@ -88,27 +92,27 @@ class Threads:
         except RuntimeError as error:
             with self._lock:
                 self._alive -= 1
-            raise IsolationError("the system gives no more threads to run a tool in") from error
+            raise IsolationError("the operating system can't start another thread") from error
         return jobs
 
     def _work(self, jobs: _Jobs) -> None:
-        """A thread's life."""
-        stays = True
-        while stays:
+        """Run jobs from the thread's queue until the thread is told to end or stays idle."""
+        alive = True
+        while alive:
             try:
                 job = jobs.get(timeout=self._idle_seconds)
             except Empty:
-                stays = not self._leave(jobs)
+                alive = not self._leave(jobs)
                 continue
             if job is None:
                 return
             value, error = _outcome(job)
-            stays = self._rest(jobs)  # first, so that who gets the result finds the thread idle
+            alive = self._rest(jobs)  # first, so that the caller finds the thread idle
             _deliver(job, value, error)
-            del job, value, error  # nothing is kept alive while the thread waits
+            del job, value, error  # drop references while the thread waits
 
     def _rest(self, jobs: _Jobs) -> bool:
-        """Be idle. False when there is nothing to wait for any more."""
+        """Mark the thread as idle. Return False if the pool is closed."""
         with self._lock:
             if self._closed:
                 self._alive -= 1
@@ -117,7 +121,7 @@ class Threads:
             return True
 
     def _leave(self, jobs: _Jobs) -> bool:
-        """End. False when somebody has just chosen this thread: then its job is on the way."""
+        """Remove the idle thread. Return False if it was just chosen for a job."""
         with self._lock:
             if jobs not in self._idle:
                 return False
@@ -130,11 +134,11 @@ def _outcome(job: _Job) -> tuple[Any, BaseException | None]:
     try:
         return job.context.run(job.function), None
     except StopIteration as error:
-        # A future can't carry this one: whoever waits would wait for ever.
+        # A future can't carry StopIteration: the caller would wait for ever.
         failure = RuntimeError("the tool raised StopIteration")
         failure.__cause__ = error
         return None, failure
-    except BaseException as error:  # noqa: BLE001 - goes to whoever waits, and not to the thread
+    except BaseException as error:  # noqa: BLE001 - the caller gets it, not the thread
         return None, error
 
 
@@ -156,17 +160,17 @@ def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None
 
 
 GRACE = 0.25
-"""Seconds that a tool is given to come to an end after it was told to."""
+"""Seconds that a tool gets to end after it was told to stop."""
 
 
 class Flag(Protocol):
-    """Where a tool looks to see whether anybody still waits for it."""
+    """The flag that tells a tool that its call was given up."""
 
     cancelled: bool
 
 
 class Ended(NamedTuple):
-    """How a function came to its end, if it did."""
+    """The result of a function, or the reason why there is none."""
 
     value: Any = None
     error: BaseException | None = None
@@ -174,13 +178,13 @@ class Ended(NamedTuple):
     began: bool = True
     interrupted: bool = False
     late: asyncio.Future[Any] | None = None
-    """What still runs, where nobody waits for it any more."""
+    """The function, if it still runs after its call was given up."""
 
 
 async def in_task(
     running: Coroutine[Any, Any, Any], *, seconds: float, flag: Flag, mask: Mask
 ) -> Ended:
-    """Run a coroutine in a task of its own, so that it can be left behind."""
+    """Run a coroutine in its own task, so that it can be abandoned at the deadline."""
     context = copy_context()
     context.run(ACTIVE.set, mask)
     task = asyncio.get_running_loop().create_task(_contained(running), context=context)
@@ -206,9 +210,9 @@ async def in_thread(
     mask: Mask,
     stop: Callable[[], object] | None = None,
 ) -> Ended:
-    """Run a function in a thread. One that outlives its deadline goes on, and nobody listens.
+    """Run a function in a thread. If it outlives its deadline, its result is dropped.
 
-    `stop` is how to tell it more than the flag does.
+    `stop` is called in addition to setting the flag.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
@@ -226,7 +230,7 @@ async def in_thread(
         return Ended(error=error, interrupted=interrupted)
     value = future.result()
     if inspect.isawaitable(value):
-        # A callable object or a lambda may hide that it is async.
+        # A callable object or a lambda may be async without looking so.
         if interrupted:
             if inspect.iscoroutine(value):
                 value.close()
@@ -242,7 +246,7 @@ async def _await(value: Awaitable[Any]) -> Any:
 async def _within(
     running: asyncio.Future[Any], seconds: float, flag: Flag, stop: Callable[[], object] | None
 ) -> bool:
-    """Wait, then tell it to stop, then wait a little more. Returns whether the caller went away."""
+    """Wait until the deadline, then stop the function. Return True if the caller was cancelled."""
     interrupted = False
     try:
         done, _ = await asyncio.wait({running}, timeout=max(0.0, seconds))
@@ -266,13 +270,13 @@ async def _within(
 
 
 def _dropped(late: asyncio.Future[Any]) -> None:
-    """What comes after the end is looked at once, so that nobody complains that it was not."""
+    """Retrieve a late exception, so that asyncio does not log it as never retrieved."""
     if not late.cancelled():
         late.exception()
 
 
 async def _contained(running: Coroutine[Any, Any, Any]) -> Ended:
-    """Whatever a tool raises, as data: an event loop would let `sys.exit()` through."""
+    """Return a tool's exception as data: the event loop would let SystemExit through."""
     try:
         return Ended(await running)
     except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):

@@ -30,8 +30,7 @@ from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeVar
 import httpcore
 import httpx
 
-from counterseal.contract.egress import Egress, split_port
-from counterseal.contract.ip import literal
+from counterseal.contract.egress import Egress, literal, split_port
 from counterseal.errors import EgressError, ResponseTooLargeError
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""Asking the world without changing it: a contract's probe, and its read_back.
+"""Running a contract's read-only hooks: `probe` and `read_back`.
 
-A hook is a function, or a read-only tool by its name. Either is run like a tool: within a deadline,
-with what its marked parameters ask for, and without its secrets in what comes back.
+A hook is a function, or the name of a read-only tool. It runs like a tool: within a deadline, with
+its marked parameters injected, and with secrets masked in its result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from counterseal.codes import Code
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
 from counterseal.contract.signature import Injection, mark_of
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context
 from counterseal.errors import CountersealError
 from counterseal.execution.attempt import AttemptRequest
 from counterseal.execution.executor import Executor, Runner
@@ -30,14 +30,14 @@ __all__ = ["Probe", "ProbeError", "ProbeRequest", "ask", "probe"]
 
 
 class Probe(NamedTuple):
-    """What a probe saw."""
+    """The result of a probe: the resource's version and state."""
 
     version: str | int | None
     state: Mapping[str, Any]
 
 
 class ProbeError(CountersealError):
-    """The world could not be asked. `trace` is for the operator."""
+    """A probe failed, so that the state of the resource is not known. `trace` is for operators."""
 
     def __init__(self, message: str, trace: str = "") -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ class ProbeError(CountersealError):
 
 
 class ProbeRequest(NamedTuple):
-    """A question: whose hook it is, about which call, and who may answer."""
+    """A call's hook to run: the contract, the arguments, and what runs it."""
 
     contract: Contract
     arguments: Mapping[str, Any]
@@ -55,82 +55,82 @@ class ProbeRequest(NamedTuple):
     seconds: float
 
 
-async def probe(hook: str | Callable[..., Any], asked: ProbeRequest) -> Probe | None:
-    """The resource as it is now, or None when it does not exist."""
-    found, runner = await _answer(hook, asked)
-    if found is None:
+async def probe(hook: str | Callable[..., Any], request: ProbeRequest) -> Probe | None:
+    """Return the resource as it is now, or None if it does not exist."""
+    result, runner = await _run(hook, request)
+    if result is None:
         return None
-    state = found if isinstance(found, Mapping) else {"result": found}
+    state = result if isinstance(result, Mapping) else {"result": result}
     pointer = "/version" if callable(hook) else runner.contract.version_from or "/version"
     version = at(state, pointer)
     if not isinstance(version, str | int):
         return Probe(None, state)
     if not _is_keepable(version):
-        raise ProbeError("the version is neither a text nor a number that can be kept")
+        raise ProbeError("the version must be a text, or an integer of 64 bits")
     return Probe(version, state)
 
 
 def _is_keepable(version: str | int) -> bool:
-    """Whether every store can keep it, to be compared later."""
+    """Return whether every store can hold the version."""
     if isinstance(version, int):
         return -(2**63) <= version < 2**63
     return "\0" not in version and version.encode(errors="replace").decode() == version
 
 
-async def ask(hook: str | Callable[..., Any], asked: ProbeRequest) -> Any:
-    """What the hook answers, as plain data. It is given the call's arguments that it declares."""
-    found, _ = await _answer(hook, asked)
-    return found
+async def ask(hook: str | Callable[..., Any], request: ProbeRequest) -> Any:
+    """Return the hook's result as plain data. The hook gets the arguments that it declares."""
+    result, _ = await _run(hook, request)
+    return result
 
 
-async def _answer(hook: str | Callable[..., Any], asked: ProbeRequest) -> tuple[Any, Runner]:
-    # A hook is a tool's own code: whatever it does to us means that the answer is not known.
+async def _run(hook: str | Callable[..., Any], request: ProbeRequest) -> tuple[Any, Runner]:
+    # A hook is the tool author's code: whatever it raises means that the answer is not known.
     try:
-        runner = _runner(hook, asked)
-        given = thaw(asked.arguments)  # what it does to them is its own affair
+        runner = _runner(hook, request)
+        given = thaw(request.arguments)  # a copy, which the hook may modify
         if not callable(hook):
             names = runner.contract.affordance.input_schema.get("properties", {})
             given = {key: value for key, value in given.items() if key in names}
-        outcome = await runner.run(AttemptRequest(given, asked.context, asked.seconds))
+        outcome = await runner.run(AttemptRequest(given, request.context, request.seconds))
         plain = to_jsonable_python(outcome.value, fallback=_unreadable)
-        found = outcome.mask.data(plain) if outcome.mask else plain
+        result = outcome.mask.data(plain) if outcome.mask else plain
     except Exception as error:
-        raise ProbeError(f"{type(error).__name__} while asking") from error
+        raise ProbeError(f"the probe failed with {type(error).__name__}") from error
     if outcome.interrupted:
         raise asyncio.CancelledError
     if outcome.code is not Code.SUCCESS:
         kind = outcome.fault.kinds[0] if outcome.fault else outcome.code.value
-        raise ProbeError(f"{outcome.mask.text(kind)} while asking", outcome.trace)
-    return found, runner
+        raise ProbeError(f"the probe failed with {outcome.mask.text(kind)}", outcome.trace)
+    return result, runner
 
 
 def _unreadable(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
-def _runner(hook: str | Callable[..., Any], asked: ProbeRequest) -> Runner:
+def _runner(hook: str | Callable[..., Any], request: ProbeRequest) -> Runner:
     if callable(hook):
-        return asked.executor.ready(
-            (asked.contract.hash, id(hook)),
+        return request.executor.cached_runner(
+            (request.contract.hash, id(hook)),
             lambda: Runner(
-                asked.executor, asked.contract, _as_tool(hook, asked.contract), hook=True
+                request.executor, request.contract, _as_tool(hook, request.contract), hook=True
             ),
         )
-    tenant = asked.context().tenant
-    record = asked.registry.resolve(hook, tenant=tenant, run_id="probe")
+    tenant = request.context().tenant
+    record = request.registry.resolve(hook, tenant=tenant, run_id="probe")
     if isinstance(record, Refusal):
         raise ProbeError(f"the tool {hook} is not available")
     contract, tool = record.contract, record.tool
     if tool is None and contract.http is None:
-        raise ProbeError(f"the tool {hook} has no code here")
-    return asked.executor.ready(
+        raise ProbeError(f"the tool {hook} has no function in this process")
+    return request.executor.cached_runner(
         (contract.hash, id(tool)),
-        lambda: Runner(asked.executor, contract, tool or http_tool(contract)),
+        lambda: Runner(request.executor, contract, tool or http_tool(contract)),
     )
 
 
 def _as_tool(function: Callable[..., Any], contract: Contract) -> Tool[..., Any]:
-    """A plain function as something to run: it takes the arguments that it names."""
+    """Wrap a hook function as a tool that takes the arguments it names."""
     marks = _marks(function)
     names = set(inspect.signature(function).parameters) - set(marks)
     return Tool(
@@ -146,5 +146,5 @@ def _marks(function: Callable[..., Any]) -> dict[str, Injection]:
         hints = typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError):
         return {}
-    found = {name: mark_of(hint) for name, hint in hints.items() if name != "return"}
-    return {name: mark for name, mark in found.items() if mark is not None}
+    marks = {name: mark_of(hint) for name, hint in hints.items() if name != "return"}
+    return {name: mark for name, mark in marks.items() if mark is not None}

@@ -13,7 +13,7 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn
 
-from counterseal.approvals.patterns import Terms
+from counterseal.approvals.terms import Terms
 from counterseal.codes import Code
 from counterseal.contract.invariants import Call, Correction
 from counterseal.execution.executor import Executor

@@ -13,7 +13,7 @@ from typing import Any, Final
 from counterseal.canonical import thaw
 from counterseal.codes import Code
 from counterseal.contract.invariants import Call, Fixed, Invariant, Judgement, judge
-from counterseal.contract.surroundings import UnusableConfigError, resolve_config, shown_config
+from counterseal.contract.tool_context import UnusableConfigError, resolve_config, shown_config
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.gates.parse import is_sound
 from counterseal.observation.envelope import FieldError

@@ -18,7 +18,7 @@ from math import inf
 from typing import Any, Final
 
 from counterseal.codes import Code
-from counterseal.contract.filling import resource_of
+from counterseal.contract.fill import resource_of
 from counterseal.contract.invariants import Invariant
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.execution.probes import Probe, ProbeError, ProbeRequest, probe

@@ -18,7 +18,7 @@ from counterseal.canonical import pointer, thaw
 from counterseal.codes import FINAL, RESPONSES, Code, Response
 from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract
-from counterseal.contract.partial import Partial
+from counterseal.contract.outputs import Partial
 from counterseal.contract.schemas import Schema, Validator, resolve_local
 from counterseal.masking import NO_MASK, Mask
 from counterseal.observation.envelope import FieldError

@@ -21,8 +21,8 @@ from counterseal.documents import read_document
 from counterseal.errors import ContractError, ExpressionError, Problem, Source
 from counterseal.expressions import Expression
 from counterseal.policy import PolicyError
-from counterseal.policy.names import FUNCTIONS, uses
-from counterseal.policy.reading import Reader
+from counterseal.policy.policy_files import Reader
+from counterseal.policy.policy_rules import FUNCTIONS, uses
 
 __all__ = ["PlanRule", "PlanningError", "distinct", "load_plan_rules"]
 

@@ -10,7 +10,7 @@ from counterseal.call.resume import unpack
 from counterseal.call.resuming import Resumed, contract_for, pause_after
 from counterseal.canonical import at
 from counterseal.codes import Code
-from counterseal.contract.filling import differences
+from counterseal.contract.fill import differences
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
 from counterseal.execution.probes import Probe, ProbeError

@@ -196,7 +196,7 @@ class GatewayServer(uvicorn.Server):
             access_log=False,
             server_header=False,
             ws="none",
-            http="h11",  # the parser that bounds heads: docs/decisions/0028
+            http="h11",  # the parser that bounds heads: docs/decisions/0029
             h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             limit_concurrency=_MAX_CONNECTIONS,
             proxy_headers=bool(proxies),  # otherwise a caller could claim another address

@@ -23,7 +23,7 @@ from counterseal.canonical import canonical
 from counterseal.errors import StoreError
 from counterseal.operations.operator import News
 from counterseal.proposal import Principal
-from counterseal.registry.credentials import MARK, Credential, Key
+from counterseal.registry.identities import MARK, Credential, IssuedKey
 from counterseal.runtime import Runtime
 from counterseal.web.access import Access
 from counterseal.web.issuer import IssuerError
@@ -145,7 +145,7 @@ class Verifier(TokenVerifier):
         return self._identity(principal, _ANONYMOUS, "anonymous", None, None)
 
     async def _by_key(self, text: str) -> Good:
-        key = Key.read(text)
+        key = IssuedKey.read(text)
         if key is None:
             raise RefusedTokenError("it is no whole API key")
         registry = self._runtime.registry

@@ -3,9 +3,9 @@
 import pytest
 
 from counterseal.codes import Code
-from counterseal.contract.binding import McpBinding
-from counterseal.contract.blocks import BLOCKS
+from counterseal.contract.bindings import McpBinding
 from counterseal.contract.model import Contract
+from counterseal.contract.outputs import BLOCKS
 from counterseal.contract.sources.mcp import Definition
 from counterseal.execution.attempt import AttemptRequest
 from counterseal.execution.executor import Executor

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from counterseal import Context, Principal
 from counterseal.codes import Code
-from counterseal.contract.binding import HttpBinding, Placeholder
+from counterseal.contract.bindings import HttpBinding, Placeholder
 from counterseal.contract.model import Contract
-from counterseal.contract.surroundings import Secret
+from counterseal.contract.tool_context import Secret
 from counterseal.errors import SecretUnavailableError
 from counterseal.execution.failures import code_of, describe
 from counterseal.execution.http import (

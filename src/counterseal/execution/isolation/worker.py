@@ -31,9 +31,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic_core import to_json, to_jsonable_python
 
 from counterseal.contract.declare import Tool
-from counterseal.contract.partial import Partial
+from counterseal.contract.outputs import Partial
 from counterseal.contract.signature import read_signature
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context
 from counterseal.errors import FilesError, ResponseTooLargeError, SpokenError
 from counterseal.execution.failures import describe
 from counterseal.execution.isolation import processes
