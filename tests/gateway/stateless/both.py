@@ -1,4 +1,4 @@
-"""The same server twice: with the short way, and with the SDK's alone; and what both answered."""
+"""One server with the stateless path and one without it, and what both answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
 from counterseal.gateway.server import Front
 from tests.gateway.served import BOT, Served, serving
 
-MODERN, LEGACY = "2026-07-28", "2025-11-25"
+MODERN = "2026-07-28"
 INFO = {"name": "test", "version": "1"}
 _OWN = re.compile(r"\b([a-z]+_)?[0-9a-f]{16,64}\b|\bv1\.[0-9A-Za-z_-]+")
 """What is never the same twice: ids of calls, traces and approvals, and what is sealed."""
@@ -30,7 +30,7 @@ class Pair(NamedTuple):
 
     @property
     def taken(self) -> int:
-        """How many calls went the short way."""
+        """How many calls took the stateless path."""
         return self.paths[0].taken
 
 
@@ -70,32 +70,18 @@ def modern(name: Any = "add", arguments: Any = None, **more: Any) -> dict[str, A
     return {"headers": headers, "message": message}
 
 
-def legacy(name: Any = "add", arguments: Any = None, **meta: Any) -> dict[str, Any]:
-    """A request of 2025-11-25, within a session."""
-    params: dict[str, Any] = {"name": name}
-    if arguments is not None:
-        params["arguments"] = arguments
-    if meta:
-        params["_meta"] = meta
-    message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
-    return {"headers": {"MCP-Protocol-Version": LEGACY}, "message": message}
-
-
-async def answers(pair: Pair, request: dict[str, Any], **can: Any) -> tuple[Any, Any]:
+async def answers(pair: Pair, request: dict[str, Any]) -> tuple[Any, Any]:
     """What each of the two says to one request, without what is never the same."""
     return (
-        plain(await asked(pair.short, request, **can)),
-        plain(await asked(pair.long, request, **can)),
+        plain(await asked(pair.short, request)),
+        plain(await asked(pair.long, request)),
     )
 
 
-async def asked(served: Served, request: dict[str, Any], **can: Any) -> httpx2.Response:
-    """The answer of one of them. In sessions, with one that was opened for it."""
+async def asked(served: Served, request: dict[str, Any]) -> httpx2.Response:
+    """The answer of one of them."""
     async with served.http(BOT) as http:
-        headers = dict(request["headers"])
-        if headers.get("MCP-Protocol-Version") == LEGACY and "Mcp-Session-Id" not in headers:
-            headers |= await served.session(http, **can)
-        return await post(http, served.url, request, headers)
+        return await post(http, served.url, request, dict(request["headers"]))
 
 
 async def post(http: Any, url: str, request: dict[str, Any], headers: Any) -> httpx2.Response:

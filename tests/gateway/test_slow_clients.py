@@ -12,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from counterseal.web.app import _Server
-from counterseal.web.patience import Patience
+from counterseal.web.server import SlowClients
+from tests.gateway.servers import UVICORN, serving_on
+from tests.gateway.servers import rest_of as ended
 
 PATIENCE = 30.0
 HEAD = "GET /who HTTP/1.1\r\nHost: a\r\n"
@@ -45,12 +46,6 @@ class World:
         return reader, writer
 
 
-class Server(_Server):
-    @contextlib.contextmanager
-    def capture_signals(self):
-        yield
-
-
 @contextlib.asynccontextmanager
 async def open_world(**options):
     world = World()
@@ -59,37 +54,24 @@ async def open_world(**options):
         Route("/linger", world.linger),
         Route("/read", world.read, methods=["POST"]),
     ]
-    patience = Patience(10.0, steady=lambda: world.now)
+    slow = SlowClients(10.0, clock=lambda: world.now)
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         world.port = bound.getsockname()[1]
-        server = Server(Starlette(routes=routes), patience=patience, **options)
-        serving = asyncio.ensure_future(server.serve(sockets=[bound]))
-        await server.up.wait()
-        world.connections = server.server_state.connections
-        world.hang_up = lambda: patience.hang_up(world.connections)
-        try:
-            yield world
-        finally:
-            world.door.set()
-            server.should_exit = True
-            await serving
+        app = Starlette(routes=routes)
+        async with serving_on(bound, app, UVICORN, slow_clients=slow, **options) as server:
+            world.connections = server.server_state.connections
+            world.hang_up = lambda: slow.close_overdue(world.connections)
+            try:
+                yield world
+            finally:
+                world.door.set()
 
 
 async def connected(world, number=1):
     async with asyncio.timeout(PATIENCE):
         while len(world.connections) != number:  # noqa: ASYNC110 - uvicorn tells nobody
             await asyncio.sleep(0.01)
-
-
-async def ended(reader):
-    """What was answered before the end."""
-    answer = b""
-    with contextlib.suppress(ConnectionResetError):
-        async with asyncio.timeout(PATIENCE):
-            while piece := await reader.read(1000):
-                answer += piece
-    return answer
 
 
 @pytest.mark.parametrize("sent", ["", "GET / HTTP/1.1\r\nHost: 12", HEAD])

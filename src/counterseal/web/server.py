@@ -1,13 +1,18 @@
-"""`counterseal serve`: the gateway over HTTP, from start to end. What it serves is in `site`."""
+"""`counterseal serve`: the gateway over HTTP, from start to end, on stock uvicorn.
+
+The application it serves is plain ASGI and is put together in `site`; nothing there depends on
+uvicorn, and the tests also run it on another server.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -22,19 +27,19 @@ from counterseal.gateway.running import Gateway, Tell, gateway
 from counterseal.proposal import Principal
 from counterseal.web.access import Access, OAuth
 from counterseal.web.auth import Door, principal_of
-from counterseal.web.connection import Connection
-from counterseal.web.patience import Patience
 from counterseal.web.site import Site, site
 
-__all__ = ["Running", "serve"]
+__all__ = ["MAX_HEAD_BYTES", "GatewayServer", "Running", "SlowClients", "serve"]
 
 _LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
 _GRACE: Final = 10.0
 """Seconds that calls under way are given to come to an end when the gateway stops."""
-_MOST_AT_ONCE: Final = 1000
-"""Connections, or requests under way, beyond which who comes is told to come back later."""
-_HANG_UP: Final = 2
-"""Seconds after which connections that are still open are ended."""
+_MAX_CONNECTIONS: Final = 1000
+"""Connections, or requests under way, beyond which a request is answered with 503."""
+_HANG_UP_SECONDS: Final = 2
+"""Seconds after which connections that are still open are closed when the gateway stops."""
+MAX_HEAD_BYTES: Final = 32 * 1024
+"""Bytes of a request's head after which the parser gives up; an OAuth token may have 16 kB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +82,11 @@ async def serve(
             urls = list(dict.fromkeys((public, own)))
             served = site(running, access, _security(settings, own, public), urls=urls)
             late.append(served.door)
-            server = _Server(served.app, proxies=settings.gateway.trusted_proxies)
-            server.stopping = lambda: _last_calls(running, served, tell)
+            server = GatewayServer(
+                served.app,
+                proxies=settings.gateway.trusted_proxies,
+                stopping=lambda: _last_calls(running, served, tell),
+            )
             serving = asyncio.ensure_future(server.serve(sockets=[listening]))
             up = asyncio.ensure_future(server.up.wait())
             await asyncio.wait({serving, up}, return_when=asyncio.FIRST_COMPLETED)
@@ -166,13 +174,21 @@ async def _last_calls(running: Gateway, served: Site, tell: Tell) -> None:
             await asyncio.gather(calling.idle(), served.idle())
 
 
-class _Server(uvicorn.Server):
-    """Ends at the first signal, after the calls under way, and at once at the second."""
+class GatewayServer(uvicorn.Server):
+    """Stock uvicorn with the gateway's settings.
 
-    stopping: Callable[[], Any]
+    The first signal ends it after the calls under way, a second one at once. Connections on which
+    a request does not arrive in time are closed.
+    """
 
     def __init__(
-        self, app: ASGIApp, *, proxies: Sequence[str] = (), patience: Patience | None = None
+        self,
+        app: ASGIApp,
+        *,
+        proxies: Sequence[str] = (),
+        stopping: Callable[[], Awaitable[None]] | None = None,
+        slow_clients: SlowClients | None = None,
+        keep_alive: int = 5,
     ) -> None:
         config = uvicorn.Config(
             app,
@@ -180,16 +196,20 @@ class _Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             ws="none",
-            http=Connection,
-            limit_concurrency=_MOST_AT_ONCE,
-            proxy_headers=bool(proxies),  # or else anybody here could say to be somewhere else
+            http="h11",  # the parser that bounds heads: docs/decisions/0029
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            limit_concurrency=_MAX_CONNECTIONS,
+            proxy_headers=bool(proxies),  # otherwise a caller could claim another address
             forwarded_allow_ips=list(proxies),
-            timeout_graceful_shutdown=_HANG_UP,
+            timeout_keep_alive=keep_alive,
+            timeout_graceful_shutdown=_HANG_UP_SECONDS,
         )
         super().__init__(config)
-        self._patience = patience or Patience()
+        self._stopping = stopping
+        self._slow_clients = slow_clients or SlowClients()
+        self._ending: asyncio.Task[None] | None = None
         self.up = asyncio.Event()
-        self._ending: asyncio.Future[None] | None = None
+        """Set when the server accepts connections."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -197,24 +217,25 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         if counter % 10 == 0:  # once a second
-            self._patience.hang_up(self.server_state.connections)
+            self._slow_clients.close_overdue(self.server_state.connections)
         return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
         signals = (signal.SIGINT, signal.SIGTERM)
-        for one in signals:
-            with suppress(NotImplementedError, RuntimeError, ValueError):
-                loop.add_signal_handler(one, self.end)
+        for number in signals:
+            with suppress(NotImplementedError, RuntimeError, ValueError):  # not on every platform
+                loop.add_signal_handler(number, self.end)
         try:
             yield
         finally:
-            for one in signals:
+            for number in signals:
                 with suppress(NotImplementedError, RuntimeError, ValueError):
-                    loop.remove_signal_handler(one)
+                    loop.remove_signal_handler(number)
 
     def end(self) -> None:
+        """Stop gracefully; called again, stop at once."""
         if self._ending is not None:
             self.should_exit = self.force_exit = True
             return
@@ -222,6 +243,38 @@ class _Server(uvicorn.Server):
 
     async def _end(self) -> None:
         try:
-            await self.stopping()
+            if self._stopping is not None:
+                await self._stopping()
         finally:
             self.should_exit = True
+
+
+class SlowClients:
+    """Closes connections on which a whole request has not arrived within `seconds`.
+
+    uvicorn has no time limit for a request's head or body, so a client could keep connections busy
+    with nothing. Routes have their own, shorter limit for bodies and answer 408; this one covers
+    requests that never reach a route. It looks at all connections once a second, so requests pay
+    nothing for it.
+    """
+
+    def __init__(self, seconds: float = 30.0, *, clock: Callable[[], float] = monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._waiting: dict[Any, tuple[object, float]] = {}
+        """Connections that owe us a request: the request before it, and since when."""
+
+    def close_overdue(self, connections: Collection[Any]) -> None:
+        """Close those of uvicorn's connections that have had their time."""
+        now, before = self._clock(), self._waiting
+        self._waiting = {}
+        for connection in connections:
+            last = connection.cycle  # None before the first request
+            if last is not None and not (last.response_complete or last.more_body):
+                continue  # a whole request is being answered, which may take as long as it takes
+            previous, since = before.get(connection, (last, now))
+            if previous is not last:
+                since = now
+            self._waiting[connection] = (last, since)
+            if now - since >= self._seconds:
+                connection.transport.close()
