@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from counterseal.operations.operator import News
+from counterseal.operations.operator import OperatorServices, RegistryFollower
 from counterseal.registry.identities import User
-
-if TYPE_CHECKING:
-    from counterseal.runtime import Runtime
 
 __all__ = ["Directory", "LocalUsers"]
 
@@ -35,13 +32,15 @@ class Directory(Protocol):
 class LocalUsers:
     """The users whom operators have made: what is known of them is at most a second old."""
 
-    def __init__(self, runtime: Runtime, *, steady: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, runtime: OperatorServices, *, steady: Callable[[], float] = time.monotonic
+    ) -> None:
         self._runtime = runtime
-        self._news = News(runtime, steady)
-        self._doubts = News(runtime, steady)
+        self._news = RegistryFollower(runtime, steady)
+        self._doubts = RegistryFollower(runtime, steady)
 
     async def user(self, name: str) -> User | None:
-        await self._news.heard()
+        await self._news.refresh()
         return self._runtime.registry.user(name)
 
     async def user_now(self, name: str) -> User | None:
@@ -49,9 +48,9 @@ class LocalUsers:
         return self._runtime.registry.user(name)
 
     async def holder(self, key_id: str) -> User | None:
-        await self._news.heard()
+        await self._news.refresh()
         found = self._runtime.registry.key_holder(key_id)
         if found is None:
-            await self._doubts.heard()  # it may have been issued just now, elsewhere
+            await self._doubts.refresh()  # it may have been issued just now, elsewhere
             found = self._runtime.registry.key_holder(key_id)
         return found

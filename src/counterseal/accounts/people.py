@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from counterseal.accounts.changing import Accounts
 from counterseal.accounts.directory import Directory, LocalUsers
@@ -13,10 +13,8 @@ from counterseal.accounts.model import EVERYWHERE, Person
 from counterseal.accounts.passwords import Passwords
 from counterseal.accounts.sessions import Session, Sessions
 from counterseal.accounts.signing_in import Refused, SignIn
+from counterseal.operations.operator import OperatorServices
 from counterseal.registry.identities import User
-
-if TYPE_CHECKING:
-    from counterseal.runtime import Runtime
 
 __all__ = ["People"]
 
@@ -29,7 +27,7 @@ class People:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: OperatorServices,
         *,
         directory: Directory | None = None,
         passwords: Passwords | None = None,

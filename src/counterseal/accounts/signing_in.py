@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from counterseal.accounts.changing import Accounts
 from counterseal.accounts.directory import Directory
@@ -18,10 +18,8 @@ from counterseal.accounts.locking import Lockout, address_of
 from counterseal.accounts.passwords import BusyError, Passwords
 from counterseal.audit import Caller, Event, EventType
 from counterseal.errors import CountersealError
+from counterseal.operations.operator import OperatorServices
 from counterseal.registry.identities import User, folded
-
-if TYPE_CHECKING:
-    from counterseal.runtime import Runtime
 
 __all__ = ["Refused", "SignIn", "Why"]
 
@@ -65,7 +63,7 @@ class SignIn:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: OperatorServices,
         directory: Directory,
         *,
         passwords: Passwords | None = None,
