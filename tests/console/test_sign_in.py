@@ -61,7 +61,7 @@ async def test_wrong_names_and_wrong_passwords_get_one_answer_and_then_a_wait(ba
             told = {"name": name, "password": "wrong horse battery"}
             answers.append(await client.post("/sign-in", data=told))
         assert [one.status_code for one in answers] == [403, 403]
-        assert all("Name and password don" in one.text for one in answers)
+        assert all("Wrong name or password" in one.text for one in answers)
         assert all("set-cookie" not in one.headers for one in answers)
         assert "wrong horse" not in answers[0].text
         for _ in range(6):
