@@ -17,7 +17,7 @@ import mcp_types
 from mcp.client.session import ClientRequestContext
 from pydantic import BaseModel, ValidationError
 
-from counterseal.contract.tool_context import Client, RefusedError
+from counterseal.contract.tool_context import AgentClient, RefusedError
 from counterseal.masking import NO_MASK
 
 __all__ = ["Asked", "capabilities", "until_answered"]
@@ -35,7 +35,7 @@ _WHAT: Final = {
 _Answer = TypeVar("_Answer", bound=BaseModel)
 
 
-def capabilities(relay: frozenset[str], client: Client) -> dict[str, Any]:
+def capabilities(relay: frozenset[str], client: AgentClient) -> dict[str, Any]:
     """What an upstream is told that it may ask: what it is let, as far as the client can."""
     can: dict[str, Any] = {name: {} for name in sorted(relay) if client.can(name)}
     if "elicitation" in can:
@@ -45,7 +45,9 @@ def capabilities(relay: frozenset[str], client: Client) -> dict[str, Any]:
     return can
 
 
-def _check(relay: frozenset[str], client: Client, method: str, params: Mapping[str, Any]) -> None:
+def _check(
+    relay: frozenset[str], client: AgentClient, method: str, params: Mapping[str, Any]
+) -> None:
     """RefusedError: that may not be asked, or the client can't answer it."""
     what = _WHAT.get(method)
     if what is None:
@@ -65,7 +67,7 @@ async def until_answered(
     send: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]],
     params: Mapping[str, Any],
     relay: frozenset[str],
-    client: Client,
+    client: AgentClient,
 ) -> dict[str, Any]:
     """The result of a request: sent anew with answers, while it is answered with questions."""
     pause = _AGAIN[0]
@@ -89,7 +91,7 @@ async def until_answered(
 
 
 async def _answers(
-    relay: frozenset[str], client: Client, requests: Mapping[str, Any]
+    relay: frozenset[str], client: AgentClient, requests: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The client's answers to all that an upstream wants to know, by the upstream's own keys."""
     asked = {key: _question(request) for key, request in requests.items()}
@@ -121,11 +123,11 @@ class Asked:
         self._relay = relay
         self.mask = NO_MASK
         """Hides our credentials, which the upstream knows, from the client."""
-        self._client: Client | None = None
+        self._client: AgentClient | None = None
         self._context: Context | None = None
         self._asking: set[asyncio.Task[dict[str, Any]]] = set()
 
-    def begin(self, client: Client) -> None:
+    def begin(self, client: AgentClient) -> None:
         """A call of this client's has the connection from now on."""
         self._client, self._context = client, copy_context()
 

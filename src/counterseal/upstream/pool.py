@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from contextvars import Context
 from typing import Final
 
-from counterseal.contract.tool_context import Client
+from counterseal.contract.tool_context import AgentClient
 from counterseal.errors import NotSentError
 from counterseal.upstream.connection import Connection
 from counterseal.upstream.line import Line
@@ -42,7 +42,7 @@ class Pool:
         self.used_at = 0.0
 
     @asynccontextmanager
-    async def lease(self, client: Client, seconds: float) -> AsyncIterator[Connection]:
+    async def lease(self, client: AgentClient, seconds: float) -> AsyncIterator[Connection]:
         """A connection for one request, that may ask things of the client in front of it.
 
         NotSentError: there is none within so many seconds.

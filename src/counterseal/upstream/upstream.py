@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from counterseal.contract.tool_context import Client, Context, client
+from counterseal.contract.tool_context import AgentClient, Context, client
 from counterseal.errors import AnswerLostError, NotSentError
 from counterseal.execution.secrets import Credentials
 from counterseal.upstream.asking import until_answered
@@ -191,7 +191,7 @@ class Upstream:
         pool: Pool,
         method: str,
         params: Mapping[str, Any],
-        in_front: Client,
+        in_front: AgentClient,
         seconds: float,
         about: Mapping[str, Any],
     ) -> dict[str, Any]:
