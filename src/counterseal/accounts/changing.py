@@ -15,7 +15,7 @@ from time import time
 from counterseal.accounts.passwords import Passwords, refuse_unfit
 from counterseal.errors import RegistryError
 from counterseal.operations.operator import Operator
-from counterseal.registry import Change, Registry
+from counterseal.registry import Registry, RegistryChange
 from counterseal.registry.identities import (
     ADDED,
     PersonalKey,
@@ -83,7 +83,7 @@ class Accounts:
         """End all sessions of a user, wherever they are."""
         return await self._alter(name, "signed_out", reason, lambda user: user)
 
-    async def remove(self, name: str, *, reason: str) -> Change:
+    async def remove(self, name: str, *, reason: str) -> RegistryChange:
         """Forget a user, with all sessions and personal keys."""
         return await self._operator.remove_user(name, reason=reason)
 

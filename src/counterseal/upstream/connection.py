@@ -30,7 +30,7 @@ from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from counterseal.contract.tool_context import Client, client
+from counterseal.contract.tool_context import AgentClient, client
 from counterseal.errors import (
     AnswerLostError,
     CountersealError,
@@ -276,7 +276,7 @@ class UpstreamConnection:
         method: str,
         params: Mapping[str, Any],
         *,
-        client: Client,
+        client: AgentClient,
         what: str,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,

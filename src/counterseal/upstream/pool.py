@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from typing import Final
 
-from counterseal.contract.tool_context import Client
+from counterseal.contract.tool_context import AgentClient
 from counterseal.errors import NotSentError
 from counterseal.upstream.connection import UpstreamConnection
 from counterseal.upstream.settings import UpstreamSettings
@@ -150,7 +150,7 @@ class ConnectionPool:
         self.used_at = 0.0
 
     @asynccontextmanager
-    async def lease(self, client: Client, seconds: float) -> AsyncIterator[UpstreamConnection]:
+    async def lease(self, client: AgentClient, seconds: float) -> AsyncIterator[UpstreamConnection]:
         """Return a connection for one request, whose questions go to this client.
 
         Raises NotSentError if none is free within so many seconds.

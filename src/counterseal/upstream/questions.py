@@ -17,7 +17,7 @@ import mcp_types
 from mcp.client.session import ClientRequestContext
 from pydantic import BaseModel, ValidationError
 
-from counterseal.contract.tool_context import Client, RefusedError
+from counterseal.contract.tool_context import AgentClient, RefusedError
 from counterseal.masking import NO_MASK
 
 __all__ = ["QuestionRelay", "client_capabilities", "send_until_answered"]
@@ -35,7 +35,7 @@ _CAPABILITIES: Final = {
 _Answer = TypeVar("_Answer", bound=BaseModel)
 
 
-def client_capabilities(relay: frozenset[str], client: Client) -> dict[str, Any]:
+def client_capabilities(relay: frozenset[str], client: AgentClient) -> dict[str, Any]:
     """Return the capabilities that an upstream is told: what it may ask and the client can do."""
     capabilities: dict[str, Any] = {name: {} for name in sorted(relay) if client.can(name)}
     if "elicitation" in capabilities:
@@ -45,7 +45,9 @@ def client_capabilities(relay: frozenset[str], client: Client) -> dict[str, Any]
     return capabilities
 
 
-def _check(relay: frozenset[str], client: Client, method: str, params: Mapping[str, Any]) -> None:
+def _check(
+    relay: frozenset[str], client: AgentClient, method: str, params: Mapping[str, Any]
+) -> None:
     """Raise RefusedError if the question is not allowed, or the client can't answer it."""
     capability = _CAPABILITIES.get(method)
     if capability is None:
@@ -70,7 +72,7 @@ async def send_until_answered(
     send: Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]],
     params: Mapping[str, Any],
     relay: frozenset[str],
-    client: Client,
+    client: AgentClient,
 ) -> dict[str, Any]:
     """Send a request, and again with the client's answers while it is answered with questions."""
     pause = _REPEAT[0]
@@ -94,7 +96,7 @@ async def send_until_answered(
 
 
 async def _answers(
-    relay: frozenset[str], client: Client, requests: Mapping[str, Any]
+    relay: frozenset[str], client: AgentClient, requests: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the client's answers to all questions, by the upstream's keys."""
     questions = {key: _question(request) for key, request in requests.items()}
@@ -129,11 +131,11 @@ class QuestionRelay:
         self._relay = relay
         self.mask = NO_MASK
         """Hides our credentials, which the upstream knows, from the client."""
-        self._client: Client | None = None
+        self._client: AgentClient | None = None
         self._context: Context | None = None
         self._tasks: set[asyncio.Task[dict[str, Any]]] = set()
 
-    def begin(self, client: Client) -> None:
+    def begin(self, client: AgentClient) -> None:
         """Pass questions to this client from now on."""
         self._client, self._context = client, copy_context()
 

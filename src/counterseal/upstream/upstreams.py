@@ -17,7 +17,7 @@ from counterseal.contract.bindings import McpBinding
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
 from counterseal.contract.outputs import is_blocks
-from counterseal.contract.tool_context import Client, Context, client
+from counterseal.contract.tool_context import AgentClient, Context, client
 from counterseal.errors import AnswerLostError, NotSentError, ToolFailedError
 from counterseal.execution.http import AnswerError
 from counterseal.execution.secrets import Credentials, Secrets
@@ -202,7 +202,7 @@ class Upstream:
         pool: ConnectionPool,
         method: str,
         params: Mapping[str, Any],
-        in_front: Client,
+        in_front: AgentClient,
         seconds: float,
         options: Mapping[str, Any],
     ) -> dict[str, Any]:

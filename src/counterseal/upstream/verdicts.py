@@ -20,7 +20,7 @@ import mcp_types
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from counterseal.contract.tool_context import Client, RefusedError
+from counterseal.contract.tool_context import AgentClient, RefusedError
 from counterseal.errors import (
     AnswerLostError,
     NotSentError,
@@ -69,7 +69,7 @@ TOO_LARGE: Final = object()
 class Delivery:
     """What is known of one request on its way to the upstream and back."""
 
-    client: Client
+    client: AgentClient
     """The client in front of it, which receives the log messages of the upstream."""
     sent: bool = False
     """True once any of it can have reached the upstream."""

@@ -102,8 +102,8 @@ def site(
     ]
     app = Entrance(
         Starlette(routes=routes, lifespan=lifespan),
-        straight={"/mcp": door.endpoint, "/v1": api.entry},
-        api=api.entry,
+        straight={"/mcp": door.endpoint, "/v1": api},
+        api=api,
         hosts=security.allowed_hosts,
     )
     return Site(app=app, door=door, api=api, broker=broker)

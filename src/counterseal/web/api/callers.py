@@ -15,9 +15,9 @@ from counterseal.errors import StoreError
 from counterseal.proposal import Principal
 from counterseal.web.access import Access
 from counterseal.web.api.problems import ProblemError
-from counterseal.web.auth import Good, Identity, UnsureError, Verifier
+from counterseal.web.auth import Identity, UnsureError, Verifier
 
-__all__ = ["CSRF", "SAFE", "Agent", "Caller", "Callers", "Human", "Recalled"]
+__all__ = ["CSRF", "SAFE", "Agent", "Caller", "Callers", "Human"]
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 CSRF: Final = "x-csrf-token"
@@ -53,13 +53,6 @@ class Human(NamedTuple):
 Caller = Agent | Human
 
 
-class Recalled(NamedTuple):
-    """An agent, and what is known of its credential."""
-
-    agent: Agent
-    good: Good
-
-
 class Callers:
     """`own` are the origins whose pages may send a session's cookie along with a change."""
 
@@ -91,19 +84,6 @@ class Callers:
         if method not in SAFE:
             self._refuse_forged(session, headers)
         return Human(session.person, f"session:{session.session_id}", session)
-
-    def recalled(self, given: bytes) -> Recalled | None:
-        """An agent who was known before and still is, by its header. None: ask `known`."""
-        if given[:7] != b"Bearer ":
-            return None
-        good = self._verifier.recalled(given[7:])
-        if good is None or not self._scopes.issubset(good.identity.scopes):
-            return None
-        return Recalled(Agent(good.identity.principal, good.identity.token), good)
-
-    def hold(self, known: Recalled) -> bool:
-        """Whether the same header would be good for the same agent now."""
-        return self._verifier.holds(known.good)
 
     async def _by_header(self, given: str) -> Caller:
         scheme, _, token = given.partition(" ")
