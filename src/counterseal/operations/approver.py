@@ -26,7 +26,7 @@ from counterseal.approvals.votes import (
     tally,
 )
 from counterseal.audit import Caller, Event, EventType
-from counterseal.call.holding import packet_of
+from counterseal.call.hold import packet_of
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.gates.parse import is_id
 from counterseal.gates.proof import has_keys, has_unknown_keys, proven_votes, signed, votes_of
