@@ -199,7 +199,11 @@ def test_other_files_are_left_alone(folder):
     ("name", "content", "message"),
     [
         ("audit-1.pem", b"nonsense", "not a key in PEM form"),
-        ("audit-1.pem", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "not a key"),
+        (
+            "audit-1.pem",
+            b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+            "not a key",
+        ),
         ("vault-1.key", b"nonsense", "32 random bytes in base64"),
         ("vault-1.key", b"AAAA\n", "32 random bytes in base64"),
     ],
