@@ -94,7 +94,7 @@ def export(
     """
     wanted = _purpose(purpose)
     if wanted == "vault":
-        fail("A vault key has no public half; it is shown to nobody.")
+        fail("A vault key has no public key, and is never shown.")
     ring = _ring(_folder(keys))
     there = [key for key in ring.keys if key.purpose == wanted and key_id in (None, key.key_id)]
     if not there:
