@@ -14,11 +14,9 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol, cast
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.call.services import Tenant
 from counterseal.canonical import canonical
 from counterseal.contract.effects import Effect
 from counterseal.errors import RegistryError, StoreError
-from counterseal.keys import KeyRing
 from counterseal.proposal import Principal
 from counterseal.registry import (
     Deprecation,
@@ -39,7 +37,7 @@ from counterseal.registry.identities import (
 )
 from counterseal.storage.base import Store
 
-__all__ = ["ALL_TENANTS", "Operator", "OperatorServices", "RegistryFollower", "catch_up"]
+__all__ = ["ALL_TENANTS", "Operator", "RegistryFollower", "RegistryServices", "catch_up"]
 
 ALL_TENANTS: Final = "*"
 """The tenant under which changes are recorded, because they concern all of them."""
@@ -60,22 +58,9 @@ async def catch_up(store: Store, registry: Registry) -> bool:
     return registry.stored > last
 
 
-class OperatorServices(Protocol):
-    """What accounts and sessions need of the runtime, to follow and change the registry."""
+class RegistryServices(Protocol):
+    """What following the registry needs of the runtime."""
 
-    store: Store
-    registry: Registry
-    keys: KeyRing | None
-    tenants: dict[str, Tenant]
-    clock: Callable[[], float]
-
-    def operator(self, by: str) -> Operator: ...
-    def fingerprint(self, tenant: str, value: str) -> str: ...
-    def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]: ...
-    async def catch_up(self) -> bool: ...
-
-
-class _CatchUp(Protocol):
     async def catch_up(self) -> bool: ...
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]: ...
 
@@ -83,7 +68,9 @@ class _CatchUp(Protocol):
 class RegistryFollower:
     """Keeps the registry up to date, reading from the store at most once a second."""
 
-    def __init__(self, services: _CatchUp, steady: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, services: RegistryServices, steady: Callable[[], float] = time.monotonic
+    ) -> None:
         self._services = services
         self._steady = steady
         self._read_at = -float("inf")
