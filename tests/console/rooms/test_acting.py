@@ -176,7 +176,7 @@ async def test_a_grant_is_given_for_this_tenant_and_taken_back(works, root):
         ({"mode": "any"}, "mode:"),
         ({"max_calls_per_run": "many"}, "max_calls_per_run:"),
         ({"expires_at": "soon"}, "expires_at:"),
-        ({"reason": ""}, "reason:"),
+        ({"reason": ""}, "reason must be"),
     ],
 )
 async def test_a_grant_that_makes_no_sense_is_said_to_and_keeps_what_was_written(
