@@ -174,7 +174,8 @@ def execute(url: str, statements: str) -> list[Any]:
 
 async def seen(url: str, query: str) -> list[Any]:
     """What a query finds, as soon as it finds something."""
-    return await until(lambda: execute(url, query), query)
+    rows: list[Any] = await until(lambda: execute(url, query), query)
+    return rows
 
 
 STUCK = (
