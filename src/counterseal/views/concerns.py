@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from counterseal.accounts.users import Role
 from counterseal.ledger.entry import Phase, Status
-from counterseal.reconcile import OperatorList
+from counterseal.operations.attention import NeedsAttention
 from counterseal.storage.base import Concern, DueKind
 from counterseal.views.base import (
     NotThere,
@@ -129,11 +129,11 @@ class ConcernsDesk(Seat):
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _people(self) -> OperatorList:
+    def _people(self) -> NeedsAttention:
         self.needs(Role.OPERATOR)
-        return OperatorList(self.runtime, by=self.person.name)
+        return NeedsAttention(self.runtime, by=self.person.name)
 
-    async def _about_unknown(self, key: str) -> OperatorList:
+    async def _about_unknown(self, key: str) -> NeedsAttention:
         people = self._people()
         kept = await self.runtime.store.look_up(self.tenant, key) if _fits(key) else None
         waits = kept is not None and kept.entry.phase is Phase.ESCALATED
@@ -141,7 +141,7 @@ class ConcernsDesk(Seat):
             raise NotThere("concern")
         return people
 
-    async def _about_failed(self, kind: str, key: str) -> tuple[OperatorList, DueKind]:
+    async def _about_failed(self, kind: str, key: str) -> tuple[NeedsAttention, DueKind]:
         people = self._people()
         if kind not in DueKind.__members__.values() or not _fits(key):
             raise NotThere("concern")
