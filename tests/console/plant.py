@@ -21,8 +21,7 @@ from starlette.routing import Route
 from counterseal import Grant, Principal, Proposal, Runtime
 from counterseal.accounts import People, Person
 from counterseal.accounts.passwords import Passwords
-from counterseal.contract.sources.mcp.changes import describe
-from counterseal.contract.sources.mcp.definition import Definition
+from counterseal.contract.sources.mcp.definition import Definition, describe
 from counterseal.errors import CountersealError
 from counterseal.storage.base import Claim, Due, DueKind, Finish
 from counterseal.storage.sqlite import SqliteStore
