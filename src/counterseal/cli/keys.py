@@ -39,7 +39,7 @@ def new(
 
     Audit keys sign the checkpoints of the record, approval keys sign what people have approved,
     vault keys seal what is kept of calls. Back a vault key up: without it, nobody can open what it
-    sealed. A session key seals who is signed in; a new one signs everybody out.
+    sealed. A session key seals cursors and the state that MCP clients carry.
     """
     from datetime import UTC, datetime
 

@@ -11,12 +11,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from counterseal.contract.effects import EFFECTS, Effect
 from counterseal.contract.sources.foreign_text import clean, words
-from counterseal.contract.sources.mcp.definition import Definition
-from counterseal.contract.sources.openapi.document import Notes
+from counterseal.contract.sources.review_notes import Notes
 
 __all__ = [
     "changes_in_name",
@@ -369,7 +368,19 @@ _KINDS: Final = (
 )
 
 
-def propose_mcp_effect(definition: Definition) -> tuple[Effect, tuple[str, ...]]:
+class AnnotatedTool(Protocol):
+    """The parts of an MCP tool's definition that tell its effect."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    def hint(self, name: str) -> bool | None: ...
+
+
+def propose_mcp_effect(definition: AnnotatedTool) -> tuple[Effect, tuple[str, ...]]:
     """The effect to write down for a person to review, and the reasons in the order they came."""
     effect, why = _by_name(definition.name)
     reasons = [why]
@@ -385,14 +396,14 @@ def propose_mcp_effect(definition: Definition) -> tuple[Effect, tuple[str, ...]]
     return effect, tuple(reasons)
 
 
-def strictest(definition: Definition) -> Effect:
+def strictest(definition: AnnotatedTool) -> Effect:
     """The effect of a tool that nobody has described: a person approves each call."""
     if definition.hint("destructiveHint"):
         return Effect.IRREVERSIBLE
     return Effect.EXTERNAL_NOTIFICATION
 
 
-def contradiction(definition: Definition, effect: Effect) -> str:
+def contradiction(definition: AnnotatedTool, effect: Effect) -> str:
     """The annotation that says more than an effect admits; empty when none does."""
     if EFFECTS[effect].mutates:
         return ""
@@ -418,14 +429,14 @@ def _by_name(name: str) -> tuple[Effect, str]:
     return Effect.EXTERNAL_NOTIFICATION, "its name does not say what it does"
 
 
-def _by_prose(definition: Definition) -> Iterator[tuple[Effect, str]]:
+def _by_prose(definition: AnnotatedTool) -> Iterator[tuple[Effect, str]]:
     """What a description admits of a tool whose name only reads."""
     for word in changes_in_prose(definition.description):
         effect = next((one for one, verbs in _KINDS if word in verbs), Effect.EXTERNAL_NOTIFICATION)
         yield effect, f"raised, for {word!r} in its description"
 
 
-def _by_hints(definition: Definition, effect: Effect) -> Iterator[tuple[Effect, str]]:
+def _by_hints(definition: AnnotatedTool, effect: Effect) -> Iterator[tuple[Effect, str]]:
     if definition.hint("destructiveHint"):
         yield Effect.IRREVERSIBLE, "raised, for it says destructiveHint: true"
     if EFFECTS[effect].mutates and definition.hint("openWorldHint"):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from counterseal.contract.effects import EFFECTS, Effect
 from counterseal.contract.sources.effect_guess import propose_operation_effect
-from counterseal.contract.sources.openapi.document import Notes
+from counterseal.contract.sources.review_notes import Notes
 
 from .conftest import said
 

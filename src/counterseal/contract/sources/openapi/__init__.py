@@ -5,7 +5,7 @@ what it does not say is guessed on the strict side and marked. What can't be exp
 with the reason.
 """
 
-from counterseal.contract.sources.openapi.document import Review, read_openapi
+from counterseal.contract.sources.openapi.document import read_openapi
 from counterseal.contract.sources.openapi.importing import (
     Imported,
     ImportedTool,
@@ -13,6 +13,7 @@ from counterseal.contract.sources.openapi.importing import (
     contracts_from_openapi,
     to_yaml,
 )
+from counterseal.contract.sources.review_notes import Review
 
 __all__ = [
     "Imported",

@@ -11,46 +11,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from counterseal.contract.schemas import resolve_local
+from counterseal.contract.sources.review_notes import Notes, UnsupportedError
 from counterseal.errors import ContractError, Problem, Source
 
 __all__ = [
     "MAX_BYTES",
     "METHODS",
     "Document",
-    "Notes",
     "Operation",
-    "Review",
-    "UnsupportedError",
     "Work",
     "listed",
     "mapping",
     "read_openapi",
 ]
-
-
-# --- notes for the reviewer -----------------------------------------------------------------------
-
-
-class UnsupportedError(ValueError):
-    """An operation can't be expressed. Says why, in words that end a sentence."""
-
-
-class Review(NamedTuple):
-    """Something that was guessed, changed or left out, and where in the contract it shows."""
-
-    pointer: str
-    """Empty for what concerns the whole."""
-    text: str
-
-
-@dataclass(slots=True)
-class Notes:
-    """The reviews of one operation, each once."""
-
-    reviews: dict[Review, None] = field(default_factory=dict)
-
-    def add(self, pointer: str, text: str) -> None:
-        self.reviews.setdefault(Review(pointer, text))
 
 
 METHODS = ("get", "head", "post", "put", "patch", "delete")

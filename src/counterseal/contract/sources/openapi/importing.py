@@ -31,15 +31,9 @@ from counterseal.contract.sources.openapi.arguments import (
     output_schema,
     read_arguments,
 )
-from counterseal.contract.sources.openapi.document import (
-    Document,
-    Notes,
-    Operation,
-    Review,
-    UnsupportedError,
-    mapping,
-)
+from counterseal.contract.sources.openapi.document import Document, Operation, mapping
 from counterseal.contract.sources.openapi.schemas import Converter, size_of
+from counterseal.contract.sources.review_notes import Notes, Review, UnsupportedError
 from counterseal.errors import ContractError, Problem, Severity
 
 __all__ = ["Imported", "ImportedTool", "LeftOut", "contracts_from_openapi", "to_yaml"]

@@ -19,12 +19,8 @@ from counterseal.contract.lint import dangerous_inputs
 from counterseal.contract.lint.regex import is_catastrophic
 from counterseal.contract.schemas import compile_schema, types_of
 from counterseal.contract.sources.foreign_text import clean, unique
-from counterseal.contract.sources.openapi.document import (
-    Document,
-    UnsupportedError,
-    listed,
-    mapping,
-)
+from counterseal.contract.sources.openapi.document import Document, listed, mapping
+from counterseal.contract.sources.review_notes import UnsupportedError
 
 __all__ = [
     "ANNOTATIONS",
