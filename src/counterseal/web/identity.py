@@ -36,7 +36,7 @@ from starlette.types import ASGIApp
 
 from counterseal.canonical import canonical
 from counterseal.errors import StoreError
-from counterseal.operations.operator import News
+from counterseal.operations.operator import RegistryFollower
 from counterseal.proposal import Principal
 from counterseal.registry.identities import MARK, Credential, IssuedKey
 from counterseal.runtime import Runtime
@@ -116,8 +116,8 @@ class Verifier(TokenVerifier):
         self._tokens: Tokens | None = None
         if access.oauth is not None:
             self._tokens = Tokens(access.oauth, self._resource, clock=runtime.clock, steady=steady)
-        self._changes = News(runtime, steady)
-        self._misses = News(runtime, steady)
+        self._changes = RegistryFollower(runtime, steady)
+        self._misses = RegistryFollower(runtime, steady)
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
         """By digest, so that the time of a lookup reveals nothing about a secret."""
 
@@ -129,7 +129,7 @@ class Verifier(TokenVerifier):
         digest = sha256(token.encode(errors="replace")).digest()
         try:
             if digest in self._verified and self._verified[digest].key is not None:
-                await self._changes.heard()
+                await self._changes.refresh()
             identity = self._remembered(digest)
             if identity is not None:
                 return identity
@@ -153,7 +153,7 @@ class Verifier(TokenVerifier):
         if (identity.claims or {}).get("iss") != _KEYS:
             return True
         try:
-            await self._changes.heard()
+            await self._changes.refresh()
         except StoreError:
             return False
         return self._runtime.registry.credential(identity.subject or "") is not None
@@ -178,9 +178,9 @@ class Verifier(TokenVerifier):
         if key is None:
             raise TokenRefusedError("the API key is incomplete")
         registry = self._runtime.registry
-        await self._changes.heard()
+        await self._changes.refresh()
         if registry.credential(key.key_id) is None:
-            await self._misses.heard()  # another worker may have issued it just now
+            await self._misses.refresh()  # another worker may have issued it just now
         credential = registry.credential(key.key_id)
         if credential is None:
             raise TokenRefusedError(f"API key {key.key_id} is unknown or revoked")
