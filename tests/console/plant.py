@@ -27,10 +27,9 @@ from counterseal.storage.base import Claim, Due, DueKind, Finish
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.testing import FakeClock, fake_tool
 from counterseal.views import Desk
-from counterseal.web.access import Access
 from counterseal.web.api.app import api_app
-from counterseal.web.auth import Verifier
 from counterseal.web.console import Broker, console_routes, marks_of
+from counterseal.web.identity import Access, Verifier
 from tests.console.world import PASSWORD, served
 
 USERS = {
