@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from contextvars import Context, copy_context
-from typing import Any, Final
+from typing import Final
 
-__all__ = ["Answer", "Waiters", "wait_until"]
+__all__ = ["Waiters", "wait_until"]
 
 _SHORTEST: Final = 0.001
 """Seconds between two looks at a row at least, unless woken."""
@@ -79,67 +78,3 @@ async def wait_until(
             if left <= 0:
                 return False
             await asyncio.wait((woken,), timeout=max(min(left, again_after), _SHORTEST))
-
-
-class Answer:
-    """What somebody waits for while it is written down. To a task, it is a future.
-
-    Who must not be called off meanwhile says so: then a cancellation comes when it is over. And who
-    waits may go on right where it is given, without another turn of the loop.
-    """
-
-    __slots__ = ("_asyncio_future_blocking", "_given", "_loop", "_then", "firm", "unwanted")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._asyncio_future_blocking = False  # by this name a task knows what it can wait for
-        self._loop = loop
-        self._then: list[tuple[Callable[[Any], object], Context]] = []
-        self._given = False
-        self.firm = False
-        """Whether a cancellation has to wait, too."""
-        self.unwanted = False
-        """Whether who waited was cancelled, and has gone."""
-
-    def __await__(self) -> Generator[Any, None, None]:
-        if not self._given:
-            self._asyncio_future_blocking = True
-            yield self
-
-    def give(self) -> None:
-        """Have who waits go on in the loop's next turn."""
-        if not self._given:
-            self._given = True
-            for then, context in self._then:
-                self._loop.call_soon(then, self, context=context)
-
-    def give_now(self) -> None:
-        """Have who waits go on at once. Not while a task runs: one must end before another."""
-        if not self._given:
-            self._given = True
-            for then, context in self._then:
-                context.run(then, self)
-
-    # --- what a task does with what it waits for --------------------------------------------------
-
-    def get_loop(self) -> asyncio.AbstractEventLoop:
-        return self._loop
-
-    def add_done_callback(
-        self, then: Callable[[Any], object], *, context: Context | None = None
-    ) -> None:
-        if self._given:
-            self._loop.call_soon(then, self, context=context)
-        else:
-            self._then.append((then, context or copy_context()))
-
-    def cancel(self, msg: object = None) -> bool:
-        if self.firm or self._given:
-            return False
-        self.unwanted = True
-        self.give()
-        return True
-
-    def result(self) -> None:
-        """Nothing but whether it was waited for: what came of it is told elsewhere."""
-        if self.unwanted:
-            raise asyncio.CancelledError

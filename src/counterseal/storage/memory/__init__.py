@@ -517,8 +517,6 @@ class MemoryBackend:
 class MemoryStore(Store):
     """A store that forgets at the end. `clock` is what leases are measured by."""
 
-    inline = True
-
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         super().__init__(MemoryBackend(clock))
 

@@ -23,8 +23,6 @@ class SqliteStore(Store):
     `patience` is how many seconds to wait for another program that writes.
     """
 
-    inline = True
-
     def __init__(
         self, path: Path, *, patience: float = 5.0, clock: Callable[[], float] = time.time
     ) -> None:
