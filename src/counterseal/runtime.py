@@ -32,14 +32,13 @@ from counterseal.call.leases import Leases
 from counterseal.call.telling import Telling
 from counterseal.call.trail import AGAIN, IMPATIENT, Patience
 from counterseal.codes import Code
-from counterseal.contract.declare import Tool
+from counterseal.contract.declare import PlainTool, Tool
 from counterseal.contract.model import Contract, KeepReads
-from counterseal.contract.protocol import PlainTool
 from counterseal.errors import ContractError, IsolationError, Problem, StoreError
+from counterseal.execution.attempt import ProgressCallback
 from counterseal.execution.executor import Executor
 from counterseal.execution.secrets import Secrets
 from counterseal.execution.webhook import Webhook
-from counterseal.execution.work import Tell
 from counterseal.gates.base import Decision, deny
 from counterseal.gates.compile import compile_record
 from counterseal.gates.compiled import Compiled
@@ -60,7 +59,7 @@ from counterseal.telemetry import Telemetry
 from counterseal.vault import PLAIN
 
 if TYPE_CHECKING:
-    from counterseal.execution.network.clients import Network
+    from counterseal.execution.network import Network
 
 __all__ = ["Preview", "Runtime", "Tenant"]
 
@@ -227,7 +226,7 @@ class Runtime:
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - it bounds the tool, not this function
         wait: float = 0.0,
-        progress: Tell | None = None,
+        progress: ProgressCallback | None = None,
     ) -> Observation:
         """Carry out a proposal if it may be, and say what came of it.
 

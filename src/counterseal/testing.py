@@ -16,9 +16,9 @@ from counterseal.approvals.votes import Choice, Voter
 from counterseal.contract.declare import Declared, Tool, lay_over
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context
+from counterseal.execution.call_services import LocalServices
 from counterseal.execution.executor import Executor
-from counterseal.execution.services import LocalServices
 from counterseal.masking import NO_MASK
 from counterseal.operations.approver import Approver
 from counterseal.proposal import Principal

@@ -12,7 +12,7 @@ from counterseal.call.telling import _agreeing, _spent
 from counterseal.codes import FAILURES, FINAL, RESPONSES, Code
 from counterseal.gates.base import deny
 from counterseal.observation import Observed, answer
-from counterseal.observation.profile import refine
+from counterseal.observation.observe import refine
 from counterseal.testing import HANG, MemoryStore, fake_tool, runtime_for, someone
 
 CODES = sorted(code.value for code in FAILURES)

@@ -12,7 +12,7 @@ from counterseal.codes import Code
 from counterseal.contract.invariants import Invariant
 from counterseal.gates import BEFORE_RECALL, Gate, gates_for
 from counterseal.gates.base import AsyncGate, prepared
-from counterseal.observation.models import ObservationEnvelope
+from counterseal.observation.envelope import ObservationEnvelope
 from counterseal.policy import Policy
 from counterseal.registry import Reason
 from counterseal.storage.base import Budgets, HeldStatus

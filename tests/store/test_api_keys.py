@@ -3,7 +3,7 @@
 from counterseal.operations.operator import Operator, catch_up
 from counterseal.proposal import Principal
 from counterseal.registry import Registry
-from counterseal.registry.credentials import Key
+from counterseal.registry.identities import Key
 
 
 async def test_key_is_issued_and_revoked_for_whoever_shares_the_store(store):

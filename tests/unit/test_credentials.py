@@ -11,7 +11,7 @@ from counterseal.errors import RegistryError, StoreError
 from counterseal.operations.operator import EVERYBODY, Operator, catch_up
 from counterseal.proposal import Principal
 from counterseal.registry import Registry
-from counterseal.registry.credentials import Key, key_id_in, new_key
+from counterseal.registry.identities import Key, key_id_in, new_key
 from counterseal.testing import FakeClock, MemoryStore, fake_tool
 
 BOT = Principal(tenant="acme", agent="bot", user="u_7", roles=["desk"], scopes=["b", "a"])

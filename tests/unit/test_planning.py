@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from counterseal import Call, Runtime
 from counterseal.config import ConfigError, load_settings, open_runtime
 from counterseal.contract.invariants import Correction
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 from counterseal.observation.text import neutralise
 from counterseal.plans import (
     Fate,

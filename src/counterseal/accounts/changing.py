@@ -16,11 +16,12 @@ from counterseal.accounts.passwords import Passwords, refuse_unfit
 from counterseal.errors import RegistryError
 from counterseal.operations.operator import Operator
 from counterseal.registry import Change, Registry
-from counterseal.registry.credentials import key_id_in, new_key
-from counterseal.registry.people import (
+from counterseal.registry.identities import (
     ADDED,
     PersonalKey,
     User,
+    key_id_in,
+    new_key,
     new_stamp,
     person_key_text,
     roles_by_tenant,

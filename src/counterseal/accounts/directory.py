@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from counterseal.operations.operator import News
-from counterseal.registry.people import User
+from counterseal.registry.identities import User
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from counterseal.accounts.directory import Directory
 from counterseal.accounts.model import Person
-from counterseal.registry.people import PERSON_MARK, read_person_key
+from counterseal.registry.identities import PERSON_MARK, read_person_key
 
 __all__ = ["PERSON_MARK", "person_by_key"]
 

@@ -13,7 +13,7 @@ from counterseal.accounts.model import EVERYWHERE, Person
 from counterseal.accounts.passwords import Passwords
 from counterseal.accounts.sessions import Session, Sessions
 from counterseal.accounts.signing_in import Refused, SignIn
-from counterseal.registry.people import User
+from counterseal.registry.identities import User
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime

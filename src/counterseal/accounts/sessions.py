@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 from counterseal.accounts.directory import Directory
 from counterseal.accounts.model import Person
 from counterseal.keys import KeyRing, derived_key
-from counterseal.registry.people import User
+from counterseal.registry.identities import User
 from counterseal.vault import Vault, VaultError
 
 __all__ = ["Session", "Sessions", "check_csrf"]

@@ -18,7 +18,7 @@ from counterseal.accounts.locking import Lockout, address_of
 from counterseal.accounts.passwords import BusyError, Passwords
 from counterseal.audit import Caller, Event, EventType
 from counterseal.errors import CountersealError
-from counterseal.registry.people import User, folded
+from counterseal.registry.identities import User, folded
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime

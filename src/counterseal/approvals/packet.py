@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from counterseal.approvals.patterns import Demand, who_may
-from counterseal.approvals.plain import Part, fill, name_of, stamp, visible
+from counterseal.approvals.display import Part, fill, name_of, stamp, visible
+from counterseal.approvals.terms import Demand, who_may
 from counterseal.approvals.votes import Choice, Vote
 from counterseal.canonical import freeze, thaw
 from counterseal.contract.effects import Effect, Semantics
-from counterseal.contract.filling import (
+from counterseal.contract.fill import (
     FillingError,
     consequence_slots,
     differences,
     expected_state,
     resource_of,
 )
-from counterseal.contract.filling import fill as fill_template
+from counterseal.contract.fill import fill as fill_template
 from counterseal.contract.model import Contract
 
 __all__ = ["REJECTED", "Change", "Origin", "Packet", "make_packet"]

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Self
 
-from counterseal.approvals.patterns import Demand, Pattern
-from counterseal.approvals.plain import visible
+from counterseal.approvals.display import visible
+from counterseal.approvals.terms import Demand, Pattern
 from counterseal.proposal import text_set
 
 __all__ = [

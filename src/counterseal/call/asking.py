@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from counterseal.call.trail import ALLOWED, Trail
 from counterseal.codes import Code
-from counterseal.execution.work import Tell
+from counterseal.execution.attempt import ProgressCallback
 from counterseal.gates.base import (
     BLANK,
     AsyncGate,
@@ -53,7 +53,7 @@ class Asking:
         proposal: Proposal,
         principal: Principal,
         until: float = inf,
-        progress: Tell | None = None,
+        progress: ProgressCallback | None = None,
     ) -> None:
         now, registry = runtime.clock(), runtime.registry
         self.started = perf_counter_ns()

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from counterseal.approvals.patterns import Then
+from counterseal.approvals.terms import Then
 from counterseal.call.requesting import Requesting, beyond_budget
 from counterseal.call.trail import Again, Preview
 from counterseal.codes import Code

@@ -18,11 +18,11 @@ from counterseal.call.deciding import Deciding
 from counterseal.canonical import thaw
 from counterseal.codes import Code
 from counterseal.contract.model import Contract, OnUnknown
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context
+from counterseal.execution.attempt import AttemptRequest, Outcome
 from counterseal.execution.executor import Runner
 from counterseal.execution.failures import said_not_done
-from counterseal.execution.hooks import Asked, ProbeError, ask
-from counterseal.execution.work import Outcome, Work
+from counterseal.execution.probes import ProbeError, ProbeRequest, ask
 from counterseal.gates.context import context_for
 from counterseal.storage.base import Admit, Charge
 
@@ -65,11 +65,7 @@ class Executing(Deciding):
                 seconds = 0.0 if lost else self._seconds_left(runner)
                 self.outcome = _GIVEN_UP if seconds > 0 else _NOT_BEGUN  # until it is known better
                 if seconds > 0:
-                    self.outcome = outcome = (
-                        runner.at_once(self._given(runner))
-                        if runner.prompt
-                        else await runner.run(self._work(runner, seconds))
-                    )
+                    self.outcome = outcome = await runner.run(self._work(runner, seconds))
                     if outcome.code is _SUCCESS and not outcome.interrupted:
                         return
                 self._note_doubt()
@@ -110,9 +106,11 @@ class Executing(Deciding):
         """The arguments of one attempt. What a tool does to them must not reach the next one."""
         return thaw(self.ctx.arguments) if runner.nested else self.ctx.arguments
 
-    def _work(self, runner: Runner, seconds: float) -> Work:
+    def _work(self, runner: Runner, seconds: float) -> AttemptRequest:
         """One attempt."""
-        return Work(self._given(runner), self._about, seconds, self.progress and self._tell)
+        return AttemptRequest(
+            self._given(runner), self._about, seconds, self.progress and self._tell
+        )
 
     def _about(self) -> Context:
         """What a tool, or a hook of its contract, may know of this attempt."""
@@ -239,7 +237,9 @@ class Executing(Deciding):
             raise ProbeError("there is nobody to ask, or no time left to ask")
         self._attempt_until = self.runtime.clock() + seconds
         ctx = self.ctx
-        asked = Asked(contract, ctx.arguments, self._about, ctx.registry, ctx.executor, seconds)
+        asked = ProbeRequest(
+            contract, ctx.arguments, self._about, ctx.registry, ctx.executor, seconds
+        )
         return await ask(contract.read_back, asked)
 
 

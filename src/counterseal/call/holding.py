@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
+from counterseal.approvals.display import leaves, stamp
 from counterseal.approvals.packet import Packet, make_packet
-from counterseal.approvals.patterns import Demand
-from counterseal.approvals.plain import leaves, stamp
+from counterseal.approvals.terms import Demand
 from counterseal.call.bounded import bounded
 from counterseal.canonical import freeze, pointer, spelt_out, thaw
 from counterseal.contract.model import Contract

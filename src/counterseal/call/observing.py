@@ -8,7 +8,7 @@ from typing import Any
 from counterseal.call.executing import Executing
 from counterseal.codes import Code
 from counterseal.contract.effects import Trust
-from counterseal.contract.filling import verification_of
+from counterseal.contract.fill import verification_of
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.execution.logs import masked_trace
 from counterseal.gates.base import Decision, deny

@@ -15,8 +15,8 @@ from counterseal.call.trail import AGAIN, Again, Patience
 from counterseal.codes import Code
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.errors import RegistryError, StoreError
-from counterseal.execution.hooks import ProbeError
-from counterseal.execution.work import Outcome
+from counterseal.execution.attempt import Outcome
+from counterseal.execution.probes import ProbeError
 from counterseal.gates import semantics
 from counterseal.gates.base import Decision, Learned, Verdict, deny
 from counterseal.gates.budget import can_ask, exhausted, rate_limited

@@ -7,14 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from counterseal.approvals.patterns import Pattern, Terms, Then
+from counterseal.approvals.terms import Pattern, Terms, Then
 from counterseal.audit import EventType
 from counterseal.call.holding import UnkeepableError, can_be_kept, held_of
 from counterseal.call.telling import Telling
 from counterseal.call.trail import AGAIN, Again
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
-from counterseal.execution.hooks import Asked, ProbeError, ask
+from counterseal.execution.probes import ProbeError, ProbeRequest, ask
 from counterseal.gates.approval import demand_of, ended
 from counterseal.gates.base import Decision, deny, hold
 from counterseal.gates.context import context_for
@@ -99,7 +99,7 @@ class Requesting(Telling):
             return None
         ctx, seconds = self.ctx, contract.runtime.timeout_ms / 1000
         about = partial(context_for, ctx, contract, until=ctx.now + seconds)
-        asked = Asked(contract, ctx.arguments, about, ctx.registry, ctx.executor, seconds)
+        asked = ProbeRequest(contract, ctx.arguments, about, ctx.registry, ctx.executor, seconds)
         try:
             found = await ask(contract.preview, asked)
         except ProbeError as error:

@@ -11,8 +11,8 @@ from counterseal.call.resume import Resume
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
 from counterseal.errors import RegistryError
-from counterseal.execution.hooks import Asked, Probe, ProbeError, probe
-from counterseal.execution.work import Outcome
+from counterseal.execution.attempt import Outcome
+from counterseal.execution.probes import Probe, ProbeError, ProbeRequest, probe
 from counterseal.gates import GATES
 from counterseal.gates.base import Decision, prepared
 from counterseal.ledger.entry import Entry
@@ -136,5 +136,7 @@ class Resumed(Passage):
         seconds = contract.runtime.timeout_ms / 1000
         self._attempt_until = self.runtime.clock() + seconds
         ctx = self.ctx
-        asked = Asked(contract, ctx.arguments, self._about, ctx.registry, ctx.executor, seconds)
+        asked = ProbeRequest(
+            contract, ctx.arguments, self._about, ctx.registry, ctx.executor, seconds
+        )
         return await probe(contract.probe, asked)

@@ -16,9 +16,9 @@ from counterseal.call.telling import NOBODY
 from counterseal.canonical import at
 from counterseal.codes import Code, Path
 from counterseal.contract.effects import Trust
-from counterseal.contract.filling import resource_of
+from counterseal.contract.fill import resource_of
 from counterseal.contract.model import Contract, KeepReads, OnUnknown
-from counterseal.contract.surroundings import left_in_state
+from counterseal.contract.tool_context import left_in_state
 from counterseal.errors import StoreError
 from counterseal.execution.failures import said_not_done
 from counterseal.gates.base import deny
@@ -26,9 +26,8 @@ from counterseal.ledger.entry import Entry, Phase, Status
 from counterseal.observation import (
     Observation,
 )
-from counterseal.observation.kept import pack_read
 from counterseal.observation.observe import without_redacted
-from counterseal.observation.stored import stored
+from counterseal.observation.stored import pack_read, stored
 from counterseal.positional import made
 from counterseal.storage.base import Due, DueKind, Settle
 

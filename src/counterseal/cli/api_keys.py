@@ -25,7 +25,7 @@ from counterseal.cli.output import fail, note, one_line, print_json, print_style
 from counterseal.cli.trying import project_settings, user_name
 
 if TYPE_CHECKING:
-    from counterseal.registry.credentials import Credential
+    from counterseal.registry.identities import Credential
 
 __all__ = ["Expires", "expiry", "issue", "issued", "revoke"]
 

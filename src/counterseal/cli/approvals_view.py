@@ -67,7 +67,7 @@ def print_listed(one: Listed, now: float) -> None:
 
 def record_of(one: Listed) -> dict[str, Any]:
     """The same for programs."""
-    from counterseal.approvals.plain import stamp
+    from counterseal.approvals.display import stamp
     from counterseal.views.approvals import approved_by
 
     held = one.held
@@ -95,7 +95,7 @@ def _votes(held: Held) -> str:
 
 
 def _left(held: Held, now: float) -> str:
-    from counterseal.approvals.plain import clock, span
+    from counterseal.approvals.display import clock, span
 
     if held.status.value != "waiting":
         return held.status.value
@@ -109,7 +109,7 @@ def _left(held: Held, now: float) -> str:
 
 def card(packet: Packet, now: float) -> str:
     """As wide as the terminal; drawn with what the stream can show."""
-    from counterseal.approvals.text import text
+    from counterseal.approvals.packet_formats import text
 
     waits = packet.status == "waiting"
     return text(packet, console().width, now=now if waits else None, plain=_is_plain())
@@ -125,8 +125,7 @@ def _is_plain() -> bool:
 
 def print_packet(packet: Packet, form: Format, now: float) -> None:
     """The packet on stdout, in one of its forms."""
-    from counterseal.approvals.html import html
-    from counterseal.approvals.markdown import markdown
+    from counterseal.approvals.packet_formats import html, markdown
     from counterseal.views.approvals import current
 
     shown = current(packet, now)

@@ -231,7 +231,7 @@ def _missing(packet: Packet) -> int:
 
 
 def _told(packet: Packet) -> str:
-    from counterseal.approvals.plain import clock
+    from counterseal.approvals.display import clock
 
     if packet.status == "rejected":
         return _REJECTED

@@ -27,7 +27,7 @@ from counterseal.cli.trying import (
 )
 
 if TYPE_CHECKING:
-    from counterseal.execution.work import Progress as Report
+    from counterseal.execution.attempt import Progress as Report
     from counterseal.observation import Observation
     from counterseal.proposal import Principal, Proposal
     from counterseal.runtime import Preview, Runtime

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from counterseal.codes import Code
 from counterseal.observation import refusal
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 
 __all__ = ["MEANINGS", "Meaning", "example"]
 

@@ -11,7 +11,7 @@ from counterseal.cli.output import fail, note, one_line, print_json, safe
 
 if TYPE_CHECKING:
     from counterseal.policy import Policy, PolicyError, Rule
-    from counterseal.policy.cases import Report, Result
+    from counterseal.policy.policy_tests import Report, Result
 
 __all__ = ["app"]
 
@@ -46,8 +46,8 @@ def run_tests(
     case fails, and with --require-coverage also when a rule was never matched.
     """
     from counterseal.policy import PolicyError
-    from counterseal.policy.cases import read_cases, run_cases
-    from counterseal.policy.policy import DEFAULT
+    from counterseal.policy.policy_files import DEFAULT
+    from counterseal.policy.policy_tests import read_cases, run_cases
 
     policy, own = _load(paths, no_default=no_default)
     try:

@@ -19,7 +19,7 @@ from counterseal.cli.trying import project_settings, user_name
 
 if TYPE_CHECKING:
     from counterseal.accounts import Accounts
-    from counterseal.registry.people import User
+    from counterseal.registry.identities import User
 
 __all__ = ["app"]
 

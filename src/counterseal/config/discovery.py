@@ -19,11 +19,10 @@ from packaging.version import Version
 
 from counterseal.config.modules import Declaration, import_files
 from counterseal.config.settings import ConfigError
-from counterseal.contract.declare import Tool
+from counterseal.contract.declare import Tool, from_protocol
 from counterseal.contract.files import read_contracts
 from counterseal.contract.lint import lint
 from counterseal.contract.model import Contract
-from counterseal.contract.protocol import from_protocol
 from counterseal.documents import SUFFIXES, read_document
 from counterseal.errors import ContractError, Problem, Source
 from counterseal.registry import RegistryRecord, checks

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from counterseal.config.tables import Name, Table
 from counterseal.config.upstreams import is_loopback, web_fault
-from counterseal.contract.ip import literal
+from counterseal.contract.egress import literal
 
 __all__ = ["ALGORITHMS", "ClaimsTable", "GatewayTable", "OAuthTable"]
 

@@ -19,9 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from counterseal.contract.declare import Tool
+from counterseal.contract.declare import PlainTool, Tool, looks_like_protocol
 from counterseal.contract.model import Contract
-from counterseal.contract.protocol import PlainTool, looks_like_protocol
 from counterseal.errors import ContractError, Problem, Source
 
 __all__ = ["Declaration", "Module", "import_files"]

@@ -14,8 +14,8 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import AfterValidator, Field, StrictBool, model_validator
 
 from counterseal.config.tables import Name, Table
-from counterseal.contract.binding import template
-from counterseal.contract.ip import kind, literal
+from counterseal.contract.bindings import template
+from counterseal.contract.egress import kind, literal
 
 __all__ = ["ServerName", "UpstreamTable", "is_loopback", "web_fault"]
 

@@ -14,11 +14,10 @@ from enum import StrEnum
 from typing import Any
 
 from counterseal.canonical import pointer
-from counterseal.contract.approval import Pattern, Then
+from counterseal.contract.approval_terms import Pattern, Then
 from counterseal.contract.effects import Effect, RiskClass, Semantics
 from counterseal.contract.model import Contract
-from counterseal.contract.schema_diff import Side, compare_schemas
-from counterseal.contract.schema_moves import same
+from counterseal.contract.schema_diff import Side, compare_schemas, same
 
 __all__ = ["Change", "Compatibility", "diff", "is_breaking"]
 

@@ -29,12 +29,19 @@ from pydantic import (
 )
 
 from counterseal.canonical import digest, freeze, pointer, thaw
-from counterseal.contract.approval import ApprovalTerms
-from counterseal.contract.binding import HttpBinding, McpBinding
-from counterseal.contract.derive import derive
-from counterseal.contract.effects import EFFECTS, Effect, RiskClass, Semantics, Trust, effect_for
+from counterseal.contract.approval_terms import ApprovalTerms
+from counterseal.contract.bindings import HttpBinding, McpBinding
+from counterseal.contract.effects import (
+    EFFECTS,
+    Effect,
+    RiskClass,
+    Semantics,
+    Trust,
+    derive,
+    effect_for,
+)
 from counterseal.contract.invariants import Invariant, code_name
-from counterseal.contract.surroundings import ConfigParam, StateEffect, StateRead
+from counterseal.contract.tool_context import ConfigParam, StateEffect, StateRead
 from counterseal.errors import ContractError, Problem
 
 __all__ = [

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from counterseal.approvals.patterns import Demand, Then, contract_terms, strictest
-from counterseal.approvals.token import Expected
+from counterseal.approvals.terms import Demand, Then, contract_terms, strictest
+from counterseal.approvals.tokens import Expected
 from counterseal.approvals.votes import Choice
 from counterseal.canonical import digest
 from counterseal.codes import Code

@@ -13,13 +13,13 @@ from math import inf
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NoReturn
 
-from counterseal.approvals.patterns import Terms
+from counterseal.approvals.terms import Terms
 from counterseal.codes import Code
 from counterseal.contract.invariants import Call, Correction
 from counterseal.execution.executor import Executor
 from counterseal.gates.compiled import Compiled
 from counterseal.keys import KeyRing
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Grant, Refusal, Registry, RegistryRecord
 from counterseal.storage.base import Budgets, Charge, Memory, Rate, RunRecord

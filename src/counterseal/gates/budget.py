@@ -14,7 +14,7 @@ from counterseal.codes import Code
 from counterseal.contract.model import Contract
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.gates.compiled import Compiled
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 from counterseal.registry import Grant
 from counterseal.storage.base import Budgets, Charge, Rate
 

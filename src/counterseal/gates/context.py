@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from counterseal.canonical import thaw
 from counterseal.contract.model import Contract
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context
 from counterseal.gates.base import GateContext
 from counterseal.ledger.entry import destination_key
 

@@ -18,7 +18,7 @@ from pydantic_core import to_json
 from counterseal.canonical import MAX_DEPTH, pointer, thaw
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 from counterseal.positional import made
 from counterseal.proposal import Proposal
 

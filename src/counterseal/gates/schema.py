@@ -14,7 +14,7 @@ from counterseal.canonical import pointer
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, allow, deny
 from counterseal.gates.parse import kind_of
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 from counterseal.observation.text import neutralise
 from counterseal.registry import Reason
 

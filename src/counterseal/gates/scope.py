@@ -10,7 +10,7 @@ from typing import Final
 
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 from counterseal.positional import made
 from counterseal.registry import Refusal
 

@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from counterseal.audit import Caller, Event, EventType
 from counterseal.config import ConfigError
-from counterseal.contract.client import ASKER, RefusedError
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
 from counterseal.contract.sources.mcp import Definition, Finding, Lock, Pin, State
+from counterseal.contract.tool_context import ASKER, RefusedError
 from counterseal.errors import ContractError, CountersealError, Problem
 from counterseal.gateway.asking import lacks
 from counterseal.gateway.names import Names

@@ -7,28 +7,298 @@ model can reach it. `observation` makes the answer out of this.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
 from counterseal.canonical import pointer, thaw
-from counterseal.codes import Code
+from counterseal.codes import FINAL, RESPONSES, Code, Response
+from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract
-from counterseal.contract.partial import Partial
-from counterseal.contract.schemas import Validator
+from counterseal.contract.outputs import Partial
+from counterseal.contract.schemas import Schema, Validator, resolve_local
 from counterseal.masking import NO_MASK, Mask
-from counterseal.observation.bound import summarise
-from counterseal.observation.models import FieldError
-from counterseal.observation.profile import Profile, profile
+from counterseal.observation.envelope import FieldError
 from counterseal.observation.redact import Redaction, Redactor
+from counterseal.observation.render import said
 from counterseal.observation.text import neutralise
-from counterseal.observation.words import said
-from counterseal.positional import made
 
-__all__ = ["CONTRACT", "Observed", "failure", "observe", "observe_as", "without_redacted"]
+__all__ = [
+    "CONTRACT",
+    "SOURCE_MARK",
+    "Observed",
+    "Profile",
+    "failure",
+    "observe",
+    "observe_as",
+    "profile",
+    "refine",
+    "summarise",
+    "without_redacted",
+]
+
+
+# --- summaries of large outputs -------------------------------------------------------------------
+
+
+_MOST_KEYS = 40
+_LONGEST_KEY = 80
+_LONGEST_PREVIEW = 2048
+_OUTLINE_DEPTH = 6
+
+Clean = Callable[[Any], Any]
+
+
+def summarise(data: Mapping[str, Any], size: int, limit: int, clean: Clean) -> dict[str, Any]:
+    """An object whose JSON has at most `limit` bytes (or is empty, below two)."""
+    outline = clean({_short(key): _kind(item) for key, item in list(data.items())[:_MOST_KEYS]})
+    summary = {"truncated": True, "type": "object", "bytes": size, "fields": len(data)}
+    for attempt in (
+        summary | {"outline": outline},
+        summary,
+        {"truncated": True, "bytes": size},
+        {"truncated": True},
+    ):
+        room = limit - len(to_json(attempt)) - len(b',"preview":""')
+        if room < -len(b',"preview":""'):
+            continue
+        preview = _preview(data, min(room, _LONGEST_PREVIEW), clean)
+        return attempt | {"preview": preview} if preview else attempt
+    return {}
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, str):
+        return f"string, {len(value)} characters"
+    if isinstance(value, list):
+        return f"array, {len(value)} items"
+    if isinstance(value, Mapping):
+        return f"object, {len(value)} fields"
+    if isinstance(value, bool):
+        return "boolean"
+    return "null" if value is None else "number"
+
+
+def _short(key: str) -> str:
+    return key if len(key) <= _LONGEST_KEY else _cut(key, _LONGEST_KEY) + "…"
+
+
+def _preview(data: Mapping[str, Any], room: int, clean: Clean) -> str:
+    """The beginning, as text that takes at most `room` bytes inside a JSON string."""
+    if room < 16:
+        return ""
+    text = to_json(clean(_beginning(data, [room * 2], _OUTLINE_DEPTH))).decode()
+    text = text[:room]
+    while text and len(to_json(text)) - 2 > room - 3:
+        over = len(to_json(text)) - 2 - (room - 3)
+        text = text[: -max(1, over // 4)]
+    return text + "…"
+
+
+def _beginning(value: Any, room: list[int], depth: int) -> Any:
+    """The first part of a value: as much as there is room for, counted roughly in characters."""
+    if isinstance(value, str):
+        room[0] -= len(value) + 2
+        return value if room[0] >= 0 else _cut(value, max(0, len(value) + room[0]))
+    if isinstance(value, Mapping | list) and depth == 0:
+        return {} if isinstance(value, Mapping) else []
+    if isinstance(value, Mapping):
+        part: dict[str, Any] = {}
+        for key, item in value.items():
+            if room[0] <= 0:
+                break
+            room[0] -= len(key) + 4
+            part[_short(key)] = _beginning(item, room, depth - 1)
+        return part
+    if isinstance(value, list):
+        items: list[Any] = []
+        for item in value:
+            if room[0] <= 0:
+                break
+            items.append(_beginning(item, room, depth - 1))
+        return items
+    room[0] -= 8
+    return value
+
+
+def _cut(text: str, length: int) -> str:
+    """Cut between words: half a key is no longer recognised as one, and must not be shown."""
+    words = text[:length].rsplit(maxsplit=1)
+    return words[0] if len(words) == 2 else ""
+
+
+# --- profiles: what a contract says about its observations ----------------------------------------
+
+
+SOURCE_MARK = "x-source-ref"
+"""Annotation on a property of an output schema: its value names where something comes from."""
+
+_OF_THE_PAYLOAD = frozenset(
+    {
+        Code.SYNTACTIC_PARSE_FAIL,
+        Code.STRUCTURAL_VIOLATION,
+        Code.TYPE_MISMATCH,
+        Code.OUT_OF_BOUNDS,
+        Code.SEMANTIC_INVALIDITY,
+    }
+)
+"""What the same payload would only repeat: listed as retryable, it takes another payload."""
+_EACH = "*"
+_MOST_PROFILES = 4096
+_DEEPEST = 16
+
+Step = str | tuple[str]
+"""A property's name, or `("*",)` for every item."""
+Place = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    tool: str
+    version: str
+    trust: Trust
+    responses: Mapping[Code, Response]
+    sources: tuple[Place, ...]
+    wrapped: bool
+    """The declared output is no object, so whatever comes back is put under `result`."""
+    max_bytes: int
+    redacted: tuple[tuple[str, ...], ...]
+    """The steps to what the contract has taken out."""
+    verified: bool
+    """An action that took effect is to be checked afterwards."""
+
+    def sourceless(self, data: Mapping[str, Any]) -> list[str]:
+        """Pointers to source references that name nothing."""
+        return [at for place in self.sources for at in _empty(data, place, ())]
+
+
+_PROFILES: dict[str, Profile] = {}
+
+
+def profile(contract: Contract) -> Profile:
+    """A contract's profile; made once, found by the contract's hash."""
+    known = _PROFILES.get(contract.hash)
+    if known is None:
+        if len(_PROFILES) >= _MOST_PROFILES:
+            _PROFILES.clear()
+        known = _PROFILES[contract.hash] = _profile(contract)
+    return known
+
+
+def refine(code: Code, contract: Contract | None) -> Response:
+    """A code's response vector as this contract has it."""
+    return RESPONSES[code] if contract is None else profile(contract).responses[code]
+
+
+def _profile(contract: Contract) -> Profile:
+    schema = contract.affordance.output_schema
+    return Profile(
+        tool=contract.name,
+        version=contract.version,
+        trust=contract.trust,
+        responses={code: _refined(response, contract) for code, response in RESPONSES.items()},
+        sources=tuple(dict.fromkeys(_sources(schema, schema, (), 0))),
+        wrapped=list(schema.get("properties", ())) == ["result"]
+        and list(schema.get("required", ())) == ["result"],
+        max_bytes=contract.max_output_bytes,
+        redacted=tuple(_steps(place) for place in contract.redact),
+        verified=contract.transactional.post_action_verification_required,
+    )
+
+
+def _steps(place: str) -> tuple[str, ...]:
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in place.split("/")[1:])
+
+
+def _refined(response: Response, contract: Contract) -> Response:
+    """The contract's lists spell out every error, so what they leave out is not so.
+
+    One way on at most, however many lists name a code: the one that asks most of people.
+    """
+    if response.code in (Code.SUCCESS, Code.PARTIAL_SUCCESS):
+        return response
+    lists, code = contract.error_contract, response.code
+    escalate = code in lists.escalation_errors
+    alone = not escalate and code not in FINAL and not response.requires_approval
+    retryable = alone and code in lists.retryable_errors and code not in _OF_THE_PAYLOAD
+    another = {*lists.repairable_errors, *(set(lists.retryable_errors) & _OF_THE_PAYLOAD)}
+    flagged = replace(
+        response,
+        repairable=alone and not retryable and code in another,
+        retryable=retryable,
+        fail_closed=code in lists.fail_closed_errors,
+        escalate=escalate,
+    )
+    return response if flagged == response else replace(flagged, next_action=_action(flagged))
+
+
+def _action(response: Response) -> str:
+    """A next action that does not contradict the flags beside it."""
+    usual = RESPONSES[response.code]
+    kept = (
+        (usual.retryable and response.retryable)
+        or (usual.repairable and response.repairable)
+        or usual.requires_approval
+    )
+    if kept:
+        return usual.next_action
+    if response.retryable:
+        return "retry_later"
+    if response.repairable:
+        return "repair_arguments"
+    if response.escalate:
+        return "escalate"
+    return "stop" if usual.retryable or usual.repairable or usual.escalate else usual.next_action
+
+
+def _sources(root: Schema, node: Any, place: Place, depth: int) -> Iterator[Place]:
+    if not isinstance(node, Mapping) or depth > _DEEPEST:
+        return
+    if node.get(SOURCE_MARK) is True:
+        yield place
+    if isinstance(node.get("$ref"), str):
+        yield from _sources(root, resolve_local(root, node["$ref"]), place, depth + 1)
+    for word in ("allOf", "anyOf", "oneOf"):
+        for inner in node.get(word, ()):
+            yield from _sources(root, inner, place, depth + 1)
+    for name, inner in node.get("properties", {}).items():
+        yield from _sources(root, inner, (*place, name), depth + 1)
+    for inner in (
+        node.get("items"),
+        node.get("additionalProperties"),
+        *node.get("prefixItems", ()),
+    ):
+        yield from _sources(root, inner, (*place, (_EACH,)), depth + 1)
+
+
+def _empty(value: Any, place: Place, path: tuple[str | int, ...]) -> Iterator[str]:
+    if not place:
+        for at, reference in _each(value) if isinstance(value, list) else [((), value)]:
+            if not _names_source(reference):
+                yield pointer(*path, *at)
+        return
+    step, rest = place[0], place[1:]
+    if isinstance(step, tuple):
+        for at, item in _each(value):
+            yield from _empty(item, rest, (*path, *at))
+    elif isinstance(value, Mapping) and step in value:
+        yield from _empty(value[step], rest, (*path, step))
+
+
+def _each(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    if isinstance(value, Mapping):
+        yield from (((key,), item) for key, item in value.items())
+    elif isinstance(value, list):
+        yield from (((index,), item) for index, item in enumerate(value))
+
+
+def _names_source(value: Any) -> bool:
+    reference = value.get("ref") if isinstance(value, Mapping) else value
+    return isinstance(reference, str) and bool(reference.strip())
+
 
 _LONGEST_RAW = 16 * 1024 * 1024
 _MOST_ERRORS = 20
@@ -209,7 +479,7 @@ def _clean(
     if len(text) > own.max_bytes:
         return _summary(code, output, text, own, redactor)
     if not redactor.suspects(text):
-        return made(Observed, (code, output, (), (), (), None, output))
+        return Observed(code, output, output=output)
     data, redactions = redactor.redact(output)
     if redactions and len(to_json(data)) > own.max_bytes:
         return _summary(code, output, text, own, redactor)

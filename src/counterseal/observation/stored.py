@@ -7,12 +7,14 @@ whole record (`Observation.record`) is made of it when somebody asks for it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from pydantic_core import from_json, to_json
 
 from counterseal.canonical import thaw
 from counterseal.codes import RESPONSES, Code
 from counterseal.contract.effects import Trust
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 from counterseal.observation.observation import (
     NOT_VERIFIED,
     Observation,
@@ -21,9 +23,10 @@ from counterseal.observation.observation import (
     VerificationHint,
     response_of,
 )
+from counterseal.observation.observe import summarise
 from counterseal.observation.redact import Redaction
 
-__all__ = ["from_stored", "stored"]
+__all__ = ["KeptRead", "from_stored", "open_read", "pack_read", "stored"]
 
 
 _PLAIN: Final = ((), (), False, 1, (), None, None, None, NOT_VERIFIED)
@@ -121,3 +124,47 @@ def from_stored(kept: Mapping[str, Any], **changes: Any) -> Observation:
         verification=NOT_VERIFIED if hint is None else VerificationHint(*thaw(hint)),
         decisions=tuple(ReadBack(decision) for decision in kept.get("decisions", ())),
     )._replace(**changes)
+
+
+# --- kept reads in the vault ----------------------------------------------------------------------
+
+
+class KeptRead(NamedTuple):
+    """A read as it was kept."""
+
+    record: Mapping[str, Any]
+    """The observation's, without gates; where the text is cut, with a summary as its data."""
+    text: str
+    """As the model read it."""
+    cut: str = ""
+    """What is missing of the text; empty where nothing is."""
+
+
+def pack_read(seen: Observation, most: int) -> bytes:
+    """What is to be kept of a read: at most so many bytes of its text."""
+    shown = seen._replace(raw=None, decisions=())
+    text = shown.for_model().encode()
+    if len(text) <= most:
+        return to_json({"record": shown.record()})
+    if shown.data is not None:
+        size = len(to_json(shown.data))
+        shown = shown._replace(data=summarise(shown.data, size, most, lambda value: value))
+    begun = text[:most].decode(errors="ignore")
+    return to_json({"record": shown.record(), "text": begun, "bytes": len(text)})
+
+
+def open_read(kept: bytes) -> KeptRead:
+    """The same, read back. ValueError when it is nothing of that kind."""
+    try:
+        told = from_json(kept)
+        seen = Observation.from_record(told["record"])
+        if "text" not in told:
+            return KeptRead(told["record"], seen.for_model())
+        begun, size = str(told["text"]), int(told["bytes"])
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise ValueError("this is no observation that was kept") from None
+    return KeptRead(told["record"], begun, _missing(begun, size))
+
+
+def _missing(begun: str, size: int) -> str:
+    return f"Only the first {len(begun.encode()):,} of its {size:,} bytes are kept."

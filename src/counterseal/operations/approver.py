@@ -13,8 +13,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from counterseal.approvals.packet import Packet
-from counterseal.approvals.patterns import Demand, Then
-from counterseal.approvals.token import Claims, issue
+from counterseal.approvals.terms import Demand, Then
+from counterseal.approvals.tokens import Claims, issue
 from counterseal.approvals.votes import Choice, Objection, Request, Tally, Vote, Voter, cast, tally
 from counterseal.audit import Caller, Event, EventType
 from counterseal.call.holding import packet_of

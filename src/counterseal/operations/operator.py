@@ -27,8 +27,14 @@ from counterseal.registry import (
     RegistryRecord,
 )
 from counterseal.registry.changes import Op
-from counterseal.registry.credentials import Credential, key_id_in, new_key, stored
-from counterseal.registry.people import User, without_hashes
+from counterseal.registry.identities import (
+    Credential,
+    User,
+    key_id_in,
+    new_key,
+    stored,
+    without_hashes,
+)
 from counterseal.storage.base import Store
 
 __all__ = ["EVERYBODY", "News", "Operator", "catch_up"]

@@ -15,19 +15,22 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
-from counterseal.approvals.patterns import Terms, merged, section_terms
-from counterseal.cel_alone import cel
+from counterseal.approvals.terms import Terms, merged, section_terms
 from counterseal.errors import ExpressionError
-from counterseal.expressions import MAX_LENGTH, Expression
-from counterseal.policy.model import (
+from counterseal.expressions import MAX_LENGTH, Expression, evaluation_context
+from counterseal.policy.policy_rules import (
+    FIELDS,
+    NAMES,
     NO_RULE,
     TOO_LARGE,
     UNREADABLE,
     PolicyDecision,
     Rule,
+    Uses,
     Verdict,
+    merge,
+    uses,
 )
-from counterseal.policy.names import FIELDS, NAMES, Uses, merge, uses
 
 __all__ = ["MAX_VALUES", "CompiledPolicy", "Facts"]
 
@@ -119,7 +122,7 @@ class CompiledPolicy:
             values = question.values(known, facts)
             if _too_many(values):
                 return self._refuse(TOO_LARGE, "The arguments hold more than the rules can check.")
-            context: Any = cel.Context(values)
+            context = evaluation_context(values)
         except (KeyError, TypeError, ValueError) as error:
             reason = "The rules can't be checked for this call."
             return self._refuse(UNREADABLE, reason, f"{type(error).__name__}: {error}")
@@ -187,7 +190,7 @@ def _terms(rule: Rule, contract: Mapping[str, Any]) -> Terms:
 
 def _settle(rules: Iterable[_Live], known: Mapping[str, Any]) -> tuple[_Live, ...]:
     """The same rules, without those that can't hold any more, and with those marked that must."""
-    context: Any = cel.Context(dict(known))
+    context = evaluation_context(known)
     kept = []
     for one in rules:
         try:

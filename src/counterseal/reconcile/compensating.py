@@ -17,7 +17,7 @@ from counterseal.call.following import due_for
 from counterseal.call.resume import Resume, unpack
 from counterseal.call.resuming import contract_for, pause_after
 from counterseal.codes import Code, Path
-from counterseal.contract.filling import compensation_arguments
+from counterseal.contract.fill import compensation_arguments
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.ledger.entry import Entry, Status
 from counterseal.observation import Observation, refusal

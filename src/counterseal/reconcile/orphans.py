@@ -14,7 +14,7 @@ from counterseal.call.resume import Resume, unpack
 from counterseal.call.resuming import MOST_LOOKS, Resumed, contract_for, pause_after
 from counterseal.contract.model import OnUnknown
 from counterseal.errors import CountersealError
-from counterseal.execution.hooks import ProbeError
+from counterseal.execution.probes import ProbeError
 from counterseal.ledger.entry import Entry, Phase
 from counterseal.registry import RegistryRecord
 from counterseal.storage.base import Kept, RunRecord, Settle

@@ -10,10 +10,10 @@ from counterseal.call.resume import unpack
 from counterseal.call.resuming import Resumed, contract_for, pause_after
 from counterseal.canonical import at
 from counterseal.codes import Code
-from counterseal.contract.filling import differences
+from counterseal.contract.fill import differences
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
-from counterseal.execution.hooks import Probe, ProbeError
+from counterseal.execution.probes import Probe, ProbeError
 from counterseal.ledger.entry import Status
 from counterseal.observation.stored import from_stored
 from counterseal.reconcile.orphans import run_of

@@ -18,13 +18,13 @@ from packaging.version import Version
 
 from counterseal.canonical import freeze, thaw
 from counterseal.errors import CountersealError, RegistryError, StoreError
-from counterseal.registry.credentials import Credential
 from counterseal.registry.grants import Grant
-from counterseal.registry.kills import Kill, known_effect
-from counterseal.registry.people import User, without_hashes
+from counterseal.registry.identities import Credential, User, without_hashes
 from counterseal.registry.records import (
     Deprecation,
+    Kill,
     RegistryRecord,
+    known_effect,
     parse_version,
     percentage_error,
 )

@@ -13,25 +13,24 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from counterseal.contract.declare import Tool
+from counterseal.contract.declare import PlainTool, Tool
 from counterseal.contract.effects import Effect
 from counterseal.contract.model import Contract
-from counterseal.contract.protocol import PlainTool
 from counterseal.errors import ContractError, GrantError, Problem, RegistryError, Severity
 from counterseal.registry import checks
 from counterseal.registry.changes import Change, History, Op
-from counterseal.registry.choosing import Choosing
-from counterseal.registry.credentials import Credential, Credentials
 from counterseal.registry.grants import Grant
-from counterseal.registry.kills import Kill, known_effect
-from counterseal.registry.people import ADDED, User, Users
-from counterseal.registry.quarantine import Quarantine
+from counterseal.registry.identities import ADDED, Credential, Credentials, User, Users
 from counterseal.registry.records import (
     Deprecation,
+    Kill,
+    Quarantine,
     RegistryRecord,
+    known_effect,
     parse_version,
     setting_errors,
 )
+from counterseal.registry.selection import Choosing
 
 __all__ = ["Registry"]
 

@@ -17,7 +17,7 @@ import mcp_types
 from mcp.client.session import ClientRequestContext
 from pydantic import BaseModel, ValidationError
 
-from counterseal.contract.client import Client, RefusedError
+from counterseal.contract.tool_context import Client, RefusedError
 from counterseal.masking import NO_MASK
 
 __all__ = ["Asked", "capabilities", "until_answered"]

@@ -21,7 +21,7 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from counterseal.contract.client import Client, client
+from counterseal.contract.tool_context import Client, client
 from counterseal.errors import (
     AnswerLostError,
     CountersealError,
@@ -31,13 +31,11 @@ from counterseal.errors import (
 )
 from counterseal.masking import Mask
 from counterseal.upstream.asking import Asked, capabilities
-from counterseal.upstream.at_once import AtOnce
 from counterseal.upstream.changes import listen_on, noticed, subscribe_on
 from counterseal.upstream.exchange import EXCHANGE, Exchange
 from counterseal.upstream.handshake import INFO, shake_hands, stamp, stop, told
 from counterseal.upstream.inside import Inside
 from counterseal.upstream.listing import Shown
-from counterseal.upstream.posting import is_plain
 from counterseal.upstream.process import Program
 from counterseal.upstream.settings import Settings
 from counterseal.upstream.verdict import (
@@ -88,7 +86,6 @@ class Connection:
         self._session: ClientSession | None = None
         self._listening: asyncio.Task[None] | None = None
         self._in_flight: set[Exchange] = set()
-        self._at_once: AtOnce | None = None
         self._log = logging.getLogger(f"counterseal.upstream.{settings.name}")
         self._mask = Mask({})
         self.asked = Asked(settings.relay)
@@ -158,8 +155,6 @@ class Connection:
                 return
             self._session = session
             self._adopt(session)
-            if isinstance(self.way, Web):
-                self._at_once = AtOnce(self.way, dispatcher, modern=self.modern)
             self.up = True
             self.up_since = asyncio.get_running_loop().time()
             up(self)
@@ -276,18 +271,13 @@ class Connection:
         token = EXCHANGE.set(exchange)
         self._in_flight.add(exchange)
         try:
-            raw = None
-            if self._at_once is not None:
-                raw = await self._at_once.result(method, stamped, options, exchange)
-            if raw is None:
-                raw = await dispatcher.send_raw_request(method, stamped, options)
+            raw = await dispatcher.send_raw_request(method, stamped, options)
             self._check_shape(method, raw)
         except Exception as error:  # noqa: BLE001 - all of them are judged
             raise self._judged(what, error, exchange) from None
         finally:
             self._in_flight.discard(exchange)
             EXCHANGE.reset(token)
-            await exchange.let_go()
         return self._clean(raw) if self._mask else raw
 
     def _clean(self, raw: dict[str, Any]) -> dict[str, Any]:
@@ -304,8 +294,6 @@ class Connection:
 
     def _check_shape(self, method: str, raw: dict[str, Any]) -> None:
         """ValidationError: that is no result of this method."""
-        if method == "tools/call" and is_plain(raw, modern=self.modern):
-            return
         ttl = raw.get("ttlMs")
         if isinstance(ttl, int) and ttl < 0:
             raw["ttlMs"] = 0  # a hint, that is to be read as "not at all"

@@ -8,9 +8,9 @@ through `EXCHANGE`, because a transport carries out what it is handed in the sen
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Final
 
-from counterseal.contract.client import Client
+from counterseal.contract.tool_context import Client
 
 __all__ = ["EXCHANGE", "TOO_LARGE", "Exchange"]
 
@@ -19,7 +19,6 @@ class Exchange:
     """What became of one request."""
 
     __slots__ = (
-        "came",
         "client",
         "in_json",
         "lost",
@@ -45,14 +44,6 @@ class Exchange:
         self.in_json = False
         """HTTP: whether that was with JSON, so that the protocol's own words may be in it."""
         self.retry_after: str | None = None
-        self.came: Any = None
-        """HTTP: an answer, or an error, that is there already, for the library to read."""
-
-    async def let_go(self) -> None:
-        """Nobody comes to read an answer any more."""
-        came, self.came = self.came, None
-        if came is not None and not isinstance(came, Exception):
-            await came.stream.aclose()
 
 
 EXCHANGE: Final[ContextVar[Exchange | None]] = ContextVar("counterseal_exchange", default=None)

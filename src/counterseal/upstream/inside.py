@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import anyio
 from mcp.server import Server
+from mcp.server.mcpserver import MCPServer
 from mcp.shared.memory import create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
 
@@ -68,11 +69,23 @@ def _found(named: Any) -> Server[Any]:
             server = attrgetter(attribute)(importlib.import_module(module))
         except (ImportError, AttributeError) as error:
             raise ValueError(f"{named}: {error}") from None
-    # The high-level server keeps the one that can be run on any streams to itself.
-    server = getattr(server, "_lowlevel_server", server)
+    if isinstance(server, MCPServer):
+        server = _low_level(server)
     if not isinstance(server, Server):
         raise ValueError(f"{named!r} is no server of MCP's library")
     return server
+
+
+def _low_level(server: MCPServer) -> Server[Any]:
+    """Return the low-level server, which can be run on any streams, of a high-level one.
+
+    It is public as the application of the session manager, which exists once HTTP is set up.
+    """
+    try:
+        return server.session_manager.app
+    except RuntimeError:
+        server.streamable_http_app()
+        return server.session_manager.app
 
 
 class _Marking:

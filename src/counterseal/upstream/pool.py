@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from contextvars import Context
 from typing import Final
 
-from counterseal.contract.client import Client
+from counterseal.contract.tool_context import Client
 from counterseal.errors import NotSentError
 from counterseal.upstream.connection import Connection
 from counterseal.upstream.line import Line

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from counterseal.contract.binding import Placeholder, Template, template
+from counterseal.contract.bindings import Placeholder, Template, template
 
 __all__ = ["RELAYS", "Settings"]
 

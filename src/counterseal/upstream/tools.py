@@ -8,11 +8,11 @@ from typing import Any, Final
 import mcp_types
 
 from counterseal.canonical import thaw
-from counterseal.contract.binding import McpBinding
-from counterseal.contract.blocks import is_blocks
+from counterseal.contract.bindings import McpBinding
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
-from counterseal.contract.surroundings import Context
+from counterseal.contract.outputs import is_blocks
+from counterseal.contract.tool_context import Context
 from counterseal.errors import ToolFailedError
 from counterseal.execution.http import AnswerError
 from counterseal.upstream.upstream import Upstream

@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
-from counterseal.contract.client import Client, client
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Client, Context, client
 from counterseal.errors import AnswerLostError, NotSentError
 from counterseal.execution.secrets import Credentials
 from counterseal.upstream.asking import until_answered

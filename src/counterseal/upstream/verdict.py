@@ -14,7 +14,7 @@ import mcp_types
 from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 
-from counterseal.contract.client import RefusedError
+from counterseal.contract.tool_context import RefusedError
 from counterseal.errors import (
     AnswerLostError,
     NotSentError,

@@ -8,6 +8,8 @@ is handed an answer that says no more than "failed". Answers are bounded here, t
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -15,15 +17,17 @@ from typing import Any, Final
 
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
+from pydantic_core import from_json
 
 from counterseal.upstream.exchange import EXCHANGE, Exchange
-from counterseal.upstream.posting import Posting
 from counterseal.upstream.settings import Settings
 
 __all__ = ["Web"]
 
 _CONNECT: Final = 10.0
 """Seconds to reach the server, while it is still certain that nothing was sent."""
+_LAST_BYTES: Final = 1.0
+"""Seconds in which a server has to end a stream of events after its result."""
 _ASIDE: Final = 5.0
 """Seconds for what is no request: while it is sent, nothing else is."""
 _NOT_SENT: Final = (
@@ -33,10 +37,13 @@ _NOT_SENT: Final = (
     httpx2.UnsupportedProtocol,
     httpx2.ProxyError,
 )
-_LIMITS: Final = httpx2.Limits(max_connections=256, max_keepalive_connections=20)
+_LIMITS: Final = httpx2.Limits(
+    max_connections=256,
+    max_keepalive_connections=128,
+    keepalive_expiry=4.0,  # many servers close an idle connection after 5 seconds
+)
 _FAILED: Final = {"jsonrpc": "2.0", "id": None, "error": {"code": -32000, "message": "failed"}}
-_SESSION: Final = "mcp-session-id"
-_INITIALIZE: Final = b'"method":"initialize"'
+_log = logging.getLogger(__name__)
 _EVENTS, _JSON = "text/event-stream", "application/json"
 
 
@@ -50,7 +57,6 @@ class Web:
         self._headers = headers
         self._unreachable = unreachable
         self._transport = _Recording(settings, self._missed)
-        self._posting: Posting | None = None
         self._why = ""
 
     @property
@@ -82,35 +88,7 @@ class Web:
                 max_sse_event_size=self._settings.hard_limit,
             ) as streams,
         ):
-            url, most = self._settings.url, self._settings.max_bytes
-            self._posting = Posting(client, url, most, wait)
-            try:
-                yield streams
-            finally:
-                self._posting.close()
-
-    async def result(
-        self,
-        number: str,
-        method: str,
-        params: Mapping[str, Any],
-        headers: Mapping[str, str],
-        exchange: Exchange,
-    ) -> dict[str, Any] | None:
-        """The result of a request that is answered at once. None: the library is to go on with it.
-
-        Then it may have been sent under this number, and what came of that is in the exchange.
-        """
-        if self._posting is None:
-            return None
-        session = self._transport.session
-        if session is not None:
-            headers = {**headers, _SESSION: session}
-        found = await self._posting.result(number, method, params, headers, exchange)
-        if found is not None:
-            exchange.status = self._transport.status = 200
-            exchange.in_json = True
-        return found
+            yield streams
 
     def _missed(self, why: str, *, unreachable: bool) -> None:
         self._why = why
@@ -131,18 +109,16 @@ class _Recording(httpx2.AsyncBaseTransport):
         self._missed = missed
         self.status = 0
         """Of the last answer to something that was sent."""
-        self.session: str | None = None
-        """What the server called the session that it opened, if it did."""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         exchange = EXCHANGE.get()
-        asked = b'"id":' in request.content[:60] and b'"method":' in request.content[:120]
+        asked = _is_request(request.content)
         if exchange is None or not asked:
             # Of the library's own making, or what follows a request: that it was given up on.
             return await self._aside(request, exchange, asked=asked)
         exchange.sent = True
         try:
-            response = _arrived(exchange) or await self._inner.handle_async_request(request)
+            response = await self._inner.handle_async_request(request)
         except _NOT_SENT as error:
             exchange.sent = False
             exchange.trouble = _why(error)
@@ -175,8 +151,6 @@ class _Recording(httpx2.AsyncBaseTransport):
             return httpx2.Response(503, json=_FAILED)
         if request.method != "GET":
             self.status = response.status_code
-        if asked and _INITIALIZE in request.content[:120] and response.is_success:
-            self.session = response.headers.get(_SESSION)
         return await self._bounded(response, exchange)
 
     async def _bounded(
@@ -202,26 +176,29 @@ class _Recording(httpx2.AsyncBaseTransport):
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """A response's body, or each event of one, up to so many bytes; its end is written down.
+    """The body of a response: as a whole, or each of its events, at most `most` bytes.
 
-    Only such errors are raised as the library takes for this request's alone.
+    How it ended is written into the exchange. It raises only errors that the SDK attributes to
+    this one request.
     """
 
     def __init__(
         self, stream: httpx2.AsyncByteStream, kind: str, exchange: Exchange | None, most: int
     ) -> None:
         self._stream = stream
+        self._chunks = aiter(stream)
         self._events = kind == _EVENTS
         self._exchange = exchange
         self._most = most
+        self._over = False
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
         try:
-            async for chunk in self._stream:
+            async for chunk in self._chunks:
                 size += len(chunk)
                 if size > self._most:
-                    self._over()
+                    self._refuse()
                 if self._events and (b"\n\n" in chunk or b"\r\n\r\n" in chunk):
                     size = 0
                 yield chunk
@@ -239,24 +216,43 @@ class _Bounded(httpx2.AsyncByteStream):
             self._exchange.lost = True
             self._exchange.trouble = why
 
-    def _over(self) -> None:
+    def _refuse(self) -> None:
+        self._over = True
         if self._exchange is not None:
             self._exchange.too_large = True
         kind = httpx2.SSEError if self._events else httpx2.StreamError
         raise kind("more than is read")
 
     async def aclose(self) -> None:
-        await self._stream.aclose()
+        """Close the body, after its last bytes were read if they come soon.
+
+        The SDK closes a stream of events as soon as it has the result. Without the end of the
+        stream, the connection could not be used for another request.
+        """
+        try:
+            if self._events and not self._over:
+                async with asyncio.timeout(_LAST_BYTES):
+                    await self._drain()
+        except (TimeoutError, httpx2.HTTPError, httpx2.StreamError):
+            _log.debug("a stream of events was not ended in time", exc_info=True)
+        finally:
+            await self._stream.aclose()
+
+    async def _drain(self) -> None:
+        left = self._most
+        async for chunk in self._chunks:
+            left -= len(chunk)
+            if left < 0:
+                return
 
 
-def _arrived(exchange: Exchange) -> httpx2.Response | None:
-    """What was answered already, when the library comes to send a request. Raises what was not."""
-    came, exchange.came = exchange.came, None
-    if isinstance(came, httpx2.Response):
-        return came
-    if isinstance(came, Exception):
-        raise came
-    return None
+def _is_request(body: bytes) -> bool:
+    """Return True for a JSON-RPC request, False for a notification, an answer or no body."""
+    try:
+        message = from_json(body)
+    except ValueError:
+        return False
+    return isinstance(message, dict) and "method" in message and "id" in message
 
 
 def _kind(response: httpx2.Response) -> str:

@@ -23,7 +23,7 @@ from counterseal.canonical import canonical
 from counterseal.errors import StoreError
 from counterseal.operations.operator import News
 from counterseal.proposal import Principal
-from counterseal.registry.credentials import MARK, Credential, Key
+from counterseal.registry.identities import MARK, Credential, Key
 from counterseal.runtime import Runtime
 from counterseal.web.access import Access
 from counterseal.web.issuer import IssuerError

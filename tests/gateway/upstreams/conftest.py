@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from counterseal.contract.client import CLIENT, RefusedError
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import CLIENT, Context, RefusedError
 from counterseal.testing import someone
 from counterseal.upstream import Settings, Upstreams
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from counterseal.contract.client import RefusedError
+from counterseal.contract.tool_context import RefusedError
 from counterseal.errors import AnswerLostError, ToolFailedError
 from counterseal.upstream import Settings
 

@@ -3,12 +3,12 @@
 import pytest
 
 from counterseal.codes import Code
-from counterseal.contract.binding import McpBinding
-from counterseal.contract.blocks import BLOCKS
+from counterseal.contract.bindings import McpBinding
 from counterseal.contract.model import Contract
+from counterseal.contract.outputs import BLOCKS
 from counterseal.contract.sources.mcp import Definition
+from counterseal.execution.attempt import AttemptRequest
 from counterseal.execution.executor import Executor
-from counterseal.execution.work import Work
 from counterseal.upstream import Settings, mcp_tool
 
 from .conftest import Front, call_context, connected, in_front
@@ -40,7 +40,7 @@ async def run(upstream, made, **arguments):
     executor = Executor()
     try:
         runner = executor.runner(made, mcp_tool(made, upstream))
-        return await runner.run(Work(arguments, call_context, seconds=30))
+        return await runner.run(AttemptRequest(arguments, call_context, seconds=30))
     finally:
         await executor.aclose()
 

@@ -10,7 +10,7 @@ from counterseal.accounts import Accounts
 from counterseal.errors import RegistryError
 from counterseal.operations.operator import EVERYBODY, Operator, catch_up
 from counterseal.registry import Registry
-from counterseal.registry.people import read_person_key
+from counterseal.registry.identities import read_person_key
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from counterseal.accounts import Refused, SignIn, Why
 from counterseal.accounts.passwords import BusyError, Passwords
 from counterseal.errors import StoreError
 from counterseal.operations.operator import EVERYBODY
-from counterseal.registry.people import User
+from counterseal.registry.identities import User
 
 WRONG = Refused(Why.WRONG)
 HERE = "192.0.2.7"

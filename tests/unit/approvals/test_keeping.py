@@ -3,7 +3,7 @@
 import pytest
 
 from counterseal import Proposal, Registry
-from counterseal.approvals.patterns import Terms, strictest
+from counterseal.approvals.terms import Terms, strictest
 from counterseal.call.holding import UnkeepableError, held_call, held_of
 from counterseal.gates.base import GateContext
 from counterseal.storage.base import RunRecord

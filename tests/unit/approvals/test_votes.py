@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.approvals.patterns import Pattern, Terms, strictest
+from counterseal.approvals.terms import Pattern, Terms, strictest
 from counterseal.approvals.votes import (
     Choice,
     Objection,

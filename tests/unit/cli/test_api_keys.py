@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from counterseal.registry.credentials import Key
+from counterseal.registry.identities import Key
 
 HOLDER = ("--tenant", "acme", "--agent", "bot")
 WHY = ("--reason", "the desk", "--by", "u_1")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.contract.filling import (
+from counterseal.contract.fill import (
     Difference,
     FillingError,
     Reference,

@@ -12,8 +12,8 @@ import weakref
 import pytest
 
 from counterseal.errors import IsolationError
-from counterseal.execution import threads as module
-from counterseal.execution.threads import Threads
+from counterseal.execution import in_process as module
+from counterseal.execution.in_process import Threads
 
 PATIENCE = 60
 
@@ -189,7 +189,7 @@ async def test_an_idle_thread_keeps_nothing_alive(threads):
 async def test_when_too_many_hang_the_next_is_refused_and_not_kept_waiting(release):
     threads = Threads(most=3)
     futures = await hanging(threads, release, 3)
-    with pytest.raises(IsolationError, match="too many tools hang: 3 threads"):
+    with pytest.raises(IsolationError, match="all 3 threads are busy"):
         threads.run(int)
     release.set()
     await asyncio.gather(*futures)
@@ -286,7 +286,7 @@ def test_a_result_that_comes_after_the_loop_is_closed_is_dropped(threads, releas
 def test_the_interpreter_leaves_without_those_that_hang():
     script = """
 import asyncio, threading
-from counterseal.execution.threads import Threads
+from counterseal.execution.in_process import Threads
 
 async def main():
     begun = threading.Event()

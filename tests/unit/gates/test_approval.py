@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal import Proposal, Registry
-from counterseal.approvals.patterns import Terms, Then, contract_terms, strictest
+from counterseal.approvals.terms import Terms, Then, contract_terms, strictest
 from counterseal.canonical import digest
 from counterseal.codes import Code
 from counterseal.gates.approval import check

@@ -5,8 +5,8 @@ import pytest
 from counterseal.contract.effects import EFFECTS, RISKS, Approval, Effect, RiskClass
 from counterseal.contract.model import DataClassification
 from counterseal.policy import Policy, Verdict
-from counterseal.policy.cases import read_cases, run_cases
-from counterseal.policy.policy import DEFAULT
+from counterseal.policy.policy_files import DEFAULT
+from counterseal.policy.policy_tests import read_cases, run_cases
 
 SENSITIVE = (DataClassification.REGULATED, DataClassification.SECRET)
 

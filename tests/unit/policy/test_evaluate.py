@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.approvals.patterns import Pattern, Terms
+from counterseal.approvals.terms import Pattern, Terms
 from counterseal.policy import CompiledPolicy, Policy, Verdict
 from counterseal.policy.evaluate import MAX_CALLERS, MAX_VALUES
 

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from counterseal.errors import RegistryError, StoreError
 from counterseal.registry import Change, Registry
-from counterseal.registry.credentials import MARK, new_key
-from counterseal.registry.people import (
+from counterseal.registry.identities import (
+    MARK,
     MOST_KEYS,
     PersonalKey,
     User,
     folded,
+    new_key,
     new_stamp,
     person_key_text,
     read_person_key,

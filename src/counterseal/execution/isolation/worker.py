@@ -10,33 +10,227 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
+import math
 import os
 import queue
+import resource
 import shutil
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import to_json, to_jsonable_python
 
 from counterseal.contract.declare import Tool
-from counterseal.contract.partial import Partial
+from counterseal.contract.outputs import Partial
 from counterseal.contract.signature import read_signature
-from counterseal.errors import ResponseTooLargeError, SpokenError
+from counterseal.contract.tool_context import Context
+from counterseal.errors import FilesError, ResponseTooLargeError, SpokenError
 from counterseal.execution.failures import describe
 from counterseal.execution.isolation import processes
 from counterseal.execution.isolation.address import Address, CodeIn, load
-from counterseal.execution.isolation.cover import NO_COVER, Cover
-from counterseal.execution.isolation.framing import LONGEST_VALUE, framed, is_too_much
-from counterseal.execution.isolation.lending import Lent, context_of
-from counterseal.execution.isolation.limits import limited, no_core_dumps
+from counterseal.execution.isolation.messages import (
+    LONGEST_VALUE,
+    NO_COVER,
+    Cover,
+    framed,
+    is_too_much,
+)
+from counterseal.proposal import Principal
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    import asyncio
+
+    import httpx
+
+    from counterseal.execution.files import Files
+    from counterseal.execution.network import Clients
+
+__all__ = ["Lent", "context_of", "limited", "main", "no_core_dumps"]
+
+
+# --- services of a call in another process --------------------------------------------------------
+
+
+_LONGEST_RECORD = 8 * 1024
+_CANCELLED = "CancelledError"
+
+Send = Callable[[str, int, Any], None]
+
+
+class Lent:
+    """The services of one call, and the way to cancel it."""
+
+    def __init__(self, send: Send, number: int, job: Mapping[str, Any]) -> None:
+        self.cancelled = False
+        self.number = number
+        self.cover = Cover(job.get("secrets", {}))
+        self._send = send
+        self._job = job
+        self._http: httpx.AsyncClient | None = None
+        self._sync_http: httpx.Client | None = None
+        self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+
+    # Clients are made for each call: an async one can't outlive its event loop.
+
+    @property
+    def http(self) -> httpx.AsyncClient:
+        if self._http is None:
+            self._http = self._clients.client(self._egress, seconds=self._job["seconds"])
+        return self._http
+
+    @property
+    def sync_http(self) -> httpx.Client:
+        if self._sync_http is None:
+            self._sync_http = self._clients.sync_client(self._egress, seconds=self._job["seconds"])
+        return self._sync_http
+
+    @cached_property
+    def _clients(self) -> Clients:
+        from counterseal.execution.network import Clients  # noqa: PLC0415 - httpx is slow to import
+
+        return Clients()
+
+    @property
+    def _egress(self) -> Any:
+        from counterseal.contract.egress import Egress  # noqa: PLC0415 - only for who connects
+
+        return Egress.from_record(self._job["egress"])
+
+    @cached_property
+    def files(self) -> Files:
+        from counterseal.execution.files import Files  # noqa: PLC0415 - only for who has files
+
+        if self._job["files"] is None:
+            raise FilesError("this call was given no directory")
+        return Files(Path(self._job["files"]))
+
+    @cached_property
+    def log(self) -> logging.LoggerAdapter[Any]:
+        logger = logging.Logger("counterseal.tool")  # noqa: LOG001 - this call's own, not kept
+        logger.addHandler(_ToRuntime(self._send, self.number, self.cover))
+        return logging.LoggerAdapter(logger, {})
+
+    def progress(self, done: float, total: float | None, message: str) -> None:
+        self._send("progress", self.number, [done, total, _text(message, self.cover)])
+
+    def run(self, awaitable: Awaitable[Any]) -> Any:
+        """The result of an async tool, in an event loop of its own."""
+        import asyncio  # noqa: PLC0415 - only async tools need it
+
+        async def main() -> Any:
+            task = asyncio.current_task()
+            if task is not None:
+                self._task = (asyncio.get_running_loop(), task)
+            if task is not None and self.cancelled:
+                task.cancel()
+            try:
+                return await awaitable
+            finally:
+                if self._http is not None:
+                    await self._http.aclose()
+                    await self._clients.aclose()
+
+        return asyncio.run(main())
+
+    def cancel(self) -> None:
+        """Called from another thread than the tool's."""
+        self.cancelled = True
+        if self._task is not None:
+            loop, task = self._task
+            with suppress(RuntimeError):  # the loop is closed: the tool has just ended
+                loop.call_soon_threadsafe(task.cancel)
+
+    def ended_by(self, error: BaseException) -> bool:
+        """Whether this is how an async tool ends that was cancelled."""
+        return self.cancelled and self._task is not None and type(error).__name__ == _CANCELLED
+
+    def close(self) -> None:
+        if self._sync_http is not None:
+            self._sync_http.close()
+            self._clients.close()
+            self._sync_http = None
+
+
+class _ToRuntime(logging.Handler):
+    def __init__(self, send: Send, number: int, cover: Cover) -> None:
+        super().__init__()
+        self._cover = cover
+        self._to = send
+        self._number = number
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = _text(self.format(record), self._cover)
+            self._to("log", self._number, [record.levelno, text])
+        except Exception:  # noqa: BLE001 - logging never fails the call
+            self.handleError(record)
+
+
+def _text(value: object, cover: Cover) -> str:
+    return cover.beginning(str(value), _LONGEST_RECORD).encode(errors="replace").decode()
+
+
+def context_of(fields: Mapping[str, Any], lent: Lent) -> Context:
+    """The context of a call, from plain data."""
+    deadline = fields.get("deadline")
+    return Context(
+        **{
+            **fields,
+            "principal": Principal(**fields["principal"]),
+            "deadline": datetime.fromisoformat(deadline) if deadline else None,
+            "services": lent,
+        }
+    )
+
+
+# --- resource limits ------------------------------------------------------------------------------
+
+
+def no_core_dumps() -> None:
+    """A dump would hold the call's secrets."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+@contextmanager
+def limited(memory: int | None, seconds: float) -> Iterator[None]:
+    """Bound memory, in bytes altogether, and processor time, from now on. Lifted at the end.
+
+    Memory is what the process may write to: on Linux that is what RLIMIT_DATA counts, while
+    RLIMIT_AS would count libraries and what is merely set aside, and refuse threads long before
+    memory is short. Processor time is counted over all threads, so that there is as much as all
+    processors have until the deadline, and a second more: whoever watches the clock comes first.
+    """
+    wanted: dict[int, int] = {}
+    if memory is not None:
+        kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+        wanted[kind] = memory
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    spent = used.ru_utime + used.ru_stime
+    wanted[resource.RLIMIT_CPU] = math.ceil(spent + seconds * (os.cpu_count() or 1)) + 1
+    before = {kind: resource.getrlimit(kind) for kind in wanted}
+    try:
+        for kind, value in wanted.items():
+            _lower(kind, value, before[kind])
+        yield
+    finally:
+        for kind, limits in before.items():
+            resource.setrlimit(kind, limits)
+
+
+def _lower(kind: int, value: int, before: tuple[int, int]) -> None:
+    given = [limit for limit in (value, *before) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(kind, (min(given), before[1]))
+
 
 _LONGEST_TRACE = 64 * 1024
 _LAST_MOMENT = 0.05

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from counterseal.codes import Code
 from counterseal.gateway.waiting import needs_person
 from counterseal.observation import Observation
-from counterseal.observation.words import said
+from counterseal.observation.render import said
 from counterseal.operations.approver import ApprovalError
 from counterseal.positional import made
 from counterseal.proposal import Principal, Proposal

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from counterseal.approvals.outline import Line, Row, outline
+from counterseal.approvals.display import Part, name_of, value_parts
 from counterseal.approvals.packet import Packet
-from counterseal.approvals.plain import Part, name_of, value_parts
+from counterseal.approvals.packet_formats import Line, Row, outline
 
 __all__ = ["Argument", "Card", "Difference", "card"]
 

@@ -18,7 +18,7 @@ from counterseal.errors import IsolationError
 from counterseal.execution.failures import Fault
 from counterseal.execution.isolation import sandbox
 from counterseal.execution.isolation.address import address_of
-from counterseal.execution.isolation.workers import Job, Reply, Sandboxes
+from counterseal.execution.isolation.pool import Job, Reply, Sandboxes
 
 pytestmark = pytest.mark.slow  # starts sandboxes
 

@@ -16,7 +16,7 @@ import pytest
 from counterseal.config.modules import import_files
 from counterseal.execution.failures import Fault
 from counterseal.execution.isolation.address import address_of
-from counterseal.execution.isolation.workers import Job, Reply, Workers
+from counterseal.execution.isolation.pool import Job, Reply, Workers
 
 pytestmark = pytest.mark.slow  # starts processes
 
@@ -556,7 +556,7 @@ import asyncio, os, sys
 sys.path.insert(0, sys.argv[1])
 import kind_tools
 from counterseal.execution.isolation.address import address_of
-from counterseal.execution.isolation.workers import Job, Workers
+from counterseal.execution.isolation.pool import Job, Workers
 
 def job(tool, *asks):
     context = {"principal": {"tenant": "t", "agent": "a"}, "run_id": "r", "call_id": "c"}
