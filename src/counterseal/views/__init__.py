@@ -11,6 +11,7 @@ from __future__ import annotations
 from counterseal.views.approvals import (
     ApprovalPage,
     ApprovalRow,
+    VoteRow,
     approval_page,
     approval_row,
     confirmation,
@@ -55,6 +56,7 @@ __all__ = [
     "ToolPage",
     "ToolRow",
     "ToolUse",
+    "VoteRow",
     "approval_page",
     "approval_row",
     "confirmation",

@@ -20,15 +20,14 @@ from counterseal.errors import RegistryError
 from counterseal.gates import GATES
 from counterseal.ledger.entry import Status as LedgerStatus
 from counterseal.ledger.rules import place_of
-from counterseal.observation.kept import open_read
-from counterseal.observation.models import (
+from counterseal.observation.envelope import (
     ExecutionMetadata,
     ResultPayload,
     Status,
     ToolIdentity,
     Verification,
 )
-from counterseal.observation.stored import from_stored
+from counterseal.observation.stored import from_stored, open_read
 from counterseal.storage.base import DueKind, Held, Kept
 from counterseal.vault import VaultError
 from counterseal.views.approvals import ApprovalRow, VoteRow, approval_row

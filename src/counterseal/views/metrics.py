@@ -14,8 +14,14 @@ from pydantic import Field
 
 from counterseal.audit.facts import read_tally
 from counterseal.storage.base import Store, Tallied
-from counterseal.views.base import Moment, NotFoundError, RowModel, TenantSection, utc
-from counterseal.views.base import window_seconds
+from counterseal.views.base import (
+    Moment,
+    NotFoundError,
+    RowModel,
+    TenantSection,
+    utc,
+    window_seconds,
+)
 from counterseal.views.calls import CallSearch
 from counterseal.views.formulas import METRICS, Formula, Sum, Sums
 

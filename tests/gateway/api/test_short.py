@@ -15,8 +15,7 @@ from counterseal.observation import FieldError, Observation, Redaction, Verifica
 from counterseal.web.api.bodies import object_in
 from counterseal.web.api.limits import Limits, Rate
 from counterseal.web.api.problems import ProblemError
-from counterseal.web.api.shapes.calls import Submission
-from counterseal.web.api.submitting import _is_plain, _proposal
+from counterseal.web.api.submitting import Submission, _is_plain, _proposal
 from counterseal.web.api.writing import shown, written
 
 from .served import BOT, PUBLIC, open_api

@@ -16,12 +16,12 @@ from counterseal.web.api.dependencies import (
     ForPeople,
     ForPeopleAndAgents,
     Limit,
-    RequestBody,
     Requested,
     open_cursor,
     sealed,
 )
 from counterseal.web.api.submitting import LONGEST_WAIT
+from counterseal.web.api.validation import RequestBody
 
 __all__ = ["router"]
 

@@ -14,11 +14,11 @@ from counterseal.web.api.dependencies import (
     ForPeople,
     Limit,
     Reason,
-    RequestBody,
     Requested,
     open_cursor,
     sealed,
 )
+from counterseal.web.api.validation import RequestBody
 
 __all__ = ["router"]
 

@@ -35,7 +35,6 @@ from counterseal.web.api.dependencies import (
     Limit,
     Time,
     open_cursor,
-    seal_cursor,
     sealed,
     seconds,
 )

@@ -1,14 +1,14 @@
-"""What routes have in common: whose view a request gets, its parameters, bodies and cursors."""
+"""What routes have in common: whose view a request gets, its parameters and cursors."""
 
 from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 from fastapi import Depends, Query
 from fastapi.routing import APIRoute
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, StringConstraints
+from pydantic import AwareDatetime, BeforeValidator, StringConstraints
 from starlette.requests import Request
 
 from counterseal.accounts import Person, Role
@@ -19,7 +19,6 @@ from counterseal.web.api.front import EXCHANGE, refuse_strange
 from counterseal.web.api.problems import ProblemError
 
 __all__ = [
-    "WHOLE",
     "CallerView",
     "Cursor",
     "Filter",
@@ -27,7 +26,6 @@ __all__ = [
     "ForPeopleAndAgents",
     "Limit",
     "Reason",
-    "RequestBody",
     "Requested",
     "Time",
     "When",
@@ -74,23 +72,10 @@ def seconds(moment: datetime | None) -> float | None:
     return None if moment is None else max(-_MAX_TIME, min(moment.timestamp(), _MAX_TIME))
 
 
-# --- bodies ---------------------------------------------------------------------------------------
-
-
-class RequestBody(BaseModel):
-    """Base of the bodies that callers send. Unknown fields are refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 Reason = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=r"\S")
 ]
 """Why an operator makes a change. It goes on record."""
-WHOLE = BeforeValidator(
-    lambda value: int(value) if isinstance(value, float) and value.is_integer() else value
-)
-"""For strict integers: JSON has one kind of number, so 3.0 is 3."""
 
 
 # --- views ----------------------------------------------------------------------------------------

@@ -13,7 +13,16 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from counterseal.audit import EventType
-from counterseal.views import AuditReport, ChainStatus, EventRow, Items, Me, MetricRow, Page, TenantView
+from counterseal.views import (
+    AuditReport,
+    ChainStatus,
+    EventRow,
+    Items,
+    Me,
+    MetricRow,
+    Page,
+    TenantView,
+)
 from counterseal.views.metrics import MetricSeries
 from counterseal.web.api.callers import Agent, Human
 from counterseal.web.api.dependencies import (

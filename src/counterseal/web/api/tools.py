@@ -1,4 +1,4 @@
-"""Routes for tools, grants, the kill switch and quarantine, and what operators change about them."""
+"""Routes for tools, grants, the kill switch and quarantine."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ from counterseal.views.tools import (
 )
 from counterseal.web.api.callers import Agent
 from counterseal.web.api.dependencies import (
-    WHOLE,
     Filter,
     ForPeople,
     ForPeopleAndAgents,
     Reason,
-    RequestBody,
     When,
     Window,
 )
+from counterseal.web.api.validation import WHOLE, RequestBody
 
 __all__ = ["router"]
 
@@ -182,9 +181,7 @@ async def preview_rollout(
 @router.post("/v1/tools/{name}/rollout", tags=["tools"])
 async def roll_out_tool(view: ForPeople, name: str, given: RolloutBody) -> ChangeRow:
     """Set the percentage of new runs that get a version. Requires the role operator."""
-    return await view.tools.set_rollout(
-        name, given.version, given.percentage, reason=given.reason
-    )
+    return await view.tools.set_rollout(name, given.version, given.percentage, reason=given.reason)
 
 
 # --- quarantine -----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from counterseal.accounts import People, Person, origin_of
-from counterseal.views import Desk
+from counterseal.views import TenantView
 from counterseal.web.console import (
     approvals,
     audit,
@@ -56,7 +56,7 @@ register_url_convertor("anything", _Anything())
 def console_routes(
     runtime: Runtime,
     people: People,
-    desk_for: Callable[[Person], Desk],
+    view_for: Callable[[Person], TenantView],
     *,
     urls: Collection[str],
     broker: Broker | None = None,
@@ -70,7 +70,7 @@ def console_routes(
     public = next(iter(urls), "")
     house = House(
         people=people,
-        desk_for=desk_for,
+        view_for=view_for,
         broker=broker or Broker(marks_of(runtime)),
         clock=runtime.clock,
         origins=origins,
