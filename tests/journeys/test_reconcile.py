@@ -319,7 +319,7 @@ async def test_who_waits_gets_the_first_ones_observation(worker, store, bank):
 
 
 async def test_waiting_takes_seconds(worker):
-    with pytest.raises(ValueError, match="wait: takes seconds"):
+    with pytest.raises(ValueError, match="wait must be 0 or more seconds"):
         await worker().submit(ask(), someone(), wait=-1)
 
 

@@ -27,7 +27,7 @@ from counterseal.approvals.packet import Packet
 from counterseal.approvals.terms import PATTERNS, who_may
 from counterseal.approvals.votes import Choice, Vote
 
-__all__ = ["Line", "Outline", "Row", "html", "markdown", "outline", "text"]
+__all__ = ["PacketLine", "PacketOutline", "PacketRow", "html", "markdown", "outline", "text"]
 
 
 _ORIGINS: Final = {
@@ -37,33 +37,33 @@ _ORIGINS: Final = {
 }
 
 
-class Line(NamedTuple):
+class PacketLine(NamedTuple):
     """One statement; a name where it is about a field of something."""
 
     parts: tuple[Part, ...]
     name: str = ""
 
 
-class Row(NamedTuple):
+class PacketRow(NamedTuple):
     label: str
-    lines: tuple[Line, ...]
+    lines: tuple[PacketLine, ...]
 
 
-class Outline(NamedTuple):
+class PacketOutline(NamedTuple):
     title: str
     risk: str
-    groups: tuple[tuple[Row, ...], ...]
+    groups: tuple[tuple[PacketRow, ...], ...]
 
 
-def outline(packet: Packet, *, now: float | None, characters: int, values: int) -> Outline:
+def outline(packet: Packet, *, now: float | None, characters: int, values: int) -> PacketOutline:
     """The packet in rows. Of a text so many characters are shown, of an object so many values."""
     groups = (
         (_row("If approved", packet.sentence),),
         (
             _row("Action", _action(packet)),
             _row("Target", fill(packet.target) if packet.target else ()),
-            Row("Arguments", tuple(_arguments(packet, characters, values))),
-            Row("Config", tuple(_fields(packet.config, characters, values))),
+            PacketRow("Arguments", tuple(_arguments(packet, characters, values))),
+            PacketRow("Config", tuple(_fields(packet.config, characters, values))),
         ),
         tuple(_state(packet, characters, values)),
         (
@@ -75,7 +75,7 @@ def outline(packet: Packet, *, now: float | None, characters: int, values: int) 
             _row("Asked by", _requester(packet)),
             _row("Why", _why(packet)),
             _row("Approval", _approval(packet)),
-            Row("So far", tuple(_votes(packet, characters))),
+            PacketRow("So far", tuple(_votes(packet, characters))),
             _row("Data class", _data(packet)),
         ),
         (
@@ -87,16 +87,16 @@ def outline(packet: Packet, *, now: float | None, characters: int, values: int) 
     )
     told = (tuple(row for row in group if row.lines) for group in groups)
     waiting = packet.status == "waiting"
-    return Outline(
+    return PacketOutline(
         "APPROVAL NEEDED" if waiting else f"APPROVAL {visible(packet.status).upper()}",
         packet.risk,
         tuple(group for group in told if group),
     )
 
 
-def _row(label: str, parts: Iterable[Part]) -> Row:
+def _row(label: str, parts: Iterable[Part]) -> PacketRow:
     said = tuple(parts)
-    return Row(label, (Line(said),) if said else ())
+    return PacketRow(label, (PacketLine(said),) if said else ())
 
 
 # --- what is done ---------------------------------------------------------------------------------
@@ -108,9 +108,9 @@ def _action(packet: Packet) -> Iterator[Part]:
         yield Part(f" ({packet.effect})")
 
 
-def _arguments(packet: Packet, characters: int, values: int) -> Iterator[Line]:
+def _arguments(packet: Packet, characters: int, values: int) -> Iterator[PacketLine]:
     if not packet.arguments:
-        yield Line((Part("none"),))
+        yield PacketLine((Part("none"),))
     for line, place in _named(packet.arguments, characters, values):
         origin = _origin(packet, place)
         note = (Part(f"  ({origin})"),) if origin else ()
@@ -126,27 +126,30 @@ def _origin(packet: Packet, place: str | None) -> str:
     return ""
 
 
-def _fields(value: Mapping[str, Any], characters: int, values: int) -> Iterator[Line]:
+def _fields(value: Mapping[str, Any], characters: int, values: int) -> Iterator[PacketLine]:
     for line, _ in _named(value, characters, values) if value else ():
         yield line
 
 
-def _named(value: Any, characters: int, values: int) -> Iterator[tuple[Line, str | None]]:
+def _named(value: Any, characters: int, values: int) -> Iterator[tuple[PacketLine, str | None]]:
     """Every single value by its name, and where it is; then how many there are besides."""
     more = 0
     for count, (place, item) in enumerate(leaves(value)):
         if count < values:
-            yield Line(tuple(value_parts(item, characters)), name_of(place[1:])), place
+            yield PacketLine(tuple(value_parts(item, characters)), name_of(place[1:])), place
         else:
             more += 1
     if more:
-        yield Line((Part(f"… and {more:,} more value{'' if more == 1 else 's'}, not shown"),)), None
+        yield (
+            PacketLine((Part(f"… and {more:,} more value{'' if more == 1 else 's'}, not shown"),)),
+            None,
+        )
 
 
-def _state(packet: Packet, characters: int, values: int) -> Iterator[Row]:
+def _state(packet: Packet, characters: int, values: int) -> Iterator[PacketRow]:
     """What is now and what is expected, side by side where it changes."""
     changed = tuple(
-        Line(
+        PacketLine(
             (
                 *value_parts(change.before, characters),
                 Part(" → "),
@@ -157,11 +160,11 @@ def _state(packet: Packet, characters: int, values: int) -> Iterator[Row]:
         for change in packet.changes
     )
     if packet.before is not None:
-        yield Row("Before", tuple(_fields(packet.before, characters, values)))
+        yield PacketRow("Before", tuple(_fields(packet.before, characters, values)))
     if changed:
-        yield Row("After", changed)
+        yield PacketRow("After", changed)
     elif packet.after is not None and packet.before is None:
-        yield Row("After", tuple(_fields(packet.after, characters, values)))
+        yield PacketRow("After", tuple(_fields(packet.after, characters, values)))
     elif packet.after is not None:
         yield _row("After", [Part("as before")])
 
@@ -204,10 +207,10 @@ def _approval(packet: Packet) -> Iterator[Part]:
             yield Part(text)
 
 
-def _votes(packet: Packet, characters: int) -> Iterator[Line]:
-    yield Line((Part(f"{packet.so_far} approved"),))
+def _votes(packet: Packet, characters: int) -> Iterator[PacketLine]:
+    yield PacketLine((Part(f"{packet.so_far} approved"),))
     for vote in packet.votes:
-        yield Line(tuple(_vote(vote, characters)))
+        yield PacketLine(tuple(_vote(vote, characters)))
 
 
 def _vote(vote: Vote, characters: int) -> Iterator[Part]:
@@ -268,7 +271,7 @@ def text(
     return "\n".join([top, *((edge + line).rstrip() for line in body), bottom, ""])
 
 
-def _text_row(row: Row, width: int, *, plain: bool) -> Iterator[str]:
+def _text_row(row: PacketRow, width: int, *, plain: bool) -> Iterator[str]:
     names = [_cells(line.name) for line in row.lines]
     column = min(max(names), _NAME_WIDTH, (width - _LABEL) // 2)
     label = row.label
@@ -278,7 +281,7 @@ def _text_row(row: Row, width: int, *, plain: bool) -> Iterator[str]:
             label = ""
 
 
-def _text_line(line: Line, column: int, width: int, *, plain: bool) -> Iterator[str]:
+def _text_line(line: PacketLine, column: int, width: int, *, plain: bool) -> Iterator[str]:
     said = _joined(line.parts, plain=plain)
     if not line.name:
         yield from _wrap(said, width)
@@ -352,7 +355,7 @@ def markdown(packet: Packet, *, now: float | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _markdown_row(row: Row) -> Iterator[str]:
+def _markdown_row(row: PacketRow) -> Iterator[str]:
     if len(row.lines) == 1 and not row.lines[0].name:
         yield f"- **{row.label}:** {_markdown_parts(row.lines[0].parts)}"
         return
@@ -400,13 +403,13 @@ def html(packet: Packet, *, now: float | None = None) -> str:
     return "\n".join([*lines, "</article>"]) + "\n"
 
 
-def _html_row(row: Row) -> Iterator[str]:
+def _html_row(row: PacketRow) -> Iterator[str]:
     name = row.label.lower().replace(" ", "-")
     yield f'<dt class="packet-{name}">{escape(row.label)}</dt>'
     yield from (f'<dd class="packet-{name}">{_html_line(line)}</dd>' for line in row.lines)
 
 
-def _html_line(line: Line) -> str:
+def _html_line(line: PacketLine) -> str:
     name = f"<bdi><code>{escape(line.name)}</code></bdi> " if line.name else ""
     return f"{name}{_html_parts(line.parts)}"
 

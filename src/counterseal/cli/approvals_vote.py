@@ -141,10 +141,10 @@ def check(
     desk: Desk, packet: Packet, person: Person, decision: str, said: Words, *, as_json: bool
 ) -> None:
     """End the command where the vote would not be taken: nobody types a name for nothing."""
-    from counterseal.approvals.votes import Choice, Objection, Request, cast
+    from counterseal.approvals.votes import Choice, Objection, PendingApproval, cast
     from counterseal.operations.approver import ApprovalError
 
-    request = Request(
+    request = PendingApproval(
         tenant=packet.tenant,
         agent=packet.agent,
         user=packet.user,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from counterseal.cli.output import one_line
 
 if TYPE_CHECKING:
-    from counterseal.registry import Change, Kill
+    from counterseal.registry import Kill, RegistryChange
 
 __all__ = ["drift", "in_force", "scope", "told", "which"]
 
@@ -30,7 +30,7 @@ def in_force(kill: Kill) -> str:
     return one_line(f"{kill.id} stops {scope(kill)} ({kill.by}: {kill.reason})")
 
 
-def told(change: Change) -> str:
+def told(change: RegistryChange) -> str:
     """What was changed."""
     if change.kill is not None:
         return f"kill {scope(change.kill)} ({change.kill.id})"
@@ -52,7 +52,7 @@ def told(change: Change) -> str:
     return named if share is None else f"{named} to {share}%"
 
 
-def _who(change: Change) -> str:
+def _who(change: RegistryChange) -> str:
     """Who is let in, or no more."""
     if change.credential is not None:
         return (

@@ -10,8 +10,8 @@ import typer
 from counterseal.cli.output import fail, note, one_line, print_json, safe
 
 if TYPE_CHECKING:
-    from counterseal.policy import Policy, PolicyError, Rule
-    from counterseal.policy.policy_tests import Report, Result
+    from counterseal.policy import Policy, PolicyError, PolicyRule
+    from counterseal.policy.policy_tests import CaseResult, PolicyTestReport
 
 __all__ = ["app"]
 
@@ -81,7 +81,7 @@ def show(paths: Paths = None, no_default: NoDefault = False, as_json: AsJson = F
             print(f"    {label:<8}{one_line(text)}")
 
 
-def _load(paths: list[Path] | None, *, no_default: bool) -> tuple[Policy, tuple[Rule, ...]]:
+def _load(paths: list[Path] | None, *, no_default: bool) -> tuple[Policy, tuple[PolicyRule, ...]]:
     """The policy, and the rules of it that the files brought."""
     from counterseal.policy import Policy, PolicyError
 
@@ -109,7 +109,7 @@ def _fail_unread(error: PolicyError) -> NoReturn:
 # Printing ----------------------------------------------------------------------------------------
 
 
-def _print(report: Report) -> None:
+def _print(report: PolicyTestReport) -> None:
     for result in report.results:
         name = one_line(result.case.name)
         if result.passed:
@@ -125,12 +125,12 @@ def _print(report: Report) -> None:
         print(f"never matched: {rule.id} ({safe(str(rule.source))})")
 
 
-def _got(result: Result) -> str:
+def _got(result: CaseResult) -> str:
     error = result.decision.error
     return safe(result.got) + (f": {one_line(error)}" if error else "")
 
 
-def _record(policy: Policy, report: Report) -> dict[str, Any]:
+def _record(policy: Policy, report: PolicyTestReport) -> dict[str, Any]:
     return {
         "version": policy.version,
         "cases": [_case(result) for result in report.results],
@@ -144,7 +144,7 @@ def _record(policy: Policy, report: Report) -> dict[str, Any]:
     }
 
 
-def _case(result: Result) -> dict[str, Any]:
+def _case(result: CaseResult) -> dict[str, Any]:
     case, decision = result.case, result.decision
     return {
         "name": case.name,
@@ -164,13 +164,13 @@ def _case(result: Result) -> dict[str, Any]:
     }
 
 
-def _then(rule: Rule) -> str:
+def _then(rule: PolicyRule) -> str:
     if rule.approvers == "contract":
         return f"{rule.then}, as many as the contract asks"
     return f"{rule.then}, {rule.approvers} to approve" if rule.approvers else rule.then.value
 
 
-def _about(rule: Rule) -> list[tuple[str, str]]:
+def _about(rule: PolicyRule) -> list[tuple[str, str]]:
     from counterseal.cli.card import terms_told
 
     fields = [

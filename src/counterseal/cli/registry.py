@@ -27,7 +27,7 @@ from counterseal.cli.output import fail, note, print_json, print_styled, safe
 from counterseal.cli.trying import project_settings, user_name
 
 if TYPE_CHECKING:
-    from counterseal.registry import Change, Kill, RegistryRecord
+    from counterseal.registry import Kill, RegistryChange, RegistryRecord
 
 __all__ = ["app"]
 
@@ -217,7 +217,7 @@ def _note_kills(kills: Sequence[Kill]) -> None:
         note(in_force(one))
 
 
-def _print_change(change: Change, text: str, *, as_json: bool) -> None:
+def _print_change(change: RegistryChange, text: str, *, as_json: bool) -> None:
     if as_json:
         print_json(change.export())
     else:

@@ -19,9 +19,9 @@ __all__ = [
     "PATTERNS",
     "SHORTEST",
     "ApprovalTerms",
-    "Fault",
     "Pattern",
     "PatternRow",
+    "TermFault",
     "Then",
     "pattern_for",
     "term_faults",
@@ -127,7 +127,7 @@ class ApprovalTerms(BaseModel):
     """Who answers for it. A compliance gate names one."""
 
 
-class Fault(NamedTuple):
+class TermFault(NamedTuple):
     """What is wrong with a field of the terms. An empty field means the number of approvers."""
 
     field: str
@@ -135,34 +135,34 @@ class Fault(NamedTuple):
     fix: str
 
 
-def term_faults(terms: ApprovalTerms, approvers: int) -> Iterator[Fault]:
+def term_faults(terms: ApprovalTerms, approvers: int) -> Iterator[TermFault]:
     """Why a request under these terms could never be approved, or not in time."""
     if any(not role.strip() for role in terms.roles):
-        yield Fault("roles", "a role without a name is one that nobody has", "Name it.")
+        yield TermFault("roles", "a role without a name is one that nobody has", "Name it.")
     seconds = terms.expires_seconds
     if seconds is not None and not SHORTEST <= seconds <= LONGEST:
-        yield Fault(
+        yield TermFault(
             "expires_seconds",
             f"{seconds} seconds; a request stays open from {SHORTEST} seconds to 30 days",
             "Leave it out for the time that the pattern stands for.",
         )
     for name in ("jurisdiction", "accountable_owner"):
         if getattr(terms, name) is not None and not getattr(terms, name).strip():
-            yield Fault(name, "is empty", "Name it, or leave it out.")
+            yield TermFault(name, "is empty", "Name it, or leave it out.")
     if terms.pattern is not None:
         yield from _pattern_faults(terms, terms.pattern, approvers)
 
 
-def _pattern_faults(terms: ApprovalTerms, pattern: Pattern, approvers: int) -> Iterator[Fault]:
+def _pattern_faults(terms: ApprovalTerms, pattern: Pattern, approvers: int) -> Iterator[TermFault]:
     if pattern is Pattern.DUAL_CONTROL and approvers < PATTERNS[pattern].approvers:
-        yield Fault("", f"is {approvers}, but dual control takes two people", "Ask at least 2.")
+        yield TermFault("", f"is {approvers}, but dual control takes two people", "Ask at least 2.")
     if pattern is Pattern.USER_CONSENT and approvers > 1:
         fix = "Ask 1, or choose dual_control."
-        yield Fault("", f"is {approvers}, but only the user can give a user's consent", fix)
+        yield TermFault("", f"is {approvers}, but only the user can give a user's consent", fix)
     if pattern is Pattern.COMPLIANCE_GATE:
         if terms.accountable_owner is None:
             fix = "Say who answers for the call: a person or an office."
-            yield Fault("accountable_owner", "a compliance gate names who is accountable", fix)
+            yield TermFault("accountable_owner", "a compliance gate names who is accountable", fix)
         if terms.justification_required is False:
             fix = "Leave it out, or choose operator_review."
-            yield Fault("justification_required", "is off, but a compliance gate asks why", fix)
+            yield TermFault("justification_required", "is off, but a compliance gate asks why", fix)

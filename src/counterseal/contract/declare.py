@@ -57,9 +57,9 @@ from counterseal.contract.tool_context import (
 from counterseal.errors import ContractError, Problem, Source, ToolFailedError
 
 __all__ = [
-    "Declared",
     "PlainTool",
     "Tool",
+    "ToolOptions",
     "from_protocol",
     "lay_over",
     "looks_like_protocol",
@@ -71,7 +71,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Declared(TypedDict, total=False):
+class ToolOptions(TypedDict, total=False):
     """What `@tool` takes.
 
     The first group are short names for fields of the sections; whole sections can be given too, and
@@ -241,15 +241,15 @@ def _where(*, declared: bool) -> str:
 @overload
 def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
-def tool(**declared: Unpack[Declared]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
-def tool(function: Callable[..., Any] | None = None, /, **declared: Unpack[Declared]) -> Any:
+def tool(**declared: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(function: Callable[..., Any] | None = None, /, **declared: Unpack[ToolOptions]) -> Any:
     """Declare a function as a tool. Hints are its schema, the docstring its description."""
     if function is not None:
         return _declare(function, declared)
     return lambda decorated: _declare(decorated, declared)
 
 
-def _declare(function: Callable[P, R], declared: Declared) -> Tool[P, R]:
+def _declare(function: Callable[P, R], declared: ToolOptions) -> Tool[P, R]:
     signature = read_signature(function)
     data: dict[str, Any] = {
         "identity": {"name": getattr(function, "__name__", "")},

@@ -20,7 +20,7 @@ __all__ = [
     "METADATA",
     "Address",
     "Egress",
-    "Entry",
+    "EgressEntry",
     "kind",
     "literal",
     "meant",
@@ -153,7 +153,7 @@ def split_port(text: str) -> tuple[str, int | None]:
     return host, int(port)
 
 
-class Entry(NamedTuple):
+class EgressEntry(NamedTuple):
     """One line of a contract's egress: a name, every name below one, or addresses; and a port."""
 
     name: str = ""
@@ -175,7 +175,7 @@ class Entry(NamedTuple):
         return port in (80, 443) if self.port is None else port == self.port
 
 
-def parse_entry(text: str) -> Entry:
+def parse_entry(text: str) -> EgressEntry:
     """Read one line of a contract's egress; a ValueError says how to write it instead."""
     try:
         return _parsed(text)
@@ -187,17 +187,17 @@ def parse_entry(text: str) -> Entry:
         ) from None
 
 
-def _parsed(text: str) -> Entry:
+def _parsed(text: str) -> EgressEntry:
     if "://" in text or text.endswith("/"):
         raise ValueError("write the host alone, without a scheme and a path")
     host, port = split_port(text)
     network = _network(host)
     if network is not None:
-        return Entry(network=network, port=port)
+        return EgressEntry(network=network, port=port)
     name = host.removeprefix("*.")
     if "*" in name:
         raise ValueError("a star stands only at the front, before a dot")
-    return Entry(_normal(name), below=name != host, port=port)
+    return EgressEntry(_normal(name), below=name != host, port=port)
 
 
 def _network(host: str) -> IPv4Network | IPv6Network | None:
@@ -222,7 +222,7 @@ class Egress:
 
     policy: EgressPolicy = EgressPolicy.NONE
     entries: tuple[str, ...] = ()
-    _parsed: tuple[Entry, ...] = field(init=False, repr=False, compare=False)
+    _parsed: tuple[EgressEntry, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_parsed", tuple(parse_entry(text) for text in self.entries))

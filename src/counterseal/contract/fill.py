@@ -22,10 +22,10 @@ from counterseal.contract.schemas import Presence, listed, presence, properties_
 from counterseal.errors import CountersealError, Problem, Severity
 
 __all__ = [
-    "Difference",
-    "FillingError",
-    "Reference",
-    "Slot",
+    "ConsequenceSlot",
+    "StateDifference",
+    "TemplateError",
+    "ValueReference",
     "compensation_arguments",
     "compensation_problems",
     "consequence_problems",
@@ -43,7 +43,7 @@ __all__ = [
 Values = Mapping[str, Any]
 
 
-class Reference(NamedTuple):
+class ValueReference(NamedTuple):
     """What a placeholder stands for."""
 
     source: Literal["argument", "output", "state"]
@@ -54,10 +54,10 @@ class Reference(NamedTuple):
         return f"{{{prefix}{'.'.join(self.path)}}}"
 
 
-class FillingError(CountersealError):
+class TemplateError(CountersealError):
     """A template can't be filled. The text says why; `missing` is what was not there."""
 
-    def __init__(self, message: str, missing: Reference | None = None) -> None:
+    def __init__(self, message: str, missing: ValueReference | None = None) -> None:
         super().__init__(message)
         self.missing = missing
 
@@ -65,7 +65,7 @@ class FillingError(CountersealError):
 # --- the language ---------------------------------------------------------------------------------
 
 
-def references(template: Any) -> Iterator[Reference]:
+def references(template: Any) -> Iterator[ValueReference]:
     """Everything that a template refers to. FillingError for a text that can't be read."""
     for _, text in texts(template):
         for found in _read(text).placeholders:
@@ -92,18 +92,18 @@ def _read(text: str) -> Template:
     try:
         return template(text)
     except ValueError as error:
-        raise FillingError(f"{text!r} can't be read: {error}") from None
+        raise TemplateError(f"{text!r} can't be read: {error}") from None
 
 
-def _reference(found: Placeholder, beside: Literal["output", "state"] = "output") -> Reference:
+def _reference(found: Placeholder, beside: Literal["output", "state"] = "output") -> ValueReference:
     if not found.argument:
-        raise FillingError(f"{found} has no place here: only arguments and the {beside} have")
+        raise TemplateError(f"{found} has no place here: only arguments and the {beside} have")
     path = tuple(found.name.split("."))
     if not all(path):
-        raise FillingError(f"{found} names nothing")
+        raise TemplateError(f"{found} names nothing")
     if path[0] == beside and len(path) > 1:
-        return Reference(beside, path[1:])
-    return Reference("argument", path)
+        return ValueReference(beside, path[1:])
+    return ValueReference("argument", path)
 
 
 def _fill_text(read: Template, arguments: Values, output: Values | None) -> Any:
@@ -121,7 +121,7 @@ def _value(found: Placeholder, arguments: Values, output: Values | None) -> Any:
     for name in reference.path:
         if not isinstance(value, Mapping) or name not in value:
             what = "no such argument was" if reference.source == "argument" else "no such output is"
-            raise FillingError(f"{reference} can't be filled: {what} given", reference)
+            raise TemplateError(f"{reference} can't be filled: {what} given", reference)
         value = value[name]
     return value
 
@@ -133,15 +133,15 @@ def _written(value: Any) -> str:
 # --- consequence ----------------------------------------------------------------------------------
 
 
-class Slot(NamedTuple):
+class ConsequenceSlot(NamedTuple):
     """A reference in a sentence, and what there is to put in its place."""
 
-    reference: Reference
+    reference: ValueReference
     there: bool
     value: Any
 
 
-def consequence_references(contract: Contract) -> Iterator[Reference]:
+def consequence_references(contract: Contract) -> Iterator[ValueReference]:
     """What the sentence for approvers refers to. FillingError when it can't be read."""
     for found in _read(contract.consequence or "").placeholders:
         yield _reference(found, "state")
@@ -149,7 +149,7 @@ def consequence_references(contract: Contract) -> Iterator[Reference]:
 
 def consequence_slots(
     contract: Contract, arguments: Values, state: Values | None
-) -> Iterator[str | Slot]:
+) -> Iterator[str | ConsequenceSlot]:
     """The sentence for approvers, in pieces. Text is the contract's own, a slot somebody else's."""
     for part in _read(contract.consequence or "").parts:
         if isinstance(part, str):
@@ -157,10 +157,10 @@ def consequence_slots(
             continue
         reference = _reference(part, "state")
         there, value = _look(arguments if reference.source == "argument" else state, reference)
-        yield Slot(reference, there, value)
+        yield ConsequenceSlot(reference, there, value)
 
 
-def _look(value: Any, reference: Reference) -> tuple[bool, Any]:
+def _look(value: Any, reference: ValueReference) -> tuple[bool, Any]:
     for name in reference.path:
         if not isinstance(value, Mapping) or name not in value:
             return False, None
@@ -187,7 +187,7 @@ def consequence_problems(contract: Contract, probe: Contract) -> Iterator[Proble
 # --- verification ---------------------------------------------------------------------------------
 
 
-class Difference(NamedTuple):
+class StateDifference(NamedTuple):
     """A place where the world is not as expected. What is missing is found as None."""
 
     pointer: str
@@ -225,12 +225,12 @@ def verification_of(
     """
     try:
         expected = expected_state(contract, arguments, output)
-    except FillingError:
+    except TemplateError:
         expected = None
     return resource_of(contract, arguments), expected, contract.verify_after
 
 
-def differences(expected: Any, found: Any) -> list[Difference]:
+def differences(expected: Any, found: Any) -> list[StateDifference]:
     """Where what was found is not what was expected.
 
     Only the fields that are expected are compared: an object may show more. Lists are compared item
@@ -239,18 +239,20 @@ def differences(expected: Any, found: Any) -> list[Difference]:
     return list(_differences(expected, found, ()))
 
 
-def _differences(expected: Any, found: Any, path: tuple[str | int, ...]) -> Iterator[Difference]:
+def _differences(
+    expected: Any, found: Any, path: tuple[str | int, ...]
+) -> Iterator[StateDifference]:
     if isinstance(expected, Mapping) and isinstance(found, Mapping):
         for name, value in expected.items():
             if name in found:
                 yield from _differences(value, found[name], (*path, name))
             else:
-                yield Difference(pointer(*path, name), thaw(value), None)
+                yield StateDifference(pointer(*path, name), thaw(value), None)
     elif _is_list(expected) and _is_list(found) and len(expected) == len(found):
         for index, (value, other) in enumerate(zip(expected, found, strict=True)):
             yield from _differences(value, other, (*path, index))
     elif isinstance(expected, bool) is not isinstance(found, bool) or expected != found:
-        yield Difference(pointer(*path), thaw(expected), thaw(found))
+        yield StateDifference(pointer(*path), thaw(expected), thaw(found))
 
 
 def _is_list(value: Any) -> bool:
@@ -279,9 +281,9 @@ def compensation_arguments(
         elif name in arguments:
             made[name] = thaw(arguments[name])
         elif name in listed(schema, "required"):
-            raise FillingError(
+            raise TemplateError(
                 f"{undo.name} needs {name}, which neither the output nor the arguments hold",
-                Reference("argument", (name,)),
+                ValueReference("argument", (name,)),
             )
     return made
 

@@ -30,7 +30,7 @@ __all__ = [
     "ASKER",
     "CLIENT",
     "NORMALIZERS",
-    "Client",
+    "AgentClient",
     "Config",
     "ConfigParam",
     "Context",
@@ -61,7 +61,7 @@ class RefusedError(CountersealError):
         self.missing = missing
 
 
-class Client(Protocol):
+class AgentClient(Protocol):
     """What the client in front can be asked for, while a call of its own runs."""
 
     @property
@@ -82,7 +82,7 @@ class Client(Protocol):
         """Tell it something on the way, if it wants to know."""
 
 
-CLIENT: Final[ContextVar[Client | None]] = ContextVar("counterseal_client", default=None)
+CLIENT: Final[ContextVar[AgentClient | None]] = ContextVar("counterseal_client", default=None)
 """Set around a call by whoever serves clients."""
 
 
@@ -110,7 +110,7 @@ class _Nobody:
 _NOBODY: Final = _Nobody()
 
 
-def client() -> Client:
+def client() -> AgentClient:
     """The client of the call that is running here."""
     return CLIENT.get() or _NOBODY
 
@@ -370,7 +370,7 @@ class Context:
         return self._lent.log
 
     @property
-    def client(self) -> Client:
+    def client(self) -> AgentClient:
         """The client in front of this call. It can be asked for a person's answer, or a model's."""
         return client()
 

@@ -10,8 +10,8 @@ from counterseal.policy.policy_files import Policy
 from counterseal.policy.policy_rules import (
     PolicyDecision,
     PolicyError,
-    Rule,
-    Verdict,
+    PolicyRule,
+    PolicyVerdict,
     contract_facts,
     shown,
 )
@@ -22,8 +22,8 @@ __all__ = [
     "Policy",
     "PolicyDecision",
     "PolicyError",
-    "Rule",
-    "Verdict",
+    "PolicyRule",
+    "PolicyVerdict",
     "contract_facts",
     "shown",
 ]

@@ -31,8 +31,8 @@ from counterseal.policy.policy_rules import (
     NAMES,
     RESERVED,
     PolicyError,
-    Rule,
-    Verdict,
+    PolicyRule,
+    PolicyVerdict,
     unknown_fields,
     uses,
 )
@@ -142,7 +142,7 @@ def _kind(value: Any) -> str:
     return "empty" if empty else names.get(type(value), "a number")
 
 
-def read_rules(reader: Reader) -> list[Rule]:
+def read_rules(reader: Reader) -> list[PolicyRule]:
     """The rules of a document. Those that make no sense are left out and reported."""
     document = reader.mapping(reader.file.data, (), "a policy", ("rules", "tests"))
     if isinstance(reader.file.data, Mapping) and "rules" not in document:
@@ -150,7 +150,7 @@ def read_rules(reader: Reader) -> list[Rule]:
     return _listed_rules(reader, document)
 
 
-def read_overlay_rules(reader: Reader, server: str) -> list[Rule]:
+def read_overlay_rules(reader: Reader, server: str) -> list[PolicyRule]:
     """The rules in an upstream's overlay, which are about that upstream's tools alone.
 
     What else stands in an overlay is read by others.
@@ -159,19 +159,19 @@ def read_overlay_rules(reader: Reader, server: str) -> list[Rule]:
     return [replace(rule, server=server) for rule in _listed_rules(reader, document)]
 
 
-def _listed_rules(reader: Reader, document: Mapping[str, Any]) -> list[Rule]:
+def _listed_rules(reader: Reader, document: Mapping[str, Any]) -> list[PolicyRule]:
     listed = reader.items(document.get("rules", []), ("rules",), "rules")
     rules = [_read_rule(reader, item, ("rules", i)) for i, item in enumerate(listed)]
     return [rule for rule in rules if rule is not None]
 
 
-def _read_rule(reader: Reader, item: Any, place: tuple[str | int, ...]) -> Rule | None:
+def _read_rule(reader: Reader, item: Any, place: tuple[str | int, ...]) -> PolicyRule | None:
     before = len(reader.problems)
     data = reader.mapping(item, place, "a rule", _RULE_FIELDS)
     if not data:
         return None
     name = _read_id(reader, data, place)
-    then = reader.one_of(Verdict, data.get("then"), (*place, "then"), "then")
+    then = reader.one_of(PolicyVerdict, data.get("then"), (*place, "then"), "then")
     when = _read_condition(reader, data, place)
     effects = reader.texts(data, place, "effects")
     for i, effect in enumerate(effects):
@@ -184,7 +184,7 @@ def _read_rule(reader: Reader, item: Any, place: tuple[str | int, ...]) -> Rule 
     tools = reader.texts(data, place, "tools")
     if len(reader.problems) > before or then is None or when is None:
         return None
-    return Rule(
+    return PolicyRule(
         id=name,
         when=when,
         then=then,
@@ -208,13 +208,16 @@ def _read_id(reader: Reader, data: Mapping[str, Any], place: tuple[str | int, ..
 
 
 def _read_approval(
-    reader: Reader, data: Mapping[str, Any], place: tuple[str | int, ...], then: Verdict | None
+    reader: Reader,
+    data: Mapping[str, Any],
+    place: tuple[str | int, ...],
+    then: PolicyVerdict | None,
 ) -> ApprovalTerms | None:
     """The section that says how people are asked, in the form that contracts have it in."""
     if "approval" not in data:
         return None
     here = (*place, "approval")
-    if then is not None and then is not Verdict.REQUIRE_APPROVAL:
+    if then is not None and then is not PolicyVerdict.REQUIRE_APPROVAL:
         reader.problem(here, f"nobody approves what the rule says to {then}")
         return None
     given = reader.mapping(data["approval"], here, "approval", tuple(ApprovalTerms.model_fields))
@@ -232,10 +235,10 @@ def _read_approvers(
     reader: Reader,
     data: Mapping[str, Any],
     place: tuple[str | int, ...],
-    then: Verdict | None,
+    then: PolicyVerdict | None,
     approval: ApprovalTerms | None,
 ) -> int | Literal["contract"]:
-    asked = then is Verdict.REQUIRE_APPROVAL
+    asked = then is PolicyVerdict.REQUIRE_APPROVAL
     pattern = approval.pattern if approval else None
     fewest = PATTERNS[pattern].approvers if pattern else 1
     value = data.get("approvers", fewest if asked else 0)
@@ -281,9 +284,9 @@ def _read_condition(
     return expression
 
 
-def duplicates(rules: Iterable[Rule]) -> list[Problem]:
+def duplicates(rules: Iterable[PolicyRule]) -> list[Problem]:
     """Ids that stand twice, in one document or in two."""
-    first: dict[str, Rule] = {}
+    first: dict[str, PolicyRule] = {}
     problems = []
     for rule in rules:
         earlier = first.setdefault(rule.id, rule)
@@ -307,7 +310,7 @@ DEFAULT: Final = Path(__file__).with_name("default.yaml")
 class Policy:
     """Rules, in the order in which they were written."""
 
-    rules: tuple[Rule, ...]
+    rules: tuple[PolicyRule, ...]
 
     @classmethod
     def load(

@@ -26,9 +26,9 @@ __all__ = [
     "UNREADABLE",
     "PolicyDecision",
     "PolicyError",
-    "Rule",
+    "PolicyRule",
+    "PolicyVerdict",
     "Uses",
-    "Verdict",
     "contract_facts",
     "merge",
     "shown",
@@ -44,7 +44,7 @@ RESERVED: Final = (NO_RULE, TOO_LARGE, UNREADABLE)
 """What a decision names when no rule of a file made it."""
 
 
-class Verdict(StrEnum):
+class PolicyVerdict(StrEnum):
     """In rising strictness."""
 
     ALLOW = "allow"
@@ -62,7 +62,7 @@ class PolicyError(CountersealError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class PolicyRule:
     """If the condition holds, then the verdict.
 
     `tools`, `effects` and `server` narrow it; empty is all.
@@ -70,7 +70,7 @@ class Rule:
 
     id: str
     when: Expression
-    then: Verdict
+    then: PolicyVerdict
     reason: str
     approvers: int | Literal["contract"] = 0
     """How many people; `contract` takes the contract's own number, and at least one."""
@@ -119,7 +119,7 @@ class Rule:
 class PolicyDecision(NamedTuple):
     """What a policy says about one call. A named tuple, because one is made for every call."""
 
-    verdict: Verdict
+    verdict: PolicyVerdict
     rule: str
     reason: str
     """Safe for a model: it holds no value of the call."""

@@ -22,12 +22,12 @@ from counterseal.policy.policy_rules import (
     FIELDS,
     PolicyDecision,
     PolicyError,
-    Rule,
-    Verdict,
+    PolicyRule,
+    PolicyVerdict,
     contract_facts,
 )
 
-__all__ = ["NOON", "Case", "Report", "Result", "read_cases", "run_cases"]
+__all__ = ["NOON", "CaseResult", "PolicyCase", "PolicyTestReport", "read_cases", "run_cases"]
 
 
 NOON: Final = "2026-01-01T12:00:00Z"
@@ -51,13 +51,13 @@ Place = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class PolicyCase:
     """A call, and what the policy should say about it."""
 
     name: str
     contract: Mapping[str, Any]
     facts: Mapping[str, Any]
-    verdict: Verdict
+    verdict: PolicyVerdict
     rule: str | None = None
     approvers: int | None = None
     source: Source | None = None
@@ -68,8 +68,8 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    case: Case
+class CaseResult:
+    case: PolicyCase
     decision: PolicyDecision
 
     @property
@@ -89,42 +89,44 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class PolicyTestReport:
     """How the cases went, and which of the rules under test took part in none."""
 
-    results: tuple[Result, ...]
-    rules: tuple[Rule, ...]
+    results: tuple[CaseResult, ...]
+    rules: tuple[PolicyRule, ...]
 
     @property
-    def failed(self) -> tuple[Result, ...]:
+    def failed(self) -> tuple[CaseResult, ...]:
         return tuple(result for result in self.results if not result.passed)
 
     @property
-    def uncovered(self) -> tuple[Rule, ...]:
+    def uncovered(self) -> tuple[PolicyRule, ...]:
         held = {name for result in self.results for name in result.decision.matched}
         return tuple(rule for rule in self.rules if rule.id not in held)
 
 
-def _words(verdict: Verdict, rule: str | None, approvers: int | None) -> str:
+def _words(verdict: PolicyVerdict, rule: str | None, approvers: int | None) -> str:
     asked = "" if approvers is None else f" by {approvers}"
     return f"{verdict}{asked}" + (f" ({rule})" if rule else "")
 
 
-def run_cases(policy: Policy, cases: Iterable[Case], *, covering: Iterable[Rule] = ()) -> Report:
+def run_cases(
+    policy: Policy, cases: Iterable[PolicyCase], *, covering: Iterable[PolicyRule] = ()
+) -> PolicyTestReport:
     """Decide every case. `covering` are the rules that the cases are meant to reach."""
     results = tuple(
-        Result(case=case, decision=policy.compile_for(case.contract).decide(case.facts))
+        CaseResult(case=case, decision=policy.compile_for(case.contract).decide(case.facts))
         for case in cases
     )
-    return Report(results=results, rules=tuple(covering))
+    return PolicyTestReport(results=results, rules=tuple(covering))
 
 
 # Reading -----------------------------------------------------------------------------------------
 
 
-def read_cases(*paths: str | Path) -> tuple[Case, ...]:
+def read_cases(*paths: str | Path) -> tuple[PolicyCase, ...]:
     """The cases of these policy files and of the test files beside them."""
-    cases: list[Case] = []
+    cases: list[PolicyCase] = []
     problems: list[Problem] = []
     for path in map(Path, paths):
         beside = [path.with_name(f"{path.stem}.tests{suffix}") for suffix in SUFFIXES]
@@ -141,7 +143,7 @@ def read_cases(*paths: str | Path) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def _read_file(reader: Reader, *, own: bool) -> list[Case]:
+def _read_file(reader: Reader, *, own: bool) -> list[PolicyCase]:
     known = ("rules", "tests") if own else ("tests",)
     document = reader.mapping(reader.file.data, (), "a policy" if own else "a test file", known)
     listed = reader.items(document.get("tests", []), ("tests",), "tests")
@@ -149,7 +151,7 @@ def _read_file(reader: Reader, *, own: bool) -> list[Case]:
     return [case for case in cases if case is not None]
 
 
-def _read_case(reader: Reader, item: Any, place: Place) -> Case | None:
+def _read_case(reader: Reader, item: Any, place: Place) -> PolicyCase | None:
     before = len(reader.problems)
     data = reader.mapping(item, place, "a case", _FIELDS)
     if not data:
@@ -160,7 +162,7 @@ def _read_case(reader: Reader, item: Any, place: Place) -> Case | None:
     verdict, rule, approvers = _read_expectation(reader, data, place)
     if len(reader.problems) > before or verdict is None:
         return None
-    return Case(
+    return PolicyCase(
         name=name,
         contract=contract,
         facts=facts,
@@ -250,16 +252,16 @@ def _read_time(reader: Reader, value: Any, place: Place) -> datetime:
 
 def _read_expectation(
     reader: Reader, data: Mapping[str, Any], place: Place
-) -> tuple[Verdict | None, str | None, int | None]:
+) -> tuple[PolicyVerdict | None, str | None, int | None]:
     expect = data.get("expect")
     here = (*place, "expect")
     if "expect" not in data:
         reader.problem(place, "expect is missing", "Say allow, require_approval or deny.")
         return None, None, None
     if not isinstance(expect, Mapping):
-        return reader.one_of(Verdict, expect, here, "expect"), None, None
+        return reader.one_of(PolicyVerdict, expect, here, "expect"), None, None
     wanted = reader.mapping(expect, here, "expect", _EXPECTED)
-    verdict = reader.one_of(Verdict, wanted.get("verdict"), (*here, "verdict"), "verdict")
+    verdict = reader.one_of(PolicyVerdict, wanted.get("verdict"), (*here, "verdict"), "verdict")
     rule = reader.text(wanted, here, "rule") if "rule" in wanted else None
     approvers = wanted.get("approvers")
     if approvers is not None and (not isinstance(approvers, int) or isinstance(approvers, bool)):

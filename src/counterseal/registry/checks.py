@@ -25,8 +25,8 @@ from counterseal.registry.records import RegistryRecord
 
 __all__ = [
     "Candidate",
-    "Declared",
-    "Reference",
+    "StateDeclarations",
+    "ToolReference",
     "contract_problems",
     "duplicates",
     "grant_problems",
@@ -41,7 +41,7 @@ __all__ = [
 # --- state ---
 
 
-class Declared:
+class StateDeclarations:
     """What was said so far, tool by tool. The versions of one tool may differ."""
 
     def __init__(self) -> None:
@@ -176,7 +176,7 @@ def duplicates(new: Iterable[RegistryRecord], versions: Versions) -> Iterator[Pr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
+class ToolReference:
     """One contract naming another tool: to ask it something, or to undo a call with it."""
 
     contract: Contract
@@ -216,22 +216,22 @@ class Reference:
         )
 
 
-def references(contract: Contract) -> Iterator[Reference]:
+def references(contract: Contract) -> Iterator[ToolReference]:
     """The tools that a contract names."""
     undo = contract.transactional.compensation_tool
     if undo is not None:
         place = "/transactional/compensation_tool"
-        yield Reference(contract=contract, pointer=place, target=undo, undoes=True)
+        yield ToolReference(contract=contract, pointer=place, target=undo, undoes=True)
     for hook in _HOOKS:
         target = getattr(contract, hook)
         if isinstance(target, str):
-            yield Reference(contract=contract, pointer=f"/{hook}", target=target, undoes=False)
+            yield ToolReference(contract=contract, pointer=f"/{hook}", target=target, undoes=False)
 
 
 def reference_problems(
     new: Sequence[RegistryRecord],
     versions: Versions,
-    standing: Callable[[str], Iterable[Reference]],
+    standing: Callable[[str], Iterable[ToolReference]],
 ) -> Iterator[Problem]:
     """References from the new contracts, and older ones to tools that get a new version."""
     for record in new:
@@ -247,7 +247,7 @@ def variable_problems(
     new: Sequence[RegistryRecord], others: Iterable[RegistryRecord]
 ) -> Iterator[Problem]:
     """A prompt variable stands for one key of run state, and a key is merged in one way."""
-    declared = Declared()
+    declared = StateDeclarations()
     fresh = {id(record) for record in new}
     for record in (*others, *new):
         for index, effect in enumerate(record.contract.state_effects):

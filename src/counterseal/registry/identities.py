@@ -27,11 +27,11 @@ __all__ = [
     "MOST_KEYS",
     "PERSON_MARK",
     "Credential",
-    "Credentials",
-    "Key",
+    "CredentialIndex",
+    "IssuedKey",
     "PersonalKey",
     "User",
-    "Users",
+    "UserIndex",
     "folded",
     "key_id_in",
     "new_key",
@@ -54,14 +54,14 @@ _NAMED: Final = re.compile(rf"(?:cs_[a-z]+_)?({_ID.pattern})(?:_.*)?")
 _SECRET_HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-class Key(NamedTuple):
+class IssuedKey(NamedTuple):
     """A key as its holder shows it."""
 
     key_id: str
     secret: str
 
     @classmethod
-    def read(cls, text: str) -> Key | None:
+    def read(cls, text: str) -> IssuedKey | None:
         """None when the text is no key of ours."""
         found = _KEY.fullmatch(text)
         return None if found is None else cls(found[1], found[2])
@@ -83,9 +83,9 @@ class Key(NamedTuple):
         return f"Key(key_id={self.key_id!r})"
 
 
-def new_key() -> Key:
+def new_key() -> IssuedKey:
     """One that never was before."""
-    return Key(secrets.token_hex(8), secrets.token_urlsafe(32))
+    return IssuedKey(secrets.token_hex(8), secrets.token_urlsafe(32))
 
 
 def key_id_in(text: str) -> str:
@@ -143,7 +143,7 @@ class Credential:
             reason=reason,
         )
 
-    def matches(self, key: Key) -> bool:
+    def matches(self, key: IssuedKey) -> bool:
         return hmac.compare_digest(self.hash, key.hash)
 
     def expired(self, now: datetime) -> bool:
@@ -161,7 +161,7 @@ class Credential:
         }
 
 
-def stored(key: Key, principal: Principal, expires_at: datetime | None) -> dict[str, Any]:
+def stored(key: IssuedKey, principal: Principal, expires_at: datetime | None) -> dict[str, Any]:
     """A key as a change keeps it."""
     return {
         "key_id": key.key_id,
@@ -181,7 +181,7 @@ def _holder(principal: Principal) -> dict[str, Any]:
     }
 
 
-class Credentials:
+class CredentialIndex:
     """The keys in force, oldest first."""
 
     def __init__(self) -> None:
@@ -245,16 +245,16 @@ def _is(pattern: re.Pattern[str], value: object) -> bool:
 # --- personal keys --------------------------------------------------------------------------------
 
 
-def person_key_text(key: Key) -> str:
+def person_key_text(key: IssuedKey) -> str:
     """As its holder shows it: like an API key, but for how it begins."""
     return f"{PERSON_MARK}{key.key_id}_{key.secret}"
 
 
-def read_person_key(text: str) -> Key | None:
+def read_person_key(text: str) -> IssuedKey | None:
     """None when the text is no personal key."""
     if not text.startswith(PERSON_MARK):
         return None
-    return Key.read(MARK + text.removeprefix(PERSON_MARK))
+    return IssuedKey.read(MARK + text.removeprefix(PERSON_MARK))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +284,7 @@ class PersonalKey:
             at=datetime.fromisoformat(what["at"]),
         )
 
-    def matches(self, key: Key) -> bool:
+    def matches(self, key: IssuedKey) -> bool:
         return hmac.compare_digest(self.hash, key.hash)
 
     def expired(self, now: datetime) -> bool:
@@ -414,7 +414,7 @@ def _shown(what: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in what.items() if name not in ("hash", "stamp")}
 
 
-class Users:
+class UserIndex:
     """All users there are, oldest first."""
 
     def __init__(self) -> None:

@@ -26,10 +26,10 @@ __all__ = [
     "Kill",
     "KillSwitch",
     "Quarantine",
+    "QuarantineReason",
     "Reason",
     "Refusal",
     "RegistryRecord",
-    "Why",
     "known_effect",
 ]
 
@@ -361,7 +361,7 @@ def _scopes_over(record: RegistryRecord) -> tuple[Scope, ...]:
 # --- quarantine ---
 
 
-class Why(StrEnum):
+class QuarantineReason(StrEnum):
     CHANGED = "changed"
     NEW = "new"
     GONE = "gone"
@@ -373,12 +373,12 @@ class Quarantine:
     """A name that is not to be used. It may have been used before, or may never have been."""
 
     name: str
-    why: Why
+    why: QuarantineReason
     tenants: frozenset[str] = frozenset()
     """To whom the name is known at all; empty: to every tenant."""
 
     @classmethod
-    def of(cls, name: str, why: Why, tenants: Iterable[str] = ()) -> Quarantine:
+    def of(cls, name: str, why: QuarantineReason, tenants: Iterable[str] = ()) -> Quarantine:
         return cls(name=name, why=why, tenants=frozenset(tenants))
 
     def allows_tenant(self, tenant: str) -> bool:
@@ -391,8 +391,8 @@ class Quarantine:
 
 
 _MESSAGES = {
-    Why.CHANGED: "its definition has changed, and nobody has accepted that yet.",
-    Why.NEW: "it is new, and nobody has accepted it yet.",
-    Why.GONE: "its server does not have it any more.",
-    Why.SHADOWED: "another server has a tool of the same name.",
+    QuarantineReason.CHANGED: "its definition has changed, and nobody has accepted that yet.",
+    QuarantineReason.NEW: "it is new, and nobody has accepted it yet.",
+    QuarantineReason.GONE: "its server does not have it any more.",
+    QuarantineReason.SHADOWED: "another server has a tool of the same name.",
 }

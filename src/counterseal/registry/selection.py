@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from counterseal.errors import RegistryError
 from counterseal.proposal import Principal, System
-from counterseal.registry.grants import Grant, GrantBook, weigh
+from counterseal.registry.grants import Grant, GrantIndex, weigh
 from counterseal.registry.records import (
     KillSwitch,
     Quarantine,
@@ -26,13 +26,13 @@ from counterseal.registry.records import (
     shown,
 )
 
-__all__ = ["Choosing", "Shelf", "bucket", "newest_for"]
+__all__ = ["Choosing", "RecordIndex", "bucket", "newest_for"]
 
 
 # --- shelf ---
 
 
-class Shelf:
+class RecordIndex:
     """Finding one record costs the same however many tools there are."""
 
     def __init__(self) -> None:
@@ -113,8 +113,8 @@ class Choosing:
         if not is_aware(clock()):
             raise RegistryError("clock: must give datetimes with a time zone")
         self._now = clock
-        self._shelf = Shelf()
-        self._book = GrantBook()
+        self._shelf = RecordIndex()
+        self._book = GrantIndex()
         self._switch = KillSwitch()
         self._quarantine: dict[str, Quarantine] = {}
         self.epoch = 0

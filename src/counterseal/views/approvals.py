@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field, PlainSerializer, WithJsonSchema
 
-from counterseal.accounts.model import Role
+from counterseal.accounts.users import Role
 from counterseal.approvals.packet import Packet
-from counterseal.approvals.votes import Choice, Request, Voter, may_vote
+from counterseal.approvals.votes import Choice, PendingApproval, Voter, may_vote
 from counterseal.contract.effects import RiskClass
 from counterseal.operations.approver import ApprovalError
 from counterseal.storage.base import Held, HeldStatus
@@ -342,7 +342,7 @@ class ApprovalViews(TenantSection):
         """Return a sentence that says why this person cannot vote; None if they can."""
         if not self.person.may(Role.APPROVER):
             return str(RoleRequiredError(Role.APPROVER))
-        request = Request(
+        request = PendingApproval(
             tenant=packet.tenant,
             agent=packet.agent,
             user=packet.user,

@@ -23,7 +23,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from counterseal.accounts.model import Person, Role
+from counterseal.accounts.users import Person, Role
 from counterseal.canonical import thaw
 from counterseal.errors import CountersealError
 from counterseal.gates.parse import is_id

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from counterseal.audit import Event
 from counterseal.audit.facts import filed
-from counterseal.call.bounded import bounded as within_bounds
+from counterseal.call.hold import bounded_copy as within_bounds
 from counterseal.codes import Code
 from counterseal.errors import CountersealError
 from counterseal.ledger.rules import micros, place_of

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from counterseal.accounts.model import Person, Role
+from counterseal.accounts.users import Person, Role
 from counterseal.views.approvals import ApprovalViews
 from counterseal.views.attention import AttentionViews
 from counterseal.views.base import RoleRequiredError, RowModel

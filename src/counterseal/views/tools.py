@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from counterseal.accounts.model import Person, Role
+from counterseal.accounts.users import Person, Role
 from counterseal.canonical import canonical
 from counterseal.contract.effects import Effect
 from counterseal.contract.sources.mcp.changes import Change as DefinitionChange
 from counterseal.errors import RegistryError
-from counterseal.registry import Change, Grant, Kill, RegistryRecord
+from counterseal.registry import Grant, Kill, RegistryChange, RegistryRecord
 from counterseal.registry.records import percentage_error
 from counterseal.storage.base import Calls
 from counterseal.views.base import (
@@ -243,7 +243,7 @@ def kill_row(kill: Kill) -> KillRow:
     return KillRow.model_validate(kill.export())
 
 
-def _change_row(change: Change) -> ChangeRow:
+def _change_row(change: RegistryChange) -> ChangeRow:
     return ChangeRow.model_validate(change.export())
 
 

@@ -7,7 +7,7 @@ them together. All of it faces the model: nothing that decides about a call read
 from counterseal.contract.formats.providers import (
     FORMATS,
     NameMap,
-    View,
+    ProviderView,
     anthropic,
     describe,
     mcp,
@@ -18,7 +18,7 @@ from counterseal.contract.formats.providers import (
 __all__ = [
     "FORMATS",
     "NameMap",
-    "View",
+    "ProviderView",
     "anthropic",
     "describe",
     "mcp",

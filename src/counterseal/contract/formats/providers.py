@@ -24,10 +24,10 @@ __all__ = [
     "FORMATS",
     "MCP_CHARACTERS",
     "MCP_LIMIT",
-    "Format",
     "NameMap",
+    "ProviderFormat",
+    "ProviderView",
     "UnknownNameError",
-    "View",
     "anthropic",
     "describe",
     "mcp",
@@ -183,7 +183,7 @@ _OPEN_WORLD: Final = frozenset({Effect.RETRIEVE, Effect.EXTERNAL_NOTIFICATION, E
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ProviderView:
     """One contract as one provider sees it."""
 
     definition: Mapping[str, Any]
@@ -205,11 +205,11 @@ class View:
         return self.conversion.to_strict(arguments) if self.conversion else dict(arguments)
 
 
-class Format(Protocol):
-    def __call__(self, contract: Contract, *, names: NameMap | None = None) -> View: ...
+class ProviderFormat(Protocol):
+    def __call__(self, contract: Contract, *, names: NameMap | None = None) -> ProviderView: ...
 
 
-def mcp(contract: Contract, *, names: NameMap | None = None) -> View:
+def mcp(contract: Contract, *, names: NameMap | None = None) -> ProviderView:
     """An MCP tool (2025-11-25), with its effect as annotations."""
     names = names or NameMap([contract.name], characters=MCP_CHARACTERS, limit=MCP_LIMIT)
     schema, output = contract.affordance.input_schema, contract.affordance.output_schema
@@ -227,26 +227,28 @@ def mcp(contract: Contract, *, names: NameMap | None = None) -> View:
     if output.get("type") != "object":
         del definition["outputSchema"]
         warnings.append("the output schema is left out: MCP takes only those of type object")
-    return View(definition=definition, warnings=tuple(warnings))
+    return ProviderView(definition=definition, warnings=tuple(warnings))
 
 
-def openai_chat(contract: Contract, *, strict: bool = True, names: NameMap | None = None) -> View:
+def openai_chat(
+    contract: Contract, *, strict: bool = True, names: NameMap | None = None
+) -> ProviderView:
     """A function of OpenAI's chat completions."""
     function, warnings, conversion = _function(contract, names, strict=strict)
     definition = {"type": "function", "function": function}
-    return View(definition=definition, warnings=warnings, conversion=conversion)
+    return ProviderView(definition=definition, warnings=warnings, conversion=conversion)
 
 
 def openai_responses(
     contract: Contract, *, strict: bool = True, names: NameMap | None = None
-) -> View:
+) -> ProviderView:
     """A function of OpenAI's responses."""
     function, warnings, conversion = _function(contract, names, strict=strict)
     definition = {"type": "function", **function}
-    return View(definition=definition, warnings=warnings, conversion=conversion)
+    return ProviderView(definition=definition, warnings=warnings, conversion=conversion)
 
 
-def anthropic(contract: Contract, *, names: NameMap | None = None) -> View:
+def anthropic(contract: Contract, *, names: NameMap | None = None) -> ProviderView:
     """A tool of Anthropic's messages."""
     schema = contract.affordance.input_schema
     definition = {
@@ -260,13 +262,13 @@ def anthropic(contract: Contract, *, names: NameMap | None = None) -> View:
         for name in schema.get("properties", {})
         if not _ANTHROPIC_PROPERTY.fullmatch(name)
     )
-    return View(
+    return ProviderView(
         definition=definition,
         warnings=(*_root_refused(schema, "Anthropic", _ANTHROPIC_ROOT), *refused),
     )
 
 
-FORMATS: Final[Mapping[str, Format]] = {
+FORMATS: Final[Mapping[str, ProviderFormat]] = {
     "mcp": mcp,
     "openai": openai_chat,
     "openai-responses": openai_responses,

@@ -27,9 +27,9 @@ from counterseal.contract.formats.strict_shapes import (
     Array,
     Json,
     Object,
-    Reference,
-    Shape,
-    Slot,
+    PropertySlot,
+    SchemaReference,
+    StrictShape,
     Union,
     Value,
     Way,
@@ -185,7 +185,7 @@ class Conversion:
 
     schema: Json | None
     warnings: tuple[str, ...] = ()
-    shape: Shape | None = field(default=None, repr=False, compare=False)
+    shape: StrictShape | None = field(default=None, repr=False, compare=False)
 
     def to_strict(self, arguments: Mapping[str, Any]) -> Json:
         """A call as the strict schema wants it."""
@@ -216,7 +216,7 @@ def convert(schema: Mapping[str, Any]) -> Conversion:
     return Conversion(schema=strict, warnings=tuple(dict.fromkeys(reader.warnings)), shape=shape)
 
 
-def _assemble(shape: Shape, definitions: Mapping[str, Shape]) -> Json:
+def _assemble(shape: StrictShape, definitions: Mapping[str, StrictShape]) -> Json:
     named = {name: inner.schema() for name, inner in definitions.items() if name != ROOT}
     return {**shape.schema(), **({"$defs": named} if named else {})}
 
@@ -228,7 +228,7 @@ class _Reader:
     root: Json
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    definitions: dict[str, Shape] = field(default_factory=dict)
+    definitions: dict[str, StrictShape] = field(default_factory=dict)
     names: dict[Path, str] = field(default_factory=lambda: {(): ROOT})
     """What is referred to, by where it stands in the original, and how it is called in ours."""
     taken: set[str] = field(default_factory=set)
@@ -236,7 +236,7 @@ class _Reader:
     """What is referred to and has not been read yet."""
     unions: list[tuple[Path, Union]] = field(default_factory=list)
 
-    def read_all(self) -> Shape:
+    def read_all(self) -> StrictShape:
         if self.root.get("type") != "object" or not SHAPING.isdisjoint(self.root.keys() - {"type"}):
             return self.refuse((), "the root is not a plain object")
         shape = self.definitions[ROOT] = self.read(self.root, ())
@@ -248,7 +248,7 @@ class _Reader:
             self.check_unions()
         return shape
 
-    def refuse(self, path: Path, reason: str) -> Shape:
+    def refuse(self, path: Path, reason: str) -> StrictShape:
         self.problems.append(f"#{pointer(*path)}: {reason}, which strict mode cannot express")
         return Value(keywords={})
 
@@ -257,7 +257,7 @@ class _Reader:
 
     # --- one schema -------------------------------------------------------------------------------
 
-    def read(self, schema: Any, path: Path) -> Shape:
+    def read(self, schema: Any, path: Path) -> StrictShape:
         if not isinstance(schema, dict):
             return self.refuse(path, "a schema that is true or false takes anything or nothing")
         reasons = dict.fromkeys(INEXPRESSIBLE[key] for key in schema if key in INEXPRESSIBLE)
@@ -271,7 +271,7 @@ class _Reader:
             return self.union(schema, path)
         return self.typed(schema, _types(schema), path)
 
-    def typed(self, schema: Json, types: tuple[str, ...], path: Path) -> Shape:
+    def typed(self, schema: Json, types: tuple[str, ...], path: Path) -> StrictShape:
         if not types:
             return self.refuse(path, "no type is given")
         if len(types) > 1 and not {"object", "array"}.isdisjoint(types):
@@ -282,14 +282,14 @@ class _Reader:
             return self.array(schema, path)
         return self.value(schema, types, path)
 
-    def reference(self, schema: Json, path: Path) -> Shape:
+    def reference(self, schema: Json, path: Path) -> StrictShape:
         target = _target(schema["$ref"])
         known = target in self.names
         if target is None or not (known or _is_schema(self.at(target))):
             return self.refuse(path, f"$ref {schema['$ref']!r} leads to no schema in here")
         if not (SHAPING | OBJECT_ONLY | {"items"}).isdisjoint(schema):
             return self.refuse(path, "a reference beside other constraints combines schemas")
-        return Reference(
+        return SchemaReference(
             name=self.name_for(target),
             definitions=self.definitions,
             keywords=self.keywords(schema, path),
@@ -309,7 +309,7 @@ class _Reader:
     def at(self, path: Path) -> Any:
         return resolve_local(self.root, f"#{pointer(*path)}")
 
-    def union(self, schema: Json, path: Path) -> Shape:
+    def union(self, schema: Json, path: Path) -> StrictShape:
         keyword = "anyOf" if "anyOf" in schema else "oneOf"
         if not ((SHAPING | OBJECT_ONLY | {"items"}) - {keyword}).isdisjoint(schema):
             return self.refuse(path, f"{keyword} beside other constraints combines schemas")
@@ -322,7 +322,7 @@ class _Reader:
             path,
         )
 
-    def mixture(self, schema: Json, types: tuple[str, ...], path: Path) -> Shape:
+    def mixture(self, schema: Json, types: tuple[str, ...], path: Path) -> StrictShape:
         """A list of types with object or array among them: a union of one schema for each."""
         if not {"enum", "const"}.isdisjoint(schema):
             return self.refuse(path, "fixed objects or arrays are listed")
@@ -339,12 +339,12 @@ class _Reader:
         variants.append(self.read({**_only(rest, rest.keys() - NOTES), "type": scalars}, path))
         return self.united(variants, _only(rest, NOTES), path)
 
-    def united(self, variants: list[Shape], keywords: Json, path: Path) -> Shape:
+    def united(self, variants: list[StrictShape], keywords: Json, path: Path) -> StrictShape:
         union = Union(variants=tuple(variants), keywords=keywords)
         self.unions.append((path, union))
         return union
 
-    def array(self, schema: Json, path: Path) -> Shape:
+    def array(self, schema: Json, path: Path) -> StrictShape:
         if not {"enum", "const"}.isdisjoint(schema):
             return self.refuse(path, "fixed arrays are listed")
         if "items" not in schema:
@@ -354,7 +354,7 @@ class _Reader:
             keywords=self.keywords(schema, path, ("array",), read=frozenset({"items"})),
         )
 
-    def value(self, schema: Json, types: tuple[str, ...], path: Path) -> Shape:
+    def value(self, schema: Json, types: tuple[str, ...], path: Path) -> StrictShape:
         keywords: Json = {"type": types[0] if len(types) == 1 else list(types)}
         values = None
         if not {"enum", "const"}.isdisjoint(schema):
@@ -387,7 +387,7 @@ class _Reader:
 
     # --- objects ----------------------------------------------------------------------------------
 
-    def object(self, schema: Json, path: Path) -> Shape:
+    def object(self, schema: Json, path: Path) -> StrictShape:
         if not {"enum", "const"}.isdisjoint(schema):
             return self.refuse(path, "fixed objects are listed")
         if schema.get("additionalProperties") is not False:
@@ -404,9 +404,9 @@ class _Reader:
         read = frozenset({"properties", "required", "additionalProperties"})
         return Object(slots=slots, keywords=self.keywords(schema, path, ("object",), read=read))
 
-    def slot(self, schema: Any, path: Path, *, required: bool) -> Slot:
+    def slot(self, schema: Any, path: Path, *, required: bool) -> PropertySlot:
         if required or not isinstance(schema, dict):
-            return Slot(shape=self.read(schema, path), absence=Absence.NEVER)
+            return PropertySlot(shape=self.read(schema, path), absence=Absence.NEVER)
         shape = self.read(_only(schema, schema.keys() - {"default"}), path)
         default = schema.get("default")
         takes_null = self.takes_null(schema)
@@ -415,9 +415,9 @@ class _Reader:
             note = f"Null stands for the default, {canonical(default).decode()}."
             self.warn(path, "strict mode has no default; the description tells it instead")
         if not takes_null or ("default" in schema and default is None):
-            return Slot(shape=shape, absence=Absence.NULL, takes_null=takes_null, note=note)
+            return PropertySlot(shape=shape, absence=Absence.NULL, takes_null=takes_null, note=note)
         note = f'{note or "Null leaves it out."} A value, or a null that is meant, goes in "value".'
-        return Slot(shape=shape, absence=Absence.WRAPPED, takes_null=True, note=note)
+        return PropertySlot(shape=shape, absence=Absence.WRAPPED, takes_null=True, note=note)
 
     def takes_null(self, schema: Json) -> bool:
         seen: set[str] = set()
@@ -443,7 +443,7 @@ class _Reader:
         for path, name in self.names.items():
             trail = {name}
             shape = self.definitions[name]
-            while isinstance(shape, Reference) and shape.name not in sound:
+            while isinstance(shape, SchemaReference) and shape.name not in sound:
                 if shape.name in trail:
                     self.refuse(path, "the definition refers only to itself")
                     break

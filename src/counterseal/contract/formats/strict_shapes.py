@@ -18,9 +18,9 @@ __all__ = [
     "Absence",
     "Array",
     "Object",
-    "Reference",
-    "Shape",
-    "Slot",
+    "PropertySlot",
+    "SchemaReference",
+    "StrictShape",
     "Union",
     "Value",
     "Way",
@@ -56,7 +56,7 @@ class Absence(Enum):
     """Null, and a value inside an object, because null is a value too and means something else."""
 
 
-class Shape(ABC):
+class StrictShape(ABC):
     """One node of the tree."""
 
     __slots__ = ()
@@ -67,12 +67,12 @@ class Shape(ABC):
     def walk(self, value: Any, way: Way, depth: int) -> Any:
         return value
 
-    def parts(self) -> Iterable[Shape]:
+    def parts(self) -> Iterable[StrictShape]:
         return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Value(Shape):
+class Value(StrictShape):
     """A scalar. Never converted."""
 
     keywords: Json
@@ -84,8 +84,8 @@ class Value(Shape):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Array(Shape):
-    items: Shape
+class Array(StrictShape):
+    items: StrictShape
     keywords: Json
 
     def schema(self) -> Json:
@@ -96,15 +96,15 @@ class Array(Shape):
             return value
         return [self.items.walk(item, way, depth - 1) for item in value]
 
-    def parts(self) -> Iterable[Shape]:
+    def parts(self) -> Iterable[StrictShape]:
         return (self.items,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Slot:
+class PropertySlot:
     """A property of an object."""
 
-    shape: Shape
+    shape: StrictShape
     absence: Absence
     takes_null: bool = False
     note: str = ""
@@ -135,8 +135,8 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Object(Shape):
-    slots: Mapping[str, Slot]
+class Object(StrictShape):
+    slots: Mapping[str, PropertySlot]
     keywords: Json
 
     def schema(self) -> Json:
@@ -171,20 +171,20 @@ class Object(Shape):
         }
         return {name: item for name, item in left.items() if item is not _ABSENT}
 
-    def parts(self) -> Iterable[Shape]:
+    def parts(self) -> Iterable[StrictShape]:
         return (slot.shape for slot in self.slots.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Reference(Shape):
+class SchemaReference(StrictShape):
     """A definition by its name. `definitions` is shared, and complete once the schema is read."""
 
     name: str
-    definitions: Mapping[str, Shape]
+    definitions: Mapping[str, StrictShape]
     keywords: Json
 
     @property
-    def target(self) -> Shape:
+    def target(self) -> StrictShape:
         return self.definitions[self.name]
 
     def schema(self) -> Json:
@@ -193,8 +193,8 @@ class Reference(Shape):
         return {"anyOf": [{"$ref": where}], **self.keywords} if self.keywords else {"$ref": where}
 
     def walk(self, value: Any, way: Way, depth: int) -> Any:
-        shape: Shape = self
-        while isinstance(shape, Reference):
+        shape: StrictShape = self
+        while isinstance(shape, SchemaReference):
             shape = shape.target
         return shape.walk(value, way, depth)
 
@@ -203,20 +203,20 @@ class Reference(Shape):
 class _Pick:
     """Which variant a value of one JSON type belongs to: the only one, or the one with its tag."""
 
-    options: Mapping[Hashable, Shape]
+    options: Mapping[Hashable, StrictShape]
     tag: str | None = None
 
-    def variant(self, value: Any) -> Shape | None:
+    def variant(self, value: Any) -> StrictShape | None:
         if self.tag is None:
             return next(iter(self.options.values()))
         return self.options.get(_key(value.get(self.tag)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Union(Shape):
-    variants: tuple[Shape, ...]
+class Union(StrictShape):
+    variants: tuple[StrictShape, ...]
     keywords: Json
-    picks: dict[type[Shape], _Pick] = field(default_factory=dict)
+    picks: dict[type[StrictShape], _Pick] = field(default_factory=dict)
     """For objects and for arrays; filled by `settle`. What is not in it needs no mapping."""
 
     def schema(self) -> Json:
@@ -228,7 +228,7 @@ class Union(Shape):
         variant = pick.variant(value) if pick else None
         return variant.walk(value, way, depth) if variant else value
 
-    def parts(self) -> Iterable[Shape]:
+    def parts(self) -> Iterable[StrictShape]:
         return self.variants
 
 
@@ -250,7 +250,7 @@ def settle(union: Union, converted: frozenset[str]) -> bool:
     return True
 
 
-def _by_tag(leaves: Sequence[Shape]) -> _Pick | None:
+def _by_tag(leaves: Sequence[StrictShape]) -> _Pick | None:
     """The first required property that all of these have, with values that no two share."""
     objects = [leaf for leaf in leaves if isinstance(leaf, Object)]
     if len(objects) < len(leaves):
@@ -273,7 +273,7 @@ def _tags(leaf: Object, name: str) -> tuple[Any, ...]:
     return only.values or () if isinstance(only, Value) else ()
 
 
-def converted_definitions(definitions: Mapping[str, Shape]) -> frozenset[str]:
+def converted_definitions(definitions: Mapping[str, StrictShape]) -> frozenset[str]:
     """The definitions in which a property may be left out, themselves or through another."""
     users: dict[str, set[str]] = {}
     found = []
@@ -291,18 +291,18 @@ def converted_definitions(definitions: Mapping[str, Shape]) -> frozenset[str]:
     return frozenset(converted)
 
 
-def _is_converted(shape: Shape, converted: frozenset[str]) -> bool:
+def _is_converted(shape: StrictShape, converted: frozenset[str]) -> bool:
     optional, references = _inside(shape)
     return optional or not converted.isdisjoint(references)
 
 
-def _inside(shape: Shape) -> tuple[bool, set[str]]:
+def _inside(shape: StrictShape) -> tuple[bool, set[str]]:
     """Whether a property may be left out in it, and what it refers to, without following that."""
     optional, references, waiting = False, set(), [shape]
     while waiting:
         current = waiting.pop()
         waiting.extend(current.parts())
-        if isinstance(current, Reference):
+        if isinstance(current, SchemaReference):
             references.add(current.name)
         elif isinstance(current, Object):
             absences = (slot.absence for slot in current.slots.values())
@@ -310,14 +310,14 @@ def _inside(shape: Shape) -> tuple[bool, set[str]]:
     return optional, references
 
 
-def _leaves(shape: Shape) -> list[Shape]:
+def _leaves(shape: StrictShape) -> list[StrictShape]:
     """The shapes that a value can have, with references and unions inside unions opened."""
     leaves, seen, waiting = [], set(), [shape]
     while waiting:
         current = waiting.pop()
         if isinstance(current, Union):
             waiting.extend(reversed(current.variants))
-        elif not isinstance(current, Reference):
+        elif not isinstance(current, SchemaReference):
             leaves.append(current)
         elif current.name not in seen:
             seen.add(current.name)

@@ -18,11 +18,11 @@ from counterseal.contract.lint import (
     safeguards,
     schema_rules,
 )
-from counterseal.contract.lint.rule import RULES, Rule
+from counterseal.contract.lint.rule import RULES, LintRule
 from counterseal.contract.model import Contract
 from counterseal.errors import ContractError, Problem, Severity
 
-__all__ = ["RULES", "Rule", "examine", "lint"]
+__all__ = ["RULES", "LintRule", "examine", "lint"]
 
 _FAMILIES = (identity, schema_rules, safeguards, references, outbound, dangerous_inputs)
 """Importing them fills RULES."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from counterseal.contract.bindings import HttpBinding, Placeholder, template
-from counterseal.contract.egress import Entry, kind, literal, parse_entry
+from counterseal.contract.egress import EgressEntry, kind, literal, parse_entry
 from counterseal.contract.lint.rule import Breach, breach, rule
 from counterseal.contract.model import Contract, EgressPolicy, Isolation
 from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
@@ -20,7 +20,7 @@ from counterseal.contract.schemas import listed, properties_of, types_of, withou
 # --- egress ---
 
 
-def covers(entry: Entry, host: str, port: int) -> bool:
+def covers(entry: EgressEntry, host: str, port: int) -> bool:
     """Whether an entry lets a host be reached, as far as that can be said before looking it up."""
     address = literal(host)
     if address is not None:
@@ -35,7 +35,7 @@ def written(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def entries(contract: Contract) -> Iterator[Entry]:
+def entries(contract: Contract) -> Iterator[EgressEntry]:
     """Those of a contract that can be read."""
     for entry in contract.egress:
         try:

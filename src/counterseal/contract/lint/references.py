@@ -9,8 +9,8 @@ from typing import Any
 from counterseal.contract.bindings import texts
 from counterseal.contract.effects import RISKS
 from counterseal.contract.fill import (
-    FillingError,
-    Reference,
+    TemplateError,
+    ValueReference,
     consequence_problems,
     consequence_references,
     references,
@@ -51,7 +51,7 @@ def _consequence_unknown(contract: Contract) -> Iterator[Breach]:
     place, schema = "/consequence", contract.affordance.input_schema
     try:
         found = list(consequence_references(contract))
-    except FillingError as error:
+    except TemplateError as error:
         yield breach(place, str(error), "Write {argument} or {state.field}.")
         return
     for reference in found:
@@ -138,17 +138,17 @@ _LOST = {"expected": "nothing is compared", "compensation": "the call can't be r
 Place = tuple[str | int, ...]
 
 
-def _references(contract: Contract) -> Iterator[tuple[Place, Reference | FillingError]]:
+def _references(contract: Contract) -> Iterator[tuple[Place, ValueReference | TemplateError]]:
     for field in _LOST:
         for place, text in texts(getattr(contract, field), (field,)):
             try:
                 for reference in references(text):
                     yield place, reference
-            except FillingError as error:
+            except TemplateError as error:
                 yield place, error
 
 
-def _schema(contract: Contract, reference: Reference) -> Mapping[str, Any]:
+def _schema(contract: Contract, reference: ValueReference) -> Mapping[str, Any]:
     affordance = contract.affordance
     return affordance.input_schema if reference.source == "argument" else affordance.output_schema
 
@@ -156,7 +156,7 @@ def _schema(contract: Contract, reference: Reference) -> Mapping[str, Any]:
 @rule("reference-unknown", "expected and compensation name arguments and output fields that exist")
 def reference_unknown(contract: Contract) -> Iterator[Breach]:
     for place, found in _references(contract):
-        if isinstance(found, FillingError):
+        if isinstance(found, TemplateError):
             yield breach(place, str(found), "Write {argument} or {output.field}.")
         elif presence(_schema(contract, found), found.path) in (
             Presence.NEVER,
@@ -165,7 +165,7 @@ def reference_unknown(contract: Contract) -> Iterator[Breach]:
             yield _undeclared(contract, place, found)
 
 
-def _undeclared(contract: Contract, place: Place, reference: Reference) -> Breach:
+def _undeclared(contract: Contract, place: Place, reference: ValueReference) -> Breach:
     kind, prefix = ("an argument", "") if reference.source == "argument" else ("output", "output.")
     known = [f"{{{prefix}{name}}}" for name in sorted(properties_of(_schema(contract, reference)))]
     return breach(
@@ -178,7 +178,7 @@ def _undeclared(contract: Contract, place: Place, reference: Reference) -> Breac
 @rule("reference-optional", "expected and compensation name what is always there", warning=True)
 def reference_optional(contract: Contract) -> Iterator[Breach]:
     for place, found in _references(contract):
-        if isinstance(found, FillingError):
+        if isinstance(found, TemplateError):
             continue  # reported by reference-unknown
         if presence(_schema(contract, found), found.path) is Presence.SOMETIMES:
             yield breach(

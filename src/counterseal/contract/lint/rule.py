@@ -13,7 +13,7 @@ from counterseal.canonical import pointer
 from counterseal.contract.model import Contract
 from counterseal.errors import Problem, Severity
 
-__all__ = ["RULES", "Breach", "Rule", "breach", "rule"]
+__all__ = ["RULES", "Breach", "LintRule", "breach", "rule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ Finder = Callable[[Contract], Iterable[Breach]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class LintRule:
     id: str
     severity: Severity
     summary: str
@@ -50,7 +50,7 @@ class Rule:
             )
 
 
-RULES: dict[str, Rule] = {}
+RULES: dict[str, LintRule] = {}
 
 
 def rule(rule_id: str, summary: str, *, warning: bool = False) -> Callable[[Finder], Finder]:
@@ -58,7 +58,7 @@ def rule(rule_id: str, summary: str, *, warning: bool = False) -> Callable[[Find
 
     def register(find: Finder) -> Finder:
         severity = Severity.WARNING if warning else Severity.ERROR
-        RULES[rule_id] = Rule(id=rule_id, severity=severity, summary=summary, find=find)
+        RULES[rule_id] = LintRule(id=rule_id, severity=severity, summary=summary, find=find)
         return find
 
     return register
