@@ -21,6 +21,7 @@ from counterseal.views.base import (
     JsonValue,
     Moment,
     NotFoundError,
+    Number,
     Page,
     RoleRequiredError,
     RowModel,
@@ -87,7 +88,7 @@ class VoteRow(RowModel):
 
     approver: str
     decision: Literal["approve", "reject"]
-    voted_at: float
+    voted_at: Number
     roles: list[str]
     comment: str
     justification: str

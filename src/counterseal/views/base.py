@@ -40,6 +40,7 @@ __all__ = [
     "JsonValue",
     "Moment",
     "NotFoundError",
+    "Number",
     "Page",
     "RoleRequiredError",
     "RowModel",
@@ -68,6 +69,8 @@ Moment = Annotated[
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 """A time in UTC. JSON has it with its offset and, unless they are zero, its microseconds."""
+Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
+"""A number that stays whole in JSON if it is."""
 ROW_CONFIG: Final = ConfigDict(
     frozen=True, extra="ignore", json_schema_extra={"additionalProperties": False}
 )

@@ -31,7 +31,7 @@ from counterseal.observation.stored import from_stored, open_read
 from counterseal.storage.base import DueKind, Held, Kept
 from counterseal.vault import VaultError
 from counterseal.views.approvals import ApprovalRow, VoteRow, approval_row
-from counterseal.views.base import ROW_CONFIG, JsonObject, Moment, RowModel, utc
+from counterseal.views.base import ROW_CONFIG, JsonObject, Moment, Number, RowModel, utc
 from counterseal.views.record import EventRow, event_row
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class VerificationRow(RowModel):
     failed: Any
     reference: str | None
     expected: JsonObject | None
-    delay_seconds: float | None
+    delay_seconds: Number | None
 
 
 class CompensationRow(RowModel):

@@ -21,6 +21,7 @@ from counterseal.views.base import (
     JsonValue,
     Moment,
     NotFoundError,
+    Number,
     Page,
     RowModel,
     TenantSection,
@@ -260,8 +261,8 @@ class BudgetRow(RowModel):
 
     of: Literal["run", "tenant"]
     name: str
-    spent: float
-    limit: float | None
+    spent: Number
+    limit: Number | None
 
 
 class StateRow(RowModel):

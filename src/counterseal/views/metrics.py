@@ -17,6 +17,7 @@ from counterseal.storage.base import Store, Tallied
 from counterseal.views.base import (
     Moment,
     NotFoundError,
+    Number,
     RowModel,
     TenantSection,
     utc,
@@ -60,8 +61,8 @@ class MetricRow(RowModel):
     window: str
     since: Moment
     until: Moment
-    numerator: float
-    denominator: float
+    numerator: Number
+    denominator: Number
     value: float | None
     link: MetricLinks
 
