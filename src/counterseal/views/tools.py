@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from counterseal.accounts.users import Person, Role
 from counterseal.canonical import canonical
 from counterseal.contract.effects import Effect
-from counterseal.contract.sources.mcp.changes import Change as DefinitionChange
+from counterseal.contract.sources.mcp.definition import Change as DefinitionChange
 from counterseal.errors import RegistryError
 from counterseal.registry import Grant, Kill, RegistryChange, RegistryRecord
 from counterseal.registry.records import percentage_error

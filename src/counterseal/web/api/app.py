@@ -15,7 +15,6 @@ from counterseal.accounts import People, Person
 from counterseal.gateway.catalogue import Catalogue
 from counterseal.runtime import Runtime
 from counterseal.views import TenantView
-from counterseal.web.access import Access
 from counterseal.web.api import approvals, attention, calls, record, tools
 from counterseal.web.api.callers import Callers
 from counterseal.web.api.cursors import Cursors
@@ -25,7 +24,7 @@ from counterseal.web.api.front import Front
 from counterseal.web.api.limits import Limits
 from counterseal.web.api.openapi import document
 from counterseal.web.api.submitting import Submitting
-from counterseal.web.auth import Verifier
+from counterseal.web.identity import Access, Verifier
 
 __all__ = ["Api", "api_app", "api_document"]
 

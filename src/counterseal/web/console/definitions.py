@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import thaw
-from counterseal.contract.sources.mcp.changes import Kind, visible
+from counterseal.contract.sources.mcp.definition import Kind, visible
 from counterseal.views.tools import DefinitionChangeRow
 
 __all__ = ["Piece", "Shown", "shown"]
