@@ -13,7 +13,7 @@ from counterseal.approvals.display import leaves, stamp
 from counterseal.approvals.packet import Packet, make_packet
 from counterseal.approvals.terms import Demand
 from counterseal.call.bounded import bounded
-from counterseal.canonical import freeze, pointer, spelt_out, thaw
+from counterseal.canonical import freeze, json_default, pointer, thaw
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
 from counterseal.gates.approval import approval_hash, hash_of
@@ -87,7 +87,7 @@ def held_of(
     """
     who, approval_id = ctx.principal, f"appr_{int(ctx.now * 1000):011x}{getrandbits(52):013x}"
     try:
-        kept = to_json(_kept(ctx, after), fallback=spelt_out)
+        kept = to_json(_kept(ctx, after), fallback=json_default)
         seen = state_seen(ctx.version_seen, ctx.before)
         approved = approval_hash(ctx)
     except (ValueError, TypeError, RecursionError) as error:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from counterseal.canonical import spelt_out
+from counterseal.canonical import json_default
 from counterseal.gates.base import GateContext
 from counterseal.proposal import Principal, System
 from counterseal.vault import Vault
@@ -58,7 +58,7 @@ def pack(ctx: GateContext, contract_hash: str, trace_id: str, key: str, vault: V
         trace_id,
         who.covered if isinstance(who, System) else None,
     )
-    return vault.seal(who.tenant, key, to_json(kept, fallback=spelt_out))
+    return vault.seal(who.tenant, key, to_json(kept, fallback=json_default))
 
 
 def unpack(sealed: bytes, tenant: str, key: str, vault: Vault) -> Resume:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-from counterseal.canonical import spelt_out
+from counterseal.canonical import json_default
 from counterseal.storage.base import Budgets, Held, HeldStatus, RunRecord
 
 __all__ = ["Row", "held_of", "held_row", "read", "run_of", "run_row", "state_rows", "written"]
@@ -25,7 +25,7 @@ _ANY: Final = "*"
 
 def written(value: Any) -> str:
     """A JSON value as text."""
-    return to_json(value, fallback=spelt_out).decode()
+    return to_json(value, fallback=json_default).decode()
 
 
 def read(text: str) -> Any:

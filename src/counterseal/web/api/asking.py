@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from counterseal.accounts import Person, Role
-from counterseal.canonical import spelt_out
+from counterseal.canonical import json_default
 from counterseal.views import Desk, NotThere, Page
 from counterseal.web.api.callers import Agent, Caller, Human
 from counterseal.web.api.exchange import Exchange
@@ -112,7 +112,7 @@ Seat = Annotated[Desk, Depends(_seat)]
 
 def answer(record: Any, status: int = 200, **headers: str) -> Response:
     """A record as JSON."""
-    body = to_json(record, inf_nan_mode="null", fallback=spelt_out)
+    body = to_json(record, inf_nan_mode="null", fallback=json_default)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Response(body, status, headers=named, media_type="application/json")
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from counterseal.canonical import spelt_out
+from counterseal.canonical import json_default
 from counterseal.codes import RESPONSES, Code
 from counterseal.contract.effects import Trust
 from counterseal.observation import NOT_VERIFIED, Observation
@@ -89,7 +89,7 @@ def _second(whole: int) -> str:
 
 
 def _json(value: Any) -> bytes:
-    return to_json(value, inf_nan_mode="null", fallback=spelt_out)
+    return to_json(value, inf_nan_mode="null", fallback=json_default)
 
 
 _OWN: Final = ("tool_identity", "execution_metadata", "result_payload", "timestamp", "text")
