@@ -80,7 +80,7 @@ def _freeze(value: Any, path: tuple[str | int, ...], depth: int) -> Any:
         return _text(value, path)
     if isinstance(value, int):
         if abs(value) > _SAFE_INTEGER:
-            raise ValueError(f"{_place(path)}: integers beyond ±(2^53 - 1) are not exact in JSON")
+            raise ValueError(f"{_place(path)}: an integer beyond ±(2^53 - 1) is not exact in JSON")
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
