@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from counterseal.contract.bindings import HttpBinding, Placeholder, template
-from counterseal.contract.egress import EgressEntry, kind, literal, parse_entry
+from counterseal.contract.egress import EgressEntry, entry_for, kind, literal, parse_entry
 from counterseal.contract.lint.rule import Breach, breach, rule
 from counterseal.contract.model import Contract, EgressPolicy, Isolation
 from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
@@ -26,13 +26,6 @@ def covers(entry: EgressEntry, host: str, port: int) -> bool:
     if address is not None:
         return entry.declares(address, port)
     return entry.names(host.rstrip(".").lower(), port)
-
-
-def written(host: str, port: int) -> str:
-    """The entry that covers a host and a port, and no more."""
-    if port in (80, 443):
-        return host
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def entries(contract: Contract) -> Iterator[EgressEntry]:
@@ -88,7 +81,7 @@ def http_unreachable(contract: Contract) -> Iterator[Breach]:
     binding, policy = contract.http, contract.security.egress_policy
     if binding is None:
         return
-    entry = written(binding.host, binding.port)
+    entry = entry_for(binding.host, binding.port)
     if policy is EgressPolicy.NONE:
         yield breach(
             "/http/url",
@@ -102,7 +95,7 @@ def http_unreachable(contract: Contract) -> Iterator[Breach]:
             yield breach(
                 "/egress",
                 "localhost is a loopback address, and these are reached only if written out",
-                f"Add {written('127.0.0.1', binding.port)}.",
+                f"Add {entry_for('127.0.0.1', binding.port)}.",
             )
     elif policy is EgressPolicy.PRIVATE_NETWORK_ONLY:
         address = literal(binding.host)
