@@ -61,7 +61,7 @@ def read_document(path: str | Path) -> Document:
     name = str(path)
     if path.suffix not in SUFFIXES:
         expected = ", ".join(SUFFIXES)
-        _refuse(name, f"the file's suffix is {path.suffix or 'missing'}; expected {expected}")
+        _refuse(name, f"the suffix is {path.suffix or 'missing'}; expected {expected}")
     try:
         size = path.stat().st_size
         raw = path.read_bytes() if size <= MAX_BYTES else b""
