@@ -1,7 +1,7 @@
-"""The runtime: where a proposal goes in and an observation comes out.
+"""The runtime: a proposal goes in, and an observation comes out.
 
-`submit` is the way of a call, in one screen. What each step does is in `passage/`; what the gates
-ask is in `gates/`. Nothing of a call is kept here.
+`submit` is the way of a call, on one screen. Its steps are in `call/`, the gates in `gates/`.
+The runtime holds the services that steps use, and nothing about any single call.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import time
 from collections.abc import (
     Awaitable,
     Callable,
+    Coroutine,
     Iterable,
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
 from os import getpid
@@ -24,13 +24,17 @@ from pathlib import Path
 from random import getrandbits
 from socket import gethostname
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from counterseal.call import Passage, Preview, judge_plan
-from counterseal.call.lasting import Lasting
-from counterseal.call.leases import Leases
-from counterseal.call.telling import Telling
-from counterseal.call.trail import AGAIN, IMPATIENT, Patience
+from counterseal.call.admit import admit
+from counterseal.call.call import DECIDE_AGAIN, Call, Patience, Preview
+from counterseal.call.decide import decide, new_call, preview, receive
+from counterseal.call.events import emit_span, refuse, refuse_unrecorded
+from counterseal.call.execute import execute
+from counterseal.call.observe import observe
+from counterseal.call.recall import recall, wait_for_other_call
+from counterseal.call.services import BackgroundTasks, Leases, Tenant
+from counterseal.call.settle import settle
 from counterseal.codes import Code
 from counterseal.contract.declare import PlainTool, Tool
 from counterseal.contract.model import Contract, KeepReads
@@ -39,9 +43,8 @@ from counterseal.execution.attempt import ProgressCallback
 from counterseal.execution.executor import Executor
 from counterseal.execution.secrets import Secrets
 from counterseal.execution.webhook import Webhook
-from counterseal.gates.base import Decision, deny
+from counterseal.gates.base import CompiledContract, Decision, deny
 from counterseal.gates.compile import compile_record
-from counterseal.gates.compiled import Compiled
 from counterseal.gates.parse import is_id
 from counterseal.keys import KeyRing, fingerprint_key
 from counterseal.ledger.rules import implicit
@@ -49,10 +52,11 @@ from counterseal.observation import Observation, Redactor
 from counterseal.operations.approver import Approvals, work_for
 from counterseal.operations.operator import Operator, catch_up
 from counterseal.plans import Plan, PlanRule, distinct
+from counterseal.plans.judge import judge_plan
 from counterseal.policy import Policy
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Grant, Registry, RegistryRecord
-from counterseal.runs import Run, RunError, opened, settings_of
+from counterseal.runs import Run, RunError, check_settings, settings_of
 from counterseal.storage import open_store
 from counterseal.storage.base import Budgets, Due, DueKind, Held, RunRecord, Store
 from counterseal.telemetry import Telemetry
@@ -63,22 +67,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Preview", "Runtime", "Tenant"]
 
-_ROUNDS = 3
-"""How often a call is decided: once, and anew when something changed meanwhile."""
+_MAX_DECISIONS = 3
+"""How often a call is decided: once, and again when something has changed since."""
 _log = logging.getLogger("counterseal")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
-    """What an operator says of a tenant: its budgets for a day, and facts for policy."""
-
-    budgets: Budgets | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        own = ("repairs", "seconds", "retries")
-        if self.budgets and any(getattr(self.budgets, name) is not None for name in own):
-            raise ValueError("budgets: repairs, seconds and retries are a run's; a tenant has none")
+T = TypeVar("T")
 
 
 class Runtime:
@@ -106,34 +98,31 @@ class Runtime:
         self.store = store
         self.clock = clock
         self.pause = pause
-        """How to wait between attempts."""
+        """Waits between attempts."""
         self.policy = policy or Policy.default()
         self.executor = Executor(secrets, files=files, network=network)
         self.plan_rules = distinct(plan_rules)
         self.tenants = dict(tenants or {})
         self.redactor = Redactor(pii=tuple(pii))
-        self._keep_reads, self.keep_reads_bytes = _of_reads(keep_reads, keep_reads_bytes)
-        """How much of what a model read is kept, where it is."""
+        self._keep_reads, self.keep_reads_bytes = _checked_reads(keep_reads, keep_reads_bytes)
+        """Limits of the observations of reads that are kept."""
         self.registry = Registry(clock=lambda: datetime.fromtimestamp(clock(), UTC))
         self.keys = keys
         self.vault = PLAIN if keys is None else keys.vault()
         self.worker = f"{gethostname()[:40]}:{getpid()}:{getrandbits(32):08x}"
-        """Under which name it holds what it is at work on."""
-        self._lasting = Lasting(inline=bool(getattr(store, "inline", False)))
-        self.begin = self._lasting.begin
-        self.begin_if_open = self._lasting.begin_if_open
-        self.surely = self._lasting.surely
-        self.leases = Leases(store, lease, self.begin)
+        """The name under which this process holds leases."""
+        self.tasks = BackgroundTasks()
+        self.leases = Leases(store, lease, self.tasks)
         self.due = asyncio.Event()
-        """Set when something was left to be done at once, for the reconciler beside this."""
+        """Set when due work was added, to wake the reconciler of this process."""
         self.approvals = Approvals(self)
         self.webhook = webhook
-        self._compiled: dict[tuple[str, str], Compiled] = {}
+        self._compiled: dict[tuple[str, str], CompiledContract] = {}
         self.telemetry = Telemetry(fingerprint_key(keys))
 
     @classmethod
     def open(cls, url: str, **options: Any) -> Self:
-        """A runtime on the store that the URL names. `memory:` forgets at the end."""
+        """Return a runtime on the store that the URL names. `memory:` is lost at the end."""
         return cls(open_store(url), **options)
 
     async def __aenter__(self) -> Self:
@@ -152,27 +141,35 @@ class Runtime:
         trace: TracebackType | None,
     ) -> None:
         try:
-            await self._lasting.idle()
+            await self.tasks.finish()
             await self.executor.aclose()
         finally:
-            self._lasting.closed = True
+            self.tasks.closed = True
             self.leases.close()
             await self.store.close()
 
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """Start a task that runs to its end; closing the runtime waits for it."""
+        return self.tasks.begin(work)
+
+    def begin_if_open(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Start a task, unless the runtime has closed meanwhile."""
+        self.tasks.begin_if_open(work)
+
     def fingerprint(self, tenant: str, value: str) -> str:
-        """Something to recognise a key by that does not tell it: the same wherever the keys are."""
+        """Return a per-tenant HMAC of a value, the same in every process that has the keys."""
         return self.telemetry.fingerprint(tenant, value)
 
     def notices(self, held: Held) -> Sequence[tuple[float, Due]]:
-        """Who is to be told of a request for approval, as due work."""
+        """Return the due work that notifies the webhook of a request for approval."""
         return () if self.webhook is None else ((0.0, work_for(DueKind.NOTIFY, held)),)
 
     def operator(self, by: str) -> Operator:
-        """Somebody who changes the registry for all workers, on record by this name."""
+        """Return an operator who changes the registry for all workers, recorded by this name."""
         return Operator(self.store, self.registry, by=by, clock=self.clock)
 
     async def catch_up(self) -> bool:
-        """Take in what operators changed since, wherever they did. Whether there was anything."""
+        """Apply what operators have changed on any worker. Returns False if nothing changed."""
         return await catch_up(self.store, self.registry)
 
     def register(
@@ -181,7 +178,7 @@ class Runtime:
         grants: Iterable[Grant] = (),
         **settings: Any,
     ) -> tuple[Problem, ...]:
-        """Take in tools and grants: all of them, or none. Returns the warnings."""
+        """Register tools and grants: all of them, or none. Returns the warnings."""
         self._refuse_unrunnable(tools)
         warnings = self.registry.register(*tools, grants=grants, **settings)
         for record in self.registry.records:
@@ -189,7 +186,7 @@ class Runtime:
         return warnings
 
     def _refuse_unrunnable(self, tools: Iterable[object]) -> None:
-        """A tool whose isolation can't be had here is refused as a whole, with what is missing."""
+        """Raise ContractError for tools whose isolation is not available on this machine."""
         problems = []
         for tool in tools:
             if isinstance(tool, Tool):
@@ -209,15 +206,14 @@ class Runtime:
         if problems:
             raise ContractError(problems)
 
-    def compiled_for(self, record: RegistryRecord) -> Compiled:
-        """A record made ready for calls; once, at registration."""
+    def compiled_for(self, record: RegistryRecord) -> CompiledContract:
+        """Return the compiled contract of a record; compiled once, at registration."""
         key = (record.name, record.version)
-        known = self._compiled.get(key)
-        if known is None:
-            known = self._compiled[key] = compile_record(
-                record, self.policy, self.executor, self._keep_reads
-            )
-        return known
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = compile_record(record, self.policy, self.executor, self._keep_reads)
+            self._compiled[key] = compiled
+        return compiled
 
     async def submit(
         self,
@@ -228,67 +224,69 @@ class Runtime:
         wait: float = 0.0,
         progress: ProgressCallback | None = None,
     ) -> Observation:
-        """Carry out a proposal if it may be, and say what came of it.
+        """Carry out a proposal if every gate allows it, and return the observation.
 
-        `timeout` is how many seconds the caller waits for the tool; `wait`, how many for another
-        call under the same key that is under way; `progress` is called with the tool's own reports.
+        `timeout` bounds the tool, in seconds; `wait` bounds the wait for another call with the same
+        key that is in progress; `progress` is called with the tool's progress reports.
         """
         until = inf if timeout is None else self._until(timeout)
-        patience = Patience(wait) if wait else IMPATIENT
-        rounds = _ROUNDS
-        while rounds:
-            call = Passage(self, proposal, principal, until, progress)
-            if rounds < _ROUNDS:
-                call.again = True
+        patience, rounds = Patience(wait), 0
+        while rounds < _MAX_DECISIONS:
+            call = new_call(
+                proposal,
+                principal,
+                self,
+                until=until,
+                progress=progress,
+                decided_before=rounds > 0,
+            )
             try:
                 run = await self._run_of(proposal.run_id, principal, call.ctx.now)
                 end = (
-                    call.receive(run)  # gates parse, schema, scope; the run's version of the tool
-                    or (call.recalls and await call.recall())  # one read, if that bears on it
-                    or await call.decide()  # gates semantics, policy, state, approval, budget
-                    or await call.admit()  # one transaction: spend, reserve, record
+                    receive(call, run, self)  # gates parse, schema, scope; the run's version
+                    or await recall(call, self)  # ONE read, if stored data matters
+                    or await decide(call, self)  # gates semantics, policy, state, approval, budget
+                    or await admit(call, self)  # ONE transaction: spend, reserve, record
                 )
                 if end is None:
-                    await call.execute()  # the tool, within its deadline
-                    seen = call.observe()
-                    end = call.noted(seen) or await call.settle(
-                        seen
-                    )  # one transaction: the outcome
+                    await execute(call, self)  # secrets, deadline, isolation, retries
+                    observed = observe(call, self)  # checked, redacted, bounded, labelled
+                    end = await settle(call, observed, self)  # ONE transaction: the outcome
                 elif isinstance(end, Decision):
-                    if await call.waited(end, patience):
-                        continue  # who was at work on it is done: look what came of it
+                    if await wait_for_other_call(call, end, patience, self):
+                        continue  # the other call has ended: look at its outcome
                     if end.gate == "scope" and await self.catch_up():
-                        end = AGAIN  # an operator may have allowed it since, at another worker
+                        end = DECIDE_AGAIN  # an operator may have granted it on another worker
                     else:
-                        end = await call.refuse(end)  # a refusal is put on record too
+                        end = await refuse(call, end, self)  # a refusal is recorded, too
             except StoreError as error:
-                end = call.unrecorded(error)  # what can't be put on record is not done
+                end = refuse_unrecorded(call, error, self)
             if isinstance(end, Observation):
-                if call.listened:
-                    self.tell(call, end)
+                emit_span(call, end, self.telemetry)
                 return end
-            rounds -= 1  # something moved: decide anew
-        end = await self._restless(call)
-        self.tell(call, end)
-        return end
+            rounds += 1
+        return await self._give_up_deciding(call)
 
-    async def _restless(self, call: Passage) -> Observation:
+    async def _give_up_deciding(self, call: Call) -> Observation:
         reason = "What the call depends on kept changing while it was decided."
         try:
-            return await call.refuse(deny("ledger", Code.DEPENDENCY_UNAVAILABLE, reason))
+            refused = deny("ledger", Code.DEPENDENCY_UNAVAILABLE, reason)
+            answer = await refuse(call, refused, self)
         except StoreError as error:
-            return call.unrecorded(error)
+            answer = refuse_unrecorded(call, error, self)
+        emit_span(call, answer, self.telemetry)
+        return answer
 
     def _until(self, timeout: float) -> float:
-        if not timeout >= 0:  # nan is no time either
-            raise ValueError(f"timeout: takes seconds from 0 on, not {timeout!r}")
+        if not timeout >= 0:  # also true of nan
+            raise ValueError(f"timeout must be 0 or more seconds, got {timeout!r}")
         return self.clock() + timeout
 
     async def preview(self, proposal: Proposal, principal: Principal) -> Preview:
-        """What the gates would say. Nothing is recorded, held, spent or executed."""
+        """Return what the gates decide. Nothing is recorded, held, spent or executed."""
         await self.catch_up()
-        run = await self._found(principal, proposal.run_id)
-        return await Passage(self, proposal, principal).preview(run)
+        run = await self._find_run(principal, proposal.run_id)
+        return await preview(new_call(proposal, principal, self), run, self)
 
     async def plan(
         self,
@@ -297,10 +295,10 @@ class Runtime:
         *,
         run_id: str | None = None,
     ) -> Plan:
-        """What would become of a whole plan. Nothing is recorded, held, spent or executed."""
+        """Return what would become of a plan. Nothing is recorded, held, spent or executed."""
         await self.catch_up()
-        run = await self._found(principal, run_id)
-        return await judge_plan(self, steps, principal, run, run_id)
+        run = await self._find_run(principal, run_id)
+        return await judge_plan(steps, principal, run, self, rules=self.plan_rules, run_id=run_id)
 
     async def run(
         self,
@@ -313,11 +311,8 @@ class Runtime:
         budgets: Budgets | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> Run:
-        """Open a run, or go on with it as it was opened.
-
-        RunError when something is given that is not what it was opened with.
-        """
-        given = settings_of(
+        """Open a run, or return it if it is open. RunError if it was opened with other settings."""
+        settings = settings_of(
             objective=objective,
             allowed_tools=allowed_tools,
             deadline=deadline,
@@ -328,39 +323,36 @@ class Runtime:
         if run_id is None:
             run_id = f"run_{int(now * 1000):011x}{getrandbits(52):013x}"
         if not is_id(run_id):
-            raise RunError(f"run_id: {ascii(run_id)[:80]} is no id that can be kept")
-        asked = RunRecord(tenant=principal.tenant, run_id=run_id, started_at=now, **given)
-        found = await self.store.open_run(asked)
-        return Run(self, principal, opened(found, given))
+            raise RunError(
+                f"run_id must be a text of 1 to 512 characters without NUL,"
+                f" got {ascii(run_id)[:80]}"
+            )
+        wanted = RunRecord(tenant=principal.tenant, run_id=run_id, started_at=now, **settings)
+        record = await self.store.open_run(wanted)
+        return Run(self, principal, check_settings(record, settings))
 
-    async def _run_of(self, named: str | None, who: Principal, now: float) -> RunRecord:
-        """The run that a proposal names, else the implicit one of its principal."""
-        store, tenant = self.store, who.tenant
-        # An id that no store could keep is refused by the first gate; until then it names no run.
-        if named is None or not is_id(named):
-            return await store.implicit_run(tenant, who.agent, who.user, now)
-        found = await store.find_run(tenant, named)
-        if found is None:
-            new = RunRecord(tenant=tenant, run_id=named, started_at=now)
-            found = await store.open_run(new)
-        return found
+    async def _run_of(self, run_id: str | None, principal: Principal, now: float) -> RunRecord:
+        """Return the run that a proposal names, else the implicit run of its principal."""
+        store, tenant = self.store, principal.tenant
+        # An invalid id names no run here; the parse gate refuses it.
+        if run_id is None or not is_id(run_id):
+            return await store.implicit_run(tenant, principal.agent, principal.user, now)
+        run = await store.find_run(tenant, run_id)
+        if run is None:
+            run = await store.open_run(RunRecord(tenant=tenant, run_id=run_id, started_at=now))
+        return run
 
-    async def _found(self, principal: Principal, run_id: str | None) -> RunRecord:
-        """A run to look at; one that would be opened is made up, and not kept."""
+    async def _find_run(self, principal: Principal, run_id: str | None) -> RunRecord:
+        """Return the run of a preview. A run that would be opened is not stored."""
         tenant, now = principal.tenant, self.clock()
         if run_id is not None and is_id(run_id):
-            found = await self.store.find_run(tenant, run_id)
-            return found or RunRecord(tenant=tenant, run_id=run_id, started_at=now)
-        who = (tenant, principal.agent, principal.user)
-        return await self.store.find_implicit_run(*who, now) or implicit(*who, now)
-
-    def tell(self, call: Telling, answer: Observation) -> None:
-        """Let telemetry know that a call was answered, if anybody listens."""
-        if call.listened:
-            self.telemetry.emit(call.finished(answer))
+            run = await self.store.find_run(tenant, run_id)
+            return run or RunRecord(tenant=tenant, run_id=run_id, started_at=now)
+        owner = (tenant, principal.agent, principal.user)
+        return await self.store.find_implicit_run(*owner, now) or implicit(*owner, now)
 
     def report(self, call_id: str, where: str, error: BaseException | str) -> None:
-        """Tell the operator what a model must not see. A text is a trace without its secrets."""
+        """Log an error for the operator. A text is a trace from which secrets were removed."""
         if isinstance(error, str):
             extra = {"counterseal_trace": error}
             _log.error("%s failed in call %s\n%s", where, call_id, error, extra=extra)
@@ -368,9 +360,9 @@ class Runtime:
             _log.error("%s failed in call %s", where, call_id, exc_info=error)
 
 
-def _of_reads(kind: KeepReads | str, most: int) -> tuple[KeepReads, int]:
+def _checked_reads(kind: KeepReads | str, most: int) -> tuple[KeepReads, int]:
     if kind not in list(KeepReads):
-        raise ValueError(f"keep_reads: takes {', '.join(KeepReads)}, not {kind!r}")
+        raise ValueError(f"keep_reads must be one of {', '.join(KeepReads)}, got {kind!r}")
     if most < 1:
-        raise ValueError(f"keep_reads_bytes: takes a number above 0, not {most!r}")
+        raise ValueError(f"keep_reads_bytes must be 1 or more, got {most!r}")
     return KeepReads(kind), most

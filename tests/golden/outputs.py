@@ -11,12 +11,13 @@ import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.golden import commands, demo, gateway
+from tests.golden import commands, databases, demo, gateway
 
 FILES = Path(__file__).parent / "files"
 PRODUCERS: dict[str, Callable[[], dict[str, str]]] = {
     "commands": commands.outputs,
     "gateway": gateway.outputs,
+    "databases": databases.outputs,
     "demo": demo.outputs,
 }
 FIX = "If this is meant: python -m tests.golden --write {name}, and look at the diff."

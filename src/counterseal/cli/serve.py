@@ -22,7 +22,7 @@ from counterseal.cli.serving import (
 from counterseal.cli.trying import project_settings
 
 if TYPE_CHECKING:
-    from counterseal.web.app import Running
+    from counterseal.web.server import Running
 
 __all__ = ["serve"]
 
@@ -84,9 +84,9 @@ def serve(
 
     # Tools may print; what they do is no result of this command.
     with usable(), redirect_stdout(sys.stderr):
-        from counterseal.web import app
+        from counterseal.web import server
 
-        work = app.serve(
+        work = server.serve(
             settings,
             host=host,
             port=port,

@@ -16,7 +16,7 @@ from counterseal.canonical import thaw
 from counterseal.cli.layout import heading, paragraph, table
 from counterseal.cli.output import one_line, safe
 from counterseal.gates import GATES, Verdict
-from counterseal.gates.base import Decision, Timed
+from counterseal.gates.base import Decision, TimedDecision
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,7 +40,7 @@ def call_page(seen: Observation, principal: Principal) -> Iterator[RenderableTyp
     """What was decided, what the agent reads, and how it ended."""
     yield _title(seen.tool, seen.version, principal)
     yield Text()
-    asked = [one for one in seen.decisions if isinstance(one, Timed)]
+    asked = [one for one in seen.decisions if isinstance(one, TimedDecision)]
     yield _timeline(asked, _execution(seen, asked))
     yield heading("The agent reads")
     yield from (paragraph(line) for line in seen.for_model().splitlines())
@@ -113,14 +113,14 @@ def _title(tool: str, version: str, principal: Principal) -> Text:
 # The timeline ------------------------------------------------------------------------------------
 
 
-def _timeline(asked: Sequence[Timed], *more: Sequence[Text]) -> RenderableType:
+def _timeline(asked: Sequence[TimedDecision], *more: Sequence[Text]) -> RenderableType:
     by_gate = {timed.decision.gate: timed for timed in asked}
     rows = [_row(gate.name, by_gate.get(gate.name)) for gate in GATES]
     unit = "µs" if _can_show("µ") else "us"
     return table([*rows, *more], titles=("Gate", f"{unit:>6}", "Rule", "Reason"))
 
 
-def _row(gate: str, timed: Timed | None) -> Sequence[Text]:
+def _row(gate: str, timed: TimedDecision | None) -> Sequence[Text]:
     if timed is None:
         return _mark(None, gate), Text(), Text(), Text("not asked", style="dim")
     decision = timed.decision
@@ -138,7 +138,7 @@ def _reason(decision: Decision) -> str:
     return one_line(" ".join(filter(None, (decision.reason, *remarks))))
 
 
-def _execution(seen: Observation, asked: Sequence[Timed]) -> Sequence[Text]:
+def _execution(seen: Observation, asked: Sequence[TimedDecision]) -> Sequence[Text]:
     """The last row: whether the tool ran, and what is wrong if it did not do well."""
     allowed = [timed for timed in asked if timed.decision.verdict is Verdict.ALLOW]
     if len(allowed) < len(GATES):

@@ -17,7 +17,7 @@ from counterseal.config.settings import ConfigError, Settings
 __all__ = ["reached"]
 
 
-def reached(settings: Settings, *names: str) -> list[mcp.Settings]:
+def reached(settings: Settings, *names: str) -> list[mcp.UpstreamSettings]:
     """How the upstreams are reached: those that are named, else all of them.
 
     ConfigError when a folder, or a server of Python's, is not there.
@@ -25,9 +25,9 @@ def reached(settings: Settings, *names: str) -> list[mcp.Settings]:
     return [_reached(settings, name) for name in names or settings.upstreams]
 
 
-def _reached(settings: Settings, name: str) -> mcp.Settings:
+def _reached(settings: Settings, name: str) -> mcp.UpstreamSettings:
     table = settings.upstreams[name]
-    return mcp.Settings(
+    return mcp.UpstreamSettings(
         name=name,
         command=table.command or (),
         url=table.url or "",

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from counterseal.codes import Code
-from counterseal.gates.base import Decision, GateContext, allow, deny, hold
+from counterseal.gates.base import Decision, GateContext, allow, deny, require_approval
 from counterseal.policy import PolicyDecision, PolicyVerdict
 
 __all__ = ["check"]
@@ -34,7 +34,7 @@ def _told(decided: PolicyDecision) -> Decision:
     if decided.verdict is PolicyVerdict.ALLOW:
         return allow(NAME, reason=decided.reason, rule=rule, policy_version=version)
     if decided.verdict is PolicyVerdict.REQUIRE_APPROVAL:
-        return hold(
+        return require_approval(
             NAME,
             decided.reason,
             rule=rule,

@@ -23,8 +23,7 @@ from counterseal.contract.invariants import Invariant
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.execution.probes import Probe, ProbeError, ProbeRequest, probe
 from counterseal.gates.approval import request_for
-from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
-from counterseal.gates.context import context_for
+from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, tool_context
 from counterseal.ledger.rules import stands
 from counterseal.observation.envelope import FieldError
 from counterseal.storage.base import Held, HeldStatus
@@ -45,7 +44,7 @@ async def check(ctx: GateContext) -> Decision | Learned:
     if contract.probe is None:
         return ALLOW
     seconds = min(contract.runtime.timeout_ms / 1000, _left(ctx))
-    context = partial(context_for, ctx, contract, until=ctx.now + seconds)
+    context = partial(tool_context, ctx, contract, until=ctx.now + seconds)
     asked = ProbeRequest(contract, ctx.arguments, context, ctx.registry, ctx.executor, seconds)
     try:
         found = await probe(contract.probe, asked)

@@ -21,7 +21,7 @@ from starlette.authentication import AuthenticationError
 
 from counterseal.canonical import canonical
 from counterseal.errors import StoreError
-from counterseal.operations.operator import News
+from counterseal.operations.operator import RegistryFollower
 from counterseal.proposal import Principal
 from counterseal.registry.identities import MARK, Credential, IssuedKey
 from counterseal.runtime import Runtime
@@ -78,8 +78,8 @@ class Verifier(TokenVerifier):
         self._tokens: Tokens | None = None
         if access.oauth is not None:
             self._tokens = Tokens(access.oauth, self._resource, clock=runtime.clock, steady=steady)
-        self._news = News(runtime, steady)
-        self._doubts = News(runtime, steady)
+        self._news = RegistryFollower(runtime, steady)
+        self._doubts = RegistryFollower(runtime, steady)
         self._good: OrderedDict[bytes, Good] = OrderedDict()
         """By their hash, so that nobody can feel their way to one by how long a look takes."""
 
@@ -88,7 +88,7 @@ class Verifier(TokenVerifier):
         mark = _mark(token)
         try:
             if mark in self._good and self._good[mark].key is not None:
-                await self._news.heard()
+                await self._news.refresh()
             known = self._remembered(mark)
             if known is not None:
                 return known
@@ -109,10 +109,6 @@ class Verifier(TokenVerifier):
             return None
         known = self._good.get(sha256(token).digest())
         return known if known is not None and self._in_force(known) else None
-
-    def holds(self, known: Good) -> bool:
-        """Whether what was recalled still holds, so that the credential need not be looked at."""
-        return self._news.fresh and self._in_force(known)
 
     def _remembered(self, mark: bytes) -> Identity | None:
         known = self._good.get(mark)
@@ -139,7 +135,7 @@ class Verifier(TokenVerifier):
         if _issuer(identity) != _KEYS:
             return True
         try:
-            await self._news.heard()
+            await self._news.refresh()
         except StoreError:
             return False
         return self._runtime.registry.credential(identity.subject or "") is not None
@@ -153,9 +149,9 @@ class Verifier(TokenVerifier):
         if key is None:
             raise RefusedTokenError("it is no whole API key")
         registry = self._runtime.registry
-        await self._news.heard()
+        await self._news.refresh()
         if registry.credential(key.key_id) is None:
-            await self._doubts.heard()  # it may have been issued just now, elsewhere
+            await self._doubts.refresh()  # it may have been issued just now, elsewhere
         found = registry.credential(key.key_id)
         if found is None:
             raise RefusedTokenError(f"API key {key.key_id} is not in force")

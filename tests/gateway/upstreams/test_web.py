@@ -9,7 +9,7 @@ import pytest
 from counterseal.codes import Code
 from counterseal.errors import AnswerLostError, NotSentError, ResponseTooLargeError
 from counterseal.execution.failures import code_of, describe
-from counterseal.upstream import Settings
+from counterseal.upstream import UpstreamSettings
 
 from .conftest import LONG, Front, call_context, connected, in_front, text_of, until
 
@@ -61,9 +61,9 @@ async def test_a_server_that_goes_away_loses_what_was_sent_and_is_not_sent_more(
 
 
 async def test_a_server_that_is_not_there_is_down_and_says_why():
-    async with connected(Settings(name="up", url="http://127.0.0.1:1/mcp")) as upstream:
+    async with connected(UpstreamSettings(name="up", url="http://127.0.0.1:1/mcp")) as upstream:
         assert not upstream.ready
-        assert "nothing answers there" in upstream.trouble
+        assert "no connection" in upstream.trouble
         with pytest.raises(NotSentError):
             await echo(upstream)
 
@@ -72,13 +72,13 @@ async def test_a_session_that_the_server_has_forgotten_is_opened_anew(website, t
     forget = tmp_path / "forget"
     site = website("--legacy", "--forget", str(forget))
     async with connected(site.settings()) as upstream:
-        first = upstream._pools["*"].line.connection
+        first = upstream._pools["*"].main.connection
         assert text_of(await echo(upstream)) == "still here"
         forget.touch()
-        with pytest.raises(NotSentError, match="session is gone"):
+        with pytest.raises(NotSentError, match="session has expired"):
             await echo(upstream)
         assert text_of(await echo(upstream)) == "still here"
-        assert upstream._pools["*"].line.connection is not first
+        assert upstream._pools["*"].main.connection is not first
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ async def test_an_answer_that_breaks_off_or_is_none_is_lost_and_nobody_elses(
 ):
     async with connected(standing().settings()) as upstream, listening(answer) as url:
         # The same connection, whose next requests go to somebody who does not know how.
-        way = upstream._pools["*"].line.connection
+        way = upstream._pools["*"].main.connection
         assert way.up
         held = asyncio.ensure_future(
             upstream.call("wait", {"flag": str(tmp_path / "flag")}, context=call_context())
@@ -138,7 +138,7 @@ async def test_an_answer_that_breaks_off_or_is_none_is_lost_and_nobody_elses(
 @contextlib.contextmanager
 def redirected(connection, url):
     """Send what the connection sends to another server."""
-    transport = connection.way._transport._inner
+    transport = connection.transport._recording._inner
     send = transport.handle_async_request
 
     async def elsewhere(request):
@@ -214,7 +214,7 @@ async def test_a_result_is_read_in_each_form_and_its_connection_is_used_again(st
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
     async with connected(standing().settings()) as upstream:
         await echo(upstream)
-        with redirected(upstream._pools["*"].line.connection, url):
+        with redirected(upstream._pools["*"].main.connection, url):
             for _ in range(3):
                 assert text_of(await echo(upstream)) == "fine"
     server.close()

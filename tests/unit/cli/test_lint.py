@@ -21,7 +21,7 @@ affordance:
 """
 
 EXPECTED = """\
-bad.yaml:1:1  warning  verification-blind  nothing verifies its calls: no probe, no read_back (probe)
+bad.yaml:1:1  warning  verification-blind  nothing verifies calls: no probe, no read_back (probe)
     Declare a probe and the `expected` state, or a read_back.
 bad.yaml:4:1  error  template-field-unknown  {who} is not an argument of send_note (consequence)
     Use one of: note, to.

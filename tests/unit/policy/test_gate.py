@@ -49,6 +49,7 @@ def context():
                 state={"step": 2},
             ),
             registry=Registry(),
+            executor=Executor(),
             tenant={"residency": "EU"},
             arguments={"case_id": "case_1"},
             record=record,

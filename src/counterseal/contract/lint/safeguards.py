@@ -249,7 +249,7 @@ def verification_blind(contract: Contract) -> Iterator[Breach]:
     if required and contract.probe is None and contract.read_back is None:
         yield breach(
             "/probe",
-            "nothing verifies its calls: no probe, no read_back",
+            "nothing verifies calls: no probe, no read_back",
             "Declare a probe and the `expected` state, or a read_back.",
         )
 

@@ -1,8 +1,7 @@
-"""The form of a message between the runtime and a process that runs tools, on both sides alike.
+"""Messages between the runtime and a process that runs tools: framing, jobs, replies, masking.
 
-Four bytes of length, and that many bytes of JSON: a list of what it is, the number of the call, and
-the content. Both what is sent and what is read is bounded, in bytes and in how much memory a few
-bytes can become.
+A message is four bytes of length, then JSON: a list of the message's kind, the call's number, and
+the content. Both sides bound what they send and read, in bytes and in parsed size.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ _MOST_CONTAINERS: Final = 1_000_000
 
 
 def framed(body: bytes) -> bytes:
-    """The message as it is sent."""
+    """Return the message with its length before it."""
     return len(body).to_bytes(4, "big") + body
 
 
 def is_too_much(json: bytes) -> bool:
-    """Whether JSON would take far more memory than its size: an empty list is two bytes of it."""
+    """Return whether parsing would take far more memory than the text: `[]` is two bytes."""
     return json.count(b"[") + json.count(b"{") > _MOST_CONTAINERS
 
 
@@ -47,78 +46,78 @@ def is_too_much(json: bytes) -> bool:
 
 
 Tell = Callable[[str, Any], None]
-"""Takes `"progress"` with `[done, total, message]`, and `"log"` with `[level, text]`."""
+"""Receives `"progress"` with `[done, total, message]`, and `"log"` with `[level, text]`."""
 
 Kind = Literal["value", "partial", "unserialisable", "fault", "died", "late", "unavailable"]
 
 
 class Job(NamedTuple):
-    """A call for another process: all of it plain data."""
+    """A call for another process, as plain data."""
 
     address: Address
     arguments: Mapping[str, Any]
     injected: Mapping[str, Any]
-    """By parameter: secrets, config and state, already resolved."""
+    """Resolved secrets, config and state, by parameter."""
     context_params: Sequence[str]
     context: Mapping[str, Any]
-    """The fields of a `Context`, the services left out."""
+    """The fields of a `Context`, without its services."""
     egress: Mapping[str, Any]
     files: str | None
     memory_mb: int
     secrets: Mapping[str, str] = {}
-    """By name: those of the injected values that nothing which is printed, logged or raised may
-    show. Both sides hide them before they cut what is too long."""
+    """The injected secrets by name. Both sides mask them in output, logs and errors, before they
+    cut long text."""
 
 
 class Reply(NamedTuple):
-    """What came back."""
+    """The result of a job."""
 
     kind: Kind
     value: Any = None
-    """What the tool returned; for `partial` an object of completed, failed and data."""
+    """The tool's return value; for `partial`, an object of completed, failed and data."""
     fault: Any = None
-    """The record of a `Fault`, as the child wrote it."""
+    """The record of a `Fault`, as the child sent it."""
     trace: str = ""
-    """For an operator: a traceback, or how the child died and what it last printed."""
+    """For operators: a traceback, or how the child died and its last output."""
     words: str = ""
-    """What the tool said of its failure, for its caller."""
+    """The tool's own message about its failure, for the caller."""
     began: bool = True
     """False when the call never reached the tool's function."""
     interrupted: bool = False
-    """Whether the caller went away meanwhile. The rest is true all the same."""
+    """True if the caller was cancelled meanwhile. The other fields still hold."""
 
 
 # --- cutting text without exposing half a secret --------------------------------------------------
 
 
 _WIDEST = 16
-"""How much longer than a secret any form of it is: escaped, escaped again, or wrapped."""
+"""The factor by which an escaped or wrapped form of a secret is longer than the secret."""
 _WIDEST_MARGIN = 256 * 1024
 
 
 class Cover:
-    """The secrets of one call, which both sides of the pipe have to hide."""
+    """Masks one call's secrets in text that is cut, so that no part of a secret is left."""
 
     def __init__(self, secrets: Mapping[str, str]) -> None:
         self._secrets = {k: value for k, value in secrets.items() if len(value) >= SHORTEST}
         longest = max(map(len, self._secrets.values()), default=0)
         self.margin = min(longest * _WIDEST + 1024, _WIDEST_MARGIN) if longest else 0
-        """How many characters a secret at an edge can take up."""
+        """How many characters a secret at the edge of a cut can take up."""
 
     @cached_property
-    def _mask(self) -> Mask:  # most calls say nothing that it is needed for
+    def _mask(self) -> Mask:  # most calls print nothing
         return Mask(self._secrets)
 
     def text(self, text: str) -> str:
-        """All of it, masked."""
+        """Return the whole text, masked."""
         return self._mask.text(text) if self._secrets else text
 
     def kept(self, most: int) -> int:
-        """How much has to be kept of what is shown up to this length."""
+        """Return how many characters to keep in order to show `most` of them."""
         return most + 2 * self.margin
 
     def beginning(self, text: str, most: int, *, cut: bool = False) -> str:
-        """The first so many characters, masked. `cut` says that the text went on once."""
+        """Return the first characters, masked. `cut` means that the text was longer once."""
         kept = self.kept(most)
         clean = self.text(text[:kept])
         if (cut or len(text) > kept) and self.margin:
@@ -126,7 +125,7 @@ class Cover:
         return clean[:most]
 
     def ending(self, text: str, most: int, *, cut: bool = False) -> str:
-        """The last so many characters, masked. `cut` says that there was more before them."""
+        """Return the last characters, masked. `cut` means that more came before them."""
         kept = self.kept(most)
         clean = self.text(text[-kept:])
         if (cut or len(text) > kept) and self.margin:

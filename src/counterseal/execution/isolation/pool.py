@@ -1,7 +1,7 @@
 """Processes for isolated tools: `Workers` are kept and reused, `Sandboxes` serve one call each.
 
-Both are started from nothing, never forked, and hold at most so many calls at once; who comes
-first is served first, and waiting counts towards a call's deadline.
+Processes are spawned, never forked. The number of calls at once is limited; calls are served in
+order, and waiting counts towards a call's deadline.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import counterseal
 from counterseal.errors import IsolationError
 from counterseal.execution.isolation import processes, sandbox
 from counterseal.execution.isolation.address import Address
-from counterseal.execution.isolation.child import Child, Link, NotStartedError
+from counterseal.execution.isolation.child import Child, ChildLink, NotStartedError
 from counterseal.execution.isolation.messages import Job, Reply, Tell
 
 __all__ = ["Job", "Reply", "Sandboxes", "Tell", "Workers", "start_sandbox", "start_worker"]
@@ -55,7 +55,7 @@ main(options)
 
 
 def _command(*flags: str, path: Sequence[str], code: Sequence[str] = (), sealed: bool) -> list[str]:
-    """Start Python with this package, which is found by where it is, not by its name.
+    """Return the command that starts Python with this package, loaded from its path.
 
     `code` are folders of which a sealed child sees only the code.
     """
@@ -65,7 +65,7 @@ def _command(*flags: str, path: Sequence[str], code: Sequence[str] = (), sealed:
 
 
 def _in_words(status: int) -> str:
-    """How a process ended: minus a signal's number, or an exit code."""
+    """Return how a process ended: the status is an exit code, or a negative signal number."""
     if status >= 0:
         return f"it ended with exit code {status}"
     with suppress(ValueError):
@@ -74,7 +74,7 @@ def _in_words(status: int) -> str:
 
 
 async def start_worker() -> Child:
-    """A process in a session of its own, with this one's environment, secrets left out."""
+    """Start a process in its own session, with this environment except for secrets."""
     if os.name != "posix" or not sys.executable:
         raise IsolationError(
             "isolation process needs a POSIX system and a Python interpreter to start; choose "
@@ -84,7 +84,7 @@ async def start_worker() -> Child:
     environment = {k: v for k, v in os.environ.items() if not k.startswith(_SECRETS)}
     ours, theirs = _pipes()
     try:
-        # Not asyncio's own way to start one: it waits for ever if its loop is ended meanwhile.
+        # Not asyncio's subprocess: it waits for ever if its loop is closed at this moment.
         process = subprocess.Popen(  # noqa: S603, ASYNC220 - this interpreter; takes a moment
             _command("-P", path=_search_path(), sealed=False),
             stdin=theirs[0],
@@ -103,7 +103,7 @@ async def start_worker() -> Child:
 
     return Child(
         process.pid,
-        Link(*ours),
+        ChildLink(*ours),
         _end_of(process),
         partial(processes.end, process.pid, mark),
         watched=True,
@@ -111,7 +111,7 @@ async def start_worker() -> Child:
 
 
 def _end_of(process: subprocess.Popen[bytes]) -> asyncio.Future[str]:
-    """How it ended, once it has."""
+    """Return a future with how the process ended."""
     loop = asyncio.get_running_loop()
     if not hasattr(os, "pidfd_open"):
         waiting = loop.run_in_executor(None, process.wait)
@@ -134,18 +134,18 @@ async def _worded(waiting: asyncio.Future[int]) -> str:
 
 
 def _search_path() -> list[str]:
-    """What can be imported here can be imported there. An empty entry is the present folder."""
+    """Return this process's search path with absolute folders; "" is the current folder."""
     return [str(Path(entry).absolute()) for entry in sys.path]
 
 
 def _pipes() -> tuple[list[int], list[int]]:
-    """Our ends and a child's, of what it reads, what it writes, and what it prints."""
+    """Make three pipes (jobs, messages, output). Return our ends and the child's."""
     job, (ours_in, theirs_out), (ours_printed, theirs_err) = os.pipe(), os.pipe(), os.pipe()
     return [job[1], ours_in, ours_printed], [job[0], theirs_out, theirs_err]
 
 
 async def start_sandbox(job: Job, directory: str, threads: ThreadPoolExecutor) -> Child:
-    """The same inside a sandbox that may write into the directory. Takes a thread while it runs."""
+    """Start a process in a sandbox that may write into the directory; needs a thread."""
     loop = asyncio.get_running_loop()
     path, code = sandbox.search_path()
     program = _command("-I", "-B", path=path, code=code, sealed=True)
@@ -164,19 +164,19 @@ async def start_sandbox(job: Job, directory: str, threads: ThreadPoolExecutor) -
     def end(*, running: bool) -> None:
         if running:
             with suppress(OSError):
-                process.kill()  # those that left its group go when it is waited for
+                process.kill()  # processes outside its group end when it is waited for
 
     return Child(
-        process.pid or -1, Link(*ends), asyncio.ensure_future(exited()), end, watched=False
+        process.pid or -1, ChildLink(*ends), asyncio.ensure_future(exited()), end, watched=False
     )
 
 
 def _abandon(starting: asyncio.Future[sandbox.Process]) -> None:
-    """The caller left while a sandbox was being started."""
+    """End a sandbox whose caller was cancelled while it was being started."""
     if not starting.cancelled() and starting.exception() is None:
         process, ends = starting.result()
-        for one in ends:
-            os.close(one)
+        for end in ends:
+            os.close(end)
         process.kill()
         process.wait()
 
@@ -193,7 +193,7 @@ _START_SECONDS = 60.0
 
 
 class _Pool:
-    """At most so many calls at once, and tasks that must not be lost."""
+    """Limits the calls at once, and keeps background tasks until they end."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -203,7 +203,7 @@ class _Pool:
 
     @asynccontextmanager
     async def _turn(self, until: float) -> AsyncIterator[None]:
-        """Wait for one's turn. TimeoutError when it comes too late."""
+        """Wait for a free place. Raise TimeoutError if there is none in time."""
         async with asyncio.timeout_at(until):
             await self._turns.acquire()
         try:
@@ -217,8 +217,8 @@ class _Pool:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _surely(self, work: Coroutine[Any, Any, None]) -> None:
-        """Wait for it; it goes on even if nobody waits any more."""
+    async def _shielded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for the work, which continues if the caller is cancelled."""
         await asyncio.shield(self._soon(work))
 
     async def _finish(self) -> None:
@@ -238,7 +238,7 @@ class Workers(_Pool):
         self._replacing: set[asyncio.Task[None]] = set()
 
     async def warm(self, count: int = 1, address: Address | None = None) -> None:
-        """Start some before they are needed. What fails here is told by the first call."""
+        """Start processes in advance. A failure is reported by the first call."""
         until = asyncio.get_running_loop().time() + _START_SECONDS
         async with self._warming, AsyncExitStack() as stack:
             if self._closed:
@@ -254,9 +254,9 @@ class Workers(_Pool):
     async def run(
         self, job: Job, *, seconds: float, grace: float = 0.25, tell: Tell | None = None
     ) -> Reply:
-        """One call, in a process that has loaded nothing but tools of the same folder.
+        """Run one call in a process that has loaded only tools of the same folder.
 
-        When the caller leaves, the reply says so, and what came of the call; nothing is raised.
+        If the caller is cancelled, the reply says so and still has the result; nothing is raised.
         """
         until = asyncio.get_running_loop().time() + seconds
         if self._closed:
@@ -266,7 +266,7 @@ class Workers(_Pool):
                 try:
                     child = await self._take(job.address.folder, until)
                 except TimeoutError:
-                    self._replace(job.address)  # with more time, and the next call finds it
+                    self._replace(job.address)  # it gets more time to start, for the next call
                     raise
                 try:
                     return await child.run(job, until=until, grace=grace, tell=tell)
@@ -281,7 +281,7 @@ class Workers(_Pool):
 
     async def _take(self, folder: str | None, until: float) -> Child:
         for child in [child for child in self._idle if not child.fit]:
-            self._idle.remove(child)  # it died while it had nothing to do
+            self._idle.remove(child)  # it died while idle
             self._retire(child)
         for wanted in (folder, None):
             for child in reversed(self._idle):
@@ -289,7 +289,7 @@ class Workers(_Pool):
                     self._idle.remove(child)
                     return child
         if self._alive >= self._most:
-            # It has loaded another folder's modules; those of this one may have the same names.
+            # It has loaded modules of another folder, which may have the same names.
             self._retire(self._idle.pop(0))
         return await self._start(until)
 
@@ -326,19 +326,19 @@ class Workers(_Pool):
         return child
 
     async def aclose(self) -> None:
-        """End them all. Nobody may be waiting for an answer any more."""
+        """End all processes. No call may be running."""
         self._closed = True
         for task in self._replacing:
             task.cancel()
         async with self._warming:
-            pass  # whoever was starting one has given it back
+            pass  # wait until processes that were being started are idle
         while self._idle:
             self._retire(self._idle.pop())
         await self._finish()
 
 
 class Sandboxes(_Pool):
-    """A fresh sandbox for every call: what one leaves behind must not meet the next."""
+    """Runs each call in a new sandbox, so that calls leave nothing for each other."""
 
     def __init__(self, *, most: int = 8) -> None:
         super().__init__(most)
@@ -346,15 +346,15 @@ class Sandboxes(_Pool):
 
     @staticmethod
     def available() -> None:
-        """IsolationError when no sandbox can be had here."""
+        """Raise IsolationError if this machine can't run a sandbox."""
         sandbox.check()
 
     async def run(
         self, job: Job, *, seconds: float, grace: float = 0.25, tell: Tell | None = None
     ) -> Reply:
-        """One call, without network. It may write into its files directory, or a temporary one.
+        """Run one call without network, writing into its files directory or a temporary one.
 
-        When the caller leaves, the reply says so, as a worker's does.
+        If the caller is cancelled, the reply says so and still has the result; nothing is raised.
         """
         until = asyncio.get_running_loop().time() + seconds
         reply: Reply | None = None
@@ -368,9 +368,9 @@ class Sandboxes(_Pool):
                     reply = await child.run(own, until=until, grace=grace, tell=tell)
                 finally:
                     child.end()
-                    await self._surely(child.close())
+                    await self._shielded(child.close())
         except asyncio.CancelledError:
-            # Perhaps while it was being cleared away, and then there is an answer.
+            # If it happened while the sandbox was being removed, there is a reply.
             return (reply or Reply("late", began=False))._replace(interrupted=True)
         except TimeoutError:
             return reply or Reply("late", began=False)
@@ -387,12 +387,12 @@ class Sandboxes(_Pool):
         try:
             yield directory
         finally:
-            await self._surely(asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True))
+            await self._shielded(asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True))
 
     async def _start(self, job: Job, directory: str) -> Child:
         if self._threads is None:
-            # Each of them waits for one sandbox. They have to outlive it: the kernel ends a sandbox
-            # together with the thread that started it.
+            # One thread waits for one sandbox and must outlive it: the kernel ends a sandbox with
+            # the thread that started it.
             self._threads = ThreadPoolExecutor(2 * self._most, "counterseal-sandbox")
         return await start_sandbox(job, directory, self._threads)
 

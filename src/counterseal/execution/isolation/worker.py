@@ -1,9 +1,8 @@
-"""The program of a process that runs isolated tools: reads jobs, runs them, says what came of them.
+"""The program of a process that runs isolated tools: reads jobs, runs them, sends the results.
 
-Started by `starting`, never imported by the runtime's own code. It speaks over the standard input
-and output that it was given, and moves both out of a tool's way before anything else: what a tool
-prints goes to standard error. Messages are length-prefixed JSON, because whoever reads them trusts
-nothing that comes from here.
+Started by `pool`, never imported by the runtime. It communicates over its standard input and
+output, and moves both out of the tool's reach first: what a tool prints goes to standard error.
+Messages are length-prefixed JSON, because the runtime trusts nothing that comes from here.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from counterseal.execution.files import Files
     from counterseal.execution.network import Clients
 
-__all__ = ["Lent", "context_of", "limited", "main", "no_core_dumps"]
+__all__ = ["WorkerServices", "context_of", "limited", "main", "no_core_dumps"]
 
 
 # --- services of a call in another process --------------------------------------------------------
@@ -67,7 +66,7 @@ _CANCELLED = "CancelledError"
 Send = Callable[[str, int, Any], None]
 
 
-class Lent:
+class WorkerServices:
     """The services of one call, and the way to cancel it."""
 
     def __init__(self, send: Send, number: int, job: Mapping[str, Any]) -> None:
@@ -102,16 +101,16 @@ class Lent:
 
     @property
     def _egress(self) -> Any:
-        from counterseal.contract.egress import Egress  # noqa: PLC0415 - only for who connects
+        from counterseal.contract.egress import Egress  # noqa: PLC0415 - only tools that connect need it
 
         return Egress.from_record(self._job["egress"])
 
     @cached_property
     def files(self) -> Files:
-        from counterseal.execution.files import Files  # noqa: PLC0415 - only for who has files
+        from counterseal.execution.files import Files  # noqa: PLC0415 - only tools with files need it
 
         if self._job["files"] is None:
-            raise FilesError("this call was given no directory")
+            raise FilesError("this call has no directory for files")
         return Files(Path(self._job["files"]))
 
     @cached_property
@@ -124,7 +123,7 @@ class Lent:
         self._send("progress", self.number, [done, total, _text(message, self.cover)])
 
     def run(self, awaitable: Awaitable[Any]) -> Any:
-        """The result of an async tool, in an event loop of its own."""
+        """Run an async tool on its own event loop and return its result."""
         import asyncio  # noqa: PLC0415 - only async tools need it
 
         async def main() -> Any:
@@ -143,7 +142,7 @@ class Lent:
         return asyncio.run(main())
 
     def cancel(self) -> None:
-        """Called from another thread than the tool's."""
+        """Cancel the call; called from another thread than the tool's."""
         self.cancelled = True
         if self._task is not None:
             loop, task = self._task
@@ -151,7 +150,7 @@ class Lent:
                 loop.call_soon_threadsafe(task.cancel)
 
     def ended_by(self, error: BaseException) -> bool:
-        """Whether this is how an async tool ends that was cancelled."""
+        """Return whether this exception is the end of a cancelled async tool."""
         return self.cancelled and self._task is not None and type(error).__name__ == _CANCELLED
 
     def close(self) -> None:
@@ -180,15 +179,15 @@ def _text(value: object, cover: Cover) -> str:
     return cover.beginning(str(value), _LONGEST_RECORD).encode(errors="replace").decode()
 
 
-def context_of(fields: Mapping[str, Any], lent: Lent) -> Context:
-    """The context of a call, from plain data."""
+def context_of(fields: Mapping[str, Any], services: WorkerServices) -> Context:
+    """Return the context of a call from plain data."""
     deadline = fields.get("deadline")
     return Context(
         **{
             **fields,
             "principal": Principal(**fields["principal"]),
             "deadline": datetime.fromisoformat(deadline) if deadline else None,
-            "services": lent,
+            "services": services,
         }
     )
 
@@ -197,18 +196,18 @@ def context_of(fields: Mapping[str, Any], lent: Lent) -> Context:
 
 
 def no_core_dumps() -> None:
-    """A dump would hold the call's secrets."""
+    """Disable core dumps, which would contain the call's secrets."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 @contextmanager
 def limited(memory: int | None, seconds: float) -> Iterator[None]:
-    """Bound memory, in bytes altogether, and processor time, from now on. Lifted at the end.
+    """Limit the process's memory, in bytes, and its processor time, inside the block.
 
-    Memory is what the process may write to: on Linux that is what RLIMIT_DATA counts, while
-    RLIMIT_AS would count libraries and what is merely set aside, and refuse threads long before
-    memory is short. Processor time is counted over all threads, so that there is as much as all
-    processors have until the deadline, and a second more: whoever watches the clock comes first.
+    On Linux, memory is what RLIMIT_DATA counts: writable memory. RLIMIT_AS would count libraries
+    and reserved address space, and refuse threads long before memory is short. Processor time
+    counts all threads, so the limit is the time of all processors until the deadline plus a
+    second: the deadline comes first.
     """
     wanted: dict[int, int] = {}
     if memory is not None:
@@ -238,9 +237,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(options: Mapping[str, Any]) -> None:
-    """Serve until the other side hangs up. `options` are told by `starting`."""
+    """Serve until the runtime closes the pipe. `options` come from `pool`."""
     sys.argv[:] = ["counterseal-worker"]
-    link = Link()
+    link = RuntimeLink()
     no_core_dumps()
     if options["sealed"]:
         from counterseal.execution.isolation.seal import seal  # noqa: PLC0415 - others need no ctypes
@@ -248,7 +247,7 @@ def main(options: Mapping[str, Any]) -> None:
         seal()
         sys.meta_path.extend(CodeIn(folder) for folder in options["code"])
         for name in ("copymode", "copystat"):
-            # Modes and times can't be set in there; a copy is made all the same.
+            # Modes and times can't be set in a sandbox; copying a file works anyway.
             setattr(shutil, name, lambda *_, **__: None)
     else:
         _adopt_orphans()
@@ -256,15 +255,15 @@ def main(options: Mapping[str, Any]) -> None:
 
 
 def _adopt_orphans() -> None:
-    """What a tool starts and forgets stays below this process, where it can be found."""
+    """Become the parent of processes whose parent ends, so that they can be found and ended."""
     if sys.platform == "linux":
         import ctypes  # noqa: PLC0415 - only where it is needed
 
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-class Link:
-    """The two pipes to the other side, out of a tool's way."""
+class RuntimeLink:
+    """The two pipes to the runtime, moved out of the tool's reach."""
 
     def __init__(self) -> None:
         self._in, self._out = os.dup(0), os.dup(1)
@@ -278,7 +277,7 @@ class Link:
         self._pid = os.getpid()
 
     def receive(self) -> Any:
-        """The next message; None when there will be no more."""
+        """Return the next message, or None after the last one."""
         size = self._read(4)
         body = self._read(int.from_bytes(size, "big")) if size else None
         return json.loads(body) if body else None
@@ -288,7 +287,7 @@ class Link:
         while len(data) < count:
             try:
                 piece = os.read(self._in, min(count - len(data), 1 << 20))
-            except OSError:  # a tool may close every file that it finds
+            except OSError:  # a tool may close all open files
                 return None
             if not piece:
                 return None
@@ -300,32 +299,32 @@ class Link:
 
     def send_raw(self, kind: str, number: int, content: bytes) -> None:
         if os.getpid() != self._pid:
-            return  # a copy of this process, made by a tool: only the original speaks
+            return  # a fork of this process, made by a tool: only the original may send
         body = b'["%b",%d,%b]' % (kind.encode(), number, content)
         message = memoryview(framed(body))
-        # Nobody reads any more, or a tool closed the pipe: it shows on the other side.
+        # If the pipe is closed, the runtime notices on its side.
         with self._lock, suppress(OSError):
             while message:
                 message = message[os.write(self._out, message) :]
 
 
 class Loaded(NamedTuple):
-    """A tool's code, ready to be called."""
+    """A tool's function and binder, ready to be called."""
 
     function: Callable[..., Any]
     binder: Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 class Worker:
-    """Runs one job at a time in the main thread; another thread listens meanwhile."""
+    """Runs one job at a time in the main thread; another thread receives messages."""
 
-    def __init__(self, link: Link, *, listed: bool) -> None:
+    def __init__(self, link: RuntimeLink, *, listed: bool) -> None:
         self._link = link
         self._listed = listed
         self._jobs: queue.SimpleQueue[tuple[str, int, Any] | None] = queue.SimpleQueue()
         self._known: dict[Address, Loaded] = {}
         self._pid = os.getpid()
-        self._running: Lent | None = None
+        self._running: WorkerServices | None = None
         self._threads = 0
 
     def serve(self) -> None:
@@ -335,7 +334,7 @@ class Worker:
         while (job := self._jobs.get()) is not None:
             kind, number, content = job
             if kind == "load":
-                with suppress(BaseException):  # found out again, and told, by the first call
+                with suppress(BaseException):  # the first call reports it
                     self._load(content)
                 self._link.send("loaded", number)
             else:
@@ -350,43 +349,45 @@ class Worker:
             elif running is not None and running.number == number:
                 running.cancel()
         if self._running is not None:
-            _end_at_once()  # nobody is left to hear the answer
+            _end_at_once()  # the runtime is gone
         self._jobs.put(None)
 
     def _run(self, number: int, job: Mapping[str, Any]) -> None:
-        lent = self._running = Lent(self._link.send, number, job)
+        services = self._running = WorkerServices(self._link.send, number, job)
         try:
             with limited(job["memory"], job["seconds"]):
-                answer = self._outcome(job, lent)
-        # Between the tool and here: a cancelled call may be interrupted anywhere.
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is this call's
-            answer = _fault(error, lent.cover)
+                answer = self._outcome(job, services)
+        # A cancelled call may be interrupted anywhere between the tool and here.
+        except BaseException as error:  # noqa: BLE001 - it belongs to this call
+            answer = _fault(error, services.cover)
         finally:
             self._running = None
         if os.getpid() != self._pid:
-            os._exit(0)  # a copy of this process, made by the tool
+            os._exit(0)  # a fork of this process, made by the tool
         _print_fence(job["fence"])
         left = _left_behind() or self._has_more_threads()
         self._link.send_raw("answer", number, _sized(answer, left=left))
 
-    def _outcome(self, job: Mapping[str, Any], lent: Lent) -> dict[str, Any]:
+    def _outcome(self, job: Mapping[str, Any], services: WorkerServices) -> dict[str, Any]:
         try:
             loaded = self._load(job["address"])
             arguments = loaded.binder(job["arguments"])
             arguments.update(job["injected"])
             if job["context_params"]:
-                context = context_of(job["context"], lent)
+                context = context_of(job["context"], services)
                 arguments.update(dict.fromkeys(job["context_params"], context))
-            self._link.send("began", lent.number)
-            value = _call(loaded.function, arguments, lent)
+            self._link.send("began", services.number)
+            value = _call(loaded.function, arguments, services)
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
-            return {"kind": "cancelled"} if lent.ended_by(error) else _fault(error, lent.cover)
-        return _value(value, lent.cover)
+            return (
+                {"kind": "cancelled"} if services.ended_by(error) else _fault(error, services.cover)
+            )
+        return _value(value, services.cover)
 
     def _has_more_threads(self) -> bool:
-        """Whether the tool left a thread running: it would see what the next call is given.
+        """Return whether the tool left a thread running, which could see the next call's data.
 
-        One that was told to end gets a moment for it.
+        A thread that is about to end gets a moment.
         """
         until = time.monotonic() + _LAST_MOMENT
         while _threads() > self._threads:
@@ -406,16 +407,16 @@ class Worker:
         return self._known[address]
 
 
-def _call(function: Callable[..., Any], arguments: dict[str, Any], lent: Lent) -> Any:
+def _call(function: Callable[..., Any], arguments: dict[str, Any], services: WorkerServices) -> Any:
     try:
         value = function(**arguments)
-        return lent.run(value) if inspect.isawaitable(value) else value
+        return services.run(value) if inspect.isawaitable(value) else value
     finally:
-        lent.close()
+        services.close()
 
 
 def _print_fence(fence: str) -> None:
-    """What was printed until now belongs to this call."""
+    """Print the fence that ends this call's output."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # a tool may have closed them
             stream.flush()
@@ -433,12 +434,12 @@ def _end_at_once() -> None:
 
 
 def _threads() -> int:
-    """How many threads run Python code. A library's own, which run none, do not count."""
+    """Return the number of threads that run Python code."""
     return len(sys._current_frames())  # noqa: SLF001 - `threading` does not know all of them
 
 
 def _left_behind() -> bool:
-    """Whether the tool left processes running. Those that ended are cleared away."""
+    """Return whether the tool left processes running. Ended ones are reaped."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -469,7 +470,7 @@ def _as_json(value: Any) -> bytes:
     try:
         return to_json(value, fallback=_plain)
     except ValueError:
-        # Most likely bytes that are no text, or text with half surrogates in it.
+        # Most likely bytes that are not text, or text with unpaired surrogates.
         plain = to_jsonable_python(value, fallback=_plain, bytes_mode="base64")
         return json.dumps(plain).encode()
 
