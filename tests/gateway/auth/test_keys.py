@@ -11,7 +11,8 @@ from counterseal.errors import StoreError
 from counterseal.operations.operator import ALL_TENANTS
 from counterseal.proposal import Principal
 from counterseal.runtime import Runtime
-from counterseal.web.auth import OAuth, principal_of
+from counterseal.web.identity import principal_of
+from counterseal.web.oauth import OAuth
 
 BOT = Principal(
     tenant="acme", agent="notice-agent", user="u_7", roles=["support"], scopes=["notice:send"]
