@@ -39,7 +39,7 @@ def new(
 
     Audit keys sign the checkpoints of the record, approval keys sign what people have approved,
     vault keys seal what is kept of calls. Back a vault key up: without it, nobody can open what it
-    sealed. A session key seals who is signed in; a new one signs everybody out.
+    sealed. A session key seals cursors and the state that MCP clients carry.
     """
     from datetime import UTC, datetime
 
@@ -94,7 +94,7 @@ def export(
     """
     wanted = _purpose(purpose)
     if wanted == "vault":
-        fail("A vault key has no public half; it is shown to nobody.")
+        fail("A vault key has no public key, and is never shown.")
     ring = _ring(_folder(keys))
     there = [key for key in ring.keys if key.purpose == wanted and key_id in (None, key.key_id)]
     if not there:

@@ -268,7 +268,7 @@ def _said(reason: str | None, *, password_stdin: bool) -> str:
 
 def _password(*, password_stdin: bool) -> str:
     """From stdin, or from somebody who types it twice; it is never shown."""
-    from counterseal.accounts.passwords import refuse_unfit
+    from counterseal.accounts.passwords import check_password
     from counterseal.errors import RegistryError
 
     if password_stdin:
@@ -278,7 +278,7 @@ def _password(*, password_stdin: bool) -> str:
     else:
         fail("Nobody is there to be asked for a password.", "Pipe it in, with --password-stdin.")
     try:
-        refuse_unfit(password)
+        check_password(password)
     except RegistryError as error:
         fail(str(error))
     return password
@@ -293,7 +293,7 @@ def _asked() -> bool:
 
 
 def _note_powerless(given: list[str]) -> None:
-    from counterseal.accounts.model import Role
+    from counterseal.accounts.users import Role
 
     if not set(given) & set(Role):
         known = ", ".join(Role)

@@ -1,4 +1,4 @@
-"""What returns to the agent: validated, redacted, bounded, labelled."""
+"""Observations: the answers to an agent's calls, validated, redacted, bounded and labelled."""
 
 from counterseal.observation.envelope import FieldError, ObservationEnvelope
 from counterseal.observation.observation import (

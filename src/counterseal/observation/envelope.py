@@ -1,6 +1,6 @@
-"""What returns to the agent, as other systems read it: the observation's envelope.
+"""The observation's envelope: the JSON form that other systems read.
 
-The models fix the JSON form. `observe` and `answer` make observations; nothing here does.
+The models fix the form; `observation` makes the observations.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ JsonObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 
 
 class FieldError(NamedTuple):
-    """What is wrong with one argument. Never holds the value: it may be a secret."""
+    """A problem with one argument. It never contains the value, which may be a secret."""
 
     field: str
-    """JSON Pointer into the arguments; empty for the whole."""
+    """JSON Pointer into the arguments; empty for the arguments as a whole."""
     message: str
     code: str
     expected: str = ""

@@ -1,7 +1,7 @@
-"""The observation: one call's answer, and the forms in which it is given.
+"""The observation: the answer to one call, and its forms for agents, programs and the record.
 
-A named tuple, because every call makes one; every form is made only when it is asked for. What the
-fields hold is decided elsewhere: by the gates for a refusal, by `observe` for an outcome.
+Each form is made on demand. The fields are decided elsewhere: by the gates for a refusal, by
+`observe` for an outcome.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = [
 
 
 class Recorded(Protocol):
-    """Anything that can be put on record, such as a gate's decision."""
+    """An object that can be recorded, such as a gate's decision."""
 
     def record(self) -> dict[str, Any]: ...
 
 
 class ReadBack(NamedTuple):
-    """A decision read back from a record."""
+    """A decision that was read from a record."""
 
     content: Mapping[str, Any]
 
@@ -48,7 +48,7 @@ class ReadBack(NamedTuple):
 
 
 class VerificationHint(NamedTuple):
-    """How to find out whether the action really took effect."""
+    """How to verify that the action took effect."""
 
     required: bool = False
     target_state_reference: str | None = None
@@ -61,7 +61,7 @@ _SUCCESS, _PARTIAL = Code.SUCCESS, Code.PARTIAL_SUCCESS
 
 
 class Observation(NamedTuple):
-    """What returns to the agent."""
+    """The answer to one call."""
 
     tool: str
     version: str
@@ -85,42 +85,42 @@ class Observation(NamedTuple):
     retry_after: float | None = None
     """Seconds."""
     raw: str | None = None
-    """Where the whole output is kept, for people; it can't be followed by a model."""
+    """A pointer to the whole output in the vault, for people; a model can't follow it."""
     verification: VerificationHint = NOT_VERIFIED
     decisions: Sequence[Recorded] = ()
 
     @property
     def ok(self) -> bool:
-        """No error. A partial success is ok too, and says in `warnings` what did not succeed."""
+        """True without an error. A partial success is ok; `warnings` says what failed."""
         return self.code is _SUCCESS or self.code is _PARTIAL
 
     @property
     def path(self) -> Path | None:
-        """Which of the four ways leads on; None where the call succeeded or has simply ended."""
+        """The path to take next (retry, repair, replan, escalate); None if there is none."""
         return None if self.ok else self.response.path
 
     @property
     def retry(self) -> bool:
-        """The same call may be made again, unchanged."""
+        """True if the same call may be made again, unchanged."""
         return self.path is Path.RETRY
 
     @property
     def repair(self) -> bool:
-        """Another payload may succeed; `feedback()` says what is wrong with this one."""
+        """True if other arguments may succeed; `feedback()` says what is wrong with these."""
         return self.path is Path.REPAIR
 
     @property
     def replan(self) -> bool:
-        """The step itself, or what it rests on, must be thought over."""
+        """True if the plan has to change, not only the arguments."""
         return self.path is Path.REPLAN
 
     @property
     def escalate(self) -> bool:
-        """A person should look; no agent goes on by itself."""
+        """True if a person has to decide, and the agent must not continue by itself."""
         return self.path is Path.ESCALATE
 
     def envelope(self) -> dict[str, Any]:
-        """The observation object as other systems read it, as plain JSON data."""
+        """Return the observation's envelope as plain JSON data."""
         response = self.response
         return {
             "tool_identity": {
@@ -161,7 +161,7 @@ class Observation(NamedTuple):
         }
 
     def record(self, decisions: Sequence[Recorded] | None = None) -> dict[str, Any]:
-        """The envelope and everything beside it, as plain JSON data. `decisions`: only these."""
+        """Return the full record as plain JSON data, optionally with other decisions."""
         told = self.decisions if decisions is None else decisions
         return {
             **self.envelope(),
@@ -180,7 +180,7 @@ class Observation(NamedTuple):
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], **changes: Any) -> Self:
-        """The observation that a record was made of, with the given fields changed."""
+        """Return the observation of a record, with the given fields changed."""
         identity, metadata = record["tool_identity"], record["execution_metadata"]
         payload, hint = record["result_payload"], record["verification"]
         code = Code(record["status"]["taxonomy_class"])
@@ -214,7 +214,7 @@ class Observation(NamedTuple):
         )._replace(**changes)
 
     def feedback(self) -> dict[str, Any]:
-        """What a repair loop needs: which fields are wrong, and what to do next."""
+        """Return what a repair loop needs: the wrong fields, and the next action."""
         return {
             "validation_status": "passed" if self.ok else "failed",
             "error_code": None if self.ok else self.code.value,
@@ -234,12 +234,12 @@ class Observation(NamedTuple):
         }
 
     def for_model(self) -> str:
-        """Text for the agent: what happened, what to do next, and the data as data."""
+        """Return text for the agent: what happened, what to do next, and the fenced data."""
         return render(self)
 
 
 def response_of(code: Code, status: int, vector: Mapping[str, Any]) -> Response:
-    """The response whose vector this is."""
+    """Return the response with this vector."""
     usual = RESPONSES[code]
     said = {name: vector[name] for name in usual.vector() if name != "error_code"}
     recorded = Response(code=code, status=status, **said)
@@ -264,9 +264,9 @@ def answer(
     verification: VerificationHint | None = None,
     decisions: Sequence[Recorded] = (),
 ) -> Observation:
-    """The observation of an execution. `own` is the contract's profile, where it is known.
+    """Return the observation of an execution. `own` is the contract's profile, if known.
 
-    Whether it is to be verified follows from the contract, unless `verification` says more.
+    Verification follows from the contract, unless `verification` is given.
     """
     own = own or profile(contract)
     if verification is None:
@@ -300,7 +300,7 @@ def answer_as(
     warnings: tuple[str, ...],
     decisions: Sequence[Recorded],
 ) -> Observation:
-    """The same where all is known, and nothing is named: that costs as much as a gate."""
+    """Return the observation of an execution whose contract's profile is known."""
     code, data, errors, own_warnings, redactions, _, _ = observed
     response = own.responses[code]
     return Observation(
@@ -338,9 +338,9 @@ def refusal(
     next_action: str | None = None,
     **more: Any,
 ) -> Observation:
-    """The observation of a call that was not executed.
+    """Return the observation of a call that was not executed.
 
-    There is no contract for a tool that does not exist; then the code's own vector stands.
+    For an unknown tool there is no contract, and the code's own response vector is used.
     """
     response = refine(code, contract)
     listed = tuple(errors)

@@ -1,7 +1,7 @@
-"""Takes secrets, named classes of personal data and invisible characters out of a JSON value.
+"""Redacts secrets, chosen classes of personal data and invisible characters in JSON values.
 
-Says what it took by rule, place and count, never by value. What counts as a secret stands in
-`rules`, what counts as invisible in `text`.
+Redactions are reported by rule, place and count, never by value. `text` defines which characters
+are invisible.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ __all__ = [
 class Rule(NamedTuple):
     id: str
     pattern: str
-    """`(?P<v>…)` marks what is replaced, where that is not the whole."""
+    """The RE2 pattern; `(?P<v>…)` marks the part to replace, if not the whole match."""
     hint: str
     check: Callable[[str], bool] | None = None
     within: Callable[[str], int] | None = None
-    """How much of a match is meant, counted from its start; nothing is 0."""
+    """Returns how many characters of a match to replace; 0 rejects the match."""
 
 
 _PLACEHOLDER = re.compile(
@@ -55,7 +55,7 @@ _WORDS = re.compile(
 
 
 def _is_value(text: str) -> bool:
-    """Not a placeholder, a path, or the word for a type."""
+    """Return whether a value is not a placeholder, a path, or the name of a type."""
     return not (
         _PLACEHOLDER.fullmatch(text)
         or _WORDS.fullmatch(text)
@@ -64,7 +64,7 @@ def _is_value(text: str) -> bool:
 
 
 def _is_strong(text: str) -> bool:
-    """A value that no prose or code has by chance: something besides letters in it."""
+    """Return whether a value has more than letters, as prose and code words do."""
     plain = text.rstrip(".,;:!?")
     return _is_value(plain) and not re.fullmatch(r"[A-Za-z_.\-]*", plain)
 
@@ -74,7 +74,7 @@ def _has_digit(text: str) -> bool:
 
 
 def _is_basic(text: str) -> bool:
-    """Base64 of `user:password`."""
+    """Return whether a value is the base64 form of `user:password`."""
     try:
         plain = base64.b64decode(text + "=" * (-len(text) % 4), validate=True).decode()
     except (binascii.Error, ValueError):
@@ -100,7 +100,7 @@ _SECRET_KEY = re.compile(
 )
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _IS = r"[\"'\\]{0,4}\s*(?:=>|:=|==?|:)\s*"
-"""Between a name and its value, inside JSON and inside JSON that was quoted once more too."""
+"""The separator between a name and its value, also in JSON and in quoted JSON."""
 
 SECRETS = (
     Rule(
@@ -184,7 +184,7 @@ SECRETS = (
         _is_value,
     ),
     Rule("password", rf"(?i:{_NAMES}){_IS}'(?P<v>[^']{{4,}})'", _NAME_HINT, _is_value),
-    # Before the next one: it takes plain words too, where what follows shows an assignment.
+    # Before the next rule: it accepts plain words too, where the context is an assignment.
     Rule(
         "password",
         rf"(?i:{_NAMES})=(?P<v>[^\s\"',;&<>{{}}()\[\]]{{4,}})(?:[;&\r\n]|\z)",
@@ -201,7 +201,7 @@ SECRETS = (
 
 
 def secret_name(key: str) -> bool:
-    """Whether what stands under this key is a secret by its name."""
+    """Return whether a key's name says that its value is a secret."""
     return _SECRET_KEY.fullmatch(_HUMP.sub("_", key)) is not None
 
 
@@ -210,7 +210,7 @@ def _digits(text: str) -> list[int]:
 
 
 def _is_card(text: str) -> bool:
-    """Luhn's checksum."""
+    """Return whether a card number passes Luhn's checksum."""
     digits = _digits(text)
     if not 13 <= len(digits) <= 19 or len(set(digits)) == 1:
         return False
@@ -219,7 +219,7 @@ def _is_card(text: str) -> bool:
 
 
 def _is_iban(text: str) -> bool:
-    """ISO 13616: moved around and read as one number, it leaves 1 modulo 97."""
+    """Return whether an IBAN passes the checksum of ISO 13616."""
     plain = text.replace(" ", "")
     if not 15 <= len(plain) <= 34:
         return False
@@ -227,7 +227,7 @@ def _is_iban(text: str) -> bool:
 
 
 def _iban_within(text: str) -> int:
-    """A capital word right after an account number looks like one more group of it."""
+    """Return the length of the IBAN: a capital word behind it looks like another group."""
     while text and not _is_iban(text):
         text = text.rpartition(" ")[0]
     return len(text)
@@ -302,7 +302,7 @@ PII: dict[str, tuple[Rule, ...]] = {
 
 
 def rules_for(pii: Iterable[str]) -> tuple[Rule, ...]:
-    """Every rule for secrets, and those of the named classes of personal data."""
+    """Return the rules for secrets and for the named classes of personal data."""
     unknown = sorted(set(pii) - PII.keys())
     if unknown:
         known = ", ".join(PII)
@@ -311,12 +311,12 @@ def rules_for(pii: Iterable[str]) -> tuple[Rule, ...]:
 
 
 NEUTRALISED = "neutralised"
-"""The rule that invisible and control characters are listed under."""
+"""The rule name for invisible and control characters."""
 
 _DONE = re.compile(r"(?:\[redacted:[a-z_-]+\])+")
 _PASSES = 4
 _PLENTY = 64 * 1024 * 1024
-"""Bytes for the states of the quick search, which would miss something if it ran out of them."""
+"""Memory for the quick search's states; with too little it would miss matches."""
 Counts = dict[tuple[str, str], int]
 
 
@@ -324,7 +324,7 @@ Counts = dict[tuple[str, str], int]
 class Redaction:
     rule: str
     pointer: str
-    """Where, in the value as it is shown."""
+    """JSON Pointer into the redacted value."""
     count: int = 1
 
     def record(self) -> dict[str, Any]:
@@ -332,14 +332,14 @@ class Redaction:
 
 
 class Redactor:
-    """Built once, used by every call. One combined pattern, run in linear time."""
+    """Redacts values with one combined pattern in linear time; built once per runtime."""
 
     __slots__ = ("_inner", "_pattern", "_rules", "suspects")
 
     suspects: Callable[[bytes], Any]
-    """Whether `redact` could find anything in the value that this is the JSON of.
+    """Return whether `redact` could find anything in the value of this JSON text.
 
-    One quick search, so that the common answer costs no walk.
+    One quick search, so that the common answer needs no walk.
     """
 
     def __init__(self, *, pii: Collection[str] = ()) -> None:
@@ -358,14 +358,14 @@ class Redactor:
         options.never_capture = True
         options.max_mem = _PLENTY
         hints = dict.fromkeys((*(rule.hint for rule in self._rules), SUSPECT))
-        # Only whether, not where: a set is asked for a third of what a search costs.
+        # A pattern set tells only whether there is a match, at a third of a search's cost.
         suspect = re2.Set.SearchSet(options)
         suspect.Add("|".join(hints))
         suspect.Compile()
         self.suspects = suspect.Match
 
     def redact(self, value: Any) -> tuple[Any, tuple[Redaction, ...]]:
-        """The value without what must not be shown, and a list of what was taken out."""
+        """Return the redacted value and the list of redactions."""
         counts: Counts = {}
         clean = self._walk(value, "", counts)
         return clean, tuple(Redaction(rule, at, count) for (rule, at), count in counts.items())
@@ -397,15 +397,15 @@ class Redactor:
     def _text(self, text: str, at: str, counts: Counts) -> str:
         shown, changes = neutralise(text)
         if changes:
-            # Invisible characters can hide a secret, and taking them out can eat into one: so the
-            # text is looked at both before and after.
+            # Invisible characters can hide a secret, and removing them can damage one: so the text
+            # is searched before and after.
             before = self._secrets(text.encode(errors="surrogatepass"), at, counts)
             shown, changes = neutralise(before.decode(errors="surrogatepass"))
             counts[NEUTRALISED, at] = counts.get((NEUTRALISED, at), 0) + changes
         return self._secrets(shown.encode(), at, counts).decode()
 
     def _secrets(self, raw: bytes, at: str, counts: Counts) -> bytes:
-        # What is left of a text can form a new match with its new neighbours; so once more.
+        # The remaining text can form a new match with its new neighbours, so it is searched again.
         for _ in range(_PASSES):
             clean = self._once(raw, at, counts)
             if clean is None:
@@ -414,7 +414,7 @@ class Redactor:
         return raw if self._once(raw, at, counts) is None else b"[redacted:text]"
 
     def _once(self, raw: bytes, at: str, counts: Counts) -> bytes | None:
-        """One pass over a text; None when there was nothing to do."""
+        """Redact a text once. Return None if there was nothing to redact."""
         pieces: list[bytes] = []
         end = position = 0
         while match := self._pattern.search(raw, position):
@@ -423,7 +423,7 @@ class Redactor:
             if rule.within:
                 last = first + rule.within(value)
             if first == last or _DONE.fullmatch(value) or (rule.check and not rule.check(value)):
-                # The rejected match may hide a good one that starts inside it.
+                # A rejected match may overlap a valid one that starts inside it.
                 position = _after(raw, match.start())
                 continue
             pieces += (raw[end:first], b"[redacted:%s]" % rule.id.encode())
@@ -441,7 +441,7 @@ class Redactor:
 
 
 def _after(raw: bytes, position: int) -> int:
-    """The start of the next character."""
+    """Return the start of the next character."""
     position += 1
     while position < len(raw) and raw[position] & 0xC0 == 0x80:
         position += 1
@@ -449,7 +449,7 @@ def _after(raw: bytes, position: int) -> int:
 
 
 def _unused(key: str, taken: Mapping[str, Any]) -> str:
-    """Two keys can look alike once they are clean; the second is numbered."""
+    """Return a free key: two keys can become equal by redaction; the second is numbered."""
     shown, number = key, 2
     while shown in taken:
         shown, number = f"{key} ({number})", number + 1
@@ -457,7 +457,7 @@ def _unused(key: str, taken: Mapping[str, Any]) -> str:
 
 
 def _holds_something(item: Any) -> bool:
-    """Whether there is a value to be hidden: a text, a number, or a list of such."""
+    """Return whether a value can be a secret: a text, a number, or a list of them."""
     if isinstance(item, bool) or item is None:
         return False
     if isinstance(item, str):

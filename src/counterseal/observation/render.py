@@ -1,8 +1,8 @@
-"""An observation as text for a model: short words about what happened, and the data as data.
+"""An observation as text for a model: a short account of what happened, and the fenced data.
 
-The data stands as JSON on a line of its own between two markers. The markers carry a number derived
-from the call and the content and not found in the content, so that nothing inside can end the block
-early; the same observation always gives the same text.
+The data is one line of JSON between two markers. The markers carry a number that is derived from
+the call and the content and does not occur in the content, so that nothing inside can end the block
+early. The same observation always gives the same text.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _ENDED = {
 
 
 def said(code: Code, ended: str = "") -> str:
-    """The words for a code; for a request that was answered, for how it ended."""
+    """Return the sentence for a code, or for the end of an approval request."""
     if code is Code.CONFIRMATION_MISSING:
         return _ENDED.get(ended, _SAID[code])
     return _SAID[code]
@@ -73,7 +73,7 @@ _OPENINGS = {trust: f"<<<{trust.value}-data" for trust in Trust}
 
 
 class Renderable(Protocol):
-    """The fields of an observation that a model gets to see."""
+    """The fields of an observation that a model may see."""
 
     @property
     def tool(self) -> str: ...
@@ -102,7 +102,7 @@ class Renderable(Protocol):
 
 
 def render(observation: Renderable) -> str:
-    """The whole text."""
+    """Return the text for a model."""
     return "\n".join(_lines(observation))
 
 
@@ -137,13 +137,13 @@ def _error(error: FieldError) -> str:
 
 
 def _line(text: str) -> str:
-    """Foreign words on one line: names and messages may echo what a proposal contained."""
+    """Return untrusted text on one line: it may echo parts of a proposal."""
     line = " ".join(neutralise(text)[0].split())
     return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
 
 
 def fence(content: str, call_id: str, trust: Trust) -> tuple[str, str, str, str]:
-    """Four lines: what this is, the opening marker, the content, the closing marker."""
+    """Return four lines: a heading, the opening marker, the content, the closing marker."""
     number = _number(content, call_id)
     return _NOTES[trust], f"{_OPENINGS[trust]} {number}>>>", content, f"<<<end {number}>>>"
 

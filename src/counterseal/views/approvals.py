@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from counterseal.accounts.model import Role
+from counterseal.accounts.users import Role
 from counterseal.approvals.packet import Packet
 from counterseal.approvals.votes import Choice, PendingApproval, Voter, may_vote
 from counterseal.contract.effects import RiskClass

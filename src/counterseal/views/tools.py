@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from counterseal.accounts.model import Role
+from counterseal.accounts.users import Role
 from counterseal.contract.effects import Effect
 from counterseal.errors import RegistryError
 from counterseal.registry import Grant, Kill, RegistryChange, RegistryRecord

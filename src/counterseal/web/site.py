@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from counterseal.accounts import People, Person
-from counterseal.accounts.model import Role
+from counterseal.accounts.users import Role
 from counterseal.errors import CountersealError
 from counterseal.gateway.quarantines import Quarantines
 from counterseal.gateway.running import Gateway

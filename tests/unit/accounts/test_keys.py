@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from counterseal.accounts.keys import person_by_key
+from counterseal.accounts.users import person_by_key
 from counterseal.registry.identities import read_person_key
 
 

@@ -14,6 +14,7 @@ import pytest
 from counterseal.errors import IsolationError
 from counterseal.execution import in_process as module
 from counterseal.execution.in_process import Threads
+from tests.waiting import until
 
 PATIENCE = 60
 
@@ -45,13 +46,6 @@ async def complaints():
 
 def alive(threads):
     return threads._alive
-
-
-async def until(condition):
-    """Wait for it, as long as a slow machine may take."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - what is waited for happens in another thread
-            await asyncio.sleep(0.002)
 
 
 async def hanging(threads, release, count):

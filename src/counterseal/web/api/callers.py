@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from counterseal.accounts import People, Person, Session, check_csrf, cookie_in, same_origin
-from counterseal.accounts.keys import PERSON_MARK
+from starlette.requests import HTTPConnection
+
+from counterseal.accounts import People, Person, Session, check_csrf
+from counterseal.accounts.users import PERSON_MARK
 from counterseal.errors import StoreError
 from counterseal.proposal import Principal
 from counterseal.web.access import Access
 from counterseal.web.api.problems import ProblemError
 from counterseal.web.auth import Identity, UnsureError, Verifier
+from counterseal.web.browser import same_origin, session_cookie
 
 __all__ = ["CSRF", "SAFE", "Agent", "Caller", "Callers", "Human"]
 
@@ -67,15 +70,16 @@ class Callers:
         self._anonymous = None if who is None else verifier.anonymous(who)
         self._https = access.resource.startswith("https:")
 
-    async def known(self, headers: Mapping[str, str], method: str) -> Caller:
+    async def known(
+        self, connection: HTTPConnection, headers: Mapping[str, str], method: str
+    ) -> Caller:
         """Who it is. ProblemError where that can't be told, or the session's page did not ask."""
         given = headers.get("authorization")
         try:
             if given is not None:
                 return await self._by_header(given)
-            session = await self._people.session(
-                cookie_in(headers.get("cookie", ""), https=self._https)
-            )
+            cookie = session_cookie(connection, https=self._https)
+            session = await self._people.session(cookie)
         except (UnsureError, StoreError):
             told = "It can't be told now whether this credential is good. Try again later."
             raise ProblemError("unavailable", told, headers={"Retry-After": "10"}) from None

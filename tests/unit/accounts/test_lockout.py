@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.accounts.locking import Lockout, address_of
+from counterseal.accounts.sign_in import Lockout, network_of
 from counterseal.testing import FakeClock
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
@@ -113,7 +113,7 @@ def test_memory_is_bounded(steady):
         lockout.begin(f"other{n}", f"192.0.2.{n}")
     for counts in (lockout._names, lockout._addresses, lockout._pairs):
         assert len(counts._all) <= 10
-    assert len(lockout._known) <= 10
+    assert len(lockout._trusted) <= 10
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_memory_is_bounded(steady):
     ],
 )
 def test_one_customer_is_one_address(source, address):
-    assert address_of(source) == address
+    assert network_of(source) == address
 
 
 moves = st.lists(

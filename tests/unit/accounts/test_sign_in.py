@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from counterseal.accounts import Refused, SignIn, Why
+from counterseal.accounts import RefusalReason, SignIn, SignInRefused
 from counterseal.accounts.passwords import BusyError, Passwords
 from counterseal.errors import StoreError
 from counterseal.operations.operator import EVERYBODY
 from counterseal.registry.identities import User
 
-WRONG = Refused(Why.WRONG)
+WRONG = SignInRefused(RefusalReason.WRONG)
 HERE = "192.0.2.7"
 
 
@@ -55,7 +55,7 @@ async def test_every_failure_has_the_same_answer(attempt, accounts, ada, passwor
         await attempt("a\0\ud800", "\0\ud800"),
     ]
     assert answers == [WRONG] * 7
-    assert WRONG.message == "Name and password don't go together."
+    assert WRONG.message == "Wrong name or password."
 
 
 async def test_every_failure_costs_one_hash(
@@ -79,7 +79,7 @@ async def test_every_failure_costs_one_hash(
 async def test_who_fails_too_often_waits_although_the_password_is_right(attempt, ada, steady):
     for _ in range(5):
         assert await attempt(given="wrong") == WRONG
-    assert await attempt() == Refused(Why.LOCKED, 30)
+    assert await attempt() == SignInRefused(RefusalReason.LOCKED, 30)
     assert "30 seconds" in (await attempt()).message
     steady.advance(30)
     assert await attempt() == ada
@@ -88,18 +88,18 @@ async def test_who_fails_too_often_waits_although_the_password_is_right(attempt,
 async def test_guesses_made_all_at_once_are_no_more_than_those_made_one_by_one(attempt, ada):
     answers = await asyncio.gather(*(attempt(given=f"guess {n}") for n in range(50)))
     assert answers.count(WRONG) == 5
-    assert {one.reason for one in answers} == {Why.WRONG, Why.LOCKED}
+    assert {one.reason for one in answers} == {RefusalReason.WRONG, RefusalReason.LOCKED}
 
 
 async def test_wait_is_the_same_for_names_that_nobody_has(attempt, ada):
     for name in ("ada", "nobody"):
         answers = [await attempt(name, "wrong", source=f"192.0.2.{n}") for n in range(6)]
-        assert answers == [WRONG] * 5 + [Refused(Why.LOCKED, 30)]
+        assert answers == [WRONG] * 5 + [SignInRefused(RefusalReason.LOCKED, 30)]
 
 
 async def test_wait_of_minutes_is_told_in_minutes():
-    assert "in 15 minutes." in Refused(Why.LOCKED, 900).message
-    assert "in 5 seconds." in Refused(Why.BUSY, 5).message
+    assert "in 15 minutes." in SignInRefused(RefusalReason.LOCKED, 900).message
+    assert "in 5 seconds." in SignInRefused(RefusalReason.BUSY, 5).message
 
 
 async def test_attempt_that_was_not_looked_at_does_not_count(attempt, ada, passwords, monkeypatch):
@@ -109,7 +109,7 @@ async def test_attempt_that_was_not_looked_at_does_not_count(attempt, ada, passw
     with monkeypatch.context() as patched:
         patched.setattr(passwords, "matches", full)
         for _ in range(30):
-            assert (await attempt()).reason is Why.BUSY
+            assert (await attempt()).reason is RefusalReason.BUSY
     assert await attempt() == ada
 
 

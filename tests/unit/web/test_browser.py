@@ -6,50 +6,61 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from starlette.requests import HTTPConnection
+from starlette.responses import Response
 
-from counterseal.accounts import (
-    cookie_in,
+from counterseal.web.browser import (
     cookie_name,
-    dropped_cookie,
+    drop_session_cookie,
     origin_of,
     safe_next,
     same_origin,
-    set_cookie,
+    session_cookie,
+    set_session_cookie,
 )
 
 OWN = ["https://tools.example.org"]
 
 
+def sent(given):
+    response = Response()
+    given(response)
+    (cookie,) = SimpleCookie(response.headers["set-cookie"]).values()
+    return cookie
+
+
 @pytest.mark.parametrize("https", [True, False])
 def test_cookie_is_kept_from_scripts_from_other_sites_and_from_other_hosts(https):
-    (cookie,) = SimpleCookie(set_cookie("abc", https=https, seconds=60.9)).values()
+    cookie = sent(lambda response: set_session_cookie(response, "abc", https=https))
     assert (cookie.key, cookie.value) == (cookie_name(https=https), "abc")
-    assert (cookie["path"], cookie["max-age"], cookie["domain"]) == ("/", "60", "")
+    assert (cookie["path"], cookie["max-age"], cookie["domain"]) == ("/", "28800", "")
     assert cookie["httponly"] is True
-    assert cookie["samesite"] == "Lax"
+    assert cookie["samesite"].lower() == "lax"
     assert bool(cookie["secure"]) is https
     assert cookie.key.startswith("__Host-") is https
 
 
 @pytest.mark.parametrize(
-    ("header", "found"),
+    ("headers", "secret"),
     [
-        ("counterseal=abc", "abc"),
-        ("a=b; counterseal=abc ;c=d", "abc"),
-        ("counterseal=", ""),
-        ("xcounterseal=abc", None),
-        ("a=counterseal=abc", None),
-        ("__Host-counterseal=abc", None),
-        ("counterseal=abc; counterseal=def", None),
-        ("", None),
+        (["counterseal=abc"], "abc"),
+        (["a=b; counterseal=abc ;c=d"], "abc"),
+        (["counterseal="], ""),
+        (["xcounterseal=abc"], None),
+        (["a=counterseal=abc"], None),
+        (["__Host-counterseal=abc"], None),
+        (["counterseal=abc; counterseal=def"], None),
+        (["counterseal=abc", "counterseal=def"], None),
+        ([], None),
     ],
 )
-def test_session_is_read_from_one_cookie_and_from_none_of_two(header, found):
-    assert cookie_in(header, https=False) == found
+def test_session_is_read_from_one_cookie_and_from_none_of_two(headers, secret):
+    raw = [(b"cookie", one.encode()) for one in headers]
+    assert session_cookie(HTTPConnection({"type": "http", "headers": raw}), https=False) == secret
 
 
 def test_dropped_cookie_is_over_and_otherwise_the_same():
-    (cookie,) = SimpleCookie(dropped_cookie(https=True)).values()
+    cookie = sent(lambda response: drop_session_cookie(response, https=True))
     assert (cookie.key, cookie.value, cookie["max-age"]) == ("__Host-counterseal", "", "0")
     assert cookie["secure"] is True
 
