@@ -37,7 +37,16 @@ from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime
 from counterseal.telemetry import SPAN
 
-__all__ = ["KEY", "OPERATION", "RAW_ARGUMENTS", "RUN", "ToolCalls", "run_of"]
+__all__ = [
+    "KEY",
+    "OPERATION",
+    "RAW_ARGUMENTS",
+    "RUN",
+    "ApprovalWait",
+    "ToolCalls",
+    "awaits_approval",
+    "run_of",
+]
 
 Ctx = ServerRequestContext[Any, Any]
 
@@ -224,7 +233,7 @@ class ToolCalls:
         missing = None if observation.ok or not is_modern(client.ctx) else client.missing
         if missing is not None and not client.can(missing):
             raise _missing_capability(missing)
-        waits = _awaits_approval(observation)
+        waits = awaits_approval(observation)
         if waits and approval_id is None and client.can("elicitation"):
             if is_modern(client.ctx):
                 question = await self._approvals.question(client, observation, principal)
@@ -233,7 +242,7 @@ class ToolCalls:
             if await self._approvals.shown(client, observation, principal):
                 observation = await self._submit(client, proposal, principal)
         contract, output = self._contract(observation)
-        link = self._approvals.link(observation) if _awaits_approval(observation) else None
+        link = self._approvals.link(observation) if awaits_approval(observation) else None
         return tool_result(observation, contract, output, link)
 
     def _contract(self, observation: Observation) -> tuple[Contract | None, Validator | None]:
@@ -326,7 +335,8 @@ def _missing_capability(capability: str) -> MCPError:
     )
 
 
-def _awaits_approval(observation: Observation) -> bool:
+def awaits_approval(observation: Observation) -> bool:
+    """Return True if a person has to decide on a call, and has not yet."""
     return observation.next_action == _AWAITING_DECISION and observation.approval_id is not None
 
 
