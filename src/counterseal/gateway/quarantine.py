@@ -15,7 +15,7 @@ from counterseal.audit import Caller, Event, EventType
 from counterseal.contract.sources.mcp import Change, Definition, Finding, Lock, State, describe
 from counterseal.errors import CountersealError
 from counterseal.gateway.upstream_tools import UpstreamTools
-from counterseal.operations.operator import EVERYBODY
+from counterseal.operations.operator import ALL_TENANTS
 
 __all__ = ["QuarantinedTool", "QuarantinedTools", "upstream_summaries"]
 
@@ -101,7 +101,7 @@ class QuarantinedTools:
 
     def _note(self, held: QuarantinedTool, by: str, decision: str, reason: str) -> None:
         runtime = self._upstreams.runtime
-        caller = Caller(EVERYBODY, "", "", held.name, "", "counterseal", by, "")
+        caller = Caller(ALL_TENANTS, "", "", held.name, "", "counterseal", by, "")
         body = {**held.record(), "reason": reason}
         event = Event(EventType.QUARANTINED, caller, runtime.clock(), decision, body=body)
         runtime.store.note(event)

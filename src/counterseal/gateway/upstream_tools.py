@@ -27,7 +27,7 @@ from counterseal.contract.tool_context import ASKER, RefusedError
 from counterseal.errors import ContractError, CountersealError, Problem
 from counterseal.gateway.questions import note_missing_capability
 from counterseal.gateway.upstream_contracts import UpstreamPlan, relay_contracts
-from counterseal.operations.operator import EVERYBODY
+from counterseal.operations.operator import ALL_TENANTS
 from counterseal.proposal import Principal
 from counterseal.registry import Grant, Quarantine, QuarantineReason, Refusal
 from counterseal.runtime import Runtime
@@ -317,7 +317,7 @@ class UpstreamTools:
     def _note(
         self, kind: EventType, server: str, name: str, definition: str, why: str = ""
     ) -> None:
-        caller = Caller(EVERYBODY, "", "", name, "", "counterseal", None, "")
+        caller = Caller(ALL_TENANTS, "", "", name, "", "counterseal", None, "")
         body = {"server": server, "definition": definition, **({"why": why} if why else {})}
         now = self.runtime.clock()
         self.runtime.store.note(Event(kind, caller, now, why or "accepted", body=body))
