@@ -329,15 +329,15 @@ def verify(
     ring, progress = load_keys(keys), Progress()
     known: Mapping[str, Mapping[int, bytes]] = {} if receipts is None else _receipts(receipts)
 
+    def show_count(count: int) -> None:
+        progress.show(f"{count:,} events")
+
     async def verify_all(opened: Store) -> list[Report]:
         names = [tenant] if tenant else sorted({*await opened.tenants(), *known})
         return [
-            await verify_store(opened, name, ring, receipts=known.get(name), progress=show)
+            await verify_store(opened, name, ring, receipts=known.get(name), progress=show_count)
             for name in names
         ]
-
-    def show(count: int) -> None:
-        progress.show(f"{count:,} events")
 
     reports = with_store(store, verify_all)
     progress.done()

@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 from mcp.server.auth.provider import AccessToken
 
 from counterseal.config import Settings, open_runtime
-from counterseal.config.opening import later_grants, secrets_of
-from counterseal.config.reaching import reached
+from counterseal.config.build import later_grants, secrets_of, upstream_settings
 from counterseal.gateway.quarantines import summary
 from counterseal.gateway.server import Front
 from counterseal.gateway.upstreams import Behind, plans
@@ -66,7 +65,7 @@ async def gateway(
         await stack.enter_async_context(runtime)
         tell(f"store: {_named(store or settings.store_url() or 'memory:')}")
         tell(f"tools of this project: {len(registered)}")
-        upstreams = Upstreams(reached(settings), secrets=secrets_of(settings))
+        upstreams = Upstreams(upstream_settings(settings), secrets=secrets_of(settings))
         await stack.enter_async_context(upstreams)
         grants = later_grants(settings, registered)
         behind = Behind(runtime, upstreams, planned, settings.lock_path(), grants=grants)

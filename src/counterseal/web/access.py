@@ -11,8 +11,7 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlsplit
 
-from counterseal.config.gateway import ALGORITHMS
-from counterseal.config.upstreams import is_loopback
+from counterseal.config.tables import ALGORITHMS, is_loopback
 from counterseal.proposal import Principal
 
 __all__ = ["CLAIMS", "Access", "OAuth", "url_fault"]

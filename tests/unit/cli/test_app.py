@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from counterseal.cli.output import print_json, safe
 
 import counterseal
-from counterseal.cli.output import print_json, safe
 
 COMMAND = [sys.executable, "-m", "counterseal"]
 SOURCE = Path(counterseal.__file__).parent
@@ -143,6 +143,7 @@ def test_stream_that_lacks_a_character_gets_a_substitute(tmp_path):
 
 def test_every_code_is_explained(run):
     from counterseal.cli.meanings import MEANINGS
+
     from counterseal.codes import RESPONSES, Code
 
     assert set(MEANINGS) == set(Code)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from counterseal.config import ConfigError, load_settings, open_runtime
-from counterseal.config.opening import key_ring
+from counterseal.config.build import key_ring
 from counterseal.keys import Purpose, new_key
 
 

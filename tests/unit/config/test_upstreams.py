@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from counterseal.config import ConfigError, load_settings
-from counterseal.config.gateway import ALGORITHMS, OAuthTable
-from counterseal.config.upstreams import UpstreamTable, is_loopback
+from counterseal.config.tables import ALGORITHMS, OAuthTable, UpstreamTable, is_loopback
 
 
 @pytest.fixture
