@@ -110,7 +110,7 @@ def _approval(contract: Contract) -> str:
         return usual.value if usual is Approval.CONDITIONAL else "none"
     if contract.approvers == usual.approvers:
         return f"{usual.value}, for each call"
-    return f"{contract.approvers} approvers, for each call"
+    return f"{counted(contract.approvers, 'approver')}, for each call"
 
 
 def approval_terms(terms: ApprovalTerms) -> Iterator[str]:

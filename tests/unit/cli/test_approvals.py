@@ -144,7 +144,7 @@ def test_list_says_what_waits_and_who_asks(approvals, held):
         " by mail."
     )
     assert lines[3].strip() == (
-        "charge_card 2.1.0, CRITICAL_MUTATION, asked by clerk for u_7, tenant acme"
+        "charge_card 2.1.0, CRITICAL_MUTATION, called by clerk for u_7, tenant acme"
     )
     assert lines[4].startswith(f"{second}  0 of 1 approved, ")
     assert max(map(len, lines)) <= 80
@@ -174,7 +174,7 @@ def test_list_of_a_tenant_and_of_a_status(approvals, held):
     assert (
         f"{acme}  1 of 1 approved, approved\n" in approvals("list", "--status", "approved").stdout
     )
-    assert approvals("list", "--status", "void").stdout == "None is void.\n"
+    assert approvals("list", "--status", "void").stdout == "No request is void.\n"
     wrong = approvals("list", "--status", "open")
     assert (wrong.exit_code, "There are: waiting, approved" in wrong.stderr) == (2, True)
 
@@ -182,7 +182,7 @@ def test_list_of_a_tenant_and_of_a_status(approvals, held):
 def test_list_with_nothing_on_it(approvals, held):
     approvals("reject", held(), "--as", "ada", "--reason", "No.", "--yes")
     result = approvals("list")
-    assert (result.exit_code, result.stdout) == (0, "Nothing waits for an approval.\n")
+    assert (result.exit_code, result.stdout) == (0, "No request is waiting for approval.\n")
     assert json.loads(approvals("list", "--json").stdout) == []
 
 
@@ -217,7 +217,7 @@ def test_show_of_what_is_not_there(approvals, held):
     for arguments in (("appr_0",), (acme, "--tenant", "globex")):
         result = approvals("show", *arguments)
         assert result.exit_code == 2
-        assert "There is no such request." in result.stderr
+        assert "There is no request appr_0." in result.stderr
         assert json.loads(approvals("show", *arguments, "--json").stdout)["why"] == "unknown"
 
 
@@ -265,7 +265,7 @@ def test_approve_takes_two_people_where_two_are_asked(project, ask, approvals, h
     approval_id = held("charge_card", INVOICE)
     first = approvals("approve", approval_id, "--as", "ada", "--confirm", "charge_card")
     assert first.exit_code == 0
-    assert first.stdout == "Your approval is on record: 1 of 2. 1 more to come.\n"
+    assert first.stdout == "Your approval is on record: 1 of 2. 1 more needed.\n"
     words = ("approve", approval_id, "--as", "ben", "--confirm", "charge_card", "--json")
     second = approvals(*words)
     assert second.exit_code == 0
@@ -314,7 +314,7 @@ def test_resubmitting_is_named_where_it_is_the_way_on(approvals, held):
     for who in ("ada", "ben"):
         words = ("approve", approval_id, "--as", who, "--confirm", "charge_card")
         result = approvals(*words)
-    assert result.stdout.startswith("It is approved. The agent can send it again until 20")
+    assert result.stdout.startswith("Approved. The agent can send the call again until 20")
 
 
 @pytest.mark.parametrize(
@@ -398,7 +398,7 @@ def test_your_user_name_counts_if_the_file_declares_it(approvals, held, monkeypa
     monkeypatch.setenv("LOGNAME", "zoe")
     result = approvals("approve", approval_id, "--yes")
     assert result.exit_code == 2
-    assert "You are 'zoe', who is no approver in counterseal.toml." in result.stderr
+    assert "Your user name 'zoe' is not an approver in counterseal.toml." in result.stderr
     assert "Write [approvers.zoe]" in result.stderr
     assert "Declared are: ada, ben" in result.stderr
     monkeypatch.setenv("LOGNAME", "ben")
@@ -428,7 +428,7 @@ def test_an_approver_decides_for_their_tenants_only(approvals, held):
 
 
 def test_unsigned_approvals_are_said_to_be_so(ask, approvals, held, run, write):
-    note = "Approvals are not signed here"
+    note = "This approval will not be signed"
     assert note in approvals("approve", held(), "--as", "ada", "--yes").stderr
     write("counterseal.toml", f'{SETTINGS}[keys]\npath = "keys"\n')
     assert run("keys", "new", "approval").exit_code == 0
@@ -467,7 +467,7 @@ def test_anybody_can_say_no_to_what_can_not_be_shown(approvals, held, write, ask
     result = say("n\n", "reject", first, "--reason", "Not that.", "--as", "ada")
     assert (result.exit_code, status_in_list(approvals, "waiting")) == (1, {first, second})
     result = approvals("reject", first, "--reason", "Not that.", "--as", "ada", "--yes")
-    assert (result.exit_code, result.stdout.split(".")[0]) == (0, "It is rejected")
+    assert (result.exit_code, result.stdout.split(".")[0]) == (0, "Rejected")
     assert "It can't be shown here: send_notice 1.0.0" in result.stderr
     result = approvals("reject", second, "--reason", "No.", "--as", "ada", "--yes", "--json")
     assert json.loads(result.stdout)["status"] == "rejected"
@@ -500,7 +500,7 @@ def test_one_damaged_request_does_not_blind_the_desk(project, approvals, held):
 def test_looking_writes_nothing(project, approvals, held):
     over = held(ago=3600)
     for _ in range(2):
-        assert "Nothing waits" in approvals("list").stdout
+        assert "No request is waiting" in approvals("list").stdout
     with closing(sqlite3.connect(project / "calls.db")) as db:
         found = db.execute("select status from held where approval_id = ?", (over,)).fetchall()
     assert found == [("waiting",)]
@@ -609,4 +609,4 @@ def test_help_fits_into_eighty_columns(approvals, command):
     told = approvals(command, "--help").stdout
     assert max(map(len, told.splitlines())) <= 80
     if command in ("approve", "reject"):
-        assert "4  too late: it is decided already, or has expired" in told
+        assert "4  too late: the request is decided already, or has expired" in told

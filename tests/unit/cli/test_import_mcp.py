@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from counterseal.cli import upstream_entry
+from counterseal.cli.import_mcp import suggested_name, upstream_table
 from counterseal.config import load_settings
 from counterseal.contract.sources.mcp import Lock, read_overlay
 
@@ -248,5 +248,5 @@ def test_everything_fits_into_80_columns(run, shop):
     ],
 )
 def test_name_is_taken_from_what_is_imported(words, name):
-    table = upstream_entry.entry(words, [], [], insecure=False, folder=Path.cwd())
-    assert upstream_entry.name_for(table) == name
+    table = upstream_table(words, [], [], insecure=False, folder=Path.cwd())
+    assert suggested_name(table) == name

@@ -184,7 +184,7 @@ def test_broken_configuration_exits_2_with_its_place(run, write):
     result = run("lint")
     assert result.exit_code == 2
     assert "counterseal.toml:" in result.stderr
-    assert "not TOML" in result.stderr
+    assert "invalid TOML" in result.stderr
 
 
 # What can't be read ------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from counterseal.gateway import app as gateway
+from counterseal.web import app as gateway
 from counterseal.web.app import Running
 
 SETTINGS = """\

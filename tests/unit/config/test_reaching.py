@@ -75,7 +75,7 @@ def test_server_of_python_that_cannot_be_had_is_told_with_its_key(
     if content is not None:
         (tmp_path / f"{name}.py").write_text(content)
     settings = load(f'[upstreams.own]\npython = "{name}:{wanted}"\n')
-    with pytest.raises(ConfigError, match=rf"upstreams\.own\.python: {name}:{wanted} .*{fault}"):
+    with pytest.raises(ConfigError, match=rf"upstreams\.own\.python: .*{name}:{wanted}: {fault}"):
         upstream_settings(settings)
 
 

@@ -44,8 +44,8 @@ def test_without_a_table_there_is_no_store_and_no_key(settings):
     [
         ('[store]\nurl = ""\n', "store.url: "),
         ("[store]\nlease_seconds = 0\n", "store.lease_seconds: "),
-        ('[store]\npath = "a.db"\n', "[store] takes url, lease_seconds"),
-        ('[keys]\nfolder = "a"\n', "[keys] takes path"),
+        ('[store]\npath = "a.db"\n', "allowed in [store]: url, lease_seconds"),
+        ('[keys]\nfolder = "a"\n', "allowed in [keys]: path"),
         (
             '[observations]\nkeep_reads = "some"\n',
             "observations.keep_reads: input should be 'none', 'redacted' or 'all'",
@@ -64,7 +64,7 @@ def test_without_a_table_there_is_no_store_and_no_key(settings):
         ),
         (
             "[observations]\nkeep = true\n",
-            "observations.keep is not a setting; [observations] takes keep_reads, keep_reads_bytes",
+            "observations.keep: unknown setting; allowed in [observations]: keep_reads, keep_reads_",
         ),
     ],
 )
