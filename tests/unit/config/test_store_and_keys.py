@@ -64,7 +64,7 @@ def test_without_a_table_there_is_no_store_and_no_key(settings):
         ),
         (
             "[observations]\nkeep = true\n",
-            "observations.keep: unknown setting; allowed in [observations]: keep_reads, keep_reads_",
+            "observations.keep: unknown setting; allowed in [observations]: keep_reads, keep_",
         ),
     ],
 )
