@@ -578,7 +578,7 @@ def _entry(row: RequestLine, now: float) -> Iterator[RenderableType]:
     votes = f"{approved_by(held)} of {held.approvers} approved"
     consequence = row.consequence or f"(can't be shown here: {row.unreadable})"
     caller = held.agent if held.user is None else f"{held.agent} for {held.user}"
-    about = f"{held.tool} {held.version}, {held.risk}, called by {caller}, tenant {held.tenant}"
+    about = f"{held.tool} {held.version}, {held.risk}, by {caller}, tenant {held.tenant}"
     yield Text(f"{one_line(held.approval_id)}  {votes}, {_time_left(held, now)}", style="bold")
     yield paragraph(one_line(consequence), indent=4)
     yield paragraph(one_line(about), indent=4)

@@ -144,7 +144,7 @@ def test_list_says_what_waits_and_who_asks(approvals, held):
         " by mail."
     )
     assert lines[3].strip() == (
-        "charge_card 2.1.0, CRITICAL_MUTATION, called by clerk for u_7, tenant acme"
+        "charge_card 2.1.0, CRITICAL_MUTATION, by clerk for u_7, tenant acme"
     )
     assert lines[4].startswith(f"{second}  0 of 1 approved, ")
     assert max(map(len, lines)) <= 80
