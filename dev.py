@@ -2,8 +2,8 @@
 
 Makes `.venv`, installs the project into it, and runs the tools inside. It holds no test and no
 build logic of its own: what the tools do is written in `pyproject.toml`. Only the standard library
-is used here, because nothing else is installed when it starts, and syntax that Python 3.7 can read,
-so that an older one gets as far as being told what it lacks.
+is used here, because nothing else is installed when it starts, and only syntax that Python 3.7 can
+read, so that an older Python gets as far as the message that it is too old.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
-if sys.version_info < (3, 11):  # noqa: UP036 - whoever starts it may have an older one
+if sys.version_info < (3, 11):  # noqa: UP036 - it may be started with an older one
     sys.exit(
         "Counterseal needs Python 3.11 or newer; this is {}.{}.\n"
         "Fix: run dev.py with a newer one, e.g. `python3.11 dev.py test`.".format(*sys.version_info)
@@ -28,11 +29,10 @@ if sys.version_info < (3, 11):  # noqa: UP036 - whoever starts it may have an ol
 import tomllib  # new in 3.11, so only after the check
 
 ROOT = Path(__file__).resolve().parent
-VENV = ROOT / ".venv"
-BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
-PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
-STAMP = VENV / "counterseal-stamp"
+PROGRAMS = "Scripts" if os.name == "nt" else "bin"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+NEWER = ("3.14", "3.13", "3.12")
+"""Newer CPythons that the quick suite also runs on: the first one that is installed."""
 
 Step = tuple[str, list[str]]
 
@@ -41,64 +41,114 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-# --- the environment ------------------------------------------------------------------------------
+# --- environments ---------------------------------------------------------------------------------
 
 
-def fingerprint() -> str:
-    """Name everything that decides what the environment holds; lint settings do not."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    installed = {name: project[name] for name in ("build-system", "project")}
-    parts = [json.dumps(installed, sort_keys=True), Path(__file__).read_text(encoding="utf-8")]
-    parts += [sys.version, str(ROOT)]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+class Environment:
+    """A virtual environment with the project in it; made when it is missing or out of date."""
+
+    def __init__(self, folder: Path, interpreter: str) -> None:
+        self.folder = folder
+        self.interpreter = interpreter
+        self.programs = folder / PROGRAMS
+        self.python = self.programs / ("python.exe" if os.name == "nt" else "python")
+        self._stamp = folder / "counterseal-stamp"
+
+    def ensure(self) -> None:
+        """Make it unless its stamp says that it is complete and current."""
+        wanted = self._fingerprint()
+        there = self.python.exists() and self._stamp.exists()
+        if there and self._stamp.read_text(encoding="utf-8") == wanted:
+            return
+        name = self.folder.name
+        say(f"Preparing {name} (the first time, and when the dependencies change)")
+        # The stamp is removed first and written last: an install that breaks off leaves none.
+        self._stamp.unlink(missing_ok=True)
+        try:
+            self._install()
+        except subprocess.CalledProcessError:
+            sys.exit(f"Could not prepare {name}; the reason is above. The next run starts again.")
+        self._stamp.write_text(wanted, encoding="utf-8")
+
+    def _fingerprint(self) -> str:
+        """Return a hash of everything that decides what is installed; lint settings do not."""
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+        installed = {name: project[name] for name in ("build-system", "project")}
+        parts = [json.dumps(installed, sort_keys=True), Path(__file__).read_text(encoding="utf-8")]
+        parts += [self.interpreter, sys.version, str(ROOT)]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+    def _install(self) -> None:
+        requirement = ["--editable", f"{ROOT}[all,dev]"]
+        uv = shutil.which("uv")
+        if uv:
+            os.environ["UV_PYTHON_DOWNLOADS"] = "never"
+            made = [uv, "venv", "--quiet", "--clear", "--python", self.interpreter]
+            subprocess.run([*made, str(self.folder)], check=True)
+            into = ["--python", str(self.python)]
+            subprocess.run([uv, "pip", "install", "--quiet", *into, *requirement], check=True)
+            return
+        if not (importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip")):
+            sys.exit(
+                "This Python has no venv or ensurepip module, so .venv cannot be made.\n"
+                "Fix: `apt-get install python3-venv` on Debian and Ubuntu, or install uv."
+            )
+        subprocess.run([self.interpreter, "-m", "venv", "--clear", self.folder], check=True)
+        subprocess.run([self.python, "-m", "pip", "install", "-qq", *requirement], check=True)
 
 
-def ensure_environment() -> None:
-    """Make `.venv` anew unless its stamp says that it is complete and current."""
-    wanted = fingerprint()
-    if PYTHON.exists() and STAMP.exists() and STAMP.read_text(encoding="utf-8") == wanted:
-        return
-    say("Preparing .venv (the first time, and when the dependencies change)")
-    # The stamp goes first and comes back last: an install that breaks off leaves none.
-    STAMP.unlink(missing_ok=True)
-    try:
-        install()
-    except subprocess.CalledProcessError:
-        sys.exit("Could not prepare .venv; the reason is above. The next run starts it anew.")
-    STAMP.write_text(wanted, encoding="utf-8")
+def base_interpreter() -> str:
+    """Return the interpreter that this one is based on: the running one may be in .venv itself."""
+    if sys.prefix == sys.base_prefix:
+        return sys.executable
+    if os.name == "nt":
+        return str(Path(sys.base_prefix) / "python.exe")
+    return str(Path(sys.base_exec_prefix) / "bin" / "python{}.{}".format(*sys.version_info))
 
 
-def install() -> None:
-    # Inside an activated .venv, sys.executable is the very file that is about to be cleared.
-    python = getattr(sys, "_base_executable", sys.executable)
-    requirement = ["--editable", f"{ROOT}[all,dev]"]
-    uv = shutil.which("uv")
-    if uv:
-        os.environ["UV_PYTHON_DOWNLOADS"] = "never"
-        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", python, VENV], check=True)
-        into = ["--python", str(PYTHON)]
-        subprocess.run([uv, "pip", "install", "--quiet", *into, *requirement], check=True)
-        return
-    if not (importlib.util.find_spec("venv") and importlib.util.find_spec("ensurepip")):
-        sys.exit(
-            "This Python has no venv or ensurepip module, so .venv cannot be made.\n"
-            "Fix: `apt-get install python3-venv` on Debian and Ubuntu, or install uv."
-        )
-    subprocess.run([python, "-m", "venv", "--clear", VENV], check=True)
-    subprocess.run([PYTHON, "-m", "pip", "install", "-qq", *requirement], check=True)
+OWN = Environment(ROOT / ".venv", base_interpreter())
+
+
+def newer_environment() -> Environment | None:
+    """Return an environment on the newest CPython that is installed, if one is newer than 3.11."""
+    for version in NEWER:
+        if sys.version_info >= tuple(map(int, version.split("."))):
+            return None
+        for interpreter in interpreters(version):
+            if runs(interpreter, version):
+                return Environment(ROOT / f".venv-{version}", interpreter)
+    return None
+
+
+def interpreters(version: str) -> Iterator[str]:
+    """Yield where an interpreter of a version may be: on PATH, and where pyenv and uv put them."""
+    name = f"python{version}"
+    found = shutil.which(name)
+    if found:
+        yield found
+    data = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+    for folder in (Path.home() / ".pyenv" / "versions", data / "uv" / "python"):
+        yield from map(str, sorted(folder.glob(f"*/bin/{name}"), reverse=True))
+
+
+def runs(interpreter: str, version: str) -> bool:
+    """Return whether this is a CPython of that version; a shim of pyenv may be none."""
+    wanted = "import sys; print(sys.implementation.name, '%d.%d' % sys.version_info[:2])"
+    done = subprocess.run([interpreter, "-c", wanted], capture_output=True, text=True, check=False)
+    return done.stdout.split() == ["cpython", version]
 
 
 def activate() -> None:
     """Put the environment's programs first, for every process started from here."""
-    os.environ["VIRTUAL_ENV"] = str(VENV)
-    os.environ["PATH"] = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
+    os.environ["VIRTUAL_ENV"] = str(OWN.folder)
+    os.environ["PATH"] = f"{OWN.programs}{os.pathsep}{os.environ.get('PATH', '')}"
     os.environ.pop("PYTHONHOME", None)
     # Hundreds of programs are started from here: without bytecode each compiles everything again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def find_browser() -> str:
-    """Return a Chromium for the console's tests, installing Debian's where that is possible."""
+    """Return a Chromium for the console's tests; install Debian's where that is possible."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found:
         return found
@@ -116,11 +166,11 @@ def find_browser() -> str:
     )
 
 
-# --- the verbs ------------------------------------------------------------------------------------
+# --- verbs ----------------------------------------------------------------------------------------
 
 
-def run_steps(steps: list[Step]) -> int:
-    """Run every step, also after a failure, and close with what ran and how long it took."""
+def run_steps(steps: list[Step], notes: list[str] | None = None) -> int:
+    """Run every step, also after a failure; close with a summary of results and times."""
     results: list[tuple[str, bool, float]] = []
     for name, command in steps:
         say(f"\n== {name}")
@@ -130,6 +180,8 @@ def run_steps(steps: list[Step]) -> int:
     say("")
     for name, succeeded, seconds in results:
         say(f"{'ok  ' if succeeded else 'FAIL'}  {name:<30}{seconds:7.1f} s")
+    for note in notes or ():
+        say(note)
     failures = [name for name, succeeded, _ in results if not succeeded]
     say(f"Failed: {', '.join(failures)}." if failures else "All steps succeeded.")
     return 1 if failures else 0
@@ -147,38 +199,54 @@ def lint_steps() -> list[Step]:
 def script(path: str, *arguments: str) -> list[str]:
     if not (ROOT / path).is_file():
         sys.exit(f"There is no {path} here.")
-    return [str(PYTHON), path, *arguments]
+    return [str(OWN.python), path, *arguments]
 
 
-def side_by_side(*, quick: bool) -> int:
-    """How many tests run at once. Much of the whole suite waits for programs and servers."""
+def workers(*, quick: bool) -> list[str]:
+    """Return pytest's options for tests side by side.
+
+    Much of the whole suite waits for programs and servers, so it takes more workers than there are
+    processors. Tests of one file stay together; an idle worker takes some from the others.
+    """
     allowed = getattr(os, "sched_getaffinity", None)
     processors = len(allowed(0)) if allowed else os.cpu_count() or 1
-    return processors if quick else max(processors, min(2 * processors, 8))
+    count = processors if quick else max(processors, min(2 * processors, 8))
+    return ["-n", str(count), "--dist", "worksteal"]
 
 
 def test(options: argparse.Namespace, rest: list[str]) -> int:
-    if not options.quick and (ROOT / "tests" / "console").is_dir():
-        os.environ["COUNTERSEAL_TEST_BROWSER"] = find_browser()
-    # Neighbours stay together, and who has nothing left takes some from the others.
-    spread = ["-n", str(side_by_side(quick=options.quick)), "--dist", "worksteal"]
-    pytest = ["pytest", *spread, *(["--quick"] if options.quick else []), *rest]
-    # Fetched before the tests begin: while they run, nothing leaves this machine.
-    fetched = [
-        ("programs from npm", [str(PYTHON), "-m", "tests.node_tools"]),
-        ("an environment with the wheel", [str(PYTHON), "-m", "tests.wheel_tools"]),
-    ]
     if options.quick:
-        fetched = []
-    steps = [*lint_steps(), *fetched, ("tests and docs examples", pytest)]
-    steps.append(("generated docs pages", script("docs/generate.py", "--check")))
-    steps.append(("docs site", script("docs/build.py", "--check")))
-    return run_steps(steps)
+        tests = ["pytest", *workers(quick=True), "--quick", *rest]
+        return run_steps([*lint_steps(), ("tests and docs examples", tests), *docs_steps()])
+    os.environ["COUNTERSEAL_TEST_BROWSER"] = find_browser()
+    steps = [
+        *lint_steps(),
+        # Fetched before the tests begin: while they run, nothing leaves this machine.
+        ("programs from npm", [str(OWN.python), "-m", "tests.node_tools"]),
+        ("an environment with the wheel", [str(OWN.python), "-m", "tests.wheel_tools"]),
+        ("tests and docs examples", ["pytest", *workers(quick=False), *rest]),
+        *docs_steps(),
+    ]
+    newer = newer_environment()
+    if newer is None:
+        note = "no CPython newer than 3.11 found: the quick suite was not run on one"
+        return run_steps(steps, [note])
+    newer.ensure()
+    name = f"quick suite on CPython {newer.folder.name.partition('-')[2]}"
+    quick = [str(newer.python), "-m", "pytest", *workers(quick=True), "--quick", *rest]
+    return run_steps([*steps, (name, quick)])
+
+
+def docs_steps() -> list[Step]:
+    return [
+        ("generated docs pages", script("docs/generate.py", "--check")),
+        ("docs site", script("docs/build.py", "--check")),
+    ]
 
 
 def run_program(words: list[str]) -> int:
-    """Wait for it also after Ctrl-C, which it hears itself: it still tells what it has found."""
-    with subprocess.Popen([str(PYTHON), *words], cwd=ROOT) as process:
+    """Run a program and wait for it, also after Ctrl-C: it gets the signal too, and may report."""
+    with subprocess.Popen([str(OWN.python), *words], cwd=ROOT) as process:
         while True:
             try:
                 return process.wait()
@@ -191,14 +259,14 @@ def main() -> int:
     cut = arguments.index("--") if "--" in arguments else len(arguments)
     top, rest = parser(), arguments[cut + 1 :]
     options, words = top.parse_known_args(arguments[:cut])
-    programs = {  # which have options of their own
+    programs = {  # these have options of their own
         "bench": ["-m", "benchmarks"],
         "chaos": ["-m", "tests.chaos"],
         "demo": ["examples/case_assistant"],
     }
     if words and options.verb not in programs:
         top.error(f"unrecognized arguments: {' '.join(words)}")
-    ensure_environment()
+    OWN.ensure()
     activate()
     if options.verb == "test":
         return test(options, rest)
@@ -212,16 +280,16 @@ def main() -> int:
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="dev.py",
-        description="Prepare .venv and run one thing in it. What follows `--` goes to that thing.",
+        description="Prepare .venv and run a tool in it. Options after `--` go to that tool.",
     )
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB")
     testing = verbs.add_parser("test", help="lint, types, import directions, tests, docs examples")
-    testing.add_argument("--quick", action="store_true", help="leave out tests that are slow")
-    verbs.add_parser("demo", add_help=False, help="the case assistant, with a console to try")
+    testing.add_argument("--quick", action="store_true", help="leave out the slow tests")
+    verbs.add_parser("demo", add_help=False, help="run the case assistant, with a console to try")
     verbs.add_parser("lint", help="lint, format, types, import directions")
     verbs.add_parser("bench", add_help=False, help="measure it beside others, in one table")
     verbs.add_parser("docs", help="write the generated pages, and build the site into site/")
-    verbs.add_parser("chaos", add_help=False, help="the kill test, by the thousand")
+    verbs.add_parser("chaos", add_help=False, help="run many rounds of the kill test")
     return top
 
 

@@ -1,8 +1,8 @@
-"""The servers of `http_api.py`, each a process of its own, on uvicorn with uvloop and httptools.
+"""The servers of `http_api.py`, each a process of its own, on uvicorn with uvloop and h11.
 
 `bare` is the least that a JSON endpoint can be: Starlette reads an object and writes one. `memory`
-and `sqlite` are the whole site of a gateway before a runtime on such a store, over the connections
-of `counterseal serve`, with one tool that changes nothing and one that does. Its rates hold: so
+and `sqlite` are the whole site of a gateway before a runtime on such a store, with the parser
+of `counterseal serve`, and one tool that changes nothing and one that does. Its rates hold: so
 there are keys for as many agents as it takes.
 """
 
@@ -26,7 +26,7 @@ from counterseal.cli.serve import tune_garbage_collection
 
 HOST = "127.0.0.1"
 PLAIN = bool(os.environ.get("BENCH_PLAIN"))
-"""Python's own parser and event loop, instead of those that `counterseal serve` has."""
+"""Python's own event loop, instead of uvloop."""
 PLENTY = 10**9
 AGENTS = 64
 """Each may make so many calls a second, and no more."""
@@ -56,7 +56,6 @@ async def api(port: int, store: str, folder: Path) -> None:
     from counterseal.gateway.server import Front  # noqa: PLC0415 - as above
     from counterseal.web.access import Access  # noqa: PLC0415 - as above
     from counterseal.web.auth import principal_of  # noqa: PLC0415 - as above
-    from counterseal.web.connection import Connection  # noqa: PLC0415 - as above
     from counterseal.web.site import site  # noqa: PLC0415 - as above
 
     @tool(effect="read_only", version="1.0.0", owner="bench", budget=PLENTY, runtime=RATES)
@@ -84,15 +83,15 @@ async def api(port: int, store: str, folder: Path) -> None:
         running = Gateway(runtime=runtime, front=front, behind=None)  # type: ignore[arg-type]
         security = TransportSecuritySettings(allowed_hosts=[f"{HOST}:*"])
         served = site(running, Access(resource=f"{url}/mcp"), security, urls=[url])
-        await _serve(served.app, port, Connection)
+        await _serve(served.app, port)
 
 
-async def _serve(app: Any, port: int, http: Any = "httptools") -> None:
+async def _serve(app: Any, port: int) -> None:
     config = uvicorn.Config(
         app,
         host=HOST,
         port=port,
-        http="h11" if PLAIN else http,
+        http="h11",
         log_config=None,
         access_log=False,
         server_header=False,

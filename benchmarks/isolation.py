@@ -24,8 +24,8 @@ from benchmarks._ledger_turns import crowd
 from counterseal import Context, Principal, Tool
 from counterseal.codes import Code
 from counterseal.errors import IsolationError
+from counterseal.execution.attempt import AttemptRequest
 from counterseal.execution.executor import Executor
-from counterseal.execution.work import Work
 
 ARGUMENTS = {"words": "late payment"}
 CONTEXT = Context(
@@ -37,7 +37,7 @@ def running(executor: Executor, made: Tool[..., Any], number: int) -> Block:
     runner = executor.runner(made.contract, made)
 
     async def once(_: int) -> None:
-        outcome = await runner.run(Work(ARGUMENTS, lambda: CONTEXT, 30.0))
+        outcome = await runner.run(AttemptRequest(ARGUMENTS, lambda: CONTEXT, 30.0))
         if outcome.code is not Code.SUCCESS:
             raise Unavailable(f"{outcome.code}: {outcome.trace}")
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from _tables import Row, fields, table
 from pydantic import BaseModel
 
-from counterseal.contract.approval import ApprovalTerms
-from counterseal.contract.binding import HttpBinding
-from counterseal.contract.derive import derive
+from counterseal.contract.approval_terms import ApprovalTerms
+from counterseal.contract.bindings import HttpBinding
+from counterseal.contract.effects import derive
 from counterseal.contract.invariants import Invariant
 from counterseal.contract.model import (
     Affordance,
@@ -27,7 +27,7 @@ from counterseal.contract.model import (
     Security,
     Transactional,
 )
-from counterseal.contract.surroundings import ConfigParam, StateEffect, StateRead
+from counterseal.contract.tool_context import ConfigParam, StateEffect, StateRead
 
 WORDS: dict[type[BaseModel], dict[str, str]] = {
     Identity: {

@@ -21,7 +21,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -32,6 +31,7 @@ from urllib.parse import urlsplit
 
 from tests import postgres_holder
 from tests.postgres_holder import PATIENCE, locked
+from tests.waiting import until, until_now
 
 # --- for tests ------------------------------------------------------------------------------------
 
@@ -174,13 +174,8 @@ def execute(url: str, statements: str) -> list[Any]:
 
 async def seen(url: str, query: str) -> list[Any]:
     """What a query finds, as soon as it finds something."""
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        found = execute(url, query)
-        if found:
-            return found
-        await asyncio.sleep(0.01)
-    raise AssertionError(f"it was never seen: {query}")
+    rows: list[Any] = await until(lambda: execute(url, query), query)
+    return rows
 
 
 STUCK = (
@@ -279,15 +274,18 @@ def _started(folder: Path, settings: dict[str, str], sign: Path | None = None) -
             start_new_session=True,
         )
     _HOLDERS.append(holder)
-    until = time.monotonic() + PATIENCE
-    while True:
+
+    def server() -> Server | None:
         with suppress(OSError):
             return Server(_connected(folder))
-        if time.monotonic() > until or holder.poll() is not None:
-            said = (folder / "log").read_text(errors="replace")
-            shutil.rmtree(folder, ignore_errors=True)
-            raise RuntimeError(f"Postgres could not be started:\n{said}")
-        time.sleep(0.02)
+        if holder.poll() is None:
+            return None
+        log = (folder / "log").read_text(errors="replace")
+        shutil.rmtree(folder, ignore_errors=True)
+        raise RuntimeError(f"Postgres could not be started:\n{log}")
+
+    started: Server = until_now(server, "Postgres is started")
+    return started
 
 
 _HOLDERS: list[subprocess.Popen[bytes]] = []

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from counterseal.approvals.votes import Voter
     from counterseal.codes import Code, Path
-    from counterseal.contract.blocks import Blocks
     from counterseal.contract.declare import Tool, tool
     from counterseal.contract.effects import Effect, RiskClass, Trust
     from counterseal.contract.files import load_contracts
     from counterseal.contract.invariants import DROP_STEP, Call, Invariant
     from counterseal.contract.lint import lint
     from counterseal.contract.model import Contract
-    from counterseal.contract.partial import Partial
-    from counterseal.contract.surroundings import (
+    from counterseal.contract.outputs import Blocks, Partial
+    from counterseal.contract.tool_context import (
         Config,
         ConfigParam,
         Context,
@@ -38,8 +37,8 @@ if TYPE_CHECKING:
         Problem,
         StoreError,
     )
+    from counterseal.execution.attempt import Progress
     from counterseal.execution.webhook import Webhook
-    from counterseal.execution.work import Progress
     from counterseal.keys import KeyRing
     from counterseal.observation import Observation
     from counterseal.operations.approver import ApprovalError
@@ -57,14 +56,14 @@ _HOMES = {
     "counterseal.approvals.votes": ("Voter",),
     "counterseal.operations.approver": ("ApprovalError",),
     "counterseal.codes": ("Code", "Path"),
-    "counterseal.contract.blocks": ("Blocks",),
+    "counterseal.contract.outputs": ("Blocks", "Partial"),
     "counterseal.contract.declare": ("Tool", "tool"),
     "counterseal.contract.effects": ("Effect", "RiskClass", "Trust"),
     "counterseal.contract.files": ("load_contracts",),
     "counterseal.contract.invariants": ("DROP_STEP", "Call", "Invariant"),
     "counterseal.contract.lint": ("lint",),
     "counterseal.contract.model": ("Contract",),
-    "counterseal.contract.surroundings": (
+    "counterseal.contract.tool_context": (
         "Config",
         "ConfigParam",
         "Context",
@@ -82,9 +81,8 @@ _HOMES = {
         "Problem",
         "StoreError",
     ),
-    "counterseal.contract.partial": ("Partial",),
     "counterseal.execution.webhook": ("Webhook",),
-    "counterseal.execution.work": ("Progress",),
+    "counterseal.execution.attempt": ("Progress",),
     "counterseal.keys": ("KeyRing",),
     "counterseal.observation": ("Observation",),
     "counterseal.plans": ("Plan", "PlanRule"),

@@ -23,7 +23,7 @@ exception: it is a decision, and comes back as an observation.
     │   └── PlanningError  (planning) plan rules can't be loaded
     ├── RunError           (runs) a run can't be opened, or is not there
     ├── ConfigError        (config) counterseal.toml can't be used
-    ├── ProbeError         (execution.hooks) the world could not be asked
+    ├── ProbeError         (execution.probes) the world could not be asked
     ├── FillingError       (contract.filling) a template names what is not there
     ├── KeysError          (keys) a key, or the folder of keys, can't be used
     ├── VaultError         (vault) a kept value can't be opened

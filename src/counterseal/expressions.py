@@ -1,8 +1,10 @@
-"""CEL: compile once, bound, evaluate to a yes or a no. Used by contracts and by policy.
+"""CEL conditions for contracts, policies and plan rules: compiled once, bounded, true or false.
 
-The evaluator has no cost limit of its own, so whatever could run long is refused when it is loaded:
-long expressions, `map`, `filter`, and a macro inside a macro. Failing is never a yes: a missing
-key, an unknown name or a wrong type raises `ExpressionError`, and the caller denies.
+The evaluator has no cost limit, so expressions that could run long are refused at load time: long
+texts, `map`, `filter`, and a macro inside a macro. A missing key, an unknown name or a wrong type
+raises `ExpressionError` and never counts as true; callers treat it as a denial.
+
+The CEL library is imported on first use, because importing it also loads its command line.
 """
 
 from __future__ import annotations
@@ -13,12 +15,12 @@ from typing import Any
 
 from counterseal.errors import ExpressionError
 
-__all__ = ["MAX_LENGTH", "NOT_CODE", "Expression"]
+__all__ = ["MAX_LENGTH", "NOT_CODE", "Expression", "evaluation_context"]
 
 MAX_LENGTH = 1000
 
-# One pattern for everything in which a word is not code. Raw and triple-quoted forms come first:
-# read as plain quotes they would end in the wrong place and hide what follows.
+# String literals and comments. Raw and triple-quoted forms come first: read as plain quotes they
+# would end in the wrong place and hide what follows.
 NOT_CODE = re.compile(
     r'''
       (?:[rR][bB]?|[bB][rR]) (?: """.*?""" | \'\'\'.*?\'\'\' | "[^"\n]*" | '[^'\n]*' )
@@ -40,7 +42,7 @@ class Expression:
 
     def __init__(self, text: str, *, names: Iterable[str]) -> None:
         self.text = text
-        _refuse_what_could_run_long(text)
+        _check_cost(text)
         self._program = _compile(text)
         loops = _LOOP_NAME.findall(NOT_CODE.sub("''", text))
         self.variables = frozenset(self._program.variables()) & frozenset(names)
@@ -51,17 +53,25 @@ class Expression:
                 f"{', '.join(sorted(names))}"
             )
 
+    @property
+    def functions(self) -> frozenset[str]:
+        """The functions and operators that the expression calls."""
+        return frozenset(self._program.functions())
+
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether the condition is true of these values. Anything but true or false raises."""
+        """Return whether the condition is true for these values.
+
+        Takes a mapping, or an `evaluation_context` when several conditions see the same values.
+        Raises ExpressionError when the result is neither true nor false.
+        """
         try:
             result = self._program.execute(values)
         except KeyError as error:
-            raise ExpressionError(f"there is no {error.args[0]!r} here") from None
-        # The evaluator raises what it likes; all of it means "no answer".
-        except Exception as error:  # noqa: BLE001 - no answer
+            raise ExpressionError(f"no value for {error.args[0]!r}") from None
+        except Exception as error:  # noqa: BLE001 - the evaluator raises many types
             raise ExpressionError(str(error).partition(".")[0]) from None
         if not isinstance(result, bool):
-            raise ExpressionError(f"gives {type(result).__name__}, not true or false")
+            raise ExpressionError(f"returns {type(result).__name__}, not true or false")
         return result
 
     def __eq__(self, other: object) -> bool:
@@ -74,8 +84,15 @@ class Expression:
         return f"Expression({self.text!r})"
 
 
+def evaluation_context(values: Mapping[str, Any]) -> Any:
+    """Return values in the form in which several expressions can be evaluated over them."""
+    import cel  # noqa: PLC0415 - loaded on first use: see the module's docstring
+
+    return cel.Context(dict(values))
+
+
 def _compile(text: str) -> Any:
-    from counterseal.cel_alone import cel  # noqa: PLC0415 - many programs need no CEL
+    import cel  # noqa: PLC0415 - loaded on first use: see the module's docstring
 
     try:
         return cel.compile(text)
@@ -85,18 +102,20 @@ def _compile(text: str) -> Any:
         raise ExpressionError(where.split(" expecting ")[0]) from None
 
 
-def _refuse_what_could_run_long(text: str) -> None:
+def _check_cost(text: str) -> None:
+    """Raise ExpressionError if evaluating the expression could take long."""
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"longer than {MAX_LENGTH} characters; split the rule in two")
     code = NOT_CODE.sub("''", text)
     for macro in _MACRO.finditer(code):
         if macro[1] in _TOO_COSTLY:
-            raise ExpressionError(f"{macro[1]}() is not allowed; ask with all() or exists()")
+            raise ExpressionError(f"{macro[1]}() is not allowed; use all() or exists()")
         if _MACRO.search(_inside(code, macro.end())):
             raise ExpressionError(f"a macro inside {macro[1]}() is not allowed; it could run long")
 
 
 def _inside(code: str, start: int) -> str:
+    """Return the text from `start` up to the bracket that closes it."""
     depth = 1
     for end in range(start, len(code)):
         depth += (code[end] == "(") - (code[end] == ")")

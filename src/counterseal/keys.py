@@ -1,9 +1,9 @@
-"""Keys: a folder of files outside the store. They sign what must not be forged, and seal the vault.
+"""Keys: files in a folder outside the store that sign the record and approvals and seal the vault.
 
-`audit-….pem` and `approval-….pem` hold Ed25519 keys, `vault-….key` and `session-….key` 32 random
-bytes in base64. Of a purpose's keys the newest (the last by name) signs or seals; all of them
-verify or open, so rotation is adding a file. Only the newest session key counts: a new one ends all
-sessions. A PEM that holds only the public half verifies and never signs.
+`audit-….pem` and `approval-….pem` hold Ed25519 keys; `vault-….key` and `session-….key` hold 32
+random bytes in base64. The newest key of a purpose (the last by name) signs or seals; all of them
+verify or open, so rotation means adding a file. Only the newest session key is used. A PEM file
+with only a public key verifies and never signs.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _POSIX: Final = os.name == "posix"
 
 
 class KeysError(CountersealError):
-    """A key, or the folder of keys, can't be used. Says which file, and what to do."""
+    """A key, or the keys folder, can't be used. The message names the file and the fix."""
 
 
 class Purpose(StrEnum):
     AUDIT = "audit"
-    """Signs the checkpoints of the record."""
+    """Signs the checkpoints of the audit log."""
     APPROVAL = "approval"
-    """Signs what people have approved."""
+    """Signs approval tokens."""
     VAULT = "vault"
-    """Seals what is kept of calls."""
+    """Seals values in the vault."""
     SESSION = "session"
     """Seals who is signed in, and what else clients carry for us. Without one the vault's does."""
 
@@ -66,7 +66,7 @@ _SECRET: Final = (Purpose.VAULT, Purpose.SESSION)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One key file. Its halves are never shown."""
+    """One key file. Its content is never shown."""
 
     purpose: Purpose
     key_id: str
@@ -75,17 +75,17 @@ class Key:
     private: Ed25519PrivateKey | None = field(default=None, repr=False)
     public: Ed25519PublicKey | None = field(default=None, repr=False)
     secret: bytes | None = field(default=None, repr=False)
-    """The bytes of a key that seals."""
+    """The bytes of a symmetric key."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether it can sign or seal, not only verify."""
+        """Return whether the key can sign or seal, not only verify."""
         return self.private is not None or self.secret is not None
 
     def public_pem(self) -> str:
-        """The half that may be given away."""
+        """Return the public key in PEM form."""
         if self.public is None:
-            raise KeysError(f"{self.file}: a {self.purpose} key has no public half")
+            raise KeysError(f"{self.file}: a {self.purpose} key has no public key")
         from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415 - loaded
 
         pem: bytes = self.public.public_bytes(
@@ -103,7 +103,7 @@ class Signer:
 
 
 class KeyRing:
-    """All keys of a folder. An empty one signs nothing, and seals nothing."""
+    """All keys of a folder. An empty key ring signs and seals nothing."""
 
     def __init__(self, keys: Iterable[Key] = ()) -> None:
         self.keys: Sequence[Key] = tuple(sorted(keys, key=_age))
@@ -114,28 +114,28 @@ class KeyRing:
 
     @classmethod
     def load(cls, path: str | Path) -> KeyRing:
-        """The keys in a folder. KeysError for one that can't be used, or is open to others."""
+        """Read the keys of a folder. Raise KeysError for an unusable or exposed key."""
         folder = Path(path)
         if not folder.is_dir():
             raise KeysError(
-                f"{folder}: there is no such folder; `counterseal keys new audit` makes one"
+                f"{folder}: the folder does not exist; create it with `counterseal keys new audit`"
             )
         return cls(_read(file) for file in sorted(folder.iterdir()) if _is_key(file))
 
     def newest(self, purpose: str) -> Key | None:
-        """The key that signs or seals; None when there is none that could."""
+        """Return the newest key that can sign or seal; None if there is none."""
         whole = [key for key in self.keys if key.purpose == purpose and key.is_whole]
         return whole[-1] if whole else None
 
     def signer(self, purpose: str) -> Signer | None:
-        """Signs with the newest key of a purpose; None when there is none."""
+        """Return a signer with the newest key of a purpose; None if there is none."""
         key = self.newest(purpose)
         if key is None or key.private is None:
             return None
         return Signer(key.key_id, key.private.sign)
 
     def verify(self, purpose: str, key_id: str, message: bytes, signature: bytes) -> bool | None:
-        """Whether the key made this signature; None when no such key is here."""
+        """Return whether the key made this signature; None if the key is not in the folder."""
         key = self._by_id.get((Purpose(purpose), key_id))
         if key is None or key.public is None:
             return None
@@ -148,12 +148,12 @@ class KeyRing:
         return True
 
     def vault(self) -> Vault:
-        """Seals with the newest vault key, opens with any; without one it keeps things plainly."""
+        """Return the vault of these keys; without a vault key, values stay plain."""
         return self._vault
 
 
 def fingerprint_key(ring: KeyRing | None) -> bytes | None:
-    """What fingerprints are made with."""
+    """Return the key of fingerprints."""
     return derived_key(ring, "fingerprints")
 
 
@@ -171,12 +171,12 @@ def derived_key(ring: KeyRing | None, purpose: str) -> bytes | None:
 
 
 def _age(key: Key) -> tuple[str, list[tuple[int, str]], str]:
-    """By purpose, then by name, where 10 comes after 9."""
+    """Return the sort key of a file: purpose, then name, with 10 after 9."""
     parts = _NUMBERS.split(key.file.stem)
     return key.purpose, [(int(part) if part.isdigit() else -1, part) for part in parts], key.key_id
 
 
-# Reading -----------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def _is_key(file: Path) -> bool:
@@ -218,7 +218,7 @@ def _read(file: Path) -> Key:
 
 def _refuse_open(file: Path, mode: int) -> None:
     if _POSIX and mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise KeysError(f"{file}: others than its owner may read it; run `chmod 600 {file}`")
+        raise KeysError(f"{file}: other users may read it; run `chmod 600 {file}`")
 
 
 def _secret(file: Path, raw: bytes, purpose: Purpose) -> bytes:
@@ -235,7 +235,7 @@ def _secret(file: Path, raw: bytes, purpose: Purpose) -> bytes:
 
 
 def _pair(file: Path, raw: bytes) -> tuple[Ed25519PrivateKey | None, Ed25519PublicKey]:
-    """Both halves, or only the public one where the file holds no more."""
+    """Read the private and public key, or only the public key if the file has no other."""
     from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - only with a key
     from cryptography.hazmat.primitives import serialization as form  # noqa: PLC0415 - as above
     from cryptography.hazmat.primitives.asymmetric import ed25519  # noqa: PLC0415 - as above
@@ -248,31 +248,28 @@ def _pair(file: Path, raw: bytes) -> tuple[Ed25519PrivateKey | None, Ed25519Publ
             key = form.load_pem_public_key(raw)
     except TypeError:
         raise KeysError(
-            f"{file}: is locked with a password; keep the key without one, readable only by its"
-            " owner"
+            f"{file}: the key has a password; store it without one, readable only by its owner"
         ) from None
     except (ValueError, UnsupportedAlgorithm):
         raise KeysError(
-            f"{file}: is no key in PEM form; `counterseal keys new` makes one"
+            f"{file}: not a key in PEM form; create one with `counterseal keys new`"
         ) from None
     if isinstance(key, ed25519.Ed25519PrivateKey):
         return key, key.public_key()
     if isinstance(key, ed25519.Ed25519PublicKey):
         return None, key
-    raise KeysError(
-        f"{file}: is another kind of key than Ed25519; `counterseal keys new` makes one"
-    )
+    raise KeysError(f"{file}: not an Ed25519 key; create one with `counterseal keys new`")
 
 
 def _fingerprint(public: Ed25519PublicKey) -> str:
     return sha256(public.public_bytes_raw()).hexdigest()[:16]
 
 
-# Making ------------------------------------------------------------------------------------------
+# --- making ---------------------------------------------------------------------------------------
 
 
 def new_key(folder: Path, purpose: Purpose, today: datetime) -> Key:
-    """Make the newest key of a purpose. The folder is made too, and kept out of git."""
+    """Create a new key of a purpose, and the folder if needed, with a .gitignore."""
     text = _secret_text() if purpose in _SECRET else _private_pem()
     suffix = "key" if purpose in _SECRET else "pem"
     try:
@@ -286,21 +283,21 @@ def new_key(folder: Path, purpose: Purpose, today: datetime) -> Key:
                 return _newest_or_gone(file, KeyRing.load(folder), purpose)
     except OSError as error:
         raise KeysError(f"{error.filename or folder}: {error.strerror}") from None
-    raise KeysError(f"{folder}: enough {purpose} keys were made today; look what makes them")
+    raise KeysError(f"{folder}: too many {purpose} keys were made today; check what creates them")
 
 
 def _newest_or_gone(file: Path, ring: KeyRing, purpose: Purpose) -> Key:
-    """What sorts behind an older key would never be used: better no file than that."""
+    """Raise KeysError if the new file would sort before an older key and never be used."""
     newest = ring.newest(purpose)
     if newest is not None and newest.file == file:
         return newest
     file.unlink()
     last = newest.file.name if newest else ""
-    raise KeysError(f"{file}: would come before {last}, which would go on signing; rename that one")
+    raise KeysError(f"{file}: would sort before {last}, which would stay in use; rename that file")
 
 
 def _write_new(file: Path, text: bytes) -> bool:
-    """Readable by its owner from the first moment on. False when there is such a file."""
+    """Write a file that only its owner can read. Return False if the file exists."""
     try:
         handle = os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except FileExistsError:

@@ -1,11 +1,11 @@
-"""Puts a name in the place of a secret, in whatever form the secret turns up.
+"""Masks known secrets: replaces each by its name, in every form in which it may occur.
 
-A form that JSON, Python or a URL gives to a value is looked for as it stands, and so is its hex and
-its base64, also where that is part of something longer that was encoded. Beyond that a text is read
-through: percent signs, backslashes and line breaks are undone a few times over, and what is found
-there is replaced where it came from. That covers what was encoded twice, or more than it had to be.
+The forms that JSON, Python and URLs give to a value are searched for directly, and so are its hex
+and its base64, also inside a longer encoded text. Beyond that, percent escapes, backslash escapes
+and line breaks are decoded a few times, and a match in decoded text is replaced in the original.
+That covers values that were encoded twice, or more than necessary.
 
-Knows neither tools nor calls. What merely looks like a secret is `observation.redact`'s to find.
+Text that only looks like a secret is found by `observation.redact`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from counterseal.canonical import FrozenDict
 __all__ = ["NO_MASK", "SHORTEST", "Mask"]
 
 SHORTEST: Final = 8
-"""Characters. What is shorter stands in innocent text too, so hiding it would hide anything."""
+"""The shortest secret, in characters. A shorter one would match ordinary text."""
 
 _LONG_LINE = 16
 _READINGS = 3
@@ -37,7 +37,7 @@ class _Needle(NamedTuple):
     form: bytes
     label: bytes
     beside: tuple[int, int] | None = None
-    """Base64: how many characters before and after it hold bits of the secret as well."""
+    """For base64: how many characters before and after contain bits of the secret."""
 
 
 _Form = tuple[bytes, tuple[int, int] | None]
@@ -45,7 +45,7 @@ _Span = tuple[int, int, _Needle]
 
 
 class Mask:
-    """Puts a name in the place of every secret of a call, in whatever form it turns up."""
+    """Replaces the secrets of a call by their names, in every form."""
 
     __slots__ = ("_needles",)
 
@@ -63,18 +63,18 @@ class Mask:
         ]
 
     def __bool__(self) -> bool:
-        """False when there is nothing to hide."""
+        """Return False if there is nothing to mask."""
         return bool(self._needles)
 
     def found(self, text: str | bytes) -> bool:
-        """Whether a secret is in it, in any form."""
+        """Return whether the text contains a secret in any form."""
         if not self._needles:
             return False
         raw = text.encode(errors=_SURROGATES) if isinstance(text, str) else text
         return any(needle.form in view for view in _views(raw) for needle in self._needles)
 
     def text(self, text: str) -> str:
-        """The text with `[secret.NAME]` for every secret; itself when there is none in it."""
+        """Return the text with `[secret.NAME]` for every secret; the same object if none."""
         if not self._needles:
             return text
         raw = text.encode(errors=_SURROGATES)
@@ -82,8 +82,8 @@ class Mask:
         return text if clean is raw else clean.decode(errors=_SURROGATES)
 
     def raw(self, raw: bytes) -> bytes:
-        """The same for bytes, which need not be text."""
-        # What stands beside a name can be read as a secret together with it; so once more.
+        """Return the bytes, which need not be text, with every secret masked."""
+        # A name and its neighbours can form a secret again, so the search is repeated.
         for _ in range(_PASSES):
             if not self.found(raw):
                 return raw
@@ -91,8 +91,8 @@ class Mask:
         return b"***" if self.found(raw) else raw
 
     def data(self, value: Any) -> Any:
-        """The same for JSON-like data, keys and numbers included; itself when nothing is found."""
-        # One search over all of it is much quicker than one in each of its texts.
+        """Return JSON-like data with every secret masked, in keys and numbers too."""
+        # One search over the whole text is much faster than one for each string.
         return self._walk(value) if self.found(b"\0".join(_leaves(value))) else value
 
     def _walk(self, value: Any) -> Any:
@@ -125,7 +125,7 @@ class Mask:
         return FrozenDict(clean) if isinstance(value, FrozenDict) else clean
 
     def _label(self, name: str) -> bytes:
-        """What stands for a secret: fit for JSON and URLs, and no secret of this mask itself."""
+        """Return the replacement of a secret: valid in JSON and URLs, and not a secret itself."""
         told = f"[secret.{re.sub(r'[^A-Za-z0-9._-]', '_', name)}]"
         return next((text for text in (told, "[secret]") if not self.found(text)), "***").encode()
 
@@ -150,7 +150,7 @@ class Mask:
 
 
 def _united(spans: Iterable[_Span]) -> list[_Span]:
-    """In order, and overlapping ones as one, under the name of the longest."""
+    """Return the spans in order; overlapping ones are joined under the longest one's name."""
     united: list[_Span] = []
     for span in sorted(spans, key=lambda one: one[:2]):
         if united and span[0] < united[-1][1]:
@@ -162,7 +162,7 @@ def _united(spans: Iterable[_Span]) -> list[_Span]:
 
 
 def _leaves(value: Any) -> Iterator[bytes]:
-    """Every text in the data, and every number as one."""
+    """Yield every string in the data, and every number as a string."""
     if isinstance(value, str):
         yield value.encode(errors=_SURROGATES)
     elif isinstance(value, bytes):
@@ -181,23 +181,23 @@ def _leaves(value: Any) -> Iterator[bytes]:
 def _told(number: float) -> str:
     try:
         return json.dumps(number)
-    except ValueError:  # Python writes out no integer of thousands of digits
+    except ValueError:  # Python refuses to convert integers of thousands of digits
         return ""
 
 
 def _unused(key: Any, taken: Mapping[Any, Any]) -> Any:
-    """Two keys can look alike once they are masked; the second is numbered."""
+    """Return a free key: two keys can become equal by masking; the second is numbered."""
     shown, number = key, 2
     while shown in taken:
         shown, number = f"{key} ({number})", number + 1
     return shown
 
 
-# The forms of a value -----------------------------------------------------------------------------
+# --- the forms of a value -------------------------------------------------------------------------
 
 
 def _forms(value: str) -> Iterator[_Form]:
-    """Every form in which the value is looked for."""
+    """Return every form in which the value is searched for."""
     raw = value.encode(errors=_SURROGATES)
     for part in {value, value.strip()} if len(value.strip()) >= SHORTEST else {value}:
         for text in {part, json.dumps(part)[1:-1], json.dumps(part, ensure_ascii=False)[1:-1]}:
@@ -211,17 +211,17 @@ def _forms(value: str) -> Iterator[_Form]:
     for quoted in (quote(raw, safe=""), quote(raw), quote_plus(raw)):
         yield quoted.encode(), None
         yield re.sub("%..", lambda found: found[0].lower(), quoted).encode(), None
-    # A value that has something to undo in it looks like this where a text is read through.
+    # A value that contains escapes looks like this in decoded text.
     for view in _views(raw):
         if len(view.strip()) >= SHORTEST:
             yield view, None
 
 
 def _long_lines(value: str) -> Iterator[str]:
-    """What is wrapped in a log, or sent without its line breaks: key files.
+    """Return the body of a key file, which may be wrapped or sent without line breaks.
 
-    A line may end with a backslash and an n, the way such files stand in variables and in JSON. Its
-    first and last line say only what it is.
+    A line may end with a backslash and an n, as in environment variables and JSON. The first and
+    last line are only headings.
     """
     lines = re.split(r"[\r\n]+|\\[rn]", value)
     if len(lines) > 1:
@@ -234,9 +234,9 @@ _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 def _encoded(raw: bytes) -> Iterator[_Form]:
-    """As it is, in hex, and that of its base64 which is the same whatever stands around it.
+    """Return the value itself, its hex forms, and the parts of its base64 forms that are fixed.
 
-    There are three of the latter, since base64 takes three bytes at a time.
+    There are three base64 forms, because base64 encodes three bytes at a time.
     """
     yield raw, None
     yield raw.hex().encode(), None
@@ -255,10 +255,9 @@ _ALPHABET = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123
 def _token(
     raw: bytes, start: int, end: int, before: int, beside: tuple[int, int]
 ) -> tuple[int, int]:
-    """All the base64 that the span is part of, as far as it is not `before` that place.
+    """Return the span of the whole base64 text around a match, starting not before `before`.
 
-    What is not beside the secret ends at a slash: it may be a URL's, whose host and path nobody
-    wants to lose.
+    Beyond the match it ends at a slash, which may belong to a URL that must stay readable.
     """
     first, last = start - beside[0], end + beside[1]
     while start > before and raw[start - 1] in _ALPHABET:
@@ -274,10 +273,10 @@ def _token(
     return start, end
 
 
-# Reading a text through ---------------------------------------------------------------------------
+# --- decoding a text ------------------------------------------------------------------------------
 
 _WRAP = rb"(?<=[A-Za-z0-9+/_=-]%b)[ \t]*(?=[A-Za-z0-9+/_=-])"
-# Every branch begins with a character of its own, so that the search can skip all others.
+# Every branch begins with its own character, so that the search can skip all others.
 _HIDDEN = re.compile(
     rb"%%[0-9A-Fa-f]{2}|\\u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}"
     rb"|\\u[0-9A-Fa-f]{4}|\\U00(?:0[0-9A-Fa-f]|10)[0-9A-Fa-f]{4}|\\x[0-9A-Fa-f]{2}"
@@ -288,7 +287,7 @@ _CONTROL = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t
 
 @lru_cache(maxsize=1024)
 def _shown(hidden: bytes) -> bytes:
-    """What an escape stands for; nothing for a line break inside a word, which only wraps it."""
+    """Return what an escape stands for; nothing for a line break that wraps a word."""
     kind, digits = hidden[1:2], hidden[2:]
     if hidden.isspace():
         return b""
@@ -305,7 +304,7 @@ def _shown(hidden: bytes) -> bytes:
 
 
 def _views(raw: bytes) -> Iterator[bytes]:
-    """The text as it is, and as it reads when it is undone once, twice and so on."""
+    """Return the text, and the text decoded once, twice and so on."""
     yield raw
     for _ in range(_READINGS):
         if not (b"%" in raw or b"\\" in raw or b"\n" in raw):
@@ -318,7 +317,7 @@ def _views(raw: bytes) -> Iterator[bytes]:
 
 
 def _origins(above: list[bytes], spans: list[_Span]) -> list[_Span]:
-    """Where spans of a view stand in the first of the views above it."""
+    """Return where spans of a decoded text are in the original text."""
     for raw in reversed(above) if spans else ():
         undone: list[tuple[int, int, int, int]] = []
         shrunk = 0
@@ -337,7 +336,7 @@ def _origins(above: list[bytes], spans: list[_Span]) -> list[_Span]:
 
 
 def _place(undone: list[tuple[int, int, int, int]], begins: list[int], at: int) -> tuple[int, int]:
-    """Where the byte at this place came from: from an escape, or from between two."""
+    """Return where the byte at this place is in the text before decoding."""
     index = bisect_right(begins, at) - 1
     if index < 0:
         return at, at + 1

@@ -17,7 +17,7 @@ from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
 from counterseal.observation import Observation
-from counterseal.observation.bound import summarise
+from counterseal.observation.observe import summarise
 from counterseal.observation.render import fence
 from counterseal.plans import Plan
 from counterseal.proposal import Principal, Proposal, text_set

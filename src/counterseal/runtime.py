@@ -1,7 +1,7 @@
-"""The runtime: where a proposal goes in and an observation comes out.
+"""The runtime: a proposal goes in, and an observation comes out.
 
-`submit` is the way of a call, in one screen. What each step does is in `passage/`; what the gates
-ask is in `gates/`. Nothing of a call is kept here.
+`submit` is the way of a call, on one screen. Its steps are in `call/`, the gates in `gates/`.
+The runtime holds the services that steps use, and nothing about any single call.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import time
 from collections.abc import (
     Awaitable,
     Callable,
+    Coroutine,
     Iterable,
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import inf
 from os import getpid
@@ -24,25 +24,27 @@ from pathlib import Path
 from random import getrandbits
 from socket import gethostname
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from counterseal.call import Passage, Preview, judge_plan
-from counterseal.call.lasting import Lasting
-from counterseal.call.leases import Leases
-from counterseal.call.telling import Telling
-from counterseal.call.trail import AGAIN, IMPATIENT, Patience
+from counterseal.call.admit import admit
+from counterseal.call.call import DECIDE_AGAIN, Call, Patience, Preview
+from counterseal.call.decide import decide, new_call, preview, receive
+from counterseal.call.events import emit_span, refuse, refuse_unrecorded
+from counterseal.call.execute import execute
+from counterseal.call.observe import observe
+from counterseal.call.recall import recall, wait_for_other_call
+from counterseal.call.services import BackgroundTasks, Leases, Tenant
+from counterseal.call.settle import settle
 from counterseal.codes import Code
-from counterseal.contract.declare import Tool
+from counterseal.contract.declare import PlainTool, Tool
 from counterseal.contract.model import Contract, KeepReads
-from counterseal.contract.protocol import PlainTool
 from counterseal.errors import ContractError, IsolationError, Problem, StoreError
+from counterseal.execution.attempt import ProgressCallback
 from counterseal.execution.executor import Executor
 from counterseal.execution.secrets import Secrets
 from counterseal.execution.webhook import Webhook
-from counterseal.execution.work import Tell
-from counterseal.gates.base import Decision, deny
+from counterseal.gates.base import CompiledContract, Decision, deny
 from counterseal.gates.compile import compile_record
-from counterseal.gates.compiled import Compiled
 from counterseal.gates.parse import is_id
 from counterseal.keys import KeyRing, fingerprint_key
 from counterseal.ledger.rules import implicit
@@ -50,6 +52,7 @@ from counterseal.observation import Observation, Redactor
 from counterseal.operations.approver import Approvals, work_for
 from counterseal.operations.operator import Operator, catch_up
 from counterseal.plans import Plan, PlanRule, distinct
+from counterseal.plans.judge import judge_plan
 from counterseal.policy import Policy
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Grant, Registry, RegistryRecord
@@ -60,26 +63,14 @@ from counterseal.telemetry import Telemetry
 from counterseal.vault import PLAIN
 
 if TYPE_CHECKING:
-    from counterseal.execution.network.clients import Network
+    from counterseal.execution.network import Network
 
 __all__ = ["Preview", "Runtime", "Tenant"]
 
-_ROUNDS = 3
-"""How often a call is decided: once, and anew when something changed meanwhile."""
+_MAX_DECISIONS = 3
+"""How often a call is decided: once, and again when something has changed since."""
 _log = logging.getLogger("counterseal")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tenant:
-    """What an operator says of a tenant: its budgets for a day, and facts for policy."""
-
-    budgets: Budgets | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        own = ("repairs", "seconds", "retries")
-        if self.budgets and any(getattr(self.budgets, name) is not None for name in own):
-            raise ValueError("budgets: repairs, seconds and retries are a run's; a tenant has none")
+T = TypeVar("T")
 
 
 class Runtime:
@@ -120,16 +111,13 @@ class Runtime:
         self.vault = PLAIN if keys is None else keys.vault()
         self.worker = f"{gethostname()[:40]}:{getpid()}:{getrandbits(32):08x}"
         """Under which name it holds what it is at work on."""
-        self._lasting = Lasting(inline=bool(getattr(store, "inline", False)))
-        self.begin = self._lasting.begin
-        self.begin_if_open = self._lasting.begin_if_open
-        self.surely = self._lasting.surely
-        self.leases = Leases(store, lease, self.begin)
+        self.tasks = BackgroundTasks()
+        self.leases = Leases(store, lease, self.tasks)
         self.due = asyncio.Event()
         """Set when something was left to be done at once, for the reconciler beside this."""
         self.approvals = Approvals(self)
         self.webhook = webhook
-        self._compiled: dict[tuple[str, str], Compiled] = {}
+        self._compiled: dict[tuple[str, str], CompiledContract] = {}
         self.telemetry = Telemetry(fingerprint_key(keys))
 
     @classmethod
@@ -153,12 +141,20 @@ class Runtime:
         trace: TracebackType | None,
     ) -> None:
         try:
-            await self._lasting.idle()
+            await self.tasks.finish()
             await self.executor.aclose()
         finally:
-            self._lasting.closed = True
+            self.tasks.closed = True
             self.leases.close()
             await self.store.close()
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+        """Start a task that runs to its end; closing the runtime waits for it."""
+        return self.tasks.begin(work)
+
+    def begin_if_open(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Start a task, unless the runtime has closed meanwhile."""
+        self.tasks.begin_if_open(work)
 
     def fingerprint(self, tenant: str, value: str) -> str:
         """Something to recognise a key by that does not tell it: the same wherever the keys are."""
@@ -210,7 +206,7 @@ class Runtime:
         if problems:
             raise ContractError(problems)
 
-    def compiled_for(self, record: RegistryRecord) -> Compiled:
+    def compiled_for(self, record: RegistryRecord) -> CompiledContract:
         """A record made ready for calls; once, at registration."""
         key = (record.name, record.version)
         known = self._compiled.get(key)
@@ -227,7 +223,7 @@ class Runtime:
         *,
         timeout: float | None = None,  # noqa: ASYNC109 - it bounds the tool, not this function
         wait: float = 0.0,
-        progress: Tell | None = None,
+        progress: ProgressCallback | None = None,
     ) -> Observation:
         """Carry out a proposal if it may be, and say what came of it.
 
@@ -235,61 +231,63 @@ class Runtime:
         call under the same key that is under way; `progress` is called with the tool's own reports.
         """
         until = inf if timeout is None else self._until(timeout)
-        patience = Patience(wait) if wait else IMPATIENT
-        rounds = _ROUNDS
-        while rounds:
-            call = Passage(self, proposal, principal, until, progress)
-            if rounds < _ROUNDS:
-                call.again = True
+        patience, rounds = Patience(wait), 0
+        while rounds < _MAX_DECISIONS:
+            call = new_call(
+                proposal,
+                principal,
+                self,
+                until=until,
+                progress=progress,
+                decided_before=rounds > 0,
+            )
             try:
                 run = await self._run_of(proposal.run_id, principal, call.ctx.now)
                 end = (
-                    call.receive(run)  # gates parse, schema, scope; the run's version of the tool
-                    or (call.recalls and await call.recall())  # one read, if that bears on it
-                    or await call.decide()  # gates semantics, policy, state, approval, budget
-                    or await call.admit()  # one transaction: spend, reserve, record
+                    receive(call, run, self)  # gates parse, schema, scope; the run's version
+                    or await recall(call, self)  # ONE read, if stored data matters
+                    or await decide(call, self)  # gates semantics, policy, state, approval, budget
+                    or await admit(call, self)  # ONE transaction: spend, reserve, record
                 )
                 if end is None:
-                    await call.execute()  # the tool, within its deadline
-                    seen = call.observe()
-                    end = call.noted(seen) or await call.settle(
-                        seen
-                    )  # one transaction: the outcome
+                    await execute(call, self)  # secrets, deadline, isolation, retries
+                    observed = observe(call, self)  # checked, redacted, bounded, labelled
+                    end = await settle(call, observed, self)  # ONE transaction: the outcome
                 elif isinstance(end, Decision):
-                    if await call.waited(end, patience):
-                        continue  # who was at work on it is done: look what came of it
+                    if await wait_for_other_call(call, end, patience, self):
+                        continue  # the other call has ended: look at its outcome
                     if end.gate == "scope" and await self.catch_up():
-                        end = AGAIN  # an operator may have allowed it since, at another worker
+                        end = DECIDE_AGAIN  # an operator may have granted it on another worker
                     else:
-                        end = await call.refuse(end)  # a refusal is put on record too
+                        end = await refuse(call, end, self)  # a refusal is recorded, too
             except StoreError as error:
-                end = call.unrecorded(error)  # what can't be put on record is not done
+                end = refuse_unrecorded(call, error, self)
             if isinstance(end, Observation):
-                if call.listened:
-                    self.tell(call, end)
+                emit_span(call, end, self.telemetry)
                 return end
-            rounds -= 1  # something moved: decide anew
-        end = await self._restless(call)
-        self.tell(call, end)
-        return end
+            rounds += 1
+        return await self._give_up_deciding(call)
 
-    async def _restless(self, call: Passage) -> Observation:
+    async def _give_up_deciding(self, call: Call) -> Observation:
         reason = "What the call depends on kept changing while it was decided."
         try:
-            return await call.refuse(deny("ledger", Code.DEPENDENCY_UNAVAILABLE, reason))
+            refused = deny("ledger", Code.DEPENDENCY_UNAVAILABLE, reason)
+            answer = await refuse(call, refused, self)
         except StoreError as error:
-            return call.unrecorded(error)
+            answer = refuse_unrecorded(call, error, self)
+        emit_span(call, answer, self.telemetry)
+        return answer
 
     def _until(self, timeout: float) -> float:
         if not timeout >= 0:  # nan is no time either
-            raise ValueError(f"timeout: takes seconds from 0 on, not {timeout!r}")
+            raise ValueError(f"timeout must be 0 or more seconds, got {timeout!r}")
         return self.clock() + timeout
 
     async def preview(self, proposal: Proposal, principal: Principal) -> Preview:
         """What the gates would say. Nothing is recorded, held, spent or executed."""
         await self.catch_up()
         run = await self._found(principal, proposal.run_id)
-        return await Passage(self, proposal, principal).preview(run)
+        return await preview(new_call(proposal, principal, self), run, self)
 
     async def plan(
         self,
@@ -301,7 +299,7 @@ class Runtime:
         """What would become of a whole plan. Nothing is recorded, held, spent or executed."""
         await self.catch_up()
         run = await self._found(principal, run_id)
-        return await judge_plan(self, steps, principal, run, run_id)
+        return await judge_plan(steps, principal, run, self, rules=self.plan_rules, run_id=run_id)
 
     async def run(
         self,
@@ -355,13 +353,8 @@ class Runtime:
         who = (tenant, principal.agent, principal.user)
         return await self.store.find_implicit_run(*who, now) or implicit(*who, now)
 
-    def tell(self, call: Telling, answer: Observation) -> None:
-        """Let telemetry know that a call was answered, if anybody listens."""
-        if call.listened:
-            self.telemetry.emit(call.finished(answer))
-
     def report(self, call_id: str, where: str, error: BaseException | str) -> None:
-        """Tell the operator what a model must not see. A text is a trace without its secrets."""
+        """Log an error for the operator. A text is a trace from which secrets were removed."""
         if isinstance(error, str):
             extra = {"counterseal_trace": error}
             _log.error("%s failed in call %s\n%s", where, call_id, error, extra=extra)

@@ -13,12 +13,12 @@ from typing import Any, Unpack
 
 from counterseal.approvals.packet import Packet
 from counterseal.approvals.votes import Choice, Voter
-from counterseal.contract.declare import Declared, Tool, lay_over
+from counterseal.contract.declare import Tool, ToolOptions, lay_over
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context
+from counterseal.execution.call_services import LocalServices
 from counterseal.execution.executor import Executor
-from counterseal.execution.services import LocalServices
 from counterseal.masking import NO_MASK
 from counterseal.operations.approver import Approver
 from counterseal.proposal import Principal
@@ -88,7 +88,7 @@ def fake_tool(
     *answers: Any,
     input_schema: dict[str, Any] | None = None,
     output_schema: dict[str, Any] | None = None,
-    **declared: Unpack[Declared],
+    **declared: Unpack[ToolOptions],
 ) -> FakeTool:
     """A declared tool without code of its own. Takes what `@tool` takes, and the two schemas."""
     affordance: dict[str, Any] = {

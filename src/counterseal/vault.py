@@ -1,9 +1,9 @@
-"""The vault: what is kept of a call beside its record is sealed before a store sees it.
+"""The vault: values of calls, such as arguments and outputs, are encrypted before they are stored.
 
-A sealed value begins with a byte that says how it is kept. 0: as it came, because there was no key.
-1: the key's id (8 bytes), a nonce (24), and the value under AES-256-GCM. Tenant and name are sealed
-in with it, so that a value opens only where it was put. A nonce's first half makes a key of its own
-for each value: one key can seal as many as there will ever be.
+The first byte of a sealed value is its form. 0: plain, because there was no key. 1: the key's id
+(8 bytes), a nonce (24 bytes), and the value encrypted with AES-256-GCM. Tenant and name are
+authenticated with it, so that a value opens only under the name it was sealed for. The first half
+of the nonce derives a key for each value, so that one key can seal any number of values.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ _TAG_BYTES: Final = 16
 
 
 class VaultError(CountersealError):
-    """A kept value can't be opened: its key is not here, or it is not what was kept."""
+    """A value can't be opened: its key is missing, or the value was changed."""
 
 
 def vault_key_id(key: bytes) -> str:
-    """A name for a key that tells nothing about it."""
+    """Return a key's id, which reveals nothing about the key."""
     return sha256(b"counterseal vault key\0" + key).hexdigest()[: _ID_BYTES * 2]
 
 
 class Vault:
-    """Seals with the last key, opens with any. Without a key it keeps values as they come."""
+    """Seals with the last key and opens with any. Without a key, values stay plain."""
 
     __slots__ = ("_id", "_key", "_keys")
 
     def __init__(self, *keys: bytes) -> None:
         if any(len(key) != KEY_BYTES for key in keys):
-            raise ValueError(f"a vault's key has {KEY_BYTES} bytes")
+            raise ValueError(f"a vault key must have {KEY_BYTES} bytes")
         self._keys: Mapping[bytes, bytes] = {bytes.fromhex(vault_key_id(key)): key for key in keys}
         self._key = keys[-1] if keys else None
         self._id = bytes.fromhex(vault_key_id(keys[-1])) if keys else b""
 
     @property
     def key_id(self) -> str | None:
-        """Of the key that seals; None without one."""
+        """The id of the key that seals; None without a key."""
         return self._id.hex() or None
 
     def seal(self, tenant: str, name: str, raw: bytes) -> bytes:
-        """The value as a store may keep it, under this name of this tenant."""
+        """Return the value sealed for this tenant and name."""
         key = self._key
         if key is None:
             return _PLAIN + raw
@@ -65,17 +65,19 @@ class Vault:
         return head + sealed
 
     def open(self, tenant: str, name: str, sealed: bytes, *, sealed_only: bool = False) -> bytes:
-        """The value that was sealed under this name. VaultError when that can't be.
+        """Return the value that was sealed for this tenant and name, or raise VaultError.
 
-        `sealed_only`: what lies there without a seal could be anybody's, and is not opened.
+        With `sealed_only`, a plain value is refused: it may have been put there by someone else.
         """
         kind = sealed[:1]
         if kind == _PLAIN:
             if sealed_only:
-                raise VaultError(f"{_shown(tenant, name)} is not sealed, although there is a key")
+                raise VaultError(
+                    f"{_shown(tenant, name)} is not sealed, although there is a vault key"
+                )
             return sealed[1:]
         if kind != _SEALED or len(sealed) < _HEAD_BYTES + _TAG_BYTES:
-            raise VaultError(f"{_shown(tenant, name)} is not something that a vault has sealed")
+            raise VaultError(f"{_shown(tenant, name)} is not a sealed value")
         key_id, nonce = sealed[1 : 1 + _ID_BYTES], sealed[1 + _ID_BYTES : _HEAD_BYTES]
         key = self._keys.get(key_id)
         if key is None:
@@ -95,11 +97,11 @@ class Vault:
 
 
 PLAIN: Final = Vault()
-"""The vault of who has no key."""
+"""The vault without a key."""
 
 
 def _place(head: bytes, tenant: str, name: str) -> bytes:
-    """What a value is bound to. The length keeps (a, bc) apart from (ab, c)."""
+    """Return the authenticated data of a value. The length keeps (a, bc) and (ab, c) apart."""
     whose = tenant.encode()
     return head + len(whose).to_bytes(4, "big") + whose + name.encode()
 
@@ -120,7 +122,7 @@ def _changed() -> type[Exception]:
 
 @cache
 def _library() -> tuple[Any, type[Exception]]:
-    # Only who has a key pays for loading it.
+    # Loaded only if there is a key: the library is large.
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - only with a key
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - as above
 

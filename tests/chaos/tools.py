@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, Field
 
 from counterseal import Context, Contract, Grant, Tool, tool
-from counterseal.contract.protocol import PlainTool
+from counterseal.contract.declare import PlainTool
 
 __all__ = ["AGENT", "KEYED", "PATIENCE_MS", "UNDO", "all_tools", "grants_for", "worker_name"]
 

@@ -33,7 +33,7 @@ async def test_somebody_signs_in_and_out(bank, visitor):
 async def test_a_wrong_password_is_said_to_be_wrong_and_locks_the_door_in_the_end(bank, visitor):
     page = await visitor()
     await sign_in(page, "ann", "wrong horse battery")
-    await expect(page.get_by_role("alert")).to_have_text("Name and password don't go together.")
+    await expect(page.get_by_role("alert")).to_have_text("Wrong name or password.")
     await expect(page.get_by_label("Name")).to_have_value("ann")
     await expect(page.get_by_label("Password")).to_have_value("")
     for _ in range(6):

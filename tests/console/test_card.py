@@ -1,6 +1,6 @@
 """A request's page says all that its outline says."""
 
-from counterseal.approvals.outline import outline
+from counterseal.approvals.packet_formats import outline
 from counterseal.web.console.card import card
 
 

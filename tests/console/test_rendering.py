@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from counterseal.accounts import safe_next
+from counterseal.web.browser import safe_next
 from counterseal.web.console.rendering import address, environment, json_lines, lines
 
 TEMPLATES = environment(lambda name: f"/static/x/{name}")

@@ -61,13 +61,13 @@ async def test_wrong_names_and_wrong_passwords_get_one_answer_and_then_a_wait(ba
             told = {"name": name, "password": "wrong horse battery"}
             answers.append(await client.post("/sign-in", data=told))
         assert [one.status_code for one in answers] == [403, 403]
-        assert all("Name and password don" in one.text for one in answers)
+        assert all("Wrong name or password" in one.text for one in answers)
         assert all("set-cookie" not in one.headers for one in answers)
         assert "wrong horse" not in answers[0].text
         for _ in range(6):
             answer = await client.post("/sign-in", data={**FORM, "password": "still wrong here"})
         assert answer.status_code == 429
-        assert "Too many attempts have failed. Try again in" in answer.text
+        assert "Too many failed attempts. Try again in" in answer.text
         assert 0 < int(answer.headers["retry-after"]) <= 900
         assert (await client.post("/sign-in", data=FORM)).status_code == 429
 
@@ -89,7 +89,7 @@ async def test_a_cookie_that_was_put_there_before_is_worth_nothing(bank):
         answer = await client.post("/sign-in", data=FORM)
         assert "counterseal=AAAA" not in answer.headers["set-cookie"]
         attributes = answer.headers["set-cookie"].split("; ")[1:]
-        assert {"HttpOnly", "SameSite=Lax", "Path=/"} <= set(attributes)
+        assert {"HttpOnly", "SameSite=lax", "Path=/"} <= set(attributes)
 
 
 async def test_of_two_cookies_none_counts(bank, ann):
@@ -122,9 +122,9 @@ async def test_signing_out_everywhere_ends_all_sessions(bank):
 async def test_a_session_ends_when_nothing_is_heard_and_a_page_that_looks_is_nobody(bank, ann):
     live = {"Counterseal-Live": "1"}
     bank.clock.advance(1800)
-    answer = await ann.get("/", headers=live)
-    assert (answer.status_code, "set-cookie" in answer.headers) == (200, False)
-    assert "set-cookie" in (await ann.get("/")).headers
+    for headers in (live, {}):
+        answer = await ann.get("/", headers=headers)
+        assert (answer.status_code, "set-cookie" in answer.headers) == (200, False)
     bank.clock.advance(3000)
     assert (await ann.get("/", headers=live)).status_code == 200
     bank.clock.advance(601)

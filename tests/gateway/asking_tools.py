@@ -7,7 +7,7 @@ import asyncio
 import mcp_types as types
 
 from counterseal import Context, tool
-from counterseal.contract.client import RefusedError
+from counterseal.contract.tool_context import RefusedError
 
 READS = {"effect": "read_only", "version": "1.0.0", "owner": "desk"}
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}

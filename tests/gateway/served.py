@@ -16,7 +16,6 @@ from typing import Annotated, Any
 import httpx2
 import mcp_types as types
 import pytest
-import uvicorn
 from mcp import Client
 from mcp.client.session import ClientSession
 from mcp.client.streamable_http import streamable_http_client
@@ -29,6 +28,7 @@ from counterseal.gateway.server import Front
 from counterseal.web.access import Access
 from counterseal.web.auth import principal_of
 from counterseal.web.site import site
+from tests.gateway.servers import UVICORN, serving_on
 
 MODERN = "2026-07-28"
 LEGACY = "legacy"
@@ -38,6 +38,8 @@ ANN = Principal(tenant="acme", agent="bot", user="u_2")
 STRANGER = Principal(tenant="other", agent="bot", user="u_9")
 BOSS = Voter(user="boss", tenant="acme")
 FACTS = "counterseal/observation"
+SERVER = UVICORN
+"""On which server the gateway runs; `test_second_server` sets another one."""
 PATIENCE = 30.0
 """Seconds after which something that should have happened long ago is missed."""
 
@@ -216,16 +218,11 @@ async def listening(front: Front) -> Any:
         running = Gateway(runtime=front.runtime, front=front, behind=None)  # type: ignore[arg-type]
         security = TransportSecuritySettings(allowed_hosts=["127.0.0.1:*"])
         app = site(running, Access(resource=url), security, urls=[url]).app
-        config = uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        task = asyncio.ensure_future(server.serve(sockets=[bound]))
-        await until(lambda: server.started)
-        try:
-            yield url
-        finally:
-            front.telling.close()
-            server.should_exit = True
-            await task
+        async with serving_on(bound, app, SERVER):
+            try:
+                yield url
+            finally:
+                front.telling.close()
 
 
 # --- what came back -------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from counterseal import Context, tool
-from counterseal.contract.client import RefusedError, client
+from counterseal.contract.tool_context import RefusedError, client
 from tests.gateway.asking_tools import READS, TOOLS, WHO, naming
 from tests.gateway.served import (
     MODERN,

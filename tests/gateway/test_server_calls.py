@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel, Field
 
 from counterseal import Budgets, Grant, Policy, Secret, tool
-from counterseal.contract.blocks import Blocks, audio, image, resource, text
+from counterseal.contract.outputs import Blocks, audio, image, resource, text
 from counterseal.testing import fake_tool
 from tests.gateway.served import BOT, MODES, Desk, Text, facts, raw_call, said, serving
 

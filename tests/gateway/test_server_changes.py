@@ -64,7 +64,7 @@ async def listening(served, mode, who=BOT):
         one = Listening(client)
         found.append(one)
         if mode == LEGACY:
-            await until(lambda: len(served.front.telling._sessions) > 0)
+            await until(lambda: len(served.front.telling._connections) > 0)
             yield one
             return
         async with client.listen(tools_list_changed=True) as events:
@@ -132,9 +132,9 @@ async def test_who_has_left_is_forgotten():
     async with serving(tools(), grants=grants(), telling=True) as served:
         telling = served.front.telling
         async with listening(served, LEGACY), listening(served, MODERN):
-            assert (len(telling._sessions), len(telling._audiences)) == (1, 1)
+            assert (len(telling._connections), len(telling._audiences)) == (1, 1)
         await until(lambda: not telling._audiences)
-        await until(lambda: not telling._sessions)
+        await until(lambda: not telling._connections)
         await served.runtime.operator("u_1").kill(tool="one", reason="test")
         await telling.tools_changed()
 
@@ -157,8 +157,8 @@ async def test_a_client_that_does_not_listen_holds_up_nobody(monkeypatch):
     async with serving(tools(), grants=grants()) as served:
         telling = served.front.telling
         async with listening(served, LEGACY) as deaf, listening(served, LEGACY) as other:
-            await until(lambda: len(telling._sessions) == 2)
-            first, _ = telling._sessions.values()
+            await until(lambda: len(telling._connections) == 2)
+            first, _ = telling._connections.values()
             monkeypatch.setattr(first.session, "send_tool_list_changed", never)
             await served.runtime.operator("u_1").kill(tool="one", reason="test")
             sending = asyncio.ensure_future(telling.tools_changed())

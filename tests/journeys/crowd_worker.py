@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from counterseal import Context, Grant, Principal, Proposal, Runtime, tool
+from tests.waiting import turns
 
 EACH = 16
 
@@ -19,7 +20,7 @@ async def main(url, file, wait):
         """Charge, which shows in a file."""
         with Path(file).open("a") as books:  # noqa: ASYNC230 - one line, at once
             books.write(f"{ctx.key}\n")
-        await asyncio.sleep(0.2)
+        await turns(1000)  # so that the others come while this one is under way
         return {"charge": "ch_1"}
 
     async with Runtime.open(url) as runtime:

@@ -5,9 +5,7 @@ import json
 import pytest
 
 from counterseal import Budgets, Grant, Policy, Proposal, tool
-from counterseal.approvals.html import html
-from counterseal.approvals.markdown import markdown
-from counterseal.approvals.text import text
+from counterseal.approvals.packet_formats import html, markdown, text
 from counterseal.codes import Code, Path
 from counterseal.operations.approver import ApprovalError
 from counterseal.operations.auditor import verify_store

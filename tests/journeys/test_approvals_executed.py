@@ -35,6 +35,7 @@ from tests.journeys.approvals_worker import (
     sent_as,
 )
 from tests.postgres_server import borrowed_database
+from tests.waiting import turns
 
 TWO = {"approvers": 2}
 SECRET = "correct horse battery"
@@ -459,7 +460,7 @@ async def test_who_waits_is_woken_by_the_decision(kind, choice, tmp_path, ring, 
         waits = asyncio.create_task(waiting.approvals.wait("acme", it, 60))
         if choice == "approve":
             await approve(deciding, it, "alice")
-        await asyncio.sleep(0.05)
+        await turns()
         assert not waits.done()
         await deciding.approvals.decide(it, person("bob"), choice)
         packet = await asyncio.wait_for(waits, 30)

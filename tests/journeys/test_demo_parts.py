@@ -5,7 +5,6 @@ import importlib.util
 import json
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -173,21 +172,3 @@ def test_only_processes_that_were_written_down_with_their_beginning_are_ended(tm
         finally:
             mine.kill()
             strangers.kill()
-
-
-# --- dev.py ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("words", [["--auto", "--postgres"], ["--", "--auto", "--postgres"]])
-def test_dev_py_hands_on_the_demos_options(words, monkeypatch):
-    file = Path(__file__).parents[2] / "dev.py"
-    spec = importlib.util.spec_from_file_location("dev_py_of_demo", file)
-    dev = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(dev)
-    begun = []
-    monkeypatch.setattr(dev, "ensure_environment", lambda: None)
-    monkeypatch.setattr(dev, "activate", lambda: None)
-    monkeypatch.setattr(dev, "run_program", lambda given: begun.append(given) or 0)
-    monkeypatch.setattr(sys, "argv", ["dev.py", "demo", *words])
-    assert dev.main() == 0
-    assert begun == [["examples/case_assistant", "--auto", "--postgres"]]

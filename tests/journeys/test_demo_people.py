@@ -4,13 +4,13 @@ import contextlib
 import json
 import re
 import signal
-import time
 from collections import Counter
 
 import httpx
 import pytest
 
 from tests.journeys.demo_runs import NOTICES, STATUSES, new_home, notices, running, statuses
+from tests.waiting import until_now
 
 pytestmark = pytest.mark.slow
 
@@ -64,11 +64,12 @@ def events_of(base, key):
 
 def whole_json(demo):
     """What it printed, once all of it has come through the pipe."""
-    for _ in range(600):
+
+    def parsed():
         with contextlib.suppress(ValueError):
             return json.loads("".join(demo.out))
-        time.sleep(0.1)
-    raise AssertionError("".join(demo.out))
+
+    return until_now(parsed, "the whole of its JSON")
 
 
 def test_people_decide_in_the_console_and_the_figures_are_what_the_api_says():

@@ -9,7 +9,7 @@ import pytest
 from pydantic import Field
 
 from counterseal import Grant, Proposal, tool
-from counterseal.accounts.model import Person
+from counterseal.accounts.users import Person
 from counterseal.approvals.votes import Voter
 from counterseal.policy import Policy
 from counterseal.reconcile import OperatorList, Reconciler

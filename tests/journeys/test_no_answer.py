@@ -205,6 +205,18 @@ async def test_a_hook_whose_answer_can_not_be_read_has_not_answered():
 # --- callers who go away --------------------------------------------------------------------------
 
 
+def in_the_loop():
+    return asyncio.sleep(0)
+
+
+def in_a_thread():
+    return asyncio.to_thread(lambda: None)
+
+
+PAUSES = pytest.mark.parametrize("pause", [in_the_loop, in_a_thread])
+"""Where a store's time goes by."""
+
+
 class SlowStore(MemoryStore):
     """A store that takes its time, as one on a disk does."""
 
@@ -216,7 +228,7 @@ class SlowStore(MemoryStore):
         if what == self.slow:
             self.reached.set()
             for _ in range(20):
-                await asyncio.sleep(self.pause)
+                await self.pause()
 
     async def admit(self, request):
         await self._linger("admit")
@@ -241,21 +253,21 @@ async def cancelled_in(what, pause, times=1):
     return runtime, saved
 
 
-@pytest.mark.parametrize("pause", [0, 0.001])
+@PAUSES
 async def test_a_caller_who_goes_away_while_it_is_settled_loses_nothing(pause):
     runtime, saved = await cancelled_in("settle", pause)
     assert (entry_of(runtime), len(saved.calls)) == ((Status.COMPLETED, None), 1)
     assert (await runtime.submit(ask("save"), someone())).idempotency_hit
 
 
-@pytest.mark.parametrize("pause", [0, 0.001])
+@PAUSES
 async def test_a_caller_who_goes_away_while_it_is_admitted_leaves_the_key_free(pause):
     runtime, saved = await cancelled_in("admit", pause)
     assert (entry_of(runtime), saved.calls) == ((Status.FAILED_RETRYABLE, None), [])
     assert (await runtime.submit(ask("save"), someone())).ok
 
 
-@pytest.mark.parametrize("pause", [0, 0.001])
+@PAUSES
 @pytest.mark.parametrize(
     ("what", "left"), [("admit", Status.FAILED_RETRYABLE), ("settle", Status.COMPLETED)]
 )
@@ -268,7 +280,7 @@ async def test_who_insists_on_going_away_leaves_nothing_half_done_either(what, l
 
 async def test_the_end_waits_for_whoever_is_writing_down_what_was_done():
     runtime = runtime_for(fake_tool("save", effect="draft"))
-    runtime.store = SlowStore("settle", 0.001)
+    runtime.store = SlowStore("settle", in_a_thread)
     async with runtime:
         call = asyncio.create_task(runtime.submit(ask("save"), someone()))
         await runtime.store.reached.wait()

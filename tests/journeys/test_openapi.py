@@ -23,11 +23,10 @@ from counterseal import Context, Grant, Principal, Proposal, Runtime, load_contr
 from counterseal.cli.app import app as command
 from counterseal.contract.egress import Egress
 from counterseal.contract.lint import lint
-from counterseal.contract.surroundings import Secret
+from counterseal.contract.tool_context import Secret
 from counterseal.errors import EgressError, Severity
-from counterseal.execution.http import http_tool
-from counterseal.execution.network.clients import Clients
-from counterseal.execution.request import UnsendableError
+from counterseal.execution.http import UnsendableError, http_tool
+from counterseal.execution.network import Clients
 
 TOKEN = "tok-for-the-case-desk"
 SECRET = "127_0_0_1_httpbearer_12ca17b4"

@@ -8,11 +8,11 @@ from pydantic import Field
 
 from counterseal import Context, Observation, Path, Proposal, RepairLoop, tool
 from counterseal.audit import EventType
-from counterseal.call.telling import _agreeing, _spent
+from counterseal.call.events import escalated, response_for
 from counterseal.codes import FAILURES, FINAL, RESPONSES, Code
 from counterseal.gates.base import deny
 from counterseal.observation import Observed, answer
-from counterseal.observation.profile import refine
+from counterseal.observation.observe import refine
 from counterseal.testing import HANG, MemoryStore, fake_tool, runtime_for, someone
 
 CODES = sorted(code.value for code in FAILURES)
@@ -140,12 +140,12 @@ def test_no_contract_leads_a_code_down_two_paths(code):
 @pytest.mark.parametrize("code", CODES)
 def test_nothing_that_is_said_beside_a_code_adds_a_second_path(code, said):
     for made in TOOLS.values():
-        response = _agreeing(
+        response = response_for(
             refine(Code(code), made.contract), deny("gate", Code(code), "So.", next_action=said)
         )
         agree(response)
-        assert _spent(response).path is Path.ESCALATE
-        agree(_spent(response))
+        assert escalated(response).path is Path.ESCALATE
+        agree(escalated(response))
 
 
 @pytest.mark.parametrize("code", CODES)

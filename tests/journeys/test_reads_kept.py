@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from counterseal import Principal, Proposal, Reconciler
-from counterseal.accounts.model import Person
+from counterseal.accounts.users import Person
 from counterseal.config import load_settings, open_runtime
 from counterseal.keys import Purpose, new_key
 from counterseal.operations.auditor import verify_store

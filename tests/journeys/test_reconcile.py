@@ -20,6 +20,7 @@ from counterseal.storage.base import DueKind, HeldStatus
 from counterseal.storage.memory import MemoryStore
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.testing import FakeClock, someone
+from tests.waiting import turns, until
 
 WRITES = {"effect": "draft", "version": "1.0.0", "owner": "tests"}
 Amount = Annotated[int, Field(ge=1, le=100, description="How much.")]
@@ -282,12 +283,18 @@ async def test_a_live_worker_keeps_what_takes_longer_than_its_lease(tmp_path):
     url = f"sqlite:///{tmp_path}/s.db"
     async with AsyncExitStack() as stack:
         runtime, other = [one async for one in workers(2)]
+        renewals, renew = [], runtime.store.renew
+
+        async def renewed(*request):
+            renewals.append(request)
+            return await renew(*request)
+
+        runtime.store.renew = renewed
         proposal = Proposal(tool="slow", arguments={}, run_id="run_1")
         call = asyncio.ensure_future(runtime.submit(proposal, someone()))
         await begun.wait()
-        for _ in range(10):
-            await asyncio.sleep(0.1)
-            assert await Reconciler(other).once() == {}
+        await until(lambda: len(renewals) == 5)  # that is longer than a lease
+        assert await Reconciler(other).once() == {}
         go_on.set()
         assert (await call).ok
 
@@ -319,7 +326,7 @@ async def test_who_waits_gets_the_first_ones_observation(worker, store, bank):
 
 
 async def test_waiting_takes_seconds(worker):
-    with pytest.raises(ValueError, match="wait: takes seconds"):
+    with pytest.raises(ValueError, match="wait must be 0 or more seconds"):
         await worker().submit(ask(), someone(), wait=-1)
 
 
@@ -549,11 +556,12 @@ async def test_nobody_does_beside_a_thread_what_it_may_still_do(store, clock):
     again = await other.submit(proposal, someone())
     assert again.code is Code.IDEMPOTENCY_CONFLICT
     go_on.set()
-    for _ in range(3000):
+
+    async def is_unknown():
         entry = (await store.recall("acme", "run_1", "call:slow:k")).entry
-        if entry.phase is Phase.UNKNOWN:
-            break
-        await asyncio.sleep(0.01)
+        return entry.phase is Phase.UNKNOWN
+
+    await until(is_unknown)
     clock.advance(3600)
     assert await Reconciler(other).once() == {"found": 1}
     assert len(effects) == 1
@@ -650,14 +658,22 @@ async def test_a_reversal_that_failed_for_good_can_be_begun_anew(worker, store, 
 
 async def test_what_a_call_leaves_to_be_done_does_not_wait_for_the_next_pass(worker, store, bank):
     runtime = worker(probe=bank.account, **LOOKED_AT)
+    passes, claim = [], runtime.store.claim_due
+
+    async def claimed(request):
+        found = await claim(request)
+        passes.append(found)
+        return found
+
+    async def verified():
+        return "tool.verified" in await types_of(store)
+
+    runtime.store.claim_due = claimed
     async with Reconciler(runtime).running(every=3600):
-        await asyncio.sleep(0.2)  # the first pass is over, and the next one is an hour away
+        await until(lambda: passes)  # the next one is an hour away
+        await turns()
         await runtime.submit(ask(), someone())
-        for _ in range(3000):
-            if "tool.verified" in await types_of(store):
-                break
-            await asyncio.sleep(0.01)
-    assert "tool.verified" in await types_of(store)
+        await until(verified)
 
 
 async def test_a_reconciler_runs_in_the_background_and_survives_what_goes_wrong(
@@ -672,12 +688,11 @@ async def test_a_reconciler_runs_in_the_background_and_survives_what_goes_wrong(
             raise RuntimeError("whatever it is")
         return await claim(request)
 
+    async def verified():
+        return "tool.verified" in await types_of(store)
+
     runtime.store.claim_due = fails_once
     async with Reconciler(runtime).running(every=0.01):
         await runtime.submit(ask(), someone())
-        for _ in range(3000):
-            if "tool.verified" in await types_of(store):
-                break
-            await asyncio.sleep(0.01)
+        await until(verified)
     assert wrong
-    assert "tool.verified" in await types_of(store)

@@ -11,6 +11,7 @@ from counterseal import Context, ContractError, Grant, Proposal, Runtime, tool
 from counterseal.codes import Code
 from counterseal.storage.base import Budgets
 from counterseal.testing import HANG, FakeClock, fake_tool, runtime_for, someone
+from tests.waiting import until_now
 
 WRITES = {"effect": "draft", "version": "1.0.0", "owner": "tests"}
 READS = {**WRITES, "effect": "read_only"}
@@ -351,10 +352,7 @@ async def test_a_thread_can_see_that_nobody_waits():
     @tool(**READS, timeout_ms=20, max_retries=0)
     def long_loop(ctx: Context) -> dict[str, bool]:
         """Work in small steps."""
-        import time
-
-        while not ctx.cancelled:
-            time.sleep(0.001)
+        until_now(lambda: ctx.cancelled)
         loop.call_soon_threadsafe(seen.set)
         return {"ok": False}
 

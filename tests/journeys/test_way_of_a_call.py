@@ -10,9 +10,9 @@ from counterseal import Grant, Proposal
 from counterseal.audit import EventType
 from counterseal.codes import Code
 from counterseal.contract.invariants import Invariant
-from counterseal.gates import BEFORE_RECALL, Gate, gates_for
-from counterseal.gates.base import AsyncGate, prepared
-from counterseal.observation.models import ObservationEnvelope
+from counterseal.gates import Gate
+from counterseal.gates.base import AsyncGate
+from counterseal.observation.envelope import ObservationEnvelope
 from counterseal.policy import Policy
 from counterseal.registry import Reason
 from counterseal.storage.base import Budgets, HeldStatus
@@ -180,13 +180,13 @@ def saying(word):
     return word
 
 
-def with_first(tool, gate, **changes):
+def with_first(tool, gate):
     """A runtime whose first gate after recall is this one."""
     runtime = runtime_for(tool)
     (record,) = runtime.registry.records
     compiled = runtime.compiled_for(record)
-    gates = (prepared(gate), *compiled.gates)
-    runtime._compiled[record.name, record.version] = replace(compiled, gates=gates, **changes)
+    gates = (gate, *compiled.gates)
+    runtime._compiled[record.name, record.version] = replace(compiled, gates=gates)
     return runtime
 
 
@@ -214,13 +214,8 @@ async def test_so_does_the_gate_that_asks_the_world(word):
         return saying(word)
 
     tool = fake_tool()
-    runtime = with_first(tool, AsyncGate("state", check), waits=True)
+    runtime = with_first(tool, AsyncGate("state", check))
     check_denied(await runtime.submit(ask(tool.contract.name), someone()), tool)
-
-
-def test_no_gate_has_nothing_for_a_plain_yes():
-    for prepared_gates in (BEFORE_RECALL, gates_for(fake_tool().contract)):
-        assert all(plain is not None for _, check, plain in prepared_gates if check is not None)
 
 
 # --- what was done before -------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from counterseal.operations.operator import Operator, catch_up
 from counterseal.proposal import Principal
 from counterseal.registry import Registry
-from counterseal.registry.credentials import Key
+from counterseal.registry.identities import IssuedKey
 
 
 async def test_key_is_issued_and_revoked_for_whoever_shares_the_store(store):
@@ -13,7 +13,7 @@ async def test_key_is_issued_and_revoked_for_whoever_shares_the_store(store):
     text, made = await operator.issue_key(holder, reason="the desk")
     await catch_up(store, there)
     assert there.credentials == (made,)
-    assert there.credential(made.key_id).matches(Key.read(text))
+    assert there.credential(made.key_id).matches(IssuedKey.read(text))
     await operator.revoke_key(made.key_id, reason="it leaked")
     await catch_up(store, there)
     assert there.credentials == ()

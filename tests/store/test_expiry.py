@@ -14,7 +14,7 @@ from tests.store.chains import check_chain, log_of
 
 FOREVER = 1e6
 EVERYTHING = Erasure(vault_after=-FOREVER, events_after=-FOREVER)
-NOTHING = {"keys": 0, "vault": 0, "requests": 0, "events": 0, "counters": 0}
+NOTHING = {"keys": 0, "vault": 0, "requests": 0, "events": 0, "counters": 0, "sessions": 0}
 OVER = (Status.COMPLETED, Status.FAILED_FINAL, Status.COMPENSATED, Status.FAILED_RETRYABLE)
 
 

@@ -16,6 +16,7 @@ from counterseal.storage.postgres.address import Address
 from counterseal.storage.postgres.faults import MEANINGS, explained, is_again, is_lost
 from counterseal.storage.postgres.listener import Listener
 from tests.postgres_server import STUCK, borrowed_database, execute, seen
+from tests.waiting import turns
 
 pytestmark = pytest.mark.slow
 """A server has to start for them."""
@@ -116,7 +117,7 @@ async def test_who_gives_up_while_a_connection_is_made_leaves_none_behind(url):
     for number in range(40):
         listener = Listener(Address.of(url))
         listening = asyncio.create_task(listener.listen())
-        await asyncio.sleep(number / 1000)
+        await turns(5 * number)  # a different moment each time
         listening.cancel()
         await asyncio.wait([listening])
         await listener.close()

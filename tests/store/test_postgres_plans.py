@@ -10,6 +10,7 @@ from counterseal.errors import StoreError
 from counterseal.storage.postgres import PostgresStore
 from counterseal.storage.postgres.address import Address
 from tests.postgres_server import drop_database, fresh_database
+from tests.waiting import turns, until
 
 pytestmark = pytest.mark.slow
 """A server has to start for them."""
@@ -106,7 +107,8 @@ async def test_runs_are_found_many_at_once(store, make, connections):
         store.find_implicit_run("acme", "agent", None, 10_000_000.0),
         store.find_implicit_run("acme", "another", None, 1001.0),
     )
-    await asyncio.sleep(0.05)  # loggers are called a little later
+    await until(lambda: asked)  # loggers are called a little later
+    await turns()
     assert [run.objective for run in found[:20]] == [f"objective {n}" for n in range(20)]
     assert found[20:] == [None, None, first, None, None]
     assert len(asked) <= 4, [one.query for one in asked]

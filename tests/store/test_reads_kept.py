@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from counterseal import Grant, Proposal, Runtime
-from counterseal.accounts.model import Person
+from counterseal.accounts.users import Person
 from counterseal.errors import NotDoneError
 from counterseal.keys import KeyRing, Purpose, new_key
 from counterseal.storage.base import Erasure

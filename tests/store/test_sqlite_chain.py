@@ -7,6 +7,7 @@ import pytest
 from counterseal.errors import StoreError
 from counterseal.storage.sqlite import SqliteStore
 from tests.store.chains import check_chain, log_of
+from tests.waiting import turns, until
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ async def test_what_could_not_be_written_leaves_no_gap(path, store, make, somebo
     connection.execute("PRAGMA max_page_count = 1073741823")
     with somebody_else(path, "BEGIN IMMEDIATE") as other:
         waiting = asyncio.create_task(store.settle(make.settle()))
-        await asyncio.sleep(0.02)
+        await turns()
         other.execute("COMMIT")
     await waiting
     assert await seqs(store) == [2]
@@ -114,19 +115,16 @@ async def test_the_file_is_asked_for_changes_only_while_somebody_waits(store, ma
     def looks():
         return said.count("PRAGMA data_version")
 
-    await asyncio.sleep(0.1)
+    await turns()
     assert looks() == 0
     waiting = [asyncio.create_task(store.wait("acme", "k", 1e6)) for _ in range(3)]
-    for _ in range(3000):
-        if looks() >= 3:
-            break
-        await asyncio.sleep(0.01)
+    await until(lambda: looks() >= 3)
     reads = [one for one in said if "lease_until" in one]
     assert len(reads) == 3, "each has read once: nothing has changed since"
     await store.settle(make.settle(entry=make.done(entry)))
     assert await asyncio.gather(*waiting) == [True] * 3
     before = looks()
-    await asyncio.sleep(0.1)
+    await turns()
     assert looks() == before
 
 
@@ -135,7 +133,7 @@ async def test_an_outcome_whose_caller_has_gone_wakes_who_waits(path, store, mak
     waiting = asyncio.create_task(store.wait("acme", "k", 1e6))
     with somebody_else(path, "BEGIN IMMEDIATE"):
         settling = asyncio.create_task(store.settle(make.settle(entry=make.done(entry))))
-        await asyncio.sleep(0.01)
+        await turns()
         settling.cancel()
         await asyncio.wait([settling])
     assert await asyncio.wait_for(waiting, 60) is True
@@ -145,7 +143,7 @@ async def test_who_waits_is_told_when_the_store_is_closed(path, make):
     store = SqliteStore(path)
     await store.admit(make.admit(entry=make.entry()))
     waiting = asyncio.create_task(store.wait("acme", "k", 1e6))
-    await asyncio.sleep(0.01)
+    await turns()
     await store.close()
     with pytest.raises(StoreError, match="was closed"):
         await asyncio.wait_for(waiting, 60)
@@ -157,7 +155,7 @@ def test_who_waited_in_another_event_loop_is_forgotten(path, make):
     async def wait_in_vain():
         await store.admit(make.admit(entry=make.entry(), lease=1e6))
         waiting = asyncio.create_task(store.wait("acme", "k", 1e6))
-        await asyncio.sleep(0.01)
+        await turns()
         assert not waiting.done()
 
     async def wait():

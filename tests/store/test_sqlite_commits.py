@@ -8,6 +8,7 @@ from counterseal.errors import StoreError
 from counterseal.storage.base import Charge, Rate, Refused
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.storage.sqlite.faults import LockedError
+from tests.waiting import turns, until
 
 
 @pytest.fixture
@@ -40,14 +41,6 @@ def events_in(somebody_else):
             return other.execute("SELECT count(*) FROM events").fetchone()[0]
 
     return events_in
-
-
-async def until(true):
-    for _ in range(3000):
-        if true():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never came")
 
 
 def statements_of(store):
@@ -99,7 +92,7 @@ async def test_who_finds_the_file_locked_waits_without_holding_up_the_loop(
             asyncio.create_task(store.admit(make.admit(entry=make.entry(key)))) for key in "abc"
         ]
         for _ in range(20):  # the loop goes round, and readers read
-            await asyncio.sleep(0.001)
+            await turns(5)
             assert (await store.recall("acme", "run_1", "a")).entry is None
         assert not any(task.done() for task in admitting)
         other.execute("COMMIT")
@@ -260,7 +253,7 @@ async def test_an_admission_is_dropped_when_its_caller_has_gone_but_an_outcome_i
     with somebody_else(path, "BEGIN IMMEDIATE"):
         admitting = asyncio.create_task(store.admit(make.admit(entry=make.entry("gone"))))
         settling = asyncio.create_task(store.settle(make.settle(entry=make.done(entry))))
-        await asyncio.sleep(0.01)
+        await turns()
         admitting.cancel()
         settling.cancel()
         await asyncio.wait([admitting, settling])

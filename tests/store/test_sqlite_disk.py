@@ -9,6 +9,7 @@ import pytest
 from counterseal.audit import EventType
 from counterseal.errors import StoreError
 from counterseal.storage.sqlite import SqliteStore, writer
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -46,11 +47,7 @@ async def test_only_what_somebody_could_miss_waits_for_the_disk(store, make):
 async def test_what_did_not_wait_for_the_disk_is_safe_soon(store, make):
     await store.open_run(make.run())
     assert store._database.unsynced
-    for _ in range(3000):
-        if not store._database.unsynced:
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail("it never was")
+    await until(lambda: not store._database.unsynced)
 
 
 async def test_the_log_is_copied_into_the_file_while_nobody_can_write(

@@ -147,11 +147,11 @@ async def test_whenever_it_is_killed_everything_that_was_told_is_there(path, wor
     promised = {}
     for round_ in range(6):
         process = worker("endless", f"round{round_}")
-        told(process)
-        await asyncio.sleep(chance.uniform(0, 0.1))
+        lines = [told(process) for _ in range(chance.randrange(1, 60))]
         process.kill()
-        said = [line for line in process.stdout.read().splitlines(keepends=True) if "\n" in line]
-        for status, keys in map(json.loads, said):
+        rest = process.stdout.read().splitlines(keepends=True)
+        lines += [json.loads(line) for line in rest if "\n" in line]
+        for status, keys in lines:
             settled = Status.COMPLETED if status == "settled" else Status.PENDING
             promised.update(dict.fromkeys(keys, settled))
         process.wait(60)

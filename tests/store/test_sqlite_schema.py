@@ -19,7 +19,7 @@ from counterseal.storage.sqlite.rows import NULL, blob
 KNOWN = known_migrations()
 NEXT = len(KNOWN) + 1
 MORE = Migration(NEXT, "more", "CREATE TABLE more (tenant TEXT PRIMARY KEY);\n")
-OF_THE_FILE = {"migrations", "changes"}
+OF_THE_FILE = {"migrations", "changes", "sessions"}
 """Tables that are nobody's in particular."""
 BY_TIME = {
     "counters_by_day",
@@ -30,6 +30,8 @@ BY_TIME = {
     "ledger_by_expiry",
     "ledger_by_lease",
     "ledger_escalated",
+    "sessions_by_expiry",
+    "sessions_by_user",
     "vault_by_age",
 }
 """Indexes of what is looked for by its time, whoever's it is."""

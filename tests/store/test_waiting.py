@@ -6,14 +6,16 @@ import pytest
 
 from counterseal.ledger.entry import Phase
 from counterseal.storage.base import HeldStatus
+from tests.waiting import turns
 
 FOREVER = 1e6
 
 
-async def until_it_waits(task):
-    """Let a task come to where it waits."""
+async def until_it_waits(store, task):
+    """Let a task come to where it waits: whatever it reads first, these reads take as long."""
     for _ in range(5):
-        await asyncio.sleep(0.01)
+        await turns()
+        await store.recall("acme", "run_1", "none")
     assert not task.done()
 
 
@@ -44,7 +46,7 @@ async def test_who_waits_is_told_when_the_time_is_over(store, reserve):
 async def test_who_waits_is_woken_by_the_outcome(store, make, reserve):
     entries = [await reserve(key) for key in "ab"]
     waiting = [asyncio.create_task(store.wait("acme", key, FOREVER)) for key in "aab"]
-    await until_it_waits(waiting[0])
+    await until_it_waits(store, waiting[0])
     await store.settle(make.settle(entry=make.done(entries[0])))
     assert await asyncio.wait_for(asyncio.gather(*waiting[:2]), 60) == [True, True]
     assert not waiting[2].done(), "it waits for another key"
@@ -68,7 +70,7 @@ async def test_who_waits_for_an_orphan_is_woken_by_whoever_claimed_it(store, mak
     await reserve(lease=0)
     (orphan,) = await store.claim_orphans(make.claim())
     waiting = asyncio.create_task(store.wait("acme", "k", FOREVER))
-    await until_it_waits(waiting)
+    await until_it_waits(store, waiting)
     await store.settle(make.settle(entry=make.done(orphan.entry)))
     assert await asyncio.wait_for(waiting, 60) is True
 
@@ -76,7 +78,7 @@ async def test_who_waits_for_an_orphan_is_woken_by_whoever_claimed_it(store, mak
 async def test_who_stops_waiting_leaves_the_others_waiting(store, make, reserve):
     entry = await reserve()
     gone, stays = (asyncio.create_task(store.wait("acme", "k", FOREVER)) for _ in range(2))
-    await until_it_waits(stays)
+    await until_it_waits(store, stays)
     gone.cancel()
     await asyncio.wait([gone])
     await store.settle(make.settle(entry=make.done(entry)))
@@ -105,9 +107,9 @@ async def test_who_waits_for_people_is_woken_when_they_have_decided(store, make,
     for name in "ab":
         await store.hold(make.held(name, key=name, approvers=2), [])
     waiting = [asyncio.create_task(store.wait_held("acme", name, FOREVER)) for name in "aab"]
-    await until_it_waits(waiting[0])
+    await until_it_waits(store, waiting[0])
     await store.vote(make.ballot("ann", approval_id="a"))
-    await until_it_waits(waiting[0])
+    await until_it_waits(store, waiting[0])
     if by_vote:
         ballot = make.ballot("ann", "bob", approval_id="a", status=HeldStatus.APPROVED)
         assert await store.vote(ballot)

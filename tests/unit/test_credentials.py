@@ -11,7 +11,7 @@ from counterseal.errors import RegistryError, StoreError
 from counterseal.operations.operator import EVERYBODY, Operator, catch_up
 from counterseal.proposal import Principal
 from counterseal.registry import Registry
-from counterseal.registry.credentials import Key, key_id_in, new_key
+from counterseal.registry.identities import IssuedKey, key_id_in, new_key
 from counterseal.testing import FakeClock, MemoryStore, fake_tool
 
 BOT = Principal(tenant="acme", agent="bot", user="u_7", roles=["desk"], scopes=["b", "a"])
@@ -57,14 +57,14 @@ def test_key_is_known_by_its_form_and_no_two_are_alike():
     assert len(made) == 100
     form = re.compile(r"cs_key_[0-9a-f]{16}_[A-Za-z0-9_-]{43}")
     assert all(form.fullmatch(text) for text in made)
-    assert {Key.read(text).text for text in made} == made
+    assert {IssuedKey.read(text).text for text in made} == made
 
 
 @pytest.mark.parametrize(
     "text", ["", "cs_key_", "cs_key_12_34", "x" * 67, "cs_key_" + "0" * 16 + "_" + "x" * 44]
 )
 def test_what_is_no_key_is_not_read_as_one(text):
-    assert Key.read(text) is None
+    assert IssuedKey.read(text) is None
 
 
 def test_key_shows_its_id_and_keeps_its_secret_to_itself():
@@ -93,9 +93,9 @@ async def test_issued_key_is_known_to_every_worker_by_its_hash(here, there, cloc
     assert found == made == here.registry.credential(made.key_id)
     assert (found.principal, found.expires_at) == (BOT, end)
     assert (found.by, found.reason) == ("u_1", "the desk")
-    assert found.matches(Key.read(text))
+    assert found.matches(IssuedKey.read(text))
     assert not found.matches(new_key())
-    assert not found.matches(Key(made.key_id, new_key().secret))
+    assert not found.matches(IssuedKey(made.key_id, new_key().secret))
 
 
 async def test_revoked_key_is_gone_at_every_worker_and_for_good(here, there, store, clock):
@@ -149,7 +149,7 @@ async def test_who_issued_and_revoked_a_key_is_on_record_without_its_secret(here
     assert bodies[0]["key"]["agent"] == "bot"
     assert bodies[1]["key_id"] == made.key_id
     stored = json.dumps([bodies, list(await store.changes(0))], default=dict)
-    assert Key.read(text).secret not in stored
+    assert IssuedKey.read(text).secret not in stored
     assert made.hash not in f"{made!r} {made.export()}"
 
 

@@ -83,7 +83,7 @@ def test_the_twelfth_key_of_a_day_is_newer_than_the_ninth(folder):
 
 def test_a_key_that_would_never_sign_is_not_made(folder):
     write(folder, "audit-2099-01-01.pem", pem_of(ed25519.Ed25519PrivateKey.generate()))
-    with pytest.raises(KeysError, match=r"would come before audit-2099-01-01\.pem"):
+    with pytest.raises(KeysError, match=r"would sort before audit-2099-01-01\.pem"):
         new_key(folder, Purpose.AUDIT, TODAY)
     assert len(list(folder.glob("*.pem"))) == 1
 
@@ -179,7 +179,7 @@ def test_no_secret_is_in_what_is_shown(folder):
 def test_a_key_that_others_may_read_is_refused_with_the_fix(folder, purpose, mode):
     file = new_key(folder, purpose, TODAY).file
     file.chmod(mode)
-    told = f"{file}: others than its owner may read it; run `chmod 600 {file}`"
+    told = f"{file}: other users may read it; run `chmod 600 {file}`"
     assert refusal(folder) == told
 
 
@@ -198,8 +198,12 @@ def test_other_files_are_left_alone(folder):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("audit-1.pem", b"nonsense", "is no key in PEM form"),
-        ("audit-1.pem", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "is no"),
+        ("audit-1.pem", b"nonsense", "not a key in PEM form"),
+        (
+            "audit-1.pem",
+            b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+            "not a key",
+        ),
         ("vault-1.key", b"nonsense", "32 random bytes in base64"),
         ("vault-1.key", b"AAAA\n", "32 random bytes in base64"),
     ],
@@ -213,20 +217,20 @@ def test_what_is_no_key_is_named_with_its_file(folder, name, content, message):
 
 def test_another_kind_of_key_is_refused(folder):
     write(folder, "audit-1.pem", pem_of(ec.generate_private_key(ec.SECP256R1())))
-    assert "is another kind of key than Ed25519" in refusal(folder)
+    assert "not an Ed25519 key" in refusal(folder)
 
 
 def test_a_locked_key_is_refused(folder):
     write(folder, "audit-1.pem", pem_of(ed25519.Ed25519PrivateKey.generate(), b"secret"))
-    assert "is locked with a password" in refusal(folder)
+    assert "has a password" in refusal(folder)
 
 
 def test_a_folder_that_is_not_there_is_named(folder):
-    assert refusal(folder).startswith(f"{folder}: there is no such folder")
+    assert refusal(folder).startswith(f"{folder}: the folder does not exist")
 
 
 def test_a_vault_key_has_no_public_half(folder):
-    with pytest.raises(KeysError, match="no public half"):
+    with pytest.raises(KeysError, match="no public key"):
         new_key(folder, Purpose.VAULT, TODAY).public_pem()
 
 

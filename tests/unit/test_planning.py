@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from counterseal import Call, Runtime
 from counterseal.config import ConfigError, load_settings, open_runtime
 from counterseal.contract.invariants import Correction
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 from counterseal.observation.text import neutralise
 from counterseal.plans import (
     Fate,
@@ -222,9 +222,7 @@ def test_configuration_that_names_no_file_is_told_so(write):
     with pytest.raises(ConfigError, match=r"planning\.paths: there is no 'gone\.yaml'"):
         open_runtime(load_settings(file))
     file = write("counterseal.toml", '[planning]\nrules = ["a.yaml"]\n')
-    with pytest.raises(
-        ConfigError, match=r"planning.rules: unknown setting; allowed in \[planning\]"
-    ):
+    with pytest.raises(ConfigError, match=r"planning.rules: unknown setting; allowed"):
         load_settings(file)
 
 

@@ -11,7 +11,7 @@ from counterseal.contract.model import Contract
 from counterseal.errors import RegistryError
 from counterseal.proposal import Principal
 from counterseal.registry import Deprecation, Grant, Reason, Refusal, Registry, RegistryRecord
-from counterseal.registry.rollout import bucket
+from counterseal.registry.selection import bucket
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 RUNS = [f"run_{number}" for number in range(400)]

@@ -72,7 +72,7 @@ def test_what_was_kept_before_there_was_a_key_can_still_be_read():
 def test_where_only_sealed_values_count_a_plain_one_is_not_opened():
     plain, sealed = (vault.seal("acme", "call_1", b"raw") for vault in (PLAIN, VAULT))
     assert VAULT.open("acme", "call_1", sealed, sealed_only=True) == b"raw"
-    with pytest.raises(VaultError, match="is not sealed, although there is a key"):
+    with pytest.raises(VaultError, match="is not sealed, although there is a vault key"):
         VAULT.open("acme", "call_1", plain, sealed_only=True)
 
 
@@ -85,7 +85,7 @@ def test_a_missing_key_is_named(vault):
 
 @pytest.mark.parametrize("sealed", [b"", b"\x02raw", b"raw", b"\x01", b"\x01" + b"x" * 40])
 def test_what_no_vault_has_sealed_is_refused(sealed):
-    with pytest.raises(VaultError, match="not something that a vault has sealed"):
+    with pytest.raises(VaultError, match="not a sealed value"):
         VAULT.open("acme", "call_1", sealed)
 
 

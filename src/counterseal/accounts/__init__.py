@@ -1,40 +1,30 @@
-"""People who sign in: who they are, and what they may do where."""
+"""People who sign in: users and their roles, passwords, sessions and personal keys."""
 
-from counterseal.accounts.changing import Accounts
-from counterseal.accounts.directory import Directory, LocalUsers
-from counterseal.accounts.model import EVERYWHERE, Person, Role
 from counterseal.accounts.people import People
-from counterseal.accounts.sessions import Session, Sessions, check_csrf
-from counterseal.accounts.signing_in import Refused, SignIn, Why
-from counterseal.accounts.web import (
-    cookie_in,
-    cookie_name,
-    dropped_cookie,
-    origin_of,
-    safe_next,
-    same_origin,
-    set_cookie,
+from counterseal.accounts.sessions import SESSION_SECONDS, Session, Sessions, check_csrf
+from counterseal.accounts.sign_in import RefusalReason, SignIn, SignInRefused
+from counterseal.accounts.users import (
+    EVERYWHERE,
+    Accounts,
+    Directory,
+    LocalUsers,
+    Person,
+    Role,
 )
 
 __all__ = [
     "EVERYWHERE",
+    "SESSION_SECONDS",
     "Accounts",
     "Directory",
     "LocalUsers",
     "People",
     "Person",
-    "Refused",
+    "RefusalReason",
     "Role",
     "Session",
     "Sessions",
     "SignIn",
-    "Why",
+    "SignInRefused",
     "check_csrf",
-    "cookie_in",
-    "cookie_name",
-    "dropped_cookie",
-    "origin_of",
-    "safe_next",
-    "same_origin",
-    "set_cookie",
 ]

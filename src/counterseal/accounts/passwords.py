@@ -1,8 +1,8 @@
-"""Passwords: what may be one, and argon2 hashes of them, made aside from everything else.
+"""Passwords: the rules for them, and their argon2 hashes.
 
-A hash costs 46 MiB and some fifty milliseconds of one core, on purpose. So few are made at a time,
-in threads of their own, and only so many may wait: whoever tries passwords by the thousand slows
-down nobody but those who sign in at the same moment.
+A hash costs 46 MiB and about fifty milliseconds of one core, on purpose. So only a few are computed
+at a time, in threads of their own, and only a limited number may wait: an attacker who tries
+passwords by the thousand slows down sign-ins, and nothing else.
 """
 
 from __future__ import annotations
@@ -20,34 +20,36 @@ from counterseal.errors import CountersealError, RegistryError
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
 
-__all__ = ["LEAST", "MOST_BYTES", "BusyError", "Passwords", "refuse_unfit"]
+__all__ = ["MAX_BYTES", "MIN_LENGTH", "BusyError", "Passwords", "check_password"]
 
-LEAST: Final = 12
-"""Characters that a password has at least."""
-MOST_BYTES: Final = 1024
-_WAITING: Final = 64
-"""How many passwords may wait to be looked at."""
+MIN_LENGTH: Final = 12
+"""Characters."""
+MAX_BYTES: Final = 1024
+_MAX_WAITING: Final = 64
+"""Passwords that may wait to be hashed."""
 
 T = TypeVar("T")
 
 
 class BusyError(CountersealError):
-    """Too many passwords wait to be looked at. Come back in a moment."""
+    """Raised when too many passwords wait to be hashed."""
 
 
-def refuse_unfit(password: str) -> None:
-    """RegistryError for what can't be a password; it does not repeat it."""
+def check_password(password: str) -> None:
+    """Raise RegistryError if the password breaks the rules. The message does not repeat it."""
     raw = _bytes(password)
     if raw is None:
-        raise RegistryError("password: holds a character that is no text")
-    if len(raw) > MOST_BYTES:
-        raise RegistryError(f"password: takes at most {MOST_BYTES:,} bytes, this has {len(raw):,}")
-    if len(_normal(password)) < LEAST:
-        raise RegistryError(f"password: takes at least {LEAST} characters; several words are fine")
+        raise RegistryError("password: contains a character that is not text")
+    if len(raw) > MAX_BYTES:
+        raise RegistryError(f"password: must be at most {MAX_BYTES:,} bytes, got {len(raw):,}")
+    if len(_normal(password)) < MIN_LENGTH:
+        raise RegistryError(
+            f"password: must be at least {MIN_LENGTH} characters; several words are fine"
+        )
 
 
 class Passwords:
-    """Makes hashes and compares with them. The parameters are argon2id's."""
+    """Computes argon2id hashes and compares passwords with them."""
 
     def __init__(
         self,
@@ -55,61 +57,61 @@ class Passwords:
         time_cost: int = 1,
         memory_kib: int = 47_104,
         at_once: int | None = None,
-        waiting: int = _WAITING,
+        waiting: int = _MAX_WAITING,
     ) -> None:
         self._time_cost = time_cost
         self._memory_kib = memory_kib
         self._at_once = at_once or max(1, min(4, (os.cpu_count() or 1) // 2))
         self._waiting = waiting
-        self._asked = 0
+        self._pending = 0
 
     async def hashed(self, password: str) -> str:
-        """To be kept. BusyError."""
+        """Return the hash to store. Raises BusyError."""
         text = _normal(password)
-        return await self._aside(lambda: self._hasher.hash(text))
+        return await self._in_thread(lambda: self._hasher.hash(text))
 
-    async def matches(self, kept: str | None, password: str) -> bool:
-        """Whether it is the password of which this hash was kept. BusyError.
+    async def matches(self, stored: str | None, password: str) -> bool:
+        """Return whether a password matches a stored hash. Raises BusyError.
 
-        None, for somebody who is not there, takes as long as any other.
+        For a user who does not exist, pass None: it takes as long, and is False.
         """
         raw = _bytes(password)
-        fits = raw is not None and len(raw) <= MOST_BYTES
+        fits = raw is not None and len(raw) <= MAX_BYTES
         text = _normal(password) if fits else ""
 
-        def compared() -> bool:
-            if kept is None:
+        def compare() -> bool:
+            if stored is None:
                 self._hasher.hash(text)  # the same work
                 return False
-            return self._same(kept, text) and fits
+            return self._same(stored, text) and fits
 
-        return await self._aside(compared)
+        return await self._in_thread(compare)
 
-    def outdated(self, kept: str) -> bool:
-        """Whether it was made with other parameters than these."""
-        return self._hasher.check_needs_rehash(kept)
+    def outdated(self, stored: str) -> bool:
+        """Return whether a hash was made with other parameters than today's."""
+        return self._hasher.check_needs_rehash(stored)
 
-    def _same(self, kept: str, text: str) -> bool:
+    def _same(self, stored: str, text: str) -> bool:
         from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415 - loaded
 
         try:
-            return self._hasher.verify(kept, text)
+            return self._hasher.verify(stored, text)
         except (VerificationError, InvalidHashError):
             return False
 
-    async def _aside(self, work: Callable[[], T]) -> T:
-        if self._asked >= self._waiting + self._at_once:
-            raise BusyError("Too many people sign in just now. Try again in a moment.")
-        self._asked += 1
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        if self._pending >= self._waiting + self._at_once:
+            raise BusyError("Too many people are signing in. Try again in a moment.")
+        self._pending += 1
         task = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        # A caller that goes away takes no place from the work, which goes on.
+        # The thread goes on when the caller is cancelled, so its place stays taken until it ends.
         task.add_done_callback(self._done)
         return await asyncio.shield(task)
 
     def _done(self, task: asyncio.Future[T]) -> None:
-        self._asked -= 1
+        self._pending -= 1
         if not task.cancelled():
-            task.exception()  # or else asyncio complains where the caller has gone
+            task.exception()  # otherwise asyncio logs it when the caller was cancelled
 
     @cached_property
     def _threads(self) -> ThreadPoolExecutor:
@@ -117,7 +119,7 @@ class Passwords:
 
     @cached_property
     def _hasher(self) -> PasswordHasher:
-        from argon2 import PasswordHasher  # noqa: PLC0415 - only who signs people in has it
+        from argon2 import PasswordHasher  # noqa: PLC0415 - an optional extra
 
         # One lane: a sign-in takes one core, and not all of them.
         return PasswordHasher(
@@ -126,7 +128,7 @@ class Passwords:
 
 
 def _normal(password: str) -> str:
-    """Keyboards write the same letter in different ways."""
+    """Normalise a password: keyboards encode the same letter in different ways."""
     return unicodedata.normalize("NFKC", password)
 
 

@@ -1,91 +1,108 @@
-"""The people of a runtime: who signs in, whose session and whose key it is. One for a process."""
+"""The people of a runtime: who signs in, and whose session or personal key a request carries."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from counterseal.accounts.changing import Accounts
-from counterseal.accounts.directory import Directory, LocalUsers
-from counterseal.accounts.keys import person_by_key
-from counterseal.accounts.model import EVERYWHERE, Person
 from counterseal.accounts.passwords import Passwords
 from counterseal.accounts.sessions import Session, Sessions
-from counterseal.accounts.signing_in import Refused, SignIn
-from counterseal.registry.people import User
-
-if TYPE_CHECKING:
-    from counterseal.runtime import Runtime
+from counterseal.accounts.sign_in import SignIn, SignInRefused
+from counterseal.accounts.users import (
+    EVERYWHERE,
+    Accounts,
+    AccountServices,
+    Directory,
+    LocalUsers,
+    Person,
+    person_by_key,
+)
+from counterseal.registry.identities import User
 
 __all__ = ["People"]
 
-_NONE_YET: Final = "default"
-"""Where somebody of all tenants works while there is none."""
+_FIRST_TENANT: Final = "default"
+"""Where a user of all tenants works as long as there is none."""
 
 
 class People:
-    """Ask it at every request; what it knows is at most a second old. StoreError as of a store."""
+    """Signs people in and out, and recognises them. One for a process: it holds the lock-out.
+
+    Raises StoreError while the store can't be reached.
+    """
 
     def __init__(
         self,
-        runtime: Runtime,
+        services: AccountServices,
         *,
         directory: Directory | None = None,
         passwords: Passwords | None = None,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._runtime = runtime
+        self._services = services
         self._passwords = passwords or Passwords()
-        self.directory: Directory = directory or LocalUsers(runtime, steady=steady)
-        self.sessions = Sessions(runtime.keys, clock=runtime.clock)
-        self._sign_in = SignIn(runtime, self.directory, passwords=self._passwords, steady=steady)
+        self.directory: Directory = directory or LocalUsers(services, steady=steady)
+        self.sessions = Sessions(services.store, clock=services.clock)
+        self._sign_in = SignIn(services, self.directory, passwords=self._passwords, steady=steady)
 
     async def sign_in(
         self, name: str, password: str, *, source: str
-    ) -> tuple[str, Session] | Refused:
-        """A new session and its cookie's text, whatever session there was before."""
-        found = await self._sign_in.attempt(name, password, source=source)
-        if isinstance(found, Refused):
-            return found
-        return self.sessions.issue(found, (await self.tenants(found))[0])
+    ) -> tuple[str, Session] | SignInRefused:
+        """Start a new session and return its secret, for the cookie; or why it was refused.
 
-    async def session(self, cookie: str | None) -> Session | None:
-        """Whose session a cookie's text is. `cookie` of it is what to send back, if anything."""
-        return None if not cookie else await self.sessions.read(cookie, self.directory)
+        `source` is the address that the attempt comes from.
+        """
+        user = await self._sign_in.attempt(name, password, source=source)
+        if isinstance(user, SignInRefused):
+            return user
+        return await self.sessions.issue(user, (await self.tenants(user))[0])
 
-    async def still(self, session: Session) -> Session | None:
-        """The same session later, for streams, which outlast requests."""
-        return await self.sessions.still(session, self.directory)
+    async def session(self, secret: str | None, *, refresh: bool = True) -> Session | None:
+        """Return the session that a cookie's secret opens, if any.
 
-    def sign_out(self, session: Session) -> None:
-        """End this session; in other processes it ends with its time."""
-        self.sessions.end(session)
+        `refresh=False` is for requests that a page makes by itself: they don't keep it alive.
+        """
+        if not secret:
+            return None
+        return await self.sessions.read(secret, self.directory, refresh=refresh)
+
+    async def still_valid(self, session: Session) -> bool:
+        """Return whether a session goes on, for streams, which outlast requests."""
+        return await self.sessions.still_valid(session, self.directory) is not None
+
+    async def sign_out(self, session: Session) -> None:
+        """End this session, on every worker at once."""
+        await self.sessions.end(session)
 
     async def sign_out_everywhere(self, session: Session) -> None:
-        """End all sessions of the person, at every worker."""
-        await self.accounts(session.person.name).sign_out(
-            session.person.name, reason="signed out everywhere"
-        )
+        """End all sessions of the person, on every worker."""
+        name = session.person.name
+        await self.accounts(name).sign_out(name, reason="signed out everywhere")
 
     async def by_key(self, text: str) -> Person | None:
-        """Whose personal key it is."""
-        return await person_by_key(text, self.directory, self._runtime.clock())
+        """Return the holder of a personal key; None if it is not valid."""
+        return await person_by_key(text, self.directory, self._services.clock())
 
     async def tenants(self, user: User) -> Sequence[str]:
-        """Where a user can work, own tenants first; never none."""
+        """Return the tenants that a user can work in, own ones first; at least one."""
         own = sorted(tenant for tenant in user.tenants if tenant != EVERYWHERE)
         if EVERYWHERE not in user.tenants:
             return own
-        registry = self._runtime.registry
+        registry = self._services.registry
         others = {
-            *await self._runtime.store.tenants(),
-            *self._runtime.tenants,
-            *(one.principal.tenant for one in registry.credentials),
-            *(tenant for one in registry.users for tenant in one.tenants),
+            *await self._services.store.tenants(),
+            *self._services.tenants,
+            *(credential.principal.tenant for credential in registry.credentials),
+            *(tenant for other in registry.users for tenant in other.tenants),
         }
-        return [*own, *sorted(others - {*own, EVERYWHERE})] or [_NONE_YET]
+        return [*own, *sorted(others - {*own, EVERYWHERE})] or [_FIRST_TENANT]
 
     def accounts(self, by: str) -> Accounts:
-        """Who changes users, on record by this name."""
-        return Accounts(self._runtime.operator(by), self._passwords, clock=self._runtime.clock)
+        """Return an `Accounts` that changes users in this name."""
+        return Accounts(
+            self._services.operator(by),
+            self._passwords,
+            sessions=self._services.store,
+            clock=self._services.clock,
+        )

@@ -1,225 +1,184 @@
-"""Sessions: what a browser holds of a sign-in, sealed so that nobody can read, change or make one.
+"""Sessions: rows in the store, found by the secret in a browser's cookie.
 
-Nothing is stored: the cookie is the session. Its user is asked for at every request, so that a new
-password, other roles or a removal end it everywhere. Signing out of one session is remembered by
-the process that it was told to, until the session would have ended anyway.
+The row holds a digest of the secret, so a copy of the store opens no session. A session ends after
+`seconds`, after `idle` seconds without a request, when it is signed out (at once, on every worker),
+and when its user's password, roles or status change: those give the user a new stamp, and every
+request compares the stamp of its session with the user's.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hmac
-import json
-import logging
-import os
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field
+from hashlib import sha256
+from math import inf
+from typing import Any, Final, Protocol
 
-from counterseal.accounts.directory import Directory
-from counterseal.accounts.model import Person
-from counterseal.keys import KeyRing, derived_key
-from counterseal.registry.people import User
-from counterseal.vault import Vault, VaultError
+from counterseal.accounts.users import EVERYWHERE, Directory, Person
+from counterseal.ledger.records import SessionRow
+from counterseal.registry.identities import User, folded
 
-__all__ = ["Session", "Sessions", "check_csrf"]
+__all__ = ["SESSION_SECONDS", "Session", "SessionStore", "Sessions", "check_csrf"]
 
-_FORM: Final = 1
-"""Of what is sealed; another one is not read."""
-_PURPOSE: Final = "console sessions"
-_RENEWED: Final = 60.0
-"""Seconds after which a browser gets a cookie that says when it was last seen."""
-_LONGEST: Final = 4000
-"""Characters of a cookie; browsers keep no longer one."""
-_LONGEST_NAME: Final = 200
-_log = logging.getLogger("counterseal.accounts")
+SESSION_SECONDS: Final = 8 * 3600.0
+_IDLE_SECONDS: Final = 3600.0
+_REFRESH_SECONDS: Final = 60.0
+"""How old `seen_at` of a stored session may become before a request writes it anew."""
+_SECRET_LENGTH: Final = 43
+"""Characters of a secret: 256 bits in base64."""
 
 
-class Sealed(NamedTuple):
-    """What a cookie holds."""
+class SessionStore(Protocol):
+    """The part of a store that keeps sessions."""
 
-    form: int
-    name: str
-    tenant: str
-    stamp: str
-    issued_at: float
-    seen_at: float
-    session_id: str
-    secret: str
+    async def save_session(self, row: SessionRow) -> bool: ...
+
+    async def find_session(self, session: str) -> SessionRow | None: ...
+
+    async def end_session(self, session: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Somebody who is signed in, as they are now."""
+    """A signed-in person, as of this request."""
 
     person: Person
     user: User
-    """With all tenants that they can change to."""
-    sealed: Sealed = field(repr=False)
+    """With all tenants that the person can switch to."""
+    row: SessionRow = field(repr=False)
     csrf: str = field(repr=False)
-    """What every form of this session must send back."""
-    ends_at: float
-    """When it ends, if nothing more is heard."""
-    cookie: str | None = field(default=None, repr=False)
-    """What the browser should hold from now on; None: what it has."""
+    """The token that every form of this session must send back."""
 
     @property
     def session_id(self) -> str:
-        return self.sealed.session_id
+        return self.row.session
 
     @property
-    def issued_at(self) -> float:
-        return self.sealed.issued_at
-
-
-_KINDS: Final = (int, str, str, str, float, float, str, str)
+    def ends_at(self) -> float:
+        """When it ends unless the person does something."""
+        return self.row.expires_at
 
 
 class Sessions:
-    """`seconds` is how long a session lasts, `idle` how long nothing may be heard of it.
-
-    Without a vault key in the ring the seal is this process's own: sessions end with it, and no
-    other worker knows them.
-    """
+    """Issues, reads and ends sessions. Raises StoreError while the store can't be reached."""
 
     def __init__(
         self,
-        ring: KeyRing | None = None,
+        store: SessionStore,
         *,
         clock: Callable[[], float] = time.time,
-        seconds: float = 8 * 3600.0,
-        idle: float = 3600.0,
+        seconds: float = SESSION_SECONDS,
+        idle: float = _IDLE_SECONDS,
     ) -> None:
-        key = derived_key(ring, _PURPOSE)
-        if key is None:
-            _log.warning(
-                "there is no vault key: who is signed in is signed out when this process ends, and"
-                " other workers don't know them; `counterseal keys new vault` makes one"
-            )
-        self._vault = Vault(key or os.urandom(32))
+        self._store = store
         self._clock = clock
         self._seconds = seconds
         self._idle = idle
-        self._ended: dict[str, float] = {}
-        """Sessions that were signed out, and when they would have ended."""
 
-    def issue(self, user: User, tenant: str | None = None) -> tuple[str, Session]:
-        """A new session, with an id that never was before. ValueError: no role in that tenant.
+    async def issue(self, user: User, tenant: str | None = None) -> tuple[str, Session]:
+        """Start a session and return its secret, for the cookie. Without a tenant: the first.
 
-        Without a tenant: the first of the user's own.
+        Raises ValueError if the user has no role in the tenant.
         """
-        chosen = _first(user) if tenant is None else tenant
-        now = float(self._clock())
-        made = Sealed(
-            form=_FORM,
-            name=user.name,
-            tenant=chosen,
-            stamp=user.stamp,
-            issued_at=now,
-            seen_at=now,
-            session_id=secrets.token_urlsafe(16),
-            secret=secrets.token_urlsafe(32),
-        )
-        return self._given(made, user)
+        chosen = _first_tenant(user) if tenant is None else tenant
+        return await self._start(user, chosen, self._clock() + self._seconds)
 
-    def switch(self, session: Session, tenant: str) -> tuple[str, Session]:
-        """The same session in another tenant. ValueError: no role there.
+    async def switch(self, session: Session, tenant: str) -> tuple[str, Session]:
+        """Replace a session by one in another tenant, which ends when the first would have ended.
 
-        What was shown in the first tenant can't be sent off in the second: `csrf` is another one.
+        The secret and the CSRF token are new, so a form that was shown in the first tenant can't
+        be sent in the second. Raises ValueError if the user has no role there.
         """
-        user, now = session.user, self._clock()
-        return self._given(session.sealed._replace(tenant=tenant, seen_at=now), user)
+        secret, switched = await self._start(session.user, tenant, session.row.facts["until"])
+        await self._store.end_session(session.row.session)
+        return secret, switched
 
-    async def read(self, cookie: str, directory: Directory) -> Session | None:
-        """Whose session it is, if it is good: sealed here, not over, not ended. StoreError."""
-        sealed = self._opened(cookie)
-        if sealed is None:
+    async def read(
+        self, secret: str, directory: Directory, *, refresh: bool = True
+    ) -> Session | None:
+        """Return the session that a cookie's secret opens; None if there is none, or it has ended.
+
+        `refresh` is for requests that a person made: they restart the idle time.
+        """
+        if len(secret) != _SECRET_LENGTH or not secret.isascii():
             return None
-        found = await self._good(sealed, directory)
-        if found is None or self._clock() - sealed.seen_at < _RENEWED:
-            return found
-        text, renewed = self._given(sealed._replace(seen_at=self._clock()), found.user)
-        return replace(renewed, cookie=text)
+        row = await self._store.find_session(_digest(secret))
+        session = None if row is None else await self._checked(row, directory, _csrf(secret))
+        if session is None or not refresh:
+            return session
+        return await self._refreshed(session)
 
-    async def still(self, session: Session, directory: Directory) -> Session | None:
-        """The same session later, for what outlasts a request. That nobody acts ends it too."""
-        return await self._good(session.sealed, directory)
+    async def still_valid(self, session: Session, directory: Directory) -> Session | None:
+        """Return a session that was read before, if it is still valid. For streams.
 
-    def end(self, session: Session) -> None:
-        """Sign out. Other sessions of the user go on."""
-        now = self._clock()
-        for known in [one for one, end in self._ended.items() if end <= now]:
-            del self._ended[known]
-        self._ended[session.session_id] = session.issued_at + self._seconds
+        Does not restart the idle time.
+        """
+        row = await self._store.find_session(session.row.session)
+        return None if row is None else await self._checked(row, directory, session.csrf)
 
-    # --- inside -----------------------------------------------------------------------------------
+    async def end(self, session: Session) -> None:
+        """Sign out, on every worker. Other sessions of the user go on."""
+        await self._store.end_session(session.row.session)
 
-    async def _good(self, sealed: Sealed, directory: Directory) -> Session | None:
-        now = self._clock()
-        if now >= min(sealed.issued_at + self._seconds, sealed.seen_at + self._idle):
-            return None
-        if sealed.session_id in self._ended:
-            return None
-        user = await directory.user(sealed.name)
-        if user is None or user.stamp != sealed.stamp:
-            user = await directory.user_now(sealed.name)  # it may be this process that is late
-        if user is None or not user.active or user.stamp != sealed.stamp:
-            return None
-        return self._session(sealed, user)
-
-    def _given(self, sealed: Sealed, user: User) -> tuple[str, Session]:
-        session = self._session(sealed, user)
-        if session is None or len(sealed.tenant) > _LONGEST_NAME:
-            raise ValueError(f"tenant: {user.name} has no role in {sealed.tenant[:100]!r}")
-        raw = json.dumps(sealed, ensure_ascii=False, separators=(",", ":")).encode()
-        text = base64.urlsafe_b64encode(self._vault.seal("*", _PURPOSE, raw)).decode().rstrip("=")
-        return text, session
-
-    def _session(self, sealed: Sealed, user: User) -> Session | None:
-        person = Person.of(user.name, sealed.tenant, user.tenants)
+    async def _start(self, user: User, tenant: str, until: float) -> tuple[str, Session]:
+        person = Person.of(user.name, tenant, user.tenants)
         if person is None:
-            return None
-        return Session(
-            person=person,
-            user=user,
-            sealed=sealed,
-            csrf=_csrf(sealed),
-            ends_at=min(sealed.issued_at + self._seconds, sealed.seen_at + self._idle),
+            raise ValueError(f"tenant: {user.name} has no role in {tenant[:100]!r}")
+        secret, now = secrets.token_urlsafe(32), float(self._clock())
+        row = SessionRow(
+            session=_digest(secret),
+            user=folded(user.name),
+            created_at=now,
+            seen_at=now,
+            expires_at=min(until, now + self._idle),
+            facts={"tenant": tenant, "stamp": user.stamp, "until": until},
         )
+        await self._store.save_session(row)
+        return secret, Session(person=person, user=user, row=row, csrf=_csrf(secret))
 
-    def _opened(self, cookie: str) -> Sealed | None:
-        """What was sealed. None for anything else, be it off by a single bit."""
-        if len(cookie) > _LONGEST:
+    async def _checked(self, row: SessionRow, directory: Directory, csrf: str) -> Session | None:
+        """Return the session of a row if its time, its user and its tenant are still good."""
+        facts: Any = row.facts
+        if self._clock() >= row.expires_at:
             return None
-        try:
-            given = cookie.encode("ascii")
-            sealed = base64.b64decode(given + b"=" * (-len(given) % 4), b"-_", validate=True)
-            if base64.urlsafe_b64encode(sealed).rstrip(b"=") != given:
-                return None  # the last character has bits to spare
-            raw = self._vault.open("*", _PURPOSE, sealed, sealed_only=True)
-            told: Any = json.loads(raw)
-        except (ValueError, binascii.Error, VaultError):
+        user = await directory.user(row.user)
+        if user is None or user.stamp != facts["stamp"]:
+            user = await directory.user_now(row.user)  # this worker may not know the latest change
+        if user is None or not user.active or user.stamp != facts["stamp"]:
             return None
-        if tuple(map(type, told)) != _KINDS or told[0] != _FORM:
+        person = Person.of(user.name, facts["tenant"], user.tenants)
+        return None if person is None else Session(person=person, user=user, row=row, csrf=csrf)
+
+    async def _refreshed(self, session: Session) -> Session | None:
+        """Store that the person is active. None if the session was ended in the meantime."""
+        row, now = session.row, self._clock()
+        if now - row.seen_at < _REFRESH_SECONDS:
+            return session
+        expires_at = min(row.facts.get("until", -inf), now + self._idle)
+        row = row._replace(seen_at=now, expires_at=expires_at)
+        if not await self._store.save_session(row):
             return None
-        return Sealed(*told)
+        return Session(person=session.person, user=session.user, row=row, csrf=session.csrf)
 
 
-def check_csrf(session: Session, given: str | None) -> bool:
-    """Whether a form or a header came from a page of this session."""
-    return hmac.compare_digest(session.csrf.encode(), (given or "").encode(errors="replace"))
+def check_csrf(session: Session, token: str | None) -> bool:
+    """Return whether a form or a header carries the token of this session."""
+    return hmac.compare_digest(session.csrf.encode(), (token or "").encode(errors="replace"))
 
 
-def _csrf(sealed: Sealed) -> str:
-    told = f"csrf\0{sealed.session_id}\0{sealed.tenant}".encode()
-    return hmac.new(sealed.secret.encode(), told, "sha256").hexdigest()
+def _digest(secret: str) -> str:
+    return sha256(secret.encode()).hexdigest()
 
 
-def _first(user: User) -> str:
-    own = sorted(tenant for tenant in user.tenants if tenant != "*")
+def _csrf(secret: str) -> str:
+    return hmac.digest(secret.encode(), b"csrf", "sha256").hex()
+
+
+def _first_tenant(user: User) -> str:
+    own = sorted(tenant for tenant in user.tenants if tenant != EVERYWHERE)
     if not own:
-        raise ValueError(f"tenant: {user.name} works in all of them; say in which")
+        raise ValueError(f"tenant: {user.name} may work in every tenant; name one")
     return own[0]

@@ -12,22 +12,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
-from counterseal.approvals.patterns import Demand, who_may
-from counterseal.approvals.plain import Part, fill, name_of, stamp, visible
+from counterseal.approvals.display import Part, fill, name_of, stamp, visible
+from counterseal.approvals.terms import Demand, who_may
 from counterseal.approvals.votes import Choice, Vote
 from counterseal.canonical import freeze, thaw
 from counterseal.contract.effects import Effect, Semantics
-from counterseal.contract.filling import (
-    FillingError,
+from counterseal.contract.fill import (
+    TemplateError,
     consequence_slots,
     differences,
     expected_state,
     resource_of,
 )
-from counterseal.contract.filling import fill as fill_template
+from counterseal.contract.fill import fill as fill_template
 from counterseal.contract.model import Contract
 
-__all__ = ["REJECTED", "Change", "Origin", "Packet", "make_packet"]
+__all__ = ["REJECTED", "Origin", "Packet", "StateChange", "make_packet"]
 
 Origin = Literal["user", "trusted", "untrusted"]
 """Where an argument came from: the user's own words, a trusted observation, or an untrusted one."""
@@ -42,7 +42,7 @@ _KEPT: Final = ("\n", "\t")
 _LAYOUT: Final = re.compile(r"([\n\t])")
 
 
-class Change(NamedTuple):
+class StateChange(NamedTuple):
     """A place where the state is expected to become another. What is not there is None."""
 
     pointer: str
@@ -74,7 +74,7 @@ class Packet:
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None
     """As far as it can be told before the call."""
-    changes: tuple[Change, ...]
+    changes: tuple[StateChange, ...]
     fingerprint: str
     demand: Demand
     votes: tuple[Vote, ...]
@@ -239,7 +239,7 @@ def _sentence(
 ) -> Iterator[Part]:
     try:
         pieces = list(consequence_slots(contract, arguments, before))
-    except FillingError:  # such a contract is refused at registration, but a person asks here
+    except TemplateError:  # such a contract is refused at registration, but a person asks here
         pieces = []
     if not (contract.consequence or "").strip() or not pieces:
         yield from _fallback(contract, arguments)
@@ -287,18 +287,20 @@ def _expected(contract: Contract, arguments: Mapping[str, Any]) -> dict[str, Any
         return None
     try:
         return expected_state(contract, arguments, None)
-    except FillingError:
+    except TemplateError:
         known = {}
         for name, template in contract.expected.items():
             try:
                 known[name] = fill_template(template, arguments, None)
-            except FillingError:
+            except TemplateError:
                 continue
         return known or None
 
 
-def _changes(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> Iterator[Change]:
+def _changes(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
+) -> Iterator[StateChange]:
     if after is None or before is None:
         return
     for place, expected, found in differences(after, before):
-        yield Change(place, found, expected)
+        yield StateChange(place, found, expected)

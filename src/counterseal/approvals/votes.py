@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Self
 
-from counterseal.approvals.patterns import Demand, Pattern
-from counterseal.approvals.plain import visible
+from counterseal.approvals.display import visible
+from counterseal.approvals.terms import Demand, Pattern
 from counterseal.proposal import text_set
 
 __all__ = [
     "Choice",
     "Objection",
-    "Request",
+    "PendingApproval",
     "Tally",
     "Vote",
     "Voter",
@@ -93,7 +93,7 @@ class Vote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class PendingApproval:
     """What a voter has to be held against: whose call it is, and how far the vote is."""
 
     tenant: str
@@ -136,7 +136,9 @@ _SAID: Final = {
 }
 
 
-def may_vote(demand: Demand, request: Request, voter: Voter, *, now: float) -> Objection | None:
+def may_vote(
+    demand: Demand, request: PendingApproval, voter: Voter, *, now: float
+) -> Objection | None:
     """Why this person can't vote on the request; None when they can."""
     if voter.tenant != request.tenant:
         return Objection.TENANT
@@ -158,7 +160,7 @@ def may_vote(demand: Demand, request: Request, voter: Voter, *, now: float) -> O
 
 def cast(
     demand: Demand,
-    request: Request,
+    request: PendingApproval,
     voter: Voter,
     decision: Choice,
     *,

@@ -1,11 +1,5 @@
-"""One call's way through the runtime, step by step. `runtime.py` tells the order.
+"""One call as data and steps: `call.py` has the record, every other file a step of its way.
 
-A step returns what ends the call (a refusal, or an answer that was known before), or None to go on.
-All that a call knows is in its gate context; the trail keeps every decision.
+The order of the steps is in `runtime.py`. A step takes the call and the services that it may use,
+and returns how the call ends, or None to go on.
 """
-
-from counterseal.call.judging import judge_plan
-from counterseal.call.passage import Passage
-from counterseal.call.trail import AGAIN, Again, Preview, Trail
-
-__all__ = ["AGAIN", "Again", "Passage", "Preview", "Trail", "judge_plan"]

@@ -1,21 +1,55 @@
-"""What is stored with a reservation, so that somebody else can go on from it after a crash."""
+"""Continues a call that another worker began: same contract, same arguments, same key.
+
+`pack` and `unpack` are the two ends of what a reservation stores for that.
+"""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
+from counterseal.call.call import Call
+from counterseal.call.decide import new_call, run_gates
+from counterseal.call.execute import execute, hook_request, spend_retry
+from counterseal.call.observe import observe
+from counterseal.call.services import CallServices, ExecuteServices
+from counterseal.call.settle import settle
 from counterseal.canonical import spelt_out
-from counterseal.gates.base import GateContext
-from counterseal.proposal import Principal, System
+from counterseal.codes import Code
+from counterseal.contract.model import Contract
+from counterseal.errors import RegistryError
+from counterseal.execution.attempt import Outcome
+from counterseal.execution.probes import Probe, ProbeError, probe
+from counterseal.gates import GATES
+from counterseal.gates.base import Decision, Gate, GateContext
+from counterseal.ledger.entry import Entry
+from counterseal.observation import Observation
+from counterseal.proposal import Principal, Proposal, System
+from counterseal.registry import Refusal, Registry, RegistryRecord
+from counterseal.storage.base import RunRecord
 from counterseal.vault import Vault
 
-__all__ = ["Resume", "pack", "unpack"]
+__all__ = [
+    "Resume",
+    "check_again",
+    "contract_for",
+    "execute_again",
+    "pack",
+    "probe_target",
+    "resumed_call",
+    "settle_as_executed",
+    "settle_as_not_executed",
+    "unpack",
+]
+
+_CHECKED_AGAIN: Final = tuple(
+    gate for gate in GATES if isinstance(gate, Gate) and gate.name in ("schema", "scope", "policy")
+)
 
 
 class Resume(NamedTuple):
-    """A call as it was admitted. Its scopes are a ceiling: whoever goes on gets no more."""
+    """A call as it was admitted. Its scopes are a ceiling for the worker that continues it."""
 
     agent: str
     user: str | None
@@ -32,35 +66,125 @@ class Resume(NamedTuple):
     """Of a reversal: whether the original's approval covers it. None for any other call."""
 
     def principal(self, tenant: str) -> Principal:
-        who: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "tenant": tenant,
             "agent": self.agent,
             "user": self.user,
             "roles": self.roles,
             "scopes": self.scopes,
         }
-        return Principal(**who) if self.covered is None else System(covered=self.covered, **who)
+        if self.covered is None:
+            return Principal(**fields)
+        return System(covered=self.covered, **fields)
 
 
 def pack(ctx: GateContext, contract_hash: str, trace_id: str, key: str, vault: Vault) -> bytes:
-    """Sealed, because arguments are personal data as often as not."""
-    who = ctx.principal
-    kept = (
-        who.agent,
-        who.user,
-        sorted(who.roles) if who.roles else (),
-        sorted(who.scopes) if who.scopes else (),
+    """Return what is stored with a reservation, sealed because arguments may be personal data."""
+    principal = ctx.principal
+    fields = (
+        principal.agent,
+        principal.user,
+        sorted(principal.roles),
+        sorted(principal.scopes),
         contract_hash,
         ctx.arguments,
-        ctx.config_shown or {},  # an empty one is no dict, and would have to be spelt out
+        dict(ctx.config_shown),
         ctx.version_seen,
         ctx.approval_id,
         trace_id,
-        who.covered if isinstance(who, System) else None,
+        principal.covered if isinstance(principal, System) else None,
     )
-    return vault.seal(who.tenant, key, to_json(kept, fallback=spelt_out))
+    return vault.seal(principal.tenant, key, to_json(fields, fallback=spelt_out))
 
 
 def unpack(sealed: bytes, tenant: str, key: str, vault: Vault) -> Resume:
-    """VaultError when it can't be opened here."""
+    """Return what `pack` stored. VaultError if no key here opens it."""
     return Resume(*from_json(vault.open(tenant, key, sealed)))
+
+
+def contract_for(registry: Registry, entry: Entry, resume: Resume) -> RegistryRecord | None:
+    """Return the very contract that a call was admitted under, if this process holds it."""
+    try:
+        record = registry.get(entry.tool, entry.version)
+    except RegistryError:
+        return None
+    return record if record.contract.hash == resume.contract_hash else None
+
+
+def resumed_call(
+    entry: Entry, resume: Resume, run: RunRecord, record: RegistryRecord, services: CallServices
+) -> Call:
+    """Return the call as it was admitted. Its budgets are spent, and its approval remains valid."""
+    proposal = Proposal(
+        tool=entry.tool,
+        arguments=resume.arguments,
+        run_id=entry.run_id,
+        version=entry.version,
+        call_id=entry.call_id,
+    )
+    call = new_call(proposal, resume.principal(entry.tenant), services)
+    call.resumed = call.in_doubt = True
+    call.trace_id, call.key, call.entry = resume.trace_id, entry.key, entry
+    call.learn(
+        run=run,
+        record=record,
+        compiled=services.compiled_for(record),
+        arguments=resume.arguments,
+        config=resume.config,
+        config_shown=resume.config,
+        version_seen=resume.version_seen,
+        approval_id=resume.approval_id,
+    )
+    return call
+
+
+def check_again(call: Call, services: CallServices) -> Decision | None:
+    """Check kill switch, grants, scopes and policy as they are now. Returns a denial."""
+    ctx, principal = call.ctx, call.ctx.principal
+    record = ctx.registry.resolve(
+        ctx.proposal.tool,
+        tenant=principal.tenant,
+        run_id=ctx.run.run_id,
+        version=ctx.proposal.version,
+        agent=principal.agent,
+    )
+    if isinstance(record, Refusal):
+        call.learn(refusal=record, record=None)
+    return run_gates(call, _CHECKED_AGAIN, services)
+
+
+async def execute_again(
+    call: Call, contract: Contract, services: CallServices
+) -> Observation | None:
+    """Execute under the same key and settle. None if the run's budgets or rates forbid it."""
+    if call.entry is None or not await spend_retry(call, contract, services):
+        return None
+    call.entry = call.entry._replace(attempts=call.entry.attempts + 1)
+    await execute(call, services)
+    call.reconciled = True
+    return await settle(call, observe(call, services), services)
+
+
+async def settle_as_executed(call: Call, output: object, services: CallServices) -> Observation:
+    """Settle with the output that the destination reports."""
+    return await _settle_reconciled(call, Outcome(Code.SUCCESS, output), services)
+
+
+async def settle_as_not_executed(call: Call, services: CallServices) -> Observation:
+    """Settle a call that the destination does not know, and never will: its key is free again."""
+    call.in_doubt = False
+    not_executed = Outcome(Code.DEPENDENCY_UNAVAILABLE, began=False)
+    return await _settle_reconciled(call, not_executed, services)
+
+
+async def _settle_reconciled(call: Call, outcome: Outcome, services: CallServices) -> Observation:
+    call.outcome, call.reconciled = outcome, True
+    return await settle(call, observe(call, services), services)
+
+
+async def probe_target(call: Call, contract: Contract, services: ExecuteServices) -> Probe | None:
+    """Return the target's state now, None if there is no target. ProbeError if it is unknown."""
+    if contract.probe is None:
+        raise ProbeError("the contract has no probe")
+    seconds = contract.runtime.timeout_ms / 1000
+    return await probe(contract.probe, hook_request(call, contract, services, seconds))

@@ -311,10 +311,10 @@ def _check_vote(
     as_json: bool,
 ) -> None:
     """End the command if the vote would be refused, before the person confirms it."""
-    from counterseal.approvals.votes import Choice, Objection, Request, cast
+    from counterseal.approvals.votes import Choice, Objection, PendingApproval, cast
     from counterseal.operations.approver import ApprovalError
 
-    request = Request(
+    request = PendingApproval(
         tenant=packet.tenant,
         agent=packet.agent,
         user=packet.user,
@@ -537,7 +537,7 @@ class RequestLine(NamedTuple):
     unreadable: str
 
     def record(self) -> dict[str, Any]:
-        from counterseal.approvals.plain import stamp
+        from counterseal.approvals.display import stamp
         from counterseal.views.approvals import approved_by
 
         held = self.held
@@ -585,7 +585,7 @@ def _entry(row: RequestLine, now: float) -> Iterator[RenderableType]:
 
 
 def _time_left(held: Held, now: float) -> str:
-    from counterseal.approvals.plain import clock, span
+    from counterseal.approvals.display import clock, span
 
     if held.status.value != "waiting":
         return "executed" if held.status.value == "spent" else held.status.value
@@ -596,7 +596,7 @@ def _time_left(held: Held, now: float) -> str:
 
 def _card(packet: Packet, now: float) -> str:
     """Return the packet as text, as wide as the terminal."""
-    from counterseal.approvals.text import text
+    from counterseal.approvals.packet_formats import text
 
     waits = packet.status == "waiting"
     plain = not can_show("┌│└─→…")
@@ -613,8 +613,7 @@ def _show_before_vote(project: OpenedProject, packet: Packet, *, quiet: bool) ->
 
 
 def _print_packet(packet: Packet, form: PacketFormat, now: float) -> None:
-    from counterseal.approvals.html import html
-    from counterseal.approvals.markdown import markdown
+    from counterseal.approvals.packet_formats import html, markdown
     from counterseal.views.approvals import current
 
     shown = current(packet, now)
@@ -634,7 +633,7 @@ def _missing(packet: Packet) -> int:
 
 
 def _outcome(packet: Packet) -> str:
-    from counterseal.approvals.plain import clock
+    from counterseal.approvals.display import clock
 
     if packet.status == "rejected":
         return _REJECTED

@@ -25,7 +25,7 @@ from counterseal.cli.project import (
 from counterseal.cli.render import fail, note, one_line, render
 
 if TYPE_CHECKING:
-    from counterseal.execution.work import Progress as ToolProgress
+    from counterseal.execution.attempt import Progress as ToolProgress
     from counterseal.observation import Observation
     from counterseal.proposal import Principal, Proposal
     from counterseal.runtime import Preview, Runtime

@@ -10,11 +10,11 @@ from rich.text import Text
 
 from counterseal.canonical import thaw
 from counterseal.cli.render import counted, fields, heading, one_line, paragraph, safe, table
-from counterseal.contract.approval import PATTERNS, ApprovalTerms, Then
+from counterseal.contract.approval_terms import PATTERNS, ApprovalTerms, Then
 from counterseal.contract.effects import EFFECTS, RISKS, Approval
 from counterseal.contract.invariants import DROP_STEP, Invariant, code_name
 from counterseal.contract.model import Contract, LifecycleStatus, OnUnknown
-from counterseal.contract.parameters import Parameter, parameters
+from counterseal.contract.schemas import Parameter, parameters
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.codes import Code, Response
-    from counterseal.observation.models import FieldError
+    from counterseal.observation.envelope import FieldError
 
 __all__ = ["OTHER_RULES", "Meaning", "explain", "meanings", "rules"]
 
@@ -191,7 +191,7 @@ def meanings() -> Mapping[Code, Meaning]:
 def _meanings_of_arguments() -> Mapping[Code, Meaning]:
     """Codes of calls whose arguments are wrong."""
     from counterseal.codes import Code
-    from counterseal.observation.models import FieldError
+    from counterseal.observation.envelope import FieldError
 
     return {
         Code.SYNTACTIC_PARSE_FAIL: Meaning(

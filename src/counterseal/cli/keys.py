@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.keys import Key, KeyRing, Purpose
-    from counterseal.registry.credentials import Credential
+    from counterseal.registry.identities import Credential
 
 __all__ = ["app"]
 
@@ -57,7 +57,7 @@ def new(
 
     Audit keys sign checkpoints of the audit log, approval keys sign approvals, vault keys encrypt
     the kept arguments and outputs of calls. Back up a vault key: without it, what it encrypted
-    can't be read. A session key encrypts sessions of the console; a new one signs all users out.
+    can't be read. A session key encrypts cursors and the state that MCP clients carry.
     """
     from counterseal.keys import KeysError, new_key
 
@@ -104,7 +104,7 @@ def export(
     """
     wanted = _purpose(purpose)
     if wanted == "vault":
-        fail("A vault key has no public half and can't be exported.")
+        fail("A vault key has no public key and can't be exported.")
     ring = _ring(_folder(keys))
     matching = [key for key in ring.keys if key.purpose == wanted and key_id in (None, key.key_id)]
     if not matching:

@@ -12,8 +12,8 @@ from counterseal.cli.options import AsJson
 from counterseal.cli.render import counted, fail, note, one_line, render, safe
 
 if TYPE_CHECKING:
-    from counterseal.policy import Policy, PolicyError, Rule
-    from counterseal.policy.cases import Report, Result
+    from counterseal.policy import Policy, PolicyError, PolicyRule
+    from counterseal.policy.policy_tests import CaseResult, PolicyTestReport
 
 __all__ = ["app"]
 
@@ -45,8 +45,8 @@ def run_tests(
     case fails, and with --require-coverage also if a rule matched in no case.
     """
     from counterseal.policy import PolicyError
-    from counterseal.policy.cases import read_cases, run_cases
-    from counterseal.policy.policy import DEFAULT
+    from counterseal.policy.policy_files import DEFAULT
+    from counterseal.policy.policy_tests import read_cases, run_cases
 
     policy, own = _load(paths, no_default=no_default)
     try:
@@ -71,7 +71,7 @@ def show(paths: Paths = None, no_default: NoDefault = False, as_json: AsJson = F
     render(record, lambda: _rules_page(policy), as_json=as_json)
 
 
-def _load(paths: list[Path] | None, *, no_default: bool) -> tuple[Policy, tuple[Rule, ...]]:
+def _load(paths: list[Path] | None, *, no_default: bool) -> tuple[Policy, tuple[PolicyRule, ...]]:
     """Return the policy, and those of its rules that come from the files."""
     from counterseal.policy import Policy, PolicyError
 
@@ -108,7 +108,7 @@ def _rules_page(policy: Policy) -> Iterator[str]:
         yield from (f"    {label:<8}{one_line(text)}" for label, text in _about(rule))
 
 
-def _report_page(report: Report) -> Iterator[str]:
+def _report_page(report: PolicyTestReport) -> Iterator[str]:
     for result in report.results:
         name = one_line(result.case.name)
         if result.passed:
@@ -125,12 +125,12 @@ def _report_page(report: Report) -> Iterator[str]:
         yield f"never matched: {rule.id} ({safe(str(rule.source))})"
 
 
-def _got(result: Result) -> str:
+def _got(result: CaseResult) -> str:
     error = result.decision.error
     return safe(result.got) + (f": {one_line(error)}" if error else "")
 
 
-def _report_record(policy: Policy, report: Report) -> dict[str, Any]:
+def _report_record(policy: Policy, report: PolicyTestReport) -> dict[str, Any]:
     return {
         "version": policy.version,
         "cases": [_case_record(result) for result in report.results],
@@ -144,7 +144,7 @@ def _report_record(policy: Policy, report: Report) -> dict[str, Any]:
     }
 
 
-def _case_record(result: Result) -> dict[str, Any]:
+def _case_record(result: CaseResult) -> dict[str, Any]:
     case, decision = result.case, result.decision
     return {
         "name": case.name,
@@ -164,7 +164,7 @@ def _case_record(result: Result) -> dict[str, Any]:
     }
 
 
-def _decision(rule: Rule) -> str:
+def _decision(rule: PolicyRule) -> str:
     if rule.approvers == "contract":
         return f"{rule.then}, as many approvers as the contract says"
     return (
@@ -172,7 +172,7 @@ def _decision(rule: Rule) -> str:
     )
 
 
-def _about(rule: Rule) -> list[tuple[str, str]]:
+def _about(rule: PolicyRule) -> list[tuple[str, str]]:
     from counterseal.cli.contract_card import approval_terms
 
     fields = [

@@ -20,7 +20,7 @@ from counterseal.cli.stores import ask_reason, load_registry, operate, shared_st
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from counterseal.registry import Change, Kill, RegistryRecord
+    from counterseal.registry import Kill, RegistryChange, RegistryRecord
 
 __all__ = ["app"]
 
@@ -234,7 +234,7 @@ def _kill_line(kill: Kill) -> str:
     return one_line(f"{kill.id} stops {_kill_scope(kill)} ({kill.by}: {kill.reason})")
 
 
-def _change_text(change: Change) -> str:
+def _change_text(change: RegistryChange) -> str:
     """Return what a change did, in a few words."""
     if change.kill is not None:
         return f"kill {_kill_scope(change.kill)} ({change.kill.id})"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from counterseal.config import Settings
-    from counterseal.web.app import Running
+    from counterseal.web.server import Running
 
 __all__ = ["mcp", "serve", "tune_garbage_collection"]
 
@@ -84,9 +84,9 @@ def serve(
 
     # Tools may print, and that is no result of this command.
     with errors_end_the_command("nothing is served"), redirect_stdout(sys.stderr):
-        from counterseal.web import app
+        from counterseal.web import server
 
-        work = app.serve(
+        work = server.serve(
             settings,
             host=host,
             port=port,

@@ -96,7 +96,7 @@ def schema(
     del as_json
     from counterseal.contract.model import Envelope
     from counterseal.contract.schemas import model_schema
-    from counterseal.observation.models import ObservationEnvelope
+    from counterseal.observation.envelope import ObservationEnvelope
 
     if subject is SchemaSubject.CONTRACT:
         print_json(model_schema(Envelope, title="ToolContract"))

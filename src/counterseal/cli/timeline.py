@@ -13,7 +13,7 @@ from rich.text import Text
 from counterseal.canonical import thaw
 from counterseal.cli.render import can_show, heading, one_line, paragraph, table, title_line
 from counterseal.gates import GATES, Verdict
-from counterseal.gates.base import Decision, Timed
+from counterseal.gates.base import Decision, TimedDecision
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,7 +49,7 @@ def call_page(seen: Observation, principal: Principal) -> Iterator[RenderableTyp
     """Yield the gates' decisions, what the agent reads, and the code."""
     yield _title(seen.tool, seen.version, principal)
     yield Text()
-    decisions = [decision for decision in seen.decisions if isinstance(decision, Timed)]
+    decisions = [decision for decision in seen.decisions if isinstance(decision, TimedDecision)]
     yield _timeline(decisions, _execution(seen, decisions))
     yield heading("The agent reads")
     yield from (paragraph(line) for line in seen.for_model().splitlines())
@@ -114,14 +114,14 @@ def _title(tool: str, version: str, principal: Principal) -> Text:
     return title_line(tool, version, agent=who.agent, tenant=who.tenant, user=who.user)
 
 
-def _timeline(decisions: Sequence[Timed], *more: Sequence[Text]) -> RenderableType:
+def _timeline(decisions: Sequence[TimedDecision], *more: Sequence[Text]) -> RenderableType:
     by_gate = {timed.decision.gate: timed for timed in decisions}
     rows = [_gate_row(gate.name, by_gate.get(gate.name)) for gate in GATES]
     unit = "µs" if can_show("µ") else "us"
     return table([*rows, *more], titles=("Gate", f"{unit:>6}", "Rule", "Reason"))
 
 
-def _gate_row(gate: str, timed: Timed | None) -> Sequence[Text]:
+def _gate_row(gate: str, timed: TimedDecision | None) -> Sequence[Text]:
     if timed is None:
         return _mark(None, gate), Text(), Text(), Text("not asked", style="dim")
     decision = timed.decision
@@ -139,7 +139,7 @@ def _reason(decision: Decision) -> str:
     return one_line(" ".join(filter(None, (decision.reason, *warnings))))
 
 
-def _execution(seen: Observation, decisions: Sequence[Timed]) -> Sequence[Text]:
+def _execution(seen: Observation, decisions: Sequence[TimedDecision]) -> Sequence[Text]:
     """Return the last row of the timeline: whether the tool ran, and how it failed."""
     allowed = [timed for timed in decisions if timed.decision.verdict is Verdict.ALLOW]
     if len(allowed) < len(GATES):

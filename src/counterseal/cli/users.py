@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.accounts import Accounts
-    from counterseal.registry.people import User
+    from counterseal.registry.identities import User
 
 __all__ = ["app"]
 
@@ -257,7 +257,7 @@ def _reason(given: str | None, *, password_stdin: bool) -> str:
 
 def _password(*, password_stdin: bool) -> str:
     """Read the password from stdin, or ask for it twice without showing it."""
-    from counterseal.accounts.passwords import refuse_unfit
+    from counterseal.accounts.passwords import check_password
     from counterseal.errors import RegistryError
 
     if password_stdin:
@@ -267,7 +267,7 @@ def _password(*, password_stdin: bool) -> str:
     else:
         fail("Stdin is no terminal, so no password can be asked for.", "Use --password-stdin.")
     try:
-        refuse_unfit(password)
+        check_password(password)
     except RegistryError as error:
         fail(str(error))
     return password
@@ -278,7 +278,7 @@ def _is_interactive() -> bool:
 
 
 def _note_powerless(roles: list[str]) -> None:
-    from counterseal.accounts.model import Role
+    from counterseal.accounts.users import Role
 
     if not set(roles) & set(Role):
         note(f"None of these roles may read anything. Add one of {', '.join(Role)}.")

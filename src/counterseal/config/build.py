@@ -214,7 +214,7 @@ def _pinned_by(settings: Settings, server: str, lock: Lock) -> tuple[list[Contra
     return contracts, problems
 
 
-def upstream_settings(settings: Settings, *names: str) -> list[mcp.Settings]:
+def upstream_settings(settings: Settings, *names: str) -> list[mcp.UpstreamSettings]:
     """Return how to connect to the named upstreams, or to all of them.
 
     Raises ConfigError if a folder or a Python server object does not exist.
@@ -222,11 +222,11 @@ def upstream_settings(settings: Settings, *names: str) -> list[mcp.Settings]:
     return [_connection(settings, name) for name in names or settings.upstreams]
 
 
-def _connection(settings: Settings, name: str) -> mcp.Settings:
+def _connection(settings: Settings, name: str) -> mcp.UpstreamSettings:
     from counterseal import upstream as mcp  # noqa: PLC0415 - the MCP library is an extra
 
     table = settings.upstreams[name]
-    return mcp.Settings(
+    return mcp.UpstreamSettings(
         name=name,
         command=table.command or (),
         url=table.url or "",

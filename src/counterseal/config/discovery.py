@@ -30,11 +30,10 @@ from typing import Any
 from packaging.version import Version
 
 from counterseal.config.settings import ConfigError
-from counterseal.contract.declare import Tool
+from counterseal.contract.declare import PlainTool, Tool, from_protocol, looks_like_protocol
 from counterseal.contract.files import read_contracts
 from counterseal.contract.lint import lint
 from counterseal.contract.model import Contract
-from counterseal.contract.protocol import PlainTool, from_protocol, looks_like_protocol
 from counterseal.documents import SUFFIXES, read_document
 from counterseal.errors import ContractError, Problem, Source
 from counterseal.registry import RegistryRecord, checks

@@ -21,9 +21,9 @@ from pydantic import (
     model_validator,
 )
 
-from counterseal.contract.binding import template
+from counterseal.contract.bindings import template
 from counterseal.contract.effects import Effect
-from counterseal.contract.ip import kind, literal
+from counterseal.contract.egress import kind, literal
 from counterseal.contract.model import KeepReads
 from counterseal.errors import GrantError
 from counterseal.registry import Grant

@@ -10,11 +10,22 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    Any,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+    runtime_checkable,
+)
 
 from pydantic import BaseModel
 
-from counterseal.contract.approval import ApprovalTerms
+from counterseal.canonical import freeze, thaw
+from counterseal.contract.approval_terms import ApprovalTerms
 from counterseal.contract.effects import Effect, RiskClass, Trust
 from counterseal.contract.invariants import Invariant
 from counterseal.contract.model import (
@@ -33,8 +44,9 @@ from counterseal.contract.model import (
     Security,
     Transactional,
 )
+from counterseal.contract.schemas import close
 from counterseal.contract.signature import Injection, Signature, locate, read_signature
-from counterseal.contract.surroundings import (
+from counterseal.contract.tool_context import (
     Config,
     ConfigParam,
     Secret,
@@ -42,15 +54,24 @@ from counterseal.contract.surroundings import (
     StateEffect,
     StateRead,
 )
-from counterseal.errors import ContractError, Problem, Source
+from counterseal.errors import ContractError, Problem, Source, ToolFailedError
 
-__all__ = ["Declared", "Tool", "lay_over", "tool"]
+__all__ = [
+    "PlainTool",
+    "Tool",
+    "ToolOptions",
+    "from_protocol",
+    "lay_over",
+    "looks_like_protocol",
+    "tool",
+]
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Declared(TypedDict, total=False):
+class ToolOptions(TypedDict, total=False):
     """What `@tool` takes.
 
     The first group are short names for fields of the sections; whole sections can be given too, and
@@ -220,15 +241,15 @@ def _where(*, declared: bool) -> str:
 @overload
 def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
-def tool(**declared: Unpack[Declared]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
-def tool(function: Callable[..., Any] | None = None, /, **declared: Unpack[Declared]) -> Any:
+def tool(**declared: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
+def tool(function: Callable[..., Any] | None = None, /, **declared: Unpack[ToolOptions]) -> Any:
     """Declare a function as a tool. Hints are its schema, the docstring its description."""
     if function is not None:
         return _declare(function, declared)
     return lambda decorated: _declare(decorated, declared)
 
 
-def _declare(function: Callable[P, R], declared: Declared) -> Tool[P, R]:
+def _declare(function: Callable[P, R], declared: ToolOptions) -> Tool[P, R]:
     signature = read_signature(function)
     data: dict[str, Any] = {
         "identity": {"name": getattr(function, "__name__", "")},
@@ -312,3 +333,104 @@ def _injections(signature: Signature) -> dict[str, Any]:
 
 def _names(normalizer: Any) -> Any:
     return (normalizer,) if isinstance(normalizer, str) else normalizer
+
+
+# --- protocol ---
+
+
+STRICTEST = Effect.IRREVERSIBLE
+
+
+@runtime_checkable
+class PlainTool(Protocol):
+    """What is asked of a plain tool, beside an `input_schema` or a `get_schema()`."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    async def execute(self, input: dict[str, Any]) -> Any: ...  # noqa: A002 - the protocol's word
+
+
+def looks_like_protocol(candidate: object) -> bool:
+    """Whether an object can be read by `from_protocol`. A class is not an instance of itself."""
+    if isinstance(candidate, type):
+        return False
+    return isinstance(candidate, PlainTool) and callable(candidate.execute)
+
+
+def from_protocol(plain: PlainTool, *, effect: Effect | str | None = None) -> Tool[..., Any]:
+    """A tool like any other. An `effect`, `version` or `usage` of its own is taken over."""
+    declared = effect or getattr(plain, "effect", None) or STRICTEST
+    contract = Contract.model_validate(
+        {
+            "effect": declared,
+            "identity": {"name": plain.name, "version": getattr(plain, "version", "0.1.0")},
+            "affordance": {
+                "model_description": plain.description,
+                "input_schema": _input_schema(plain),
+                "output_schema": getattr(plain, "output_schema", {"type": "object"}),
+            },
+            "usage": getattr(plain, "usage", plain.description),
+        }
+    )
+
+    async def execute(**arguments: Any) -> Any:
+        result: Any = plain.execute(arguments)
+        return _output(plain.name, await result if inspect.isawaitable(result) else result)
+
+    # Whoever asks where this tool's code stands is shown the author's file, not this one.
+    execute.__wrapped__ = plain.execute  # type: ignore[attr-defined]
+    execute.__qualname__ = f"{type(plain).__qualname__}.execute"
+    execute.__module__ = type(plain).__module__
+    return Tool(contract=contract, function=execute)
+
+
+def _input_schema(plain: PlainTool) -> dict[str, Any]:
+    getter = getattr(plain, "get_schema", None)
+    schema = getattr(plain, "input_schema", None)
+    if schema is None and callable(getter):
+        schema = getter()
+    if not isinstance(schema, Mapping):
+        raise _refusal(plain, "the tool shows no input schema")
+    try:
+        # Freezing first bounds what is walked below.
+        own = thaw(freeze(_parameters_of(schema)))
+    except ValueError as error:
+        raise _refusal(plain, f"the input schema is not JSON: {error}") from None
+    properties = own.get("properties")
+    for name, value in properties.items() if isinstance(properties, dict) else ():
+        if isinstance(value, dict):
+            value.setdefault("description", f"{name} (its author gave no description)")
+    return close({"type": "object", **own})
+
+
+def _refusal(plain: PlainTool, message: str) -> ContractError:
+    problem = Problem(
+        rule="schema-invalid",
+        tool=str(plain.name),
+        pointer="/affordance/input_schema",
+        message=message,
+        fix="Give it an `input_schema`, or a `get_schema()` that returns one.",
+    )
+    return ContractError([problem])
+
+
+def _parameters_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters of a function-style schema, or the schema itself."""
+    if schema.get("type") != "function":
+        return schema
+    inner = schema.get("function", schema)
+    parameters = inner.get("parameters") if isinstance(inner, Mapping) else None
+    return parameters if isinstance(parameters, Mapping) else schema
+
+
+def _output(name: str, result: Any) -> Any:
+    """What a `success / output / error` result says; anything else is the output itself."""
+    if not hasattr(result, "success"):
+        return result
+    if not result.success:
+        raise ToolFailedError(name, getattr(result, "error", None))
+    return getattr(result, "output", None)

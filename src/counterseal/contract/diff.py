@@ -14,13 +14,12 @@ from enum import StrEnum
 from typing import Any
 
 from counterseal.canonical import pointer
-from counterseal.contract.approval import Pattern, Then
+from counterseal.contract.approval_terms import Pattern, Then
 from counterseal.contract.effects import Effect, RiskClass, Semantics
 from counterseal.contract.model import Contract
-from counterseal.contract.schema_diff import Side, compare_schemas
-from counterseal.contract.schema_moves import same
+from counterseal.contract.schema_diff import Side, compare_schemas, same
 
-__all__ = ["Change", "Compatibility", "diff", "is_breaking"]
+__all__ = ["Compatibility", "ContractChange", "diff", "is_breaking"]
 
 
 class Compatibility(StrEnum):
@@ -31,7 +30,7 @@ class Compatibility(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class ContractChange:
     """One difference. `pointer` leads into the newer record, or the older for what was removed."""
 
     pointer: str
@@ -40,7 +39,7 @@ class Change:
 
 
 Path = tuple[str | int, ...]
-Rule = Callable[[Path, Any, Any], Iterable[Change]]
+Rule = Callable[[Path, Any, Any], Iterable[ContractChange]]
 
 _COMPATIBLE = Compatibility.COMPATIBLE
 _BREAKING = Compatibility.BREAKING
@@ -48,17 +47,17 @@ _GOVERNANCE = Compatibility.GOVERNANCE_REVIEW
 _OPERATIONAL = Compatibility.OPERATIONAL_REVIEW
 
 
-def diff(old: Contract, new: Contract) -> tuple[Change, ...]:
+def diff(old: Contract, new: Contract) -> tuple[ContractChange, ...]:
     """Every difference, in the record's order. Empty exactly when the records are equal."""
     return tuple(_walk((), old.record(), new.record()))
 
 
-def is_breaking(changes: Iterable[Change]) -> bool:
+def is_breaking(changes: Iterable[ContractChange]) -> bool:
     """Whether a caller or reader of the old contract may fail with the new one."""
     return any(change.kind is Compatibility.BREAKING for change in changes)
 
 
-def _walk(path: Path, old: Any, new: Any) -> Iterator[Change]:
+def _walk(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
     if same(old, new):
         return
     rule = _RULES.get(".".join(map(str, path)))
@@ -78,7 +77,7 @@ def _always(kind: Compatibility) -> Rule:
     return lambda path, old, new: [_change(path, kind, old, new)]
 
 
-def _safeguard(path: Path, old: Any, new: Any) -> Iterator[Change]:
+def _safeguard(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
     """Something that protects: less of it is for governance, more of it slows calls down."""
     raised = _is_number(old) and _is_number(new) and new > old
     yield _change(path, _OPERATIONAL if raised else _GOVERNANCE, old, new)
@@ -87,7 +86,7 @@ def _safeguard(path: Path, old: Any, new: Any) -> Iterator[Change]:
 def _danger(rank: Callable[[Any], int]) -> Rule:
     """Authority to do harm: any change is for governance, and a rise breaks what was agreed."""
 
-    def rule(path: Path, old: Any, new: Any) -> Iterator[Change]:
+    def rule(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
         yield _change(path, _GOVERNANCE, old, new)
         if rank(new) > rank(old):
             yield _change(path, _BREAKING, old, new)
@@ -111,7 +110,7 @@ def _finality(semantics: str) -> int:
     return int(semantics == Semantics.IRREVERSIBLE_PIVOT)
 
 
-def _approval(path: Path, old: Any, new: Any) -> Iterator[Change]:
+def _approval(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
     """Terms of approval: stricter ones slow calls down, any others are for governance."""
     if old is None or new is None:
         yield _change(path, _OPERATIONAL if old is None else _GOVERNANCE, old, new)
@@ -133,12 +132,12 @@ _STRICTNESS: dict[str, Callable[[Any, Any], bool]] = {
 """Whether a change of a field makes it stricter. Roles and names are other ones, not stricter."""
 
 
-def _exposed(path: Path, old: Any, new: Any) -> Iterator[Change]:
+def _exposed(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
     yield _change(path, _GOVERNANCE if new else _BREAKING, old, new)
 
 
 def _schema(side: Side) -> Rule:
-    def rule(path: Path, old: Any, new: Any) -> Iterator[Change]:
+    def rule(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
         for found in compare_schemas(old, new, side=side):
             kind = _BREAKING if found.breaking else _COMPATIBLE
             yield _said((*path, *found.path), kind, found.message)
@@ -156,7 +155,7 @@ def _listed(
 ) -> Rule:
     """Items that have an id. `fields` says where a change of one field means something else."""
 
-    def rule(path: Path, old: list[Any], new: list[Any]) -> Iterator[Change]:
+    def rule(path: Path, old: list[Any], new: list[Any]) -> Iterator[ContractChange]:
         before, after = _by_id(old, by), _by_id(new, by)
         if before is None or after is None:
             yield _change(path, max(added, removed, changed, key=_WEIGHT.index), old, new)
@@ -281,12 +280,12 @@ _RULES: dict[str, Rule] = {
 # --- words ----------------------------------------------------------------------------------------
 
 
-def _change(path: Path, kind: Compatibility, old: Any, new: Any) -> Change:
+def _change(path: Path, kind: Compatibility, old: Any, new: Any) -> ContractChange:
     return _said(path, kind, _told(".".join(map(str, path)), old, new))
 
 
-def _said(path: Path, kind: Compatibility, message: str) -> Change:
-    return Change(pointer=pointer(*path), kind=kind, message=message)
+def _said(path: Path, kind: Compatibility, message: str) -> ContractChange:
+    return ContractChange(pointer=pointer(*path), kind=kind, message=message)
 
 
 def _told(name: str, old: Any, new: Any) -> str:

@@ -17,18 +17,18 @@ from counterseal.contract.model import Contract
 from counterseal.documents import Document, read_document
 from counterseal.errors import ContractError, Problem, Severity
 
-__all__ = ["Loaded", "load_contracts", "read_contracts"]
+__all__ = ["LoadedContract", "load_contracts", "read_contracts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedContract:
     """One contract of a file; `contract` is None when its data does not make one."""
 
     contract: Contract | None
     problems: tuple[Problem, ...]
 
 
-def read_contracts(path: str | Path) -> tuple[Loaded, ...]:
+def read_contracts(path: str | Path) -> tuple[LoadedContract, ...]:
     """Every contract of a file with its problems. ContractError when it can't be read at all."""
     file = read_document(path)
     if isinstance(file.data, list):
@@ -40,7 +40,7 @@ def read_contracts(path: str | Path) -> tuple[Loaded, ...]:
 
 def load_contracts(*paths: str | Path) -> tuple[Contract, ...]:
     """The contracts of these files. One ContractError holds the problems of all of them."""
-    loaded: list[Loaded] = []
+    loaded: list[LoadedContract] = []
     problems: list[Problem] = []
     for path in paths:
         try:
@@ -53,7 +53,7 @@ def load_contracts(*paths: str | Path) -> tuple[Contract, ...]:
     return tuple(item.contract for item in loaded if item.contract is not None)
 
 
-def _examine(file: Document, prefix: str, data: Any) -> Loaded:
+def _examine(file: Document, prefix: str, data: Any) -> LoadedContract:
     if not isinstance(data, Mapping):
         problem = Problem(
             rule="file-unreadable",
@@ -61,10 +61,10 @@ def _examine(file: Document, prefix: str, data: Any) -> Loaded:
             fix="Begin with `identity:`, `effect:` and `affordance:`.",
             source=file.source(prefix),
         )
-        return Loaded(contract=None, problems=(problem,))
+        return LoadedContract(contract=None, problems=(problem,))
     contract, problems = examine(data)
     placed = tuple(problem.at(file.source(prefix + problem.pointer)) for problem in problems)
-    return Loaded(contract=contract, problems=placed)
+    return LoadedContract(contract=contract, problems=placed)
 
 
 def _kind(value: Any) -> str:

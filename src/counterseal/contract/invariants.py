@@ -36,10 +36,10 @@ from counterseal.expressions import NOT_CODE, Expression
 __all__ = [
     "DROP_STEP",
     "Call",
+    "CheckableRule",
     "Correction",
     "Invariant",
     "Judgement",
-    "Rule",
     "SetArguments",
     "code_name",
     "judge",
@@ -258,7 +258,7 @@ class Invariant(BaseModel):
         raise TypeError(f"the corrector of {self.id} gives {type(fixed).__name__}, not a call")
 
 
-class Rule(Protocol):
+class CheckableRule(Protocol):
     """What `judge` asks: an invariant, or one that is watched while it is asked."""
 
     @property
@@ -290,8 +290,8 @@ class Judgement:
 
     call: Call | None
     corrections: tuple[Correction, ...] = ()
-    violations: tuple[Rule, ...] = ()
-    dropped_by: Rule | None = None
+    violations: tuple[CheckableRule, ...] = ()
+    dropped_by: CheckableRule | None = None
 
     @property
     def ok(self) -> bool:
@@ -299,7 +299,7 @@ class Judgement:
 
 
 def judge(
-    invariants: Sequence[Rule],
+    invariants: Sequence[CheckableRule],
     call: Call,
     state: Mapping[str, Any],
     config: Mapping[str, Any],
@@ -311,12 +311,12 @@ def judge(
     """
     current = call
     corrections: list[Correction] = []
-    broken: list[Rule] = []
+    broken: list[CheckableRule] = []
     for _ in range(len(invariants) + 1):
         broken = [rule for rule in invariants if not rule.holds(current, state, config)]
         if not broken:
             return Judgement(call=current, corrections=tuple(corrections))
-        beyond_help: list[Rule] = []
+        beyond_help: list[CheckableRule] = []
         for invariant in broken:
             if invariant.holds(current, state, config):
                 continue  # an earlier correction of this round mended it too
@@ -333,7 +333,7 @@ def judge(
     return Judgement(call=call, violations=tuple(broken))
 
 
-def _correction(invariant: Rule, before: Call, after: Call) -> Correction:
+def _correction(invariant: CheckableRule, before: Call, after: Call) -> Correction:
     return Correction(
         invariant=invariant.id,
         rule=invariant.rule,

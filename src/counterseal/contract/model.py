@@ -29,12 +29,19 @@ from pydantic import (
 )
 
 from counterseal.canonical import digest, freeze, pointer, thaw
-from counterseal.contract.approval import ApprovalTerms
-from counterseal.contract.binding import HttpBinding, McpBinding
-from counterseal.contract.derive import derive
-from counterseal.contract.effects import EFFECTS, Effect, RiskClass, Semantics, Trust, effect_for
+from counterseal.contract.approval_terms import ApprovalTerms
+from counterseal.contract.bindings import HttpBinding, McpBinding
+from counterseal.contract.effects import (
+    EFFECTS,
+    Effect,
+    RiskClass,
+    Semantics,
+    Trust,
+    derive,
+    effect_for,
+)
 from counterseal.contract.invariants import Invariant, code_name
-from counterseal.contract.surroundings import ConfigParam, StateEffect, StateRead
+from counterseal.contract.tool_context import ConfigParam, StateEffect, StateRead
 from counterseal.errors import ContractError, Problem
 
 __all__ = [
@@ -154,19 +161,19 @@ Whole = Annotated[int, Field(strict=True, le=2**53 - 1)]
 """An integer that JSON keeps exact."""
 
 
-class Section(BaseModel):
+class ContractSection(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", json_schema_serialization_defaults_required=True
     )
 
 
-class Lifecycle(Section):
+class Lifecycle(ContractSection):
     status: LifecycleStatus = LifecycleStatus.ACTIVE
     sunset_date: Day | None = None
     replacement: str | None = None
 
 
-class Identity(Section):
+class Identity(ContractSection):
     # The pattern is shown in the schema and enforced by lint, so that a bad name is reported
     # together with everything else that is wrong.
     name: str = Field(json_schema_extra={"pattern": NAME_PATTERN})
@@ -175,12 +182,12 @@ class Identity(Section):
     lifecycle: Lifecycle = Lifecycle()
 
 
-class Example(Section):
+class Example(ContractSection):
     description: str
     arguments: JsonObject
 
 
-class Affordance(Section):
+class Affordance(ContractSection):
     model_description: str
     allowed_use_cases: tuple[str, ...] = ()
     forbidden_use_cases: tuple[str, ...] = ()
@@ -189,18 +196,18 @@ class Affordance(Section):
     examples: tuple[Example, ...] = ()
 
 
-class RateLimits(Section):
+class RateLimits(ContractSection):
     window_sec: Whole = Field(default=60, ge=1)
     max_requests: Whole = Field(default=600, ge=1)
 
 
-class CostProfile(Section):
+class CostProfile(ContractSection):
     currency: str = "USD"
     cost_per_call: float = Field(default=0, ge=0, allow_inf_nan=False, strict=True)
     cost_unit: CostUnit = CostUnit.CALL
 
 
-class RuntimeLimits(Section):
+class RuntimeLimits(ContractSection):
     timeout_ms: Whole = Field(default=30_000, ge=1)
     rate_limits: RateLimits = RateLimits()
     cost_profile: CostProfile = CostProfile()
@@ -208,7 +215,7 @@ class RuntimeLimits(Section):
     max_retries: Whole = Field(default=0, ge=0)
 
 
-class Security(Section):
+class Security(ContractSection):
     required_scopes: tuple[str, ...] = ()
     tenant_scoped: StrictBool = True
     secrets_boundary: SecretsBoundary = SecretsBoundary.NONE
@@ -216,7 +223,7 @@ class Security(Section):
     egress_policy: EgressPolicy = EgressPolicy.NONE
 
 
-class Transactional(Section):
+class Transactional(ContractSection):
     side_effect_class: RiskClass = RiskClass.CRITICAL_MUTATION
     confirmation_required: StrictBool = True
     semantics: Semantics = Semantics.IRREVERSIBLE_PIVOT
@@ -224,7 +231,7 @@ class Transactional(Section):
     post_action_verification_required: StrictBool = True
 
 
-class Idempotency(Section):
+class Idempotency(ContractSection):
     supported: StrictBool = True
     required: StrictBool = True
     key_header: str | None = "Idempotency-Key"
@@ -232,7 +239,7 @@ class Idempotency(Section):
     payload_hash_required: StrictBool = True
 
 
-class Observability(Section):
+class Observability(ContractSection):
     trace_attributes: tuple[str, ...] = ()
     audit_required: StrictBool = True
     error_taxonomy_mapping: Annotated[dict[str, str], AfterValidator(freeze)] = Field(
@@ -240,14 +247,14 @@ class Observability(Section):
     )
 
 
-class ErrorContract(Section):
+class ErrorContract(ContractSection):
     repairable_errors: tuple[str, ...] = ()
     retryable_errors: tuple[str, ...] = ()
     fail_closed_errors: tuple[str, ...] = ()
     escalation_errors: tuple[str, ...] = ()
 
 
-class Envelope(Section):
+class Envelope(ContractSection):
     """The eight sections, in the form that other systems read and write."""
 
     identity: Identity

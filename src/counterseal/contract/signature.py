@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
 from counterseal.contract.schemas import close, resolve_local, tidy, types_of
-from counterseal.contract.surroundings import Config, Context, Secret, State
+from counterseal.contract.tool_context import Config, Context, Secret, State
 from counterseal.errors import ContractError, Problem, Source
 
 __all__ = ["Injection", "Signature", "locate", "mark_of", "read_signature"]

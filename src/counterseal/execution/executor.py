@@ -1,62 +1,60 @@
-"""The executor: carries out what was admitted, where its contract wants it to run.
+"""The executor: runs admitted calls where their contract wants them to run.
 
-A `Runner` is a tool made ready, once, at registration: where it runs, what it may reach, what it is
-given. `run` is one attempt. It never raises for what a tool does, and never tries again by itself.
+A `Runner` is prepared once per tool, at registration: where the tool runs, what it may reach, which
+values are injected. `Runner.run` makes one attempt. It never raises for what a tool does, and never
+retries by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
-from contextvars import copy_context
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pydantic_core import to_jsonable_python
+
 from counterseal.codes import Code
-from counterseal.contract.client import RefusedError
 from counterseal.contract.declare import Tool
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract, Isolation
-from counterseal.contract.surroundings import Config, Context, Secret, State
+from counterseal.contract.outputs import Partial
+from counterseal.contract.tool_context import Config, Context, RefusedError, Secret, State
 from counterseal.errors import IsolationError, SpokenError
-from counterseal.execution import http, local, logs
-from counterseal.execution.failures import code_of, describe, said_unsent
+from counterseal.execution import http, in_process, logs
+from counterseal.execution.attempt import AttemptRequest, Outcome
+from counterseal.execution.call_services import LocalServices, progress_of
+from counterseal.execution.failures import Fault, code_of, describe, said_unsent
 from counterseal.execution.files import directory_for
+from counterseal.execution.http import UnsendableError
+from counterseal.execution.in_process import Threads
 from counterseal.execution.isolation.address import Address, address_of
-from counterseal.execution.isolation.isolated import job_of, run_isolated
-from counterseal.execution.isolation.workers import Sandboxes, Workers
-from counterseal.execution.request import UnsendableError
+from counterseal.execution.isolation.pool import Job, Reply, Sandboxes, Workers
 from counterseal.execution.secrets import Credentials, Secrets
-from counterseal.execution.services import LocalServices
-from counterseal.execution.threads import Threads
-from counterseal.execution.work import Outcome, Work
 from counterseal.masking import NO_MASK, Mask
-from counterseal.positional import made
 
 if TYPE_CHECKING:
-    from counterseal.execution.network.clients import Clients, Network
+    from counterseal.execution.network import Clients, Network
 
-__all__ = ["Executor", "Given", "Runner"]
+__all__ = ["Executor", "Runner"]
 
-_MOST_READY = 10_000
-_SUCCESS = Code.SUCCESS
-_NOTHING_ELSE = tuple(Outcome(_SUCCESS))[2:]
-"""What an outcome says beside its code and value, when all went well."""
+_MAX_CACHED_RUNNERS = 10_000
 _NEVER_BEGAN = Outcome(Code.TIMEOUT, began=False, interrupted=True)
-"""The caller went away before the tool was reached."""
+"""The outcome of a call whose caller left before the tool was started."""
 
 
 class Executor:
-    """What all tools of a runtime share: credentials, connections, threads, workers, directories.
+    """The resources that all tools of a runtime share. Each is started on first use.
 
-    Nothing is started before somebody needs it.
+    Credentials, HTTP connections, threads, worker processes, sandboxes and directories for files.
     """
 
     def __init__(
@@ -76,25 +74,25 @@ class Executor:
         self._clients: Clients | None = None
         self._files = None if files is None else Path(files)
         self._temporary: Path | None = None
-        self._ready: dict[Hashable, Runner] = {}
+        self._cached: dict[Hashable, Runner] = {}
         self._warming: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         logs.install()
 
     def check(self, contract: Contract, tool: Tool[..., Any]) -> None:
-        """IsolationError when the isolation that a tool wants can't be had."""
+        """Raise IsolationError if this machine lacks the isolation that the tool declares."""
         if Runner(self, contract, tool).where is Where.SANDBOX:
             self.sandboxes.available()
 
     def runner(self, contract: Contract, tool: Tool[..., Any]) -> Runner:
-        """A tool made ready; where it needs a process, one is started beforehand."""
-        made = Runner(self, contract, tool)
-        if made.where is Where.PROCESS:
-            self._warm(made.address)
-        return made
+        """Prepare a tool. One that runs in a process gets one started in advance."""
+        runner = Runner(self, contract, tool)
+        if runner.where is Where.PROCESS:
+            self._warm(runner.address)
+        return runner
 
     def settle_here(self) -> None:
-        """Processes and connections belong to one event loop; another one begins with its own."""
+        """Start over with new processes and connections when the event loop is a new one."""
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return
@@ -104,51 +102,51 @@ class Executor:
         self._loop = loop
 
     def leave_behind(self, tenant: str, key: str, running: asyncio.Future[Any]) -> None:
-        """Remember that an execution under this key goes on, though nobody waits for it."""
+        """Remember an execution under this key that continues after its call was given up."""
         name = (tenant, key)
         self._behind[name] = running
         running.add_done_callback(lambda _: self._behind.pop(name, None))
 
     def behind(self, tenant: str, key: str) -> asyncio.Future[Any] | None:
-        """An execution under this key, of this process, that is not over yet."""
+        """Return the execution under this key that still runs in this process, if any."""
         return self._behind.get((tenant, key))
 
     def still_runs(self, tenant: str, key: str) -> bool:
-        """Whether there is one."""
+        """Return whether an execution under this key still runs in this process."""
         return (tenant, key) in self._behind
 
-    def ready(self, what: Hashable, make: Callable[[], Runner]) -> Runner:
-        """A runner that is kept, for hooks: these have no registration of their own."""
-        if what not in self._ready:
-            if len(self._ready) >= _MOST_READY:
-                self._ready.clear()
-            self._ready[what] = make()
-        return self._ready[what]
+    def cached_runner(self, key: Hashable, make: Callable[[], Runner]) -> Runner:
+        """Return the runner of a probe, which is not registered as a tool; make it if needed."""
+        if key not in self._cached:
+            if len(self._cached) >= _MAX_CACHED_RUNNERS:
+                self._cached.clear()
+            self._cached[key] = make()
+        return self._cached[key]
 
     def _warm(self, address: Address | None) -> None:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            return  # nothing can be started yet; the first call will
+            return  # no event loop yet: the first call starts the process
         self.settle_here()
         task = loop.create_task(self.workers.warm(1, address))
         self._warming.add(task)
         task.add_done_callback(self._warming.discard)
 
     def clients(self) -> Clients:
-        with self._lock:  # a tool in a thread may be the first to ask
+        with self._lock:  # a tool in a thread may be the first user
             if self._clients is None:
                 self._clients = self.own_clients()
             return self._clients
 
     def own_clients(self) -> Clients:
-        """Clients that nobody else uses, for a tool with an event loop of its own."""
-        from counterseal.execution.network.clients import Clients  # noqa: PLC0415 - httpx is slow to import
+        """Return new clients, for a tool that runs on its own event loop."""
+        from counterseal.execution.network import Clients  # noqa: PLC0415 - httpx is slow to import
 
         return Clients() if self._network is None else Clients(network=self._network)
 
     def directory(self, about: Context, tool: str) -> Path:
-        """Where a tool keeps its files in a run."""
+        """Return the directory of a tool's files in a run."""
         base = self._files
         if base is None:
             with self._lock:
@@ -158,7 +156,7 @@ class Executor:
         return directory_for(base, about.tenant, about.run_id, tool)
 
     async def aclose(self) -> None:
-        """Stop what was started. Files in a directory of the operator's choice stay."""
+        """Stop everything that was started. Files in a configured directory are kept."""
         for task in self._warming:
             task.cancel()
         await self.workers.aclose()
@@ -172,14 +170,14 @@ class Executor:
 
 
 class Where(StrEnum):
-    """Where a tool really runs: its declared isolation, and what its function is."""
+    """Where a tool runs, which follows from its declared isolation and its function."""
 
     DIRECT = "direct"
-    """On the event loop, sync: declared inline, and reads only."""
+    """A sync function on the event loop: declared inline, and read-only."""
     TASK = "task"
     THREAD = "thread"
     LOOP = "loop"
-    """In a thread with an event loop of its own."""
+    """An async function in a thread with its own event loop."""
     PROCESS = "process"
     SANDBOX = "sandbox"
 
@@ -189,7 +187,7 @@ def _where(isolation: Isolation, contract: Contract, tool: Tool[..., Any]) -> Wh
         return Where(isolation.value)
     if tool.is_async:
         return Where.LOOP if isolation is Isolation.THREAD else Where.TASK
-    # A sync tool that changes something never blocks the event loop, whatever it declares.
+    # A sync tool that changes something never blocks the event loop, whatever its contract says.
     inline = isolation is Isolation.INLINE and not contract.mutates
     return Where.DIRECT if inline else Where.THREAD
 
@@ -198,22 +196,22 @@ _FLAT = frozenset({"string", "integer", "number", "boolean", "null"})
 
 
 def _takes_nested(contract: Contract) -> bool:
-    """Whether an argument may be something that a tool could change under us."""
+    """Return whether an argument may be a list or an object, which the tool could modify."""
     fields = contract.affordance.input_schema.get("properties", {}).values()
-    return not all(isinstance(one, Mapping) and one.get("type") in _FLAT for one in fields)
+    return not all(isinstance(field, Mapping) and field.get("type") in _FLAT for field in fields)
 
 
-class Given(NamedTuple):
-    """What one attempt hands to a tool."""
+class Injected(NamedTuple):
+    """The values that one attempt adds to the arguments, and the services behind them."""
 
     context: Context
-    injected: Mapping[str, Any]
+    values: Mapping[str, Any]
     mask: Mask
     services: LocalServices
 
 
 class Runner:
-    """One tool, ready to be run."""
+    """A tool that is ready to run."""
 
     def __init__(
         self,
@@ -226,72 +224,68 @@ class Runner:
         self.executor = executor
         self.contract = contract
         self.tool = tool
-        # A function that asks for somebody else's tool shares what that may reach, not its place.
+        # A probe function shares the egress and secrets of its tool, but not its isolation.
         self.where = _where(Isolation.AUTO if hook else contract.isolation, contract, tool)
         self.seconds = contract.runtime.timeout_ms / 1000
-        """How long the contract lets one attempt take."""
+        """The contract's time limit for one attempt."""
         self.nested = _takes_nested(contract)
         self.egress = Egress.of(contract)
         self.is_request = contract.http is not None or contract.mcp is not None
-        """Whether it is nothing but a request to somebody: then nothing happens before that."""
+        """True for a tool that only sends one request: before it is sent, nothing has happened."""
         self.address: Address | None = None
         if self.where is Where.PROCESS or self.where is Where.SANDBOX:
             self.address = address_of(tool.function)
         marks = tool.injected.items()
         self.secrets = {name: mark.name for name, mark in marks if isinstance(mark, Secret)}
         self._masked: tuple[dict[str, str], Mask] | None = None
-        plain = self.where is Where.TASK and not tool.injected
-        self.prompt = plain and local.never_waits(tool.function)
-        """Whether it has nothing to wait for, so that `at_once` does."""
 
-    async def run(self, work: Work) -> Outcome:
-        """One attempt."""
-        return self.at_once(work.arguments) if self.prompt else await self._apart(work)
-
-    async def _apart(self, work: Work) -> Outcome:
+    async def run(self, work: AttemptRequest) -> Outcome:
+        """Make one attempt."""
         self.executor.settle_here()
         loop = asyncio.get_running_loop()
         until = loop.time() + work.seconds
-        given: Given | None = None
+        given: Injected | None = None
         try:
             async with asyncio.timeout_at(until):
-                given = await self._given(work)
+                given = await self._injected(work)
             work = work._replace(seconds=until - loop.time())
-            job = None if self.address is None else job_of(self, self.address, work, given)
-            arguments = {} if job else {**self.tool.binder(work.arguments), **given.injected}
+            job = None if self.address is None else _job_of(self, self.address, work, given)
+            arguments = {} if job else {**self.tool.binder(work.arguments), **given.values}
         except asyncio.CancelledError:
             return _NEVER_BEGAN
         # Binding runs the tool's own types, and resolving a secret the operator's code.
-        except Exception as error:  # noqa: BLE001 - nothing has begun, whatever it was
+        except Exception as error:  # noqa: BLE001 - whatever it was, the tool was not started
             mask = given.mask if given else NO_MASK
             return self.failed(error, mask)._replace(began=False)
         if job is not None:
-            return await run_isolated(self, job, work, given)
+            return await _run_isolated(self, job, work, given)
         ended = await self._run(arguments, work, given)
         if self.where is not Where.LOOP:
             await given.services.close()
         return self._outcome(ended, given.mask)
 
-    async def _run(self, arguments: Mapping[str, Any], work: Work, given: Given) -> local.Ended:
+    async def _run(
+        self, arguments: Mapping[str, Any], work: AttemptRequest, given: Injected
+    ) -> in_process.Ended:
         function, services, mask = self.tool.function, given.services, given.mask
         try:
             if self.where is Where.DIRECT:
-                return local.Ended(function(**arguments))
+                return in_process.Ended(function(**arguments))
             if self.where is Where.TASK:
                 running: Any = function(**arguments)
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
-            return local.Ended(error=error)
+            return in_process.Ended(error=error)
         if self.where is Where.TASK:
-            return await local.in_task(running, seconds=work.seconds, flag=services, mask=mask)
+            return await in_process.in_task(running, seconds=work.seconds, flag=services, mask=mask)
         call: Callable[[], Any] = partial(function, **arguments)
         stop = None
         if self.where is Where.LOOP:
             own = _OwnLoop(call, services)
             call, stop = own.run, own.stop
         try:
-            return await local.in_thread(
+            return await in_process.in_thread(
                 call,
                 threads=self.executor.threads,
                 seconds=work.seconds,
@@ -299,29 +293,11 @@ class Runner:
                 mask=mask,
                 stop=stop,
             )
-        except IsolationError as error:  # there are no more threads to be had
-            return local.Ended(error=error, began=False)
+        except IsolationError as error:  # no thread is available
+            return in_process.Ended(error=error, began=False)
 
-    def at_once(self, given: Mapping[str, Any]) -> Outcome:
-        """For tools with nothing to wait for: a task and a timer would cost more than the gates."""
-        try:
-            arguments = self.tool.binder(given)
-        except Exception as error:  # noqa: BLE001 - as in _apart
-            return self.failed(error, NO_MASK)._replace(began=False)
-        try:
-            running: Any = self.tool.function(**arguments)
-            copy_context().run(running.send, None)
-        except StopIteration as done:
-            return made(Outcome, (_SUCCESS, done.value, *_NOTHING_ELSE))
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # noqa: BLE001 - as in _run
-            return self.failed(error, NO_MASK)
-        running.close()
-        return self.failed(RuntimeError("it waited, though nothing in it can"), NO_MASK)
-
-    async def _given(self, work: Work) -> Given:
-        """What the marked parameters receive. Credentials are resolved here, and nowhere before."""
+    async def _injected(self, work: AttemptRequest) -> Injected:
+        """Return the values of marked parameters. Credentials are resolved here, not before."""
         about = work.context()
         get = self.executor.credentials.get
         values = {name: await get(about.tenant, name) for name in set(self.secrets.values())}
@@ -349,17 +325,17 @@ class Runner:
                 injected[name] = about.state.get(mark.key)
             else:
                 injected[name] = context
-        return Given(context, injected, mask, services)
+        return Injected(context, injected, mask, services)
 
     def _mask_of(self, values: dict[str, str]) -> Mask:
-        """Worked out again only when a credential has changed."""
+        """Return the mask of these credentials; it is rebuilt only when one has changed."""
         if not values:
             return NO_MASK
         if self._masked is None or self._masked[0] != values:
             self._masked = (values, Mask(values))
         return self._masked[1]
 
-    def _outcome(self, ended: local.Ended, mask: Mask) -> Outcome:
+    def _outcome(self, ended: in_process.Ended, mask: Mask) -> Outcome:
         if not ended.answered:
             return Outcome(
                 Code.TIMEOUT,
@@ -375,7 +351,7 @@ class Runner:
         return failed._replace(interrupted=ended.interrupted, began=began)
 
     def failed(self, error: BaseException, mask: Mask) -> Outcome:
-        """The outcome of an exception."""
+        """Return the outcome for an exception."""
         fault = describe(error)
         misfit = None
         if isinstance(error, UnsendableError) and error.field is not None:
@@ -392,14 +368,14 @@ class Runner:
 
 
 def _words(error: BaseException) -> str:
-    """What of an error its caller may read."""
+    """Return the part of an error's message that the caller may read."""
     if isinstance(error, SpokenError):
         return error.words
     return str(error) if isinstance(error, RefusedError) else ""
 
 
 class _OwnLoop:
-    """An async function in a thread, on an event loop of its own."""
+    """Runs an async function in a thread, on its own event loop."""
 
     def __init__(self, call: Callable[[], Any], services: LocalServices) -> None:
         self._call = call
@@ -418,7 +394,107 @@ class _OwnLoop:
             await self._services.close()
 
     def stop(self) -> None:
-        """Cancel it, from the other thread."""
+        """Cancel the function; called from another thread."""
         if self._loop is not None and self._task is not None:
-            with suppress(RuntimeError):  # the loop has ended meanwhile
+            with suppress(RuntimeError):  # the loop was closed in the meantime
                 self._loop.call_soon_threadsafe(self._task.cancel)
+
+
+# --- attempts in another process ----------------------------------------------------------------
+
+
+async def _run_isolated(runner: Runner, job: Job, work: AttemptRequest, given: Injected) -> Outcome:
+    """Run the job in its process or sandbox, and turn the reply into an outcome."""
+    contract, about, mask = runner.contract, given.context, given.mask
+
+    def tell(kind: str, content: Any) -> None:
+        if kind == "progress" and work.tell is not None:
+            done, total, message = content
+            work.tell(progress_of(about.call_id, done, total, message, mask))
+        elif kind == "log":
+            level, text = content
+            level = level if isinstance(level, int) else logging.INFO
+            given.services.log.log(level, "%s", text)
+
+    executor = runner.executor
+    sandboxed = contract.isolation is Isolation.SANDBOX
+    pool = executor.sandboxes if sandboxed else executor.workers
+    try:
+        reply = await pool.run(job, seconds=work.seconds, tell=tell)
+    # From here on the tool may have started, whatever failed between it and this process.
+    except Exception as error:  # noqa: BLE001 - the outcome is unknown, and must be recorded
+        return runner.failed(error, mask)._replace(answered=False)
+    return _isolated_outcome(runner, reply, given)._replace(interrupted=reply.interrupted)
+
+
+def _job_of(runner: Runner, address: Address, work: AttemptRequest, given: Injected) -> Job:
+    """Return the call as plain data. Raise ValueError for values that have no JSON form."""
+    context_params = [name for name, mark in runner.tool.injected.items() if mark is Context]
+    injected = {k: value for k, value in given.values.items() if k not in context_params}
+    about = given.context
+    return Job(
+        address=address,
+        arguments=to_jsonable_python(dict(work.arguments)),
+        injected=to_jsonable_python(injected),
+        context_params=tuple(context_params),
+        context=to_jsonable_python(_fields(about)),
+        egress=runner.egress.record(),
+        files=str(runner.executor.directory(about, runner.contract.name)),
+        memory_mb=runner.contract.memory_mb,
+        secrets={name: given.values[param] for param, name in runner.secrets.items()},
+    )
+
+
+def _fields(about: Context) -> dict[str, Any]:
+    who = about.principal
+    return {
+        "principal": {
+            "tenant": who.tenant,
+            "user": who.user,
+            "agent": who.agent,
+            "roles": sorted(who.roles),
+            "scopes": sorted(who.scopes),
+        },
+        "run_id": about.run_id,
+        "call_id": about.call_id,
+        "key": about.key,
+        "attempt": about.attempt,
+        "deadline": about.deadline,
+        "expected_version": about.expected_version,
+        "config": dict(about.config),
+        "state": dict(about.state),
+    }
+
+
+def _isolated_outcome(runner: Runner, reply: Reply, given: Injected) -> Outcome:
+    mask = given.mask
+    trace = mask.text(reply.trace)
+    if reply.kind == "value":
+        return Outcome(Code.SUCCESS, reply.value, mask=mask)
+    if reply.kind == "partial":
+        return Outcome(Code.SUCCESS, _partial(reply.value), mask=mask)
+    if reply.kind == "fault":
+        fault = Fault.from_record(reply.fault)
+        code = code_of(fault, runner.contract)
+        began, words = reply.began and not said_unsent(fault), mask.text(reply.words)
+        return Outcome(code, fault=fault, trace=trace, began=began, words=words, mask=mask)
+    code, answered = {
+        "late": (Code.TIMEOUT, False),
+        "unavailable": (Code.DEPENDENCY_UNAVAILABLE, True),
+        "unserialisable": (Code.OBSERVATION_NORMALIZATION_FAIL, True),
+    }.get(reply.kind, (Code.UNKNOWN_ERROR, False))
+    return Outcome(code, trace=trace, began=reply.began, answered=answered, mask=mask)
+
+
+def _partial(value: Any) -> Partial:
+    """Return a partial result from a child's reply, which may have any shape."""
+    fields = value if isinstance(value, dict) else {}
+    return Partial(
+        completed=_listed(fields.get("completed")),
+        failed=_listed(fields.get("failed")),
+        data=fields.get("data"),
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

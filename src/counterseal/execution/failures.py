@@ -1,8 +1,8 @@
-"""What an exception means to a caller: each that an execution can raise has exactly one code.
+"""Exceptions as codes: each exception that an execution can raise has exactly one code.
 
 A tool may run in another process, so an exception is first described as plain data (`describe`),
-and the code is found from the description (`code_of`): the contract's own word for it, else what
-the table says of a number that the other side gave, else of the nearest class that it knows.
+and the code is derived from the description (`code_of`): from the contract's own mapping, else from
+a status number in the table, else from the nearest class in the table.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ import errno
 import math
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from counterseal.codes import FAILURES, Code
-from counterseal.execution.failure_table import NUMBERS, ROWS, SEVERITY, SQLITE, TABLE, Row
 
 if TYPE_CHECKING:
     from counterseal.contract.model import Contract
 
 __all__ = [
+    "NUMBERS",
+    "ROWS",
     "SEVERITY",
+    "SQLITE",
     "TABLE",
     "UNSENT",
     "Fault",
@@ -35,6 +37,182 @@ __all__ = [
     "table_rows",
 ]
 
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+class Row(NamedTuple):
+    """A row of the table: within `scope` (a kind of number, or modules), `names` mean `code`."""
+
+    scope: str
+    code: Code
+    names: str
+
+
+_KINDS_OF_NUMBERS: Final = ("HTTP", "SMTP", "SQLSTATE", "SQLite", "errno")
+
+_ROWS: Final = (
+    # Status numbers of the destination. A prefix stands for all numbers that begin with it.
+    ("HTTP", Code.SEMANTIC_INVALIDITY, "400 413 422"),
+    ("HTTP", Code.PERMISSION_DENIED, "401 403 407"),
+    ("HTTP", Code.BUDGET_EXHAUSTED, "402"),
+    # 423 is locked, and 428 requires a version: the target has to be read again.
+    ("HTTP", Code.STALE_STATE, "404 409 410 412 423 428"),
+    ("HTTP", Code.TIMEOUT, "408 504 524"),
+    ("HTTP", Code.RATE_LIMITED, "425 429"),
+    ("HTTP", Code.POLICY_VIOLATION, "451"),
+    ("HTTP", Code.DEPENDENCY_UNAVAILABLE, "421 424 5"),
+    ("HTTP", Code.UNKNOWN_ERROR, "501 505"),  # a retry can't help
+    ("SMTP", Code.DEPENDENCY_UNAVAILABLE, "4"),
+    ("SMTP", Code.PERMISSION_DENIED, "530 534 535 538"),
+    ("SMTP", Code.SEMANTIC_INVALIDITY, "550 551 552 553"),
+    ("SQLSTATE", Code.DEPENDENCY_UNAVAILABLE, "08 40 53 55006 55P03 57 58 72 HV00N"),
+    ("SQLSTATE", Code.SEMANTIC_INVALIDITY, "22 23 44"),
+    # The row already exists, does not exist, or is still referenced.
+    ("SQLSTATE", Code.STALE_STATE, "23001 23503 23505 23P01 P0002"),
+    ("SQLSTATE", Code.PERMISSION_DENIED, "25006 28 42501"),
+    ("SQLSTATE", Code.TIMEOUT, "25P03 25P04 57014"),
+    ("SQLite", Code.DEPENDENCY_UNAVAILABLE, "BUSY LOCKED NOMEM IOERR FULL CANTOPEN"),
+    ("SQLite", Code.DEPENDENCY_UNAVAILABLE, "PROTOCOL SCHEMA"),
+    ("SQLite", Code.STALE_STATE, "CONSTRAINT_FOREIGNKEY CONSTRAINT_PRIMARYKEY"),
+    ("SQLite", Code.STALE_STATE, "CONSTRAINT_UNIQUE CONSTRAINT_ROWID"),
+    ("SQLite", Code.SEMANTIC_INVALIDITY, "CONSTRAINT TOOBIG MISMATCH"),
+    ("SQLite", Code.PERMISSION_DENIED, "PERM AUTH READONLY"),
+    ("SQLite", Code.TIMEOUT, "INTERRUPT"),
+    ("errno", Code.PERMISSION_DENIED, "EACCES EPERM EROFS"),
+    ("errno", Code.TIMEOUT, "ETIMEDOUT"),
+    ("errno", Code.UNKNOWN_ERROR, "ENOENT EEXIST EISDIR ENOTDIR ENOTEMPTY ELOOP ENAMETOOLONG"),
+    ("errno", Code.UNKNOWN_ERROR, "EINVAL EBADF EXDEV EFBIG E2BIG ENOEXEC"),
+    # This package's exceptions.
+    ("counterseal.errors", Code.POLICY_VIOLATION, "EgressError FilesError"),
+    ("counterseal.errors", Code.DEPENDENCY_UNAVAILABLE, "SecretUnavailableError IsolationError"),
+    ("counterseal.errors", Code.OBSERVATION_NORMALIZATION_FAIL, "ResponseTooLargeError"),
+    ("counterseal.errors", Code.DEPENDENCY_UNAVAILABLE, "NotSentError AnswerLostError"),
+    ("counterseal.errors", Code.UNKNOWN_ERROR, "ToolFailedError"),
+    # The tool answered with a refusal, and its message says what to change.
+    ("counterseal.errors", Code.SEMANTIC_INVALIDITY, "SpokenError"),
+    ("counterseal.contract.tool_context", Code.DEPENDENCY_UNAVAILABLE, "RefusedError"),
+    ("counterseal.execution.http", Code.SEMANTIC_INVALIDITY, "UnsendableError"),
+    ("counterseal.execution.http", Code.OBSERVATION_NORMALIZATION_FAIL, "AnswerError"),
+    # Python and its standard library. For an OSError named here, errno is not considered.
+    ("builtins", Code.TIMEOUT, "TimeoutError"),
+    ("builtins", Code.PERMISSION_DENIED, "PermissionError"),
+    ("builtins", Code.UNKNOWN_ERROR, "FileNotFoundError FileExistsError IsADirectoryError"),
+    ("builtins", Code.UNKNOWN_ERROR, "NotADirectoryError ChildProcessError ProcessLookupError"),
+    ("io", Code.UNKNOWN_ERROR, "UnsupportedOperation"),
+    ("shutil", Code.UNKNOWN_ERROR, "Error SpecialFileError ReadError ExecError"),
+    ("subprocess", Code.TIMEOUT, "TimeoutExpired"),
+    ("multiprocessing.context", Code.TIMEOUT, "TimeoutError"),
+    ("concurrent.futures._base", Code.DEPENDENCY_UNAVAILABLE, "BrokenExecutor"),
+    ("asyncio.exceptions", Code.DEPENDENCY_UNAVAILABLE, "IncompleteReadError"),
+    ("anyio", Code.DEPENDENCY_UNAVAILABLE, "BrokenResourceError EndOfStream IncompleteRead"),
+    ("socket", Code.DEPENDENCY_UNAVAILABLE, "gaierror herror"),
+    ("ssl", Code.DEPENDENCY_UNAVAILABLE, "SSLError"),
+    ("json.decoder", Code.OBSERVATION_NORMALIZATION_FAIL, "JSONDecodeError"),
+    # The class does not tell whether arguments or an answer were invalid.
+    ("pydantic_core._pydantic_core", Code.UNKNOWN_ERROR, "ValidationError"),
+    # HTTP.
+    ("http.client", Code.DEPENDENCY_UNAVAILABLE, "BadStatusLine IncompleteRead LineTooLong"),
+    ("http.client", Code.DEPENDENCY_UNAVAILABLE, "UnknownProtocol UnknownTransferEncoding"),
+    ("urllib.error", Code.DEPENDENCY_UNAVAILABLE, "URLError"),
+    ("urllib.error", Code.UNKNOWN_ERROR, "HTTPError"),
+    ("httpx httpx2", Code.TIMEOUT, "TimeoutException"),
+    ("httpx httpx2", Code.DEPENDENCY_UNAVAILABLE, "TransportError"),
+    ("httpx httpx2", Code.UNKNOWN_ERROR, "LocalProtocolError UnsupportedProtocol"),
+    ("httpx httpx2", Code.OBSERVATION_NORMALIZATION_FAIL, "DecodingError"),
+    ("httpx2", Code.OBSERVATION_NORMALIZATION_FAIL, "SSEError"),
+    ("httpcore httpcore2", Code.TIMEOUT, "TimeoutException"),
+    ("httpcore httpcore2", Code.DEPENDENCY_UNAVAILABLE, "NetworkError RemoteProtocolError"),
+    ("httpcore httpcore2", Code.DEPENDENCY_UNAVAILABLE, "ProxyError ConnectionNotAvailable"),
+    ("urllib3.exceptions", Code.TIMEOUT, "TimeoutError"),
+    ("urllib3.exceptions", Code.DEPENDENCY_UNAVAILABLE, "NewConnectionError MaxRetryError"),
+    ("urllib3.exceptions", Code.DEPENDENCY_UNAVAILABLE, "EmptyPoolError ProtocolError"),
+    ("urllib3.exceptions", Code.DEPENDENCY_UNAVAILABLE, "ProxyError SSLError"),
+    ("urllib3.exceptions", Code.OBSERVATION_NORMALIZATION_FAIL, "DecodeError"),
+    ("requests.exceptions", Code.TIMEOUT, "Timeout ConnectTimeout"),
+    ("requests.exceptions", Code.DEPENDENCY_UNAVAILABLE, "ConnectionError ChunkedEncodingError"),
+    ("requests.exceptions", Code.DEPENDENCY_UNAVAILABLE, "RetryError"),
+    ("requests.exceptions", Code.OBSERVATION_NORMALIZATION_FAIL, "ContentDecodingError"),
+    ("requests.exceptions", Code.OBSERVATION_NORMALIZATION_FAIL, "JSONDecodeError"),
+    ("requests.exceptions", Code.UNKNOWN_ERROR, "RequestException"),
+    ("aiohttp.client_exceptions", Code.TIMEOUT, "ServerTimeoutError"),
+    ("aiohttp.client_exceptions", Code.DEPENDENCY_UNAVAILABLE, "ClientConnectionError"),
+    ("aiohttp.client_exceptions", Code.DEPENDENCY_UNAVAILABLE, "ClientPayloadError"),
+    ("aiohttp.client_exceptions", Code.OBSERVATION_NORMALIZATION_FAIL, "ContentTypeError"),
+    # Databases, where there is no SQLSTATE or result code.
+    ("asyncpg.exceptions._base", Code.DEPENDENCY_UNAVAILABLE, "TargetServerAttributeNotMatched"),
+    ("asyncpg.exceptions._base", Code.DEPENDENCY_UNAVAILABLE, "OutdatedSchemaCacheError"),
+    ("psycopg psycopg2", Code.DEPENDENCY_UNAVAILABLE, "OperationalError"),
+    ("psycopg.errors", Code.TIMEOUT, "ConnectionTimeout"),
+    ("psycopg_pool", Code.TIMEOUT, "PoolTimeout"),
+    ("sqlite3", Code.DEPENDENCY_UNAVAILABLE, "OperationalError"),
+    ("sqlite3", Code.SEMANTIC_INVALIDITY, "IntegrityError DataError"),
+    # Mail, where there is no reply code.
+    ("smtplib", Code.DEPENDENCY_UNAVAILABLE, "SMTPServerDisconnected SMTPConnectError"),
+    ("smtplib", Code.PERMISSION_DENIED, "SMTPAuthenticationError"),
+    ("smtplib", Code.SEMANTIC_INVALIDITY, "SMTPRecipientsRefused"),
+    ("smtplib", Code.UNKNOWN_ERROR, "SMTPException"),
+    # Everything else: an OSError with any other errno, and any other exception.
+    ("builtins", Code.DEPENDENCY_UNAVAILABLE, "ConnectionError OSError"),
+    ("builtins", Code.UNKNOWN_ERROR, "BaseException"),
+)
+
+ROWS: Final = tuple(map(Row._make, _ROWS))
+"""The whole table, in reading order."""
+
+NUMBERS: Final[Mapping[str, Mapping[str, Code]]] = {
+    scope: {name: row.code for row in ROWS if row.scope == scope for name in row.names.split()}
+    for scope in _KINDS_OF_NUMBERS
+}
+"""Codes by number, for each kind of number."""
+
+TABLE: Final[Mapping[str, Code]] = {
+    f"{module}.{name}": row.code
+    for row in ROWS
+    if row.scope not in NUMBERS
+    for module in row.scope.split()
+    for name in row.names.split()
+}
+"""Codes by class name. The nearest class of an exception's bases decides."""
+
+SQLITE: Final = {
+    3: "PERM",
+    5: "BUSY",
+    6: "LOCKED",
+    7: "NOMEM",
+    8: "READONLY",
+    9: "INTERRUPT",
+    10: "IOERR",
+    13: "FULL",
+    14: "CANTOPEN",
+    15: "PROTOCOL",
+    17: "SCHEMA",
+    18: "TOOBIG",
+    19: "CONSTRAINT",
+    20: "MISMATCH",
+    23: "AUTH",
+    787: "CONSTRAINT_FOREIGNKEY",
+    1555: "CONSTRAINT_PRIMARYKEY",
+    2067: "CONSTRAINT_UNIQUE",
+    2579: "CONSTRAINT_ROWID",
+}
+"""SQLite's result codes by name."""
+
+SEVERITY: Final = (
+    Code.POLICY_VIOLATION,
+    Code.PERMISSION_DENIED,
+    Code.BUDGET_EXHAUSTED,
+    Code.UNKNOWN_ERROR,
+    Code.OBSERVATION_NORMALIZATION_FAIL,
+    Code.TIMEOUT,
+    Code.DEPENDENCY_UNAVAILABLE,
+    Code.STALE_STATE,
+    Code.SEMANTIC_INVALIDITY,
+    Code.RATE_LIMITED,
+)
+"""The codes of the table, worst first: in an exception group, the worst one decides."""
+
+
 T = TypeVar("T")
 
 _MOST_KINDS, _LONGEST_KIND = 64, 200
@@ -45,24 +223,24 @@ _SQLSTATE = re.compile(r"[0-9A-Z]{5}", re.ASCII)
 
 
 class Fault(NamedTuple):
-    """An exception as plain data. Holds no message: that may quote what nobody should see."""
+    """An exception as plain data, without its message, which may quote a secret."""
 
     kinds: tuple[str, ...]
-    """`module.QualName` of its class and its bases, nearest first, down to BaseException."""
+    """`module.QualName` of the class and its bases, nearest first, down to BaseException."""
     status: int | None = None
-    """Of the response that it carries; SMTP's reply code where it is from smtplib."""
+    """The HTTP status of the response; for smtplib, the reply code."""
     sqlstate: str | None = None
     errno: int | None = None
-    """The system's; SQLite's result code where it is from sqlite3."""
+    """The operating system's error number; for sqlite3, SQLite's result code."""
     retry_after: float | None = None
-    """Seconds that the other side asked to wait."""
+    """The seconds to wait that the destination asked for."""
 
     def record(self) -> dict[str, Any]:
         return {**self._asdict(), "kinds": list(self.kinds)}
 
     @classmethod
     def from_record(cls, data: object) -> Fault:
-        """What a record says. It may come from a sandbox: what makes no sense is left out."""
+        """Read a record, which may come from a sandbox: invalid fields are dropped."""
         return _safely(lambda: _from_record(data)) or _UNKNOWN
 
 
@@ -72,17 +250,17 @@ _NOT_DONE: Final = "counterseal.errors.NotDoneError"
 
 
 def said_not_done(fault: Fault | None) -> bool:
-    """Whether a tool says itself that it has done nothing."""
+    """Return whether the tool itself reported that nothing was done."""
     return fault is not None and _NOT_DONE in fault.kinds
 
 
 def said_unsent(fault: Fault) -> bool:
-    """Whether a tool says itself that nothing has left it."""
+    """Return whether the tool itself reported that nothing was sent."""
     return UNSENT in fault.kinds
 
 
 def table_rows() -> tuple[Row, ...]:
-    """The table, to be read by people."""
+    """Return the table, for the reference page."""
     return ROWS
 
 
@@ -90,9 +268,9 @@ def table_rows() -> tuple[Row, ...]:
 
 
 def describe(error: BaseException) -> Fault:
-    """The exception as data. Never raises, whatever its own properties do.
+    """Return the exception as data. Never raises, whatever the exception's properties do.
 
-    A group is told by its leaves: by the worst of them, in the order of SEVERITY.
+    A group is described by the worst of its leaves, in the order of SEVERITY.
     """
     faults = dict.fromkeys(_fault(leaf) for leaf in _leaves(error))
     return min(faults, key=lambda fault: SEVERITY.index(code_of(fault)), default=_UNKNOWN)
@@ -106,7 +284,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield one
         elif id(one) not in seen:
             seen.add(id(one))
-            # Asked of the base class: a group of somebody's own may say anything.
+            # Read through the base class: a subclass may override the property.
             waiting.extend(BaseExceptionGroup.exceptions.__get__(one))
 
 
@@ -139,9 +317,9 @@ def _safely(read: Callable[[], T]) -> T | None:
 
 
 def _first(thing: object, *names: str) -> Any:
-    """The first of these attributes that is there and says something."""
-    found = (_safely(partial(getattr, thing, name, None)) for name in names)
-    return next((value for value in found if value is not None), None)
+    """Return the first of these attributes that exists and is not None."""
+    values = (_safely(partial(getattr, thing, name, None)) for name in names)
+    return next((value for value in values if value is not None), None)
 
 
 def _kinds(kind: type[BaseException]) -> tuple[str, ...]:
@@ -173,7 +351,7 @@ def _retry_after(error: BaseException) -> float | None:
 
 
 def _whole(value: object, least: int, most: int) -> int | None:
-    """A whole number within bounds. An enumeration's member counts, a truth value doesn't."""
+    """Return an integer within bounds, else None. Enum members count, booleans do not."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
     number = int.__int__(value)
@@ -194,10 +372,10 @@ def _wait(value: object) -> float | None:
 
 
 def code_of(fault: Fault, contract: Contract | None = None) -> Code:
-    """The fault's one code: the contract's word for it, else a number's, else its class's.
+    """Return the fault's code: from the contract's mapping, else by number, else by class.
 
-    A contract names a status ("404"), or a class with or without its module; a status goes first,
-    then the nearest class. It can't make a success of a failure.
+    A contract maps a status ("404"), or a class with or without its module; a status is looked up
+    first, then the nearest class. A mapping can't turn a failure into a success.
     """
     if contract is not None and contract.http is not None and _HTTP_STATUS in fault.kinds:
         meant = contract.http.code_for(fault.status or 0)
@@ -228,7 +406,7 @@ def _by_number(fault: Fault) -> Code | None:
     if fault.sqlstate is not None:
         return _longest("SQLSTATE", fault.sqlstate) or Code.UNKNOWN_ERROR
     if fault.errno is not None and "sqlite3.Error" in fault.kinds:
-        # The extended code where it has a name here, else the primary one in its low byte.
+        # The extended code if the table names it, else the primary code in its low byte.
         name = SQLITE.get(fault.errno) or SQLITE.get(fault.errno & 0xFF, "")
         return NUMBERS["SQLite"].get(name, Code.UNKNOWN_ERROR)
     return None
@@ -243,6 +421,6 @@ def _longest(scope: str, number: str) -> Code | None:
 def _by_class(fault: Fault) -> Code:
     kind = next((kind for kind in fault.kinds if kind in TABLE), "builtins.BaseException")
     if kind == "builtins.OSError" and fault.errno is not None:
-        # Only here: ssl and socket keep numbers of their own in it.
+        # Only for plain OSError: ssl and socket use errno for their own numbers.
         return NUMBERS["errno"].get(errno.errorcode.get(fault.errno, ""), TABLE[kind])
     return TABLE[kind]

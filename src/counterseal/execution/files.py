@@ -1,10 +1,11 @@
-"""`ctx.files`: a directory for each run and tool, that no path leads out of.
+"""`ctx.files`: a directory for each run and tool that no path can leave.
 
-Paths are text, relative, with slashes. Every step is opened from the directory before it and never
-through a link, and what is opened is looked at only then: nobody can swap it in between. Only plain
-files with a single name are read and written; links, pipes, sockets and devices are refused.
+Paths are relative text with slashes. Each part is opened relative to the directory before it, never
+through a link, and checked after it was opened, so that it can't be swapped in between. Only
+regular files with a single name are read and written; links, pipes, sockets and devices are
+refused.
 
-A file that is not there is a FileNotFoundError, as anywhere; a path that may not be, a FilesError.
+A missing file raises FileNotFoundError; a path that is not allowed raises FilesError.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ _FLAGS: Final = {
     "w": os.O_WRONLY | os.O_CREAT,
     "a": os.O_WRONLY | os.O_CREAT | os.O_APPEND,
 }
-# A link, a file in place of a directory or the other way round, a pipe or a socket without reader.
+# A link, a file where a directory is expected or vice versa, a pipe or socket without a reader.
 _NOT_PLAIN: Final = {errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.EISDIR, errno.ENXIO}
 
 
 def directory_for(base: Path, tenant: str, run_id: str, tool: str) -> Path:
-    """A directory of its own for each tool in each run of each tenant, whatever their names are."""
+    """Return the directory of one tool in one run of one tenant; no two names share one."""
     return base / _name_for(tenant) / _name_for(run_id) / _name_for(tool)
 
 
 def _name_for(name: str) -> str:
-    """Short and plain, the same on every file system, and another for every other name."""
+    """Return a short file name for a name, safe on every file system and unique per name."""
     mark = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     readable = re.sub(r"[^a-z0-9]+", "-", name.lower())[:24].strip("-")
     return f"{readable}-{mark}" if readable else mark
 
 
 class Files:
-    """The files of one tool in one run. `root` is made when the first of them is written."""
+    """The files of one tool in one run. `root` is created with the first file."""
 
     def __init__(self, root: Path, *, max_bytes: int = 64 * 1024 * 1024) -> None:
         if not _supported():
@@ -94,10 +95,10 @@ class Files:
         self.write_bytes(path, text.encode(encoding))
 
     def open(self, path: str, mode: str = "rb", *, encoding: str = "utf-8") -> IO[Any]:
-        """A file to read (r), to write anew (w) or to append to (a), as text or with b as bytes."""
+        """Open a file to read (r), replace (w) or append (a), as text, or with b as bytes."""
         letter, kind = mode[:1], mode[1:]
         if letter not in _FLAGS or kind not in {"", "b", "t"}:
-            raise ValueError(f"the mode {mode!r} is none of rb, wb, ab, r, w, a")
+            raise ValueError(f"unknown mode {mode!r}; expected one of rb, wb, ab, r, w, a")
         if kind != "b":
             codecs.lookup(encoding)
         with self._parent(path, create=letter != "r") as (at, name):
@@ -107,7 +108,7 @@ class Files:
             if letter != "w":
                 self._bound(path, size)
             elif size:
-                # Only now that it was looked at: it might have been a name for another's file.
+                # Truncated only after the check: it might have been a link to another file.
                 os.ftruncate(opened, 0)
         except BaseException:
             os.close(opened)
@@ -117,7 +118,7 @@ class Files:
         return file if kind == "b" else io.TextIOWrapper(file, encoding=encoding)
 
     def exists(self, path: str) -> bool:
-        """Whether there is a plain file of that name."""
+        """Return whether a regular file of that name exists."""
         with suppress(FileNotFoundError), self._parent(path) as (at, name):
             return _plain(os.stat(name, dir_fd=at, follow_symlinks=False))
         return False
@@ -127,7 +128,7 @@ class Files:
             return _size(path, os.stat(name, dir_fd=at, follow_symlinks=False))
 
     def list(self, prefix: str = "") -> Paths:
-        """The paths of all files, those that begin with `prefix`, in order."""
+        """Return the sorted paths of all files that begin with `prefix`."""
         try:
             at = self._root()
         except FileNotFoundError:
@@ -142,7 +143,7 @@ class Files:
 
     @contextmanager
     def _parent(self, path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
-        """The directory that holds it, open, and its name in there."""
+        """Open the directory of a path; yield its descriptor and the file's name."""
         *folders, name = _parts(path)
         at = self._root(create=create)
         try:
@@ -172,7 +173,7 @@ class Files:
 
 
 class _Raw(io.FileIO):
-    """An open file that does not grow beyond what a file may have."""
+    """An open file that can't grow beyond the size limit."""
 
     def __init__(self, fd: int, mode: str, path: str, files: Files) -> None:
         super().__init__(fd, mode)
@@ -201,9 +202,9 @@ def _refused(path: str, why: str) -> FilesError:
 
 
 def _parts(path: str) -> list[str]:
-    """The names that a path is made of, if it is one that may be."""
+    """Return the parts of a path. Raise FilesError if the path is not allowed."""
     if not isinstance(path, str):
-        raise FilesError(f"a path is text, not {type(path).__name__}")
+        raise FilesError(f"a path must be text, got {type(path).__name__}")
     if path.startswith("/"):
         raise _refused(path, "is absolute; paths begin in the tool's own directory")
     parts = path.split("/")
@@ -217,7 +218,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _why_not(name: str) -> str:
-    """What is wrong with a single name, if anything."""
+    """Return what is wrong with one part of a path; empty if nothing is."""
     if not name:
         return "has an empty part"
     if name in {".", ".."}:
@@ -229,12 +230,12 @@ def _why_not(name: str) -> str:
     try:
         long = len(os.fsencode(name)) > _LONGEST_NAME
     except UnicodeEncodeError:
-        return "holds what is no text"
+        return "is not valid text"
     return f"holds a name of more than {_LONGEST_NAME} bytes" if long else ""
 
 
 def _enter(path: str, name: str, at: int | None, *, create: bool = False) -> int:
-    """Open a directory in another, and make it if it has to be there."""
+    """Open a directory inside another one, creating it if asked to."""
     flags = os.O_RDONLY | os.O_DIRECTORY
     try:
         return _open(path, name, flags, at)
@@ -251,29 +252,31 @@ def _make(name: str, at: int | None) -> None:
 
 
 def _open(path: str, name: str, flags: int, at: int | None) -> int:
-    """Open it in the directory `at`, never through a link and without ever waiting for anybody."""
+    """Open a name in the directory `at`, never through a link and without blocking."""
     safe = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
     try:
         return os.open(name, flags | safe, 0o600, dir_fd=at)
     except OSError as error:
         if error.errno in _NOT_PLAIN:
-            raise _refused(path, "leads through or to what is no plain file") from error
+            raise _refused(
+                path, "leads through or to something other than a regular file"
+            ) from error
         raise
 
 
 def _plain(info: os.stat_result) -> bool:
-    # With a second name it could be a file from anywhere on the disk.
+    # A file with a second name could be any file of the same disk.
     return stat.S_ISREG(info.st_mode) and info.st_nlink <= 1
 
 
 def _size(path: str, info: os.stat_result) -> int:
     if not _plain(info):
-        raise _refused(path, "is no plain file with a single name")
+        raise _refused(path, "is not a regular file with a single name")
     return info.st_size
 
 
 def _walk(at: int, before: str, depth: int) -> Iterator[str]:
-    """The plain files below an open directory, which is closed in the end."""
+    """Yield the regular files below an open directory, and close it."""
     try:
         for name in os.listdir(at):
             if _why_not(name):

@@ -1,9 +1,9 @@
 """Log lines and tracebacks of a call, without its secrets.
 
-`ACTIVE` is the mask of the call that runs in this context, and `SecretFilter` applies it to log
-records; `install` puts one on the loggers of the HTTP client, which write whole URLs. A tool's own
-logger (`call_logger`) carries its mask with it, so it may be used from any thread. A thread that a
-tool starts by itself has no context of the call: other loggers do not know its mask there.
+`ACTIVE` holds the mask of the call that runs in this context, and `SecretFilter` applies it to log
+records; `install` adds the filter to the HTTP client's loggers, which write whole URLs. A tool's
+own logger (`call_logger`) carries its mask, so it may be used from any thread. A thread that a tool
+starts itself has no call context, so other loggers can't mask its records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ACTIVE: Final[ContextVar[Mask]] = ContextVar("counterseal_mask", default=NO_MASK
 """The mask of the call that runs in this context."""
 
 _TOOL = "counterseal.tool"
-# A filter sees only what its own logger is given, so every name has to stand here.
+# A filter sees only records of its own logger, so each logger is listed.
 _LOGGERS = (
     "httpx",
     "httpcore.connection",
@@ -45,10 +45,10 @@ _FORMATTER: Final = logging.Formatter()
 
 
 class SecretFilter(logging.Filter):
-    """Puts names in the place of the running call's secrets. Lets every record pass.
+    """Replaces the secrets of the running call by their names, and lets every record pass.
 
-    For loggers and for handlers. Takes the place of `exc_info` with the masked text of it, because
-    a handler that formats the exception anew, or shows its variables, would show the secret.
+    For loggers and handlers. `exc_info` is replaced by its masked text, because a handler that
+    formats the exception again, or shows its variables, would show the secret.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -56,7 +56,7 @@ class SecretFilter(logging.Filter):
             masks = dict.fromkeys((vars(record).pop(_OWN, NO_MASK), ACTIVE.get()))
             for mask in filter(None, masks):
                 _clean(record, mask)
-        # What is logged may have any code behind it, and logging must not break a call.
+        # Formatting a record may run any code, and logging must not break a call.
         except Exception:  # noqa: BLE001 - nothing of the record is known to be safe
             _empty(record)
         return True
@@ -73,20 +73,20 @@ def _clean(record: logging.LogRecord, mask: Mask) -> None:
 
 
 def _shown(value: Any, mask: Mask) -> Any:
-    """An attribute of a record. An object that would be written with a secret becomes text."""
+    """Return a masked attribute of a record; an object that shows a secret becomes text."""
     clean = mask.data(value)
     return mask.text(str(clean)) if mask.found(f"{clean}\0{clean!r}") else clean
 
 
 def _empty(record: logging.LogRecord) -> None:
-    record.msg = "a line was left out: it could not be searched for secrets"
+    record.msg = "log line left out: it could not be searched for secrets"
     record.args = record.exc_info = record.exc_text = record.stack_info = None
     for name in set(vars(record)) - _STANDARD:
         delattr(record, name)
 
 
 def install() -> None:
-    """Put a filter on every logger whose lines could carry a credential, where there is none."""
+    """Add the filter to each logger whose lines may contain a credential."""
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         if not any(isinstance(one, SecretFilter) for one in logger.filters):
@@ -108,7 +108,7 @@ class _CallLog(logging.LoggerAdapter[logging.Logger]):
 def call_logger(
     mask: Mask, *, tenant: str, run_id: str, call_id: str, tool: str
 ) -> logging.LoggerAdapter[logging.Logger]:
-    """A logger for one call: its records say which, and are masked whatever thread writes them."""
+    """Return a logger for one call: its records name the call and are masked in any thread."""
     install()
     return _CallLog(
         mask,
@@ -122,9 +122,9 @@ def call_logger(
 
 
 def masked_trace(error: BaseException, mask: Mask) -> str:
-    """The traceback with all that led to it, masked; of a very long one the end."""
+    """Return the masked traceback with its causes; only the end of a very long one."""
     try:
-        # Masked before it is cut: half a secret would not be found.
+        # Masked before it is cut: half a secret would not be recognised.
         return mask.text("".join(traceback.format_exception(error)))[-_LONGEST_TRACE:]
     except Exception:  # noqa: BLE001 - an exception's own code runs here, and may fail too
         return type(error).__name__

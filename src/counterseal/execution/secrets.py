@@ -1,8 +1,8 @@
-"""Credentials: where they come from, what is refused, and how long one is remembered.
+"""Credentials: their sources, checks and cache.
 
 A source is a mapping, or a function of (tenant, name): `from_environment`, `from_files(directory)`,
-or a resolver of the user's that asks a vault. What belongs to a tenant is asked for first, then
-what belongs to all; what belongs to another tenant is never seen. No message here holds a value.
+or the user's own resolver. A tenant's own secret is used first, then the common one; another
+tenant's secret is never read. No message contains a value.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ __all__ = [
 Resolver = Callable[[str, str], str | Awaitable[str]]
 """A function of (tenant, name), async or not."""
 Secrets = Mapping[str, str | Mapping[str, str]] | Resolver
-"""A resolver, or values by name; a tenant's own stand in a mapping under the tenant."""
+"""A resolver, or values by name; a tenant's own values are in a mapping under its name."""
 
 
 class _Flight:
-    """One question to a resolver, and how many callers wait for its answer."""
+    """One request to a resolver, and the number of callers that wait for it."""
 
     __slots__ = ("task", "waiting")
 
@@ -52,11 +52,11 @@ _Key = tuple[asyncio.AbstractEventLoop, str, str]
 
 
 class Credentials:
-    """Asks a source for secrets, checks them, and remembers each for a while.
+    """Reads secrets from a source, checks them, and caches each for a while.
 
-    A failure is not remembered. Callers that want the same secret at the same time share one
-    question, which is given up when none of them waits any longer. A resolver that is not async
-    may block, so it runs in a thread; a mapping and the environment answer at once.
+    Failures are not cached. Callers that want the same secret at the same time share one request,
+    which is cancelled when none of them waits any longer. A sync resolver may block, so it runs in
+    a thread; a mapping and the environment are read directly.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Credentials:
     ) -> None:
         self._source = source
         self._apart = apart
-        """Runs what may block in a thread."""
+        """Runs a blocking function in a thread."""
         self._clock = clock
         self._ttl = ttl
         self._most = most
@@ -78,7 +78,7 @@ class Credentials:
         self._flights: dict[_Key, _Flight] = {}
 
     async def get(self, tenant: str, name: str) -> str:
-        """The secret's value. SecretUnavailableError says which one could not be had, and why."""
+        """Return the secret's value. Raise SecretUnavailableError with its name and the reason."""
         kept = self._kept.get((tenant, name))
         if kept is not None and self._clock() < kept[0]:
             return kept[1]
@@ -89,10 +89,10 @@ class Credentials:
         return await self._join(tenant, name)
 
     def forget(self, tenant: str | None = None) -> None:
-        """Ask anew for every secret of this tenant, or of all: they were rotated."""
+        """Drop the cached secrets of this tenant, or of all tenants, after a rotation."""
         for kept in [key for key in self._kept if tenant in {None, key[0]}]:
             del self._kept[kept]
-        # Whoever waits gets what comes, but it may be the old one: nobody else joins, or keeps it.
+        # A request under way may return the old value: no new caller joins it, and it isn't cached.
         for key in [key for key in self._flights if tenant in {None, key[1]}]:
             del self._flights[key]
 
@@ -120,7 +120,9 @@ class Credentials:
                 self._land(flight, key)
                 flight.task.cancel()
         if flight.task.cancelled():
-            raise SecretUnavailableError(f"the secret {name} is not available: nobody answered")
+            raise SecretUnavailableError(
+                f"the secret {name} is not available: the resolver was cancelled"
+            )
         return flight.task.result()
 
     async def _fly(self, flight: _Flight, key: _Key) -> str:
@@ -143,7 +145,7 @@ class Credentials:
             if any(map(inspect.iscoroutinefunction, (source, type(source).__call__))):
                 return await source(tenant, name)
             answer = await self._apart(partial(_contained, source, tenant, name))
-            # A lambda may hide that it is async.
+            # A lambda may return an awaitable.
             return await answer if inspect.isawaitable(answer) else answer
 
     def _keep(self, tenant: str, name: str, value: str) -> None:
@@ -158,20 +160,20 @@ class Credentials:
 
 
 def _looked_at(task: asyncio.Task[str]) -> None:
-    """So that an error which nobody waited for any longer is not reported as overlooked."""
+    """Retrieve the exception, so that asyncio does not log it as never retrieved."""
     if not task.cancelled():
         task.exception()
 
 
 def _contained(source: Callable[[str, str], Any], tenant: str, name: str) -> Any:
-    # In the thread: a future can't carry every exception.
+    # Translated in the thread: a future can't carry every exception.
     with _failing(name):
         return source(tenant, name)
 
 
 @contextmanager
 def _failing(name: str) -> Iterator[None]:
-    """A source is the operator's own code: whatever it raises means that there is no secret."""
+    """Raise SecretUnavailableError for anything that the operator's source raises."""
     try:
         yield
     except (SecretUnavailableError, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
@@ -179,18 +181,18 @@ def _failing(name: str) -> Iterator[None]:
     except BaseException as error:
         kind = type(error).__name__
         raise SecretUnavailableError(
-            f"the secret {name} is not available: {kind} where it should come from"
+            f"the secret {name} is not available: its source raised {kind}"
         ) from error
 
 
 def _checked(name: str, value: object) -> str:
-    """What can be masked and passed on. Says what is wrong with a value, never how it looks."""
+    """Return the value if it can be masked. The error says what is wrong without quoting it."""
     if not isinstance(value, str):
-        why = f"it is no text but {type(value).__name__}"
+        why = f"it must be text, got {type(value).__name__}"
     elif not value.strip():
         why = "it is blank"
     elif len(value.strip()) < SHORTEST:
-        why = f"it has fewer than {SHORTEST} characters, and would be found in innocent text too"
+        why = f"it has fewer than {SHORTEST} characters, too few to be masked reliably"
     elif "\0" in value:
         why = "it holds a NUL character"
     elif not value.isascii() and re.search("[\ud800-\udfff]", value):
@@ -205,24 +207,24 @@ def _from_mapping(source: Mapping[str, Any], tenant: str, name: str) -> Any:
     if isinstance(own, Mapping) and name in own:
         return own[name]
     common = source.get(name)
-    # A mapping here holds the secrets of a tenant who is called like the secret.
+    # A mapping holds the secrets of a tenant that has the same name as this secret.
     if common is None or isinstance(common, Mapping):
         raise SecretUnavailableError(f"the secret {name} is not configured; add it to secrets=")
     return common
 
 
-# From the environment -----------------------------------------------------------------------------
+# --- from the environment -------------------------------------------------------------------------
 
 _PREFIX = "COUNTERSEAL_SECRET_"
 _NAME = re.compile(r"[A-Za-z0-9]+(?:[-._][A-Za-z0-9]+)*")
 
 
 def secret_variable(name: str, tenant: str | None = None) -> str:
-    """The environment variable that holds a secret, of every tenant or of one.
+    """Return the environment variable of a secret, for all tenants or for one.
 
-    In a name case does not matter, and `-` and `.` are `_`. A tenant is spelled exactly: whatever
-    is no small letter or digit is written as `_` and its code, so that no two tenants can meet. Two
-    underscores stand between tenant and name and nowhere else.
+    Case does not matter in a secret's name; `-` and `.` become `_`. A tenant is encoded exactly:
+    any byte except a-z and 0-9 becomes `_` and its hex code, so that no two tenants collide. Two
+    underscores separate tenant and name, and occur nowhere else.
 
         secret_variable("api-key")                       COUNTERSEAL_SECRET_API_KEY
         secret_variable("api-key", tenant="acme")        COUNTERSEAL_SECRET_ACME__API_KEY
@@ -230,8 +232,8 @@ def secret_variable(name: str, tenant: str | None = None) -> str:
     """
     if not _NAME.fullmatch(name) or tenant == "":
         raise SecretUnavailableError(
-            f"the secret {name} has no environment variable: its name has to be made of letters "
-            "and digits, with single -, . or _ between them, and its tenant can't be empty"
+            f"the secret {name} has no environment variable: its name must consist of letters "
+            "and digits with single -, . or _ between them, and its tenant must not be empty"
         )
     variable = re.sub("[-.]", "_", name).upper()
     return _PREFIX + (variable if tenant is None else f"{_exactly(tenant)}__{variable}")
@@ -250,7 +252,7 @@ def _exactly(tenant: str) -> str:
 
 
 def from_environment(tenant: str, name: str) -> str:
-    """The tenant's own variable, or else the one for all."""
+    """Return the tenant's own variable, or else the common one."""
     own, common = secret_variable(name, tenant), secret_variable(name)
     for variable in (own, common):
         if variable in os.environ:
@@ -260,23 +262,23 @@ def from_environment(tenant: str, name: str) -> str:
     )
 
 
-# From files ---------------------------------------------------------------------------------------
+# --- from files -----------------------------------------------------------------------------------
 
 _LARGEST: Final = 64 * 1024
 
 
 def from_files(directory: str | Path) -> Resolver:
-    """A resolver that reads `directory/tenant/name`, or else `directory/name`.
+    """Return a resolver that reads `directory/tenant/name`, or else `directory/name`.
 
-    One line break at the end is no part of the secret. Links may lead anywhere inside the
-    directory, which is how an orchestrator mounts such files.
+    One line break at the end is not part of the secret. Links may lead anywhere inside the
+    directory, because orchestrators mount secret files as links.
     """
     root = Path(directory).absolute()
 
     def resolve(tenant: str, name: str) -> str:
         if not (_plain(tenant) and _plain(name)):
             raise SecretUnavailableError(
-                f"the secret {name} is not available: it or its tenant can't be a file's name"
+                f"the secret {name} is not available: its name or tenant is not a valid file name"
             )
         try:
             for path in (root / tenant / name, root / name):
@@ -298,7 +300,7 @@ def _plain(part: str) -> bool:
 
 
 def _listed(root: Path, path: Path) -> bool:
-    """Whether it is there in exactly this spelling: some file systems take Acme for acme."""
+    """Return whether the path exists with exactly this case: some file systems ignore case."""
     if path == root:
         return True
     try:
@@ -318,14 +320,15 @@ def _read(root: Path, path: Path, name: str) -> str:
         raw = file.read(_LARGEST + 1) if regular else b""
     if not regular or len(raw) > _LARGEST:
         raise SecretUnavailableError(
-            f"the secret {name} can't be used: {path} is no plain file of up to {_LARGEST} bytes"
+            f"the secret {name} can't be used: {path} must be a regular file of at most "
+            f"{_LARGEST} bytes"
         )
-    # What is not UTF-8 stays visible as such, and is refused where all values are checked.
+    # Bytes that are not UTF-8 stay recognisable, and `_checked` refuses them.
     text = raw.decode(errors="surrogateescape")
     return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
 
 
 def _opened(path: str, flags: int) -> int:
-    # A pipe would wait for somebody to write. The path is resolved, so a link now is a new one.
+    # Opening a pipe would block. The path is resolved, so a link here was made since.
     careful = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
     return os.open(path, flags | careful)

@@ -1,7 +1,7 @@
-"""Telling people that they are asked: one signed request to a URL of the operator's.
+"""Webhook notices of approval requests: one signed POST to a URL that the operator configured.
 
-It says where to decide, and never carries what a decision could be made with. Whoever receives it
-can check the signature: `HMAC-SHA256(secret, "<time>.<body>")`, in hex.
+A notice says where to decide, and carries nothing that could be used to decide. The receiver checks
+the signature: `HMAC-SHA256(secret, "<time>.<body>")`, in hex.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """Where requests for approval are told of. `console` is what its links begin with."""
+    """The receiver of notices. `console` is the beginning of the links in them."""
 
     url: str
     secret: str = field(repr=False)
@@ -31,29 +31,29 @@ class Webhook:
 
     def __post_init__(self) -> None:
         if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).hostname:
-            raise ValueError("url: a webhook is an http or https address")
+            raise ValueError("url: expected an http or https URL")
         if len(self.secret) < 16:
-            raise ValueError("secret: a webhook is signed with 16 characters or more")
+            raise ValueError("secret: expected at least 16 characters")
 
     def link(self, approval_id: str) -> str | None:
-        """Where a person decides on a request."""
+        """Return the console's page for an approval request."""
         return None if self.console is None else f"{self.console.rstrip('/')}/{approval_id}"
 
     async def send(self, notice: Mapping[str, Any], now: float) -> int:
-        """The status that the other side answers with. OSError or httpx's own when none comes."""
-        import httpx  # noqa: PLC0415 - takes long to load, and few need it
+        """Send a notice and return the HTTP status. Raise OSError or httpx.HTTPError on failure."""
+        import httpx  # noqa: PLC0415 - slow to import, and few deployments need it
 
         body = to_json(notice)
         headers = {
             "Content-Type": "application/json",
             SIGNATURE: f"t={int(now)},v1={signature(self.secret, int(now), body)}",
         }
-        # No redirects: a signed notice goes where the operator said, and nowhere else.
+        # No redirects: a signed notice goes only to the configured URL.
         async with httpx.AsyncClient(timeout=_SECONDS, trust_env=False) as client:
-            answer = await client.post(self.url, content=body, headers=headers)
-        return answer.status_code
+            response = await client.post(self.url, content=body, headers=headers)
+        return response.status_code
 
 
 def signature(secret: str, moment: int, body: bytes) -> str:
-    """What a receiver computes and compares."""
+    """Return the signature that the receiver computes and compares."""
     return hmac.new(secret.encode(), f"{moment}.".encode() + body, hashlib.sha256).hexdigest()

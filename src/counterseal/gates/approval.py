@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from counterseal.approvals.patterns import Demand, Then, contract_terms, strictest
-from counterseal.approvals.token import Expected
+from counterseal.approvals.terms import Demand, Then, contract_terms, strictest
+from counterseal.approvals.tokens import Expected
 from counterseal.approvals.votes import Choice
 from counterseal.canonical import digest
 from counterseal.codes import Code
-from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, hold
+from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, require_approval
 from counterseal.gates.proof import has_keys, unproven, votes_of
 from counterseal.ledger.rules import stands
 from counterseal.observation import FieldError, neutralise
@@ -46,7 +46,7 @@ def check(ctx: GateContext) -> Decision | Learned:
         return _COVERED
     held = request_for(ctx)
     if held is None:
-        return hold(NAME, demand.reason, rule=demand.rule)
+        return require_approval(NAME, demand.reason, rule=demand.rule)
     over = ended(held, demand, ctx.now, ctx.run.run_id)
     if over is not None:
         return over
@@ -58,7 +58,7 @@ def check(ctx: GateContext) -> Decision | Learned:
         if refused is not None:
             return refused
         return Learned(allow(NAME, rule=demand.rule), {"approval_id": held.approval_id})
-    return hold(NAME, demand.reason, rule=demand.rule)
+    return require_approval(NAME, demand.reason, rule=demand.rule)
 
 
 def request_for(ctx: GateContext) -> Held | None:

@@ -1,47 +1,58 @@
-"""What every gate has in common: the question it is asked and the decision it returns.
+"""What every gate has in common: the context it reads, and the decision it returns.
 
-A gate is a function of one immutable context. It returns a decision, and may hand on what it found
-out with `Learned`; it can't skip, repeat or run another gate. A gate that raises is a denial,
-which is the runner's business, not the gate's.
+A gate is a pure function of one immutable `GateContext`. It returns a `Decision`, or a `Learned`:
+a decision with facts for the gates after it. No gate can skip, repeat or run another. The caller of
+the gates (`call.decide`) copies the context with the new facts, and denies when a gate raises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from math import inf
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple
 
-from counterseal.approvals.patterns import Terms
+from counterseal.approvals.terms import Terms
+from counterseal.canonical import thaw
 from counterseal.codes import Code
-from counterseal.contract.invariants import Call, Correction
-from counterseal.execution.executor import Executor
-from counterseal.gates.compiled import Compiled
+from counterseal.contract.invariants import Call as ProposedCall
+from counterseal.contract.invariants import Correction
+from counterseal.contract.model import Contract, KeepReads
+from counterseal.contract.schemas import Validator
+from counterseal.contract.tool_context import Context
+from counterseal.execution.executor import Executor, Runner
 from counterseal.keys import KeyRing
-from counterseal.observation.models import FieldError
+from counterseal.ledger.entry import destination_key
+from counterseal.observation import Profile
+from counterseal.observation.envelope import FieldError
+from counterseal.policy import CompiledPolicy
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Grant, Refusal, Registry, RegistryRecord
 from counterseal.storage.base import Budgets, Charge, Memory, Rate, RunRecord
 
 __all__ = [
-    "BLANK",
+    "EMPTY",
+    "NO_RUN",
     "AsyncGate",
+    "CompiledContract",
     "Decision",
     "Gate",
     "GateContext",
     "Learned",
-    "Prepared",
-    "Timed",
+    "TimedDecision",
     "Verdict",
     "allow",
     "deny",
-    "hold",
-    "prepared",
+    "require_approval",
+    "tool_context",
 ]
 
-
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
+NO_RUN: Final = RunRecord(tenant="", run_id="", started_at=0.0)
+"""The run of a call until the store has told its own."""
 
 
 class Verdict(StrEnum):
@@ -50,100 +61,8 @@ class Verdict(StrEnum):
     REQUIRE_APPROVAL = "require_approval"
 
 
-class GateContext:
-    """Everything that a gate may look at, and may not change.
-
-    Only the runner adds to it, with what a gate has `Learned`; copying it for every gate would
-    cost more than the gates do.
-    """
-
-    proposal: Proposal
-    principal: Principal
-    call_id: str
-    now: float
-    """Seconds since the epoch, by the runtime's clock."""
-    until: float = inf
-    """When the caller will not wait any longer, by the same clock."""
-    run: RunRecord
-    registry: Registry
-    executor: Executor
-    """For the gate that asks the world."""
-    keys: KeyRing | None = None
-    """For the gate that checks approvals' signatures."""
-    tenant: Mapping[str, Any] = _NOTHING
-    """What the operator says of the tenant; for policy."""
-    limits: Budgets | None = None
-    """The tenant's own, for a day."""
-    arguments: Mapping[str, Any] = _NOTHING
-    """As parsed, and after *semantics* as corrected."""
-    preview: bool = False
-    """Whether the call is only tried out."""
-    earlier: tuple[Call, ...] = ()
-    """The steps before this one, when it is part of a plan."""
-    pending: frozenset[str] = frozenset()
-    """Keys of run state that those steps may change, so that nothing can rest on them yet."""
-    unknown: tuple[str, ...] = ()
-    """Gates that left something unasked because of it."""
-    state_read: Mapping[str, int] = _NOTHING
-    """Keys of run state that the decision rests on, with their versions."""
-    refusal: Refusal | None = None
-    """Why there is no record."""
-    record: RegistryRecord | None = None
-    compiled: Compiled | None = None
-    grant: Grant | None = None
-    config: Mapping[str, Any] = _NOTHING
-    """As the tool will be given it."""
-    config_shown: Mapping[str, Any] = _NOTHING
-    """The same as JSON, for records and approvals. What is told of it is redacted first."""
-    memory: Memory | None = None
-    corrections: tuple[Correction, ...] = ()
-    approvals: tuple[Decision, ...] = ()
-    """Decisions that demand approval, in the order in which they were taken."""
-    approval_id: str | None = None
-    approval_spent: bool = False
-    """Whether it was spent on this very operation before, whose worker is gone."""
-    takes_over: bool = False
-    """Whether the call goes on with an operation whose worker is gone."""
-    over_budget: tuple[str, ...] = ()
-    """Budgets that are spent, and of which people are asked for one call more."""
-    before: Mapping[str, Any] | None = None
-    """What the probe saw."""
-    version_seen: str | int | None = None
-    charges: tuple[Charge, ...] = ()
-    rates: tuple[Rate, ...] = ()
-
-    def __init__(self, known: dict[str, Any] | None = None, /, **more: Any) -> None:
-        """What is known by name; or all of it at once, which every call does."""
-        object.__setattr__(self, "__dict__", more if known is None else known)
-
-    def __setattr__(self, name: str, value: object) -> NoReturn:
-        raise AttributeError(f"a gate can't change {name}; it returns what it learned")
-
-    def learn(self, found: Mapping[str, Any]) -> None:
-        """For the runner: let later gates see this."""
-        self.__dict__.update(found)
-
-    def replace(self, **changes: Any) -> GateContext:
-        """A copy, for trying something out."""
-        return GateContext(**{**self.__dict__, **changes})
-
-    def usable(self) -> list[str]:
-        """The tools that this principal may use in this run."""
-        allowed = self.run.allowed_tools
-        records = self.registry.catalogue(self.principal, self.run.run_id, self.run.pins)
-        return [r.name for r in records if allowed is None or r.name in allowed]
-
-
-BLANK: Final = {
-    name: vars(GateContext)[name]
-    for name in GateContext.__annotations__
-    if name in vars(GateContext)
-}
-"""What a context holds before anything is known: on the instance it is found faster."""
-
-
 class Decision(NamedTuple):
-    """One gate's verdict, as data."""
+    """The verdict of one gate, or of the ledger, as data."""
 
     gate: str
     verdict: Verdict
@@ -156,12 +75,12 @@ class Decision(NamedTuple):
     """Where the code's own next action is not specific enough."""
     retry_after: float | None = None
     approvers: int | None = None
-    """How many must say yes, where the verdict asks for approval."""
+    """How many people must approve, where the verdict requires approval."""
     terms: Terms | None = None
-    """How they are asked, as far as whoever demands it says."""
+    """Terms of the approval, as far as the rule that requires it sets them."""
     approval_id: str | None = None
     voids: bool = False
-    """Whether the approval that was found no longer stands for anything."""
+    """True if the approval that was found is no longer valid, and must be voided."""
     warnings: tuple[str, ...] = ()
 
     def record(self) -> dict[str, Any]:
@@ -172,72 +91,184 @@ class Decision(NamedTuple):
             "reason": self.reason,
             "rule": self.rule,
             "policy_version": self.policy_version,
-            "field_errors": [error.record() for error in self.field_errors]
-            if self.field_errors
-            else [],
+            "field_errors": [error.record() for error in self.field_errors],
         }
 
 
 class Learned(NamedTuple):
-    """A decision, with what later gates, or the record, should know."""
+    """A decision, with facts to put into the context for later gates and for the record."""
 
     decision: Decision
-    found: Mapping[str, Any]
+    facts: Mapping[str, Any]
 
 
-class Timed(NamedTuple):
-    """A decision and how long the gate took over it."""
+class TimedDecision(NamedTuple):
+    """A decision, with the nanoseconds that the gate took."""
 
     decision: Decision
-    nanoseconds: int
+    nanoseconds: int = 0
+
+    @property
+    def plain(self) -> bool:
+        """True if the gate allowed the call and no rule had anything to say."""
+        return self.decision.rule is None and self.decision.verdict is Verdict.ALLOW
 
     def record(self) -> dict[str, Any]:
-        told = self.decision.record()
-        told["microseconds"] = self.nanoseconds // 100 / 10
-        return told
+        return {**self.decision.record(), "microseconds": self.nanoseconds // 100 / 10}
 
 
-def allow(gate: str, **more: Any) -> Decision:
-    """Go on."""
-    return Decision(gate, Verdict.ALLOW, **more)
+class GateContext(NamedTuple):
+    """Everything that a gate may look at. Immutable: `replace` returns a changed copy."""
 
+    proposal: Proposal
+    principal: Principal
+    call_id: str
+    now: float
+    """Seconds since the epoch, by the runtime's clock."""
+    registry: Registry
+    executor: Executor
+    """Only for the state gate, which runs the contract's probe."""
+    run: RunRecord = NO_RUN
+    until: float = inf
+    """When the caller stops waiting, by the runtime's clock."""
+    keys: KeyRing | None = None
+    """Verifies the signatures of approvals."""
+    tenant: Mapping[str, Any] = EMPTY
+    """Facts about the tenant that the operator has configured, for policy rules."""
+    limits: Budgets | None = None
+    """The tenant's budgets for one day."""
+    arguments: Mapping[str, Any] = EMPTY
+    """As parsed; from *semantics* on, as corrected."""
+    preview: bool = False
+    """True if the call is only judged, and will not be executed."""
+    earlier: tuple[ProposedCall, ...] = ()
+    """The steps before this one, if the call is part of a plan."""
+    pending: frozenset[str] = frozenset()
+    """Keys of run state that those steps may change, so that no rule can rely on them yet."""
+    unknown: tuple[str, ...] = ()
+    """Gates that skipped a rule because of `pending`."""
+    state_read: Mapping[str, int] = EMPTY
+    """Keys of run state that the decision depends on, with their versions."""
+    refusal: Refusal | None = None
+    """Why the registry resolved no record."""
+    record: RegistryRecord | None = None
+    compiled: CompiledContract | None = None
+    grant: Grant | None = None
+    config: Mapping[str, Any] = EMPTY
+    """As the tool receives it."""
+    config_shown: Mapping[str, Any] = EMPTY
+    """The config as JSON, for records and approvals; events redact it first."""
+    memory: Memory | None = None
+    corrections: tuple[Correction, ...] = ()
+    approvals: tuple[Decision, ...] = ()
+    """Decisions that require approval, in the order in which they were made."""
+    approval_id: str | None = None
+    approval_spent: bool = False
+    """True if the approval was spent on this very operation, by a worker that is gone."""
+    takes_over: bool = False
+    """True if the call continues an operation whose worker is gone."""
+    over_budget: tuple[str, ...] = ()
+    """Exhausted budgets that approvers are asked to exceed for this call."""
+    before: Mapping[str, Any] | None = None
+    """The target's state, as the probe returned it."""
+    version_seen: str | int | None = None
+    charges: tuple[Charge, ...] = ()
+    rates: tuple[Rate, ...] = ()
 
-def deny(gate: str, code: Code, reason: str, **more: Any) -> Decision:
-    """Stop here. The reason is for the model, so it holds nothing that is not its to know."""
-    return Decision(gate, Verdict.DENY, code, reason, **more)
+    def replace(self, **changes: Any) -> GateContext:
+        """Return a copy with other values in these fields."""
+        return self._replace(**changes)
 
-
-def hold(gate: str, reason: str, **more: Any) -> Decision:
-    """Go on, but only to be asked about: a person must say yes."""
-    return Decision(gate, Verdict.REQUIRE_APPROVAL, Code.CONFIRMATION_MISSING, reason, **more)
+    def usable_tools(self) -> list[str]:
+        """Return the names of the tools that this principal may use in this run."""
+        allowed = self.run.allowed_tools
+        records = self.registry.catalogue(self.principal, self.run.run_id, self.run.pins)
+        return [record.name for record in records if allowed is None or record.name in allowed]
 
 
 class Gate(NamedTuple):
-    """A gate by its name."""
-
     name: str
     check: Callable[[GateContext], Decision | Learned]
-    plain: Decision | None = None
-    """What it says when it simply allows; None where that is not always the same."""
 
 
 class AsyncGate(NamedTuple):
-    """The gate that asks the world, and may have to wait for it."""
+    """A gate that probes the world, and may have to wait for the answer."""
 
     name: str
     check: Callable[[GateContext], Awaitable[Decision | Learned]]
 
 
-_NO_WORD: Final = object()
-"""What no gate says."""
-Prepared = tuple[Any, Callable[[GateContext], Any] | None, object]
-"""A gate taken apart, since it is asked for every call: itself, its check, its plain yes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledContract:
+    """Everything that registration works out about a contract, so that no call has to."""
 
-Or a ready answer and no time, where there is nothing to ask, and no check.
-"""
+    contract: Contract
+    input: Validator
+    output: Validator
+    mutates: bool
+    policy: CompiledPolicy
+    facts: dict[str, Any]
+    """The contract as policy conditions see it."""
+    classes: tuple[str, ...]
+    """Budget classes that a call is charged to, beside those of its effect and its tool."""
+    profile: Profile
+    """What the contract says about its observations."""
+    keyed: bool
+    """True if calls are entered in the ledger."""
+    recalls: bool
+    """True if stored data matters to the decision, so that recall comes before it."""
+    weighs: bool
+    """True if recall must also read the counters, for a policy rule or an approver."""
+    announced: bool
+    """True if events are written before the tool runs."""
+    leaves_nothing: bool
+    """True if a successful call leaves nothing but the event that ends it."""
+    keeps: KeepReads
+    """Which observations of reads are kept."""
+    runner: Runner | None
+    """Executes the tool; None if only the contract is known here."""
+    plans: dict[tuple[int, ...], Any] = field(default_factory=dict, repr=False)
+    """Charges that the budget gate has worked out, by grant and kind of run."""
+    event_facts: dict[str, Any]
+    """Part of every event that ends a call: whether it mutates, is announced, what it costs."""
+    gates: tuple[Gate | AsyncGate, ...]
+    """The gates after recall, in their order."""
 
 
-def prepared(gate: Gate | AsyncGate) -> Prepared:
-    """A gate, taken apart."""
-    plain = gate.plain if isinstance(gate, Gate) else None
-    return gate, gate.check, _NO_WORD if plain is None else plain
+def allow(gate: str, **more: Any) -> Decision:
+    """Return the decision to go on."""
+    return Decision(gate, Verdict.ALLOW, **more)
+
+
+def deny(gate: str, code: Code, reason: str, **more: Any) -> Decision:
+    """Return a denial. The model reads the reason, so it must hold nothing confidential."""
+    return Decision(gate, Verdict.DENY, code, reason, **more)
+
+
+def require_approval(gate: str, reason: str, **more: Any) -> Decision:
+    """Return the decision to go on to the later gates, and to hold the call for approval."""
+    return Decision(gate, Verdict.REQUIRE_APPROVAL, Code.CONFIRMATION_MISSING, reason, **more)
+
+
+def tool_context(
+    ctx: GateContext,
+    contract: Contract | None,
+    *,
+    until: float,
+    key: str | None = None,
+    attempt: int = 1,
+) -> Context:
+    """Return the context that a tool or a hook receives. `until` is the attempt's deadline."""
+    reads = () if contract is None else contract.state_reads
+    return Context(
+        principal=ctx.principal,
+        run_id=ctx.run.run_id,
+        call_id=ctx.call_id,
+        key=None if key is None else destination_key(ctx.principal.tenant, key),
+        attempt=attempt,
+        deadline=datetime.fromtimestamp(until, UTC),
+        expected_version=ctx.version_seen,
+        # Copies, so that a tool can change neither the run nor another call.
+        config=thaw(ctx.config),
+        state={read.key: thaw(ctx.run.state.get(read.key)) for read in reads},
+    )

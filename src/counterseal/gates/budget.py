@@ -12,9 +12,8 @@ from typing import Final
 
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
-from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
-from counterseal.gates.compiled import Compiled
-from counterseal.observation.models import FieldError
+from counterseal.gates.base import CompiledContract, Decision, GateContext, Learned, allow, deny
+from counterseal.observation.envelope import FieldError
 from counterseal.registry import Grant
 from counterseal.storage.base import Budgets, Charge, Rate
 
@@ -100,7 +99,7 @@ class _Plan:
         self.allowed = Learned(ALLOW, {"charges": charges, "rates": rates})
 
 
-def _plan(ctx: GateContext, compiled: Compiled, grant: Grant) -> _Plan:
+def _plan(ctx: GateContext, compiled: CompiledContract, grant: Grant) -> _Plan:
     """The plan for this tool, grant and kind of run; found by identity, since all are frozen."""
     budgets, limits = ctx.run.budgets, ctx.limits
     day = 0 if limits is None else int(ctx.now // 86_400)
@@ -119,7 +118,7 @@ _MOST_PLANS = 256
 
 
 def _charges(
-    compiled: Compiled, grant: Grant, run: Budgets, tenant: Budgets | None, day: int
+    compiled: CompiledContract, grant: Grant, run: Budgets, tenant: Budgets | None, day: int
 ) -> Iterator[Charge]:
     contract = compiled.contract
     granted = grant.max_calls_per_run
@@ -131,7 +130,7 @@ def _charges(
 
 
 def _limits(
-    whose: str, budgets: Budgets, compiled: Compiled, period: str, *, of_run: bool
+    whose: str, budgets: Budgets, compiled: CompiledContract, period: str, *, of_run: bool
 ) -> Iterator[Charge]:
     """What one call is charged against these budgets."""
     contract = compiled.contract

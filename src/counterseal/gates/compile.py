@@ -1,4 +1,4 @@
-"""Makes a contract ready for calls, once, at registration."""
+"""Compiles a contract for calls, once, at registration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from counterseal.contract.schemas import compile_schema
 from counterseal.execution.executor import Executor, Runner
 from counterseal.execution.http import http_tool
 from counterseal.gates import gates_for
-from counterseal.gates.compiled import Compiled
+from counterseal.gates.base import CompiledContract
 from counterseal.observation import profile
 from counterseal.policy import Policy, contract_facts
 from counterseal.registry import RegistryRecord
@@ -23,8 +23,8 @@ def compile_record(
     policy: Policy,
     executor: Executor,
     keep_reads: KeepReads = KeepReads.REDACTED,
-) -> Compiled:
-    """ValueError when a schema does not compile; registration has ruled that out."""
+) -> CompiledContract:
+    """Return what calls of this contract need. ValueError if a schema does not compile."""
     contract = record.contract
     effect = contract.effect or Effect.IRREVERSIBLE
     mutates = contract.mutates
@@ -32,38 +32,37 @@ def compile_record(
     keeps = keep_reads if contract.keep_reads is None else contract.keep_reads
     leaves = announced or contract.version_from or contract.state_effects
     facts = contract_facts(contract)
-    compiled = policy.compile_for(facts)
-    of_run, keyed = "run" in compiled.names, contract.idempotency.required
-    weighs = of_run or compiled.asks
-    return Compiled(
+    rules = policy.compile_for(facts)
+    reads_run, keyed = "run" in rules.names, contract.idempotency.required
+    weighs = reads_run or rules.asks
+    return CompiledContract(
         contract=contract,
         input=compile_schema(contract.affordance.input_schema),
         output=compile_schema(contract.affordance.output_schema),
         mutates=mutates,
-        policy=compiled,
+        policy=rules,
         facts=facts,
         classes=_classes(effect, contract.risk, mutates=mutates),
         profile=profile(contract),
         keyed=keyed,
-        # Whether a call was made before, its admission finds out. It is looked up earlier where
-        # somebody is asked before that who must not be asked twice: people, or the world.
-        recalls=of_run or (keyed and (weighs or contract.probe is not None)),
+        # Admission finds out whether a call was made before. Recall looks it up earlier where an
+        # approver or a probe comes first, because neither may be asked twice.
+        recalls=reads_run or (keyed and (weighs or contract.probe is not None)),
         weighs=weighs,
         announced=announced,
-        # Something that is taken out leads off the short way anyhow; only "all" has to.
+        # A redacted read is settled in full anyhow, so only "all" matters here.
         leaves_nothing=not (leaves or keeps is KeepReads.ALL),
         keeps=keeps,
-        waits=contract.probe is not None,
         runner=_runner(record, executor),
-        told=_told(contract, announced=announced),
+        event_facts=_event_facts(contract, announced=announced),
         gates=gates_for(contract),
     )
 
 
-def _told(contract: Contract, *, announced: bool) -> dict[str, Any]:
-    told = {"mutates": contract.mutates, "announced": announced}
+def _event_facts(contract: Contract, *, announced: bool) -> dict[str, Any]:
+    flags = {"mutates": contract.mutates, "announced": announced}
     cost = contract.runtime.cost_profile.cost_per_call
-    return {name: True for name, so in told.items() if so} | ({"cost": cost} if cost else {})
+    return {name: True for name, value in flags.items() if value} | ({"cost": cost} if cost else {})
 
 
 def _runner(record: RegistryRecord, executor: Executor) -> Runner | None:

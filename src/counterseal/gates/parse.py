@@ -18,8 +18,7 @@ from pydantic_core import to_json
 from counterseal.canonical import MAX_DEPTH, pointer, thaw
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
-from counterseal.observation.models import FieldError
-from counterseal.positional import made
+from counterseal.observation.envelope import FieldError
 from counterseal.proposal import Proposal
 
 __all__ = ["ALLOW", "MAX_BYTES", "check", "is_id", "is_name", "is_sound", "kind_of"]
@@ -68,7 +67,7 @@ def check(ctx: GateContext) -> Decision | Learned:
                 return _refusal("", f"more than {MAX_BYTES:,} bytes")
     except _UnsoundError as error:
         return _refusal(error.place, str(error))
-    return made(Learned, (ALLOW, {"arguments": arguments}))
+    return Learned(ALLOW, {"arguments": arguments})
 
 
 def is_sound(arguments: dict[str, Any]) -> bool:

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from counterseal.codes import Code
-from counterseal.gates.base import Decision, GateContext, allow, deny, hold
-from counterseal.policy import PolicyDecision, Verdict
+from counterseal.gates.base import Decision, GateContext, allow, deny, require_approval
+from counterseal.policy import PolicyDecision, PolicyVerdict
 
 __all__ = ["check"]
 
@@ -31,10 +31,10 @@ def check(ctx: GateContext) -> Decision:
 @lru_cache(maxsize=1024)
 def _told(decided: PolicyDecision) -> Decision:
     rule, version = decided.rule, decided.version
-    if decided.verdict is Verdict.ALLOW:
+    if decided.verdict is PolicyVerdict.ALLOW:
         return allow(NAME, reason=decided.reason, rule=rule, policy_version=version)
-    if decided.verdict is Verdict.REQUIRE_APPROVAL:
-        return hold(
+    if decided.verdict is PolicyVerdict.REQUIRE_APPROVAL:
+        return require_approval(
             NAME,
             decided.reason,
             rule=rule,

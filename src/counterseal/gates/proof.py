@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final
 
-from counterseal.approvals.patterns import Demand, Pattern
-from counterseal.approvals.token import Expected, TokenError
-from counterseal.approvals.token import check as check_token
+from counterseal.approvals.terms import Demand, Pattern
+from counterseal.approvals.tokens import Expected, TokenError
+from counterseal.approvals.tokens import check as check_token
 from counterseal.approvals.votes import Choice, Tally, Vote, tally
 from counterseal.canonical import canonical
 from counterseal.keys import KeyRing, Purpose, Signer

@@ -14,7 +14,7 @@ from counterseal.canonical import pointer
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, allow, deny
 from counterseal.gates.parse import kind_of
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 from counterseal.observation.text import neutralise
 from counterseal.registry import Reason
 
@@ -68,7 +68,7 @@ def _no_such_tool(ctx: GateContext) -> Decision:
     refusal = ctx.refusal
     if refusal is not None and refusal.reason not in (Reason.UNKNOWN, Reason.OTHER_TENANT):
         return ALLOW  # it exists for this tenant; whether it may be used is the next gate's word
-    names = ", ".join(ctx.usable()) or "none"
+    names = ", ".join(ctx.usable_tools()) or "none"
     error = FieldError(
         "", "There is no such tool here.", Code.STRUCTURAL_VIOLATION.value, f"one of: {names}"
     )

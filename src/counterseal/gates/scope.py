@@ -10,8 +10,7 @@ from typing import Final
 
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
-from counterseal.observation.models import FieldError
-from counterseal.positional import made
+from counterseal.observation.envelope import FieldError
 from counterseal.registry import Refusal
 
 __all__ = ["ALLOW", "check"]
@@ -41,7 +40,7 @@ def check(ctx: GateContext) -> Decision | Learned:
         reason = "The arguments name another tenant."
         code = Code.PERMISSION_DENIED
         return deny(NAME, code, reason, rule="tenant-argument", field_errors=(error,))
-    return made(Learned, (ALLOW, {"grant": grant}))
+    return Learned(ALLOW, {"grant": grant})
 
 
 def _refused(refusal: Refusal | None) -> Decision:

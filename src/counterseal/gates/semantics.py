@@ -13,10 +13,10 @@ from typing import Any, Final
 from counterseal.canonical import thaw
 from counterseal.codes import Code
 from counterseal.contract.invariants import Call, Fixed, Invariant, Judgement, judge
-from counterseal.contract.surroundings import UnusableConfigError, resolve_config, shown_config
+from counterseal.contract.tool_context import UnusableConfigError, resolve_config, shown_config
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.gates.parse import is_sound
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 
 __all__ = ["ALLOW", "check"]
 

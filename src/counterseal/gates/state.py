@@ -18,15 +18,14 @@ from math import inf
 from typing import Any, Final
 
 from counterseal.codes import Code
-from counterseal.contract.filling import resource_of
+from counterseal.contract.fill import resource_of
 from counterseal.contract.invariants import Invariant
 from counterseal.contract.model import Contract, OnUnknown
-from counterseal.execution.hooks import Asked, Probe, ProbeError, probe
+from counterseal.execution.probes import Probe, ProbeError, ProbeRequest, probe
 from counterseal.gates.approval import request_for
-from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
-from counterseal.gates.context import context_for
+from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, tool_context
 from counterseal.ledger.rules import stands
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 from counterseal.storage.base import Held, HeldStatus
 
 __all__ = ["ALLOW", "check", "state_seen"]
@@ -45,8 +44,8 @@ async def check(ctx: GateContext) -> Decision | Learned:
     if contract.probe is None:
         return ALLOW
     seconds = min(contract.runtime.timeout_ms / 1000, _left(ctx))
-    context = partial(context_for, ctx, contract, until=ctx.now + seconds)
-    asked = Asked(contract, ctx.arguments, context, ctx.registry, ctx.executor, seconds)
+    context = partial(tool_context, ctx, contract, until=ctx.now + seconds)
+    asked = ProbeRequest(contract, ctx.arguments, context, ctx.registry, ctx.executor, seconds)
     try:
         found = await probe(contract.probe, asked)
     except ProbeError as error:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from counterseal.canonical import thaw
-from counterseal.contract.blocks import is_blocks
 from counterseal.contract.model import Contract
+from counterseal.contract.outputs import is_blocks
 from counterseal.contract.schemas import Validator
 from counterseal.observation import Observation
 from counterseal.observation.render import fence

@@ -7,7 +7,7 @@ call waits where it stands (see `parking`) until its client calls again with the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final, TypeVar, get_args
@@ -21,12 +21,12 @@ from opentelemetry import trace
 from opentelemetry.trace import Span
 from pydantic import ValidationError
 
-from counterseal.contract.client import ASKER, CLIENT, RefusedError
-from counterseal.execution.work import Progress
+from counterseal.contract.tool_context import ASKER, CLIENT, RefusedError
+from counterseal.execution.attempt import Progress
 from counterseal.observation import Redactor
 from counterseal.telemetry import listening
 
-__all__ = ["LEVELS", "Fronted", "connection_state", "is_modern", "lacks"]
+__all__ = ["LEVELS", "Fronted", "is_modern", "lacks"]
 
 Ctx = ServerRequestContext[Any, Any]
 T = TypeVar("T")
@@ -41,7 +41,6 @@ _REQUESTS: Final[Mapping[str, tuple[type[Any], type[Any], str]]] = {
     ),
     "roots/list": (types.ListRootsRequest, types.ListRootsResult, "roots"),
 }
-_LOG_LEVEL: Final = "log_level"
 _MOST_REPORTS: Final = 1000
 _REPORTING: Final = 5.0
 """Seconds that a client is given to take in what it is told of a call, before its end."""
@@ -52,13 +51,8 @@ def is_modern(ctx: Ctx) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
-def connection_state(ctx: Ctx) -> dict[str, Any]:
-    """What is kept of one connection, as long as it lasts."""
-    return ctx.session._connection.state  # noqa: SLF001 - the SDK has no other way to it yet
-
-
 class Fronted:
-    """The client of one call. `contract.client.Client` says what tools may ask of it."""
+    """The client of one call. `contract.tool_context.Client` says what tools may ask of it."""
 
     def __init__(
         self,
@@ -66,9 +60,11 @@ class Fronted:
         redactor: Redactor,
         given: Mapping[str, Any] | None = None,
         *,
+        log_level: Callable[[Ctx], str],
         parks: bool = False,
     ) -> None:
         self.ctx = ctx
+        self._log_level = log_level
         self.span: Span | None = _span()
         """Of the request that the client waits for."""
         self.missing: str | None = None
@@ -153,8 +149,7 @@ class Fronted:
         if is_modern(self.ctx):
             least = (self.ctx.meta or {}).get(types.LOG_LEVEL_META_KEY)
             return LEVELS[LEVELS.index(least) :] if least in LEVELS else ()
-        least = connection_state(self.ctx).get(_LOG_LEVEL, LEVELS[0])
-        return LEVELS[LEVELS.index(least) :]
+        return LEVELS[LEVELS.index(self._log_level(self.ctx)) :]
 
     async def _sent(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         request_type, result_type, _ = _REQUESTS[method]

@@ -20,10 +20,9 @@ from mcp.shared.exceptions import MCPError
 from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan
 from opentelemetry.util.types import AttributeValue
 
-from counterseal.contract.client import CLIENT
 from counterseal.contract.model import Contract
 from counterseal.contract.schemas import Validator
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import CLIENT, Context
 from counterseal.errors import RegistryError
 from counterseal.gateway.answering import result_of
 from counterseal.gateway.asking import Fronted, is_modern
@@ -34,7 +33,7 @@ from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime
 from counterseal.telemetry import SPAN
 
-__all__ = ["HANDED", "KEY", "OPERATION", "RAW", "RUN", "Calling", "NeedsClientError", "run_of"]
+__all__ = ["KEY", "OPERATION", "RAW", "RUN", "Calling", "run_of"]
 
 Ctx = ServerRequestContext[Any, Any]
 
@@ -44,27 +43,22 @@ OPERATION: Final = "counterseal/operation_id"
 """What a client may say of its call in `_meta`."""
 RAW: Final[ContextVar[Any]] = ContextVar("counterseal_raw_arguments", default=None)
 """Arguments that are no object: the first gate's to refuse, not the protocol's."""
-HANDED: Final[ContextVar[list[Observation] | None]] = ContextVar("counterseal_handed", default=None)
-"""What came of a call on the short way, which is taken over from there, and not made again."""
-
-
-class NeedsClientError(Exception):
-    """The client of 2025-11-25 has to be asked something, and can't be on the way that this is."""
-
-    def __init__(self, seen: Observation) -> None:
-        super().__init__("the client has to be asked")
-        self.seen = seen
 
 
 class Calling:
     """Carries out the calls of one server."""
 
     def __init__(
-        self, runtime: Runtime, waiting: Waiting, asks: Callable[[Contract], bool]
+        self,
+        runtime: Runtime,
+        waiting: Waiting,
+        asks: Callable[[Contract], bool],
+        log_level: Callable[[Ctx], str],
     ) -> None:
         self._runtime = runtime
         self._waiting = waiting
         self._asks = asks
+        self._log_level = log_level
         self._park = Park()
         self.under_way = 0
         """How many calls are being carried out."""
@@ -147,7 +141,7 @@ class Calling:
             return await self._next(parked, proposal, who)
         # What may have to be parked needs a task of its own.
         parks = is_modern(ctx) and self._may_ask(proposal.tool)
-        client = Fronted(ctx, self._runtime.redactor, given, parks=parks)
+        client = Fronted(ctx, self._runtime.redactor, given, log_level=self._log_level, parks=parks)
         asked = told.get("approval")
         if asked is not None and _accepted(given):
             await self._waiting.decided(asked, who)
@@ -156,11 +150,6 @@ class Calling:
             parked = Parked(client, who, self._runtime.begin(work))
             return await self._next(parked, proposal, who, asked)
         return await self._answered(client, await work, proposal, who, asked)
-
-    def may_ask_in_session(self, tool: str) -> bool:
-        """Whether a call of a tool may ask a client of 2025-11-25. Code of ours always may."""
-        line = self._runtime.registry.versions(tool)
-        return any(record.contract.mcp is None or self._asks(record.contract) for record in line)
 
     def _may_ask(self, tool: str) -> bool:
         """Whether a call of a tool says beforehand that it may ask its client something."""
@@ -186,9 +175,6 @@ class Calling:
 
     async def _submit(self, client: Fronted, proposal: Proposal, who: Principal) -> Observation:
         """Carry it out. Who is told how far it is, is told before the end."""
-        handed = HANDED.get()
-        if handed:
-            return handed.pop()
         token = CLIENT.set(client)
         span = SPAN.set(None if client.span is None else _LastSpan(client))
         wait = self._waiting.seconds
@@ -222,8 +208,6 @@ class Calling:
                 question = await self._waiting.question(client, seen, who)
                 requests = {QUESTION: {"method": "elicitation/create", "params": question}}
                 return _input_required(requests, {"approval": seen.approval_id})
-            if getattr(client.ctx, "one_way", False):
-                raise NeedsClientError(seen)
             if await self._waiting.pointed_out(client, seen, who):
                 seen = await self._submit(client, proposal, who)
         contract, output = self._held(seen)

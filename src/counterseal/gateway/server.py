@@ -12,6 +12,7 @@ from dataclasses import replace
 from time import monotonic
 from typing import Any, Final
 
+import anyio
 import mcp_types as types
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.auth.provider import AccessToken
@@ -28,12 +29,12 @@ from starlette.types import ASGIApp
 from counterseal import __version__
 from counterseal.contract.model import Contract
 from counterseal.gateway.answering import COMPLETE
-from counterseal.gateway.asking import LEVELS, connection_state, is_modern
+from counterseal.gateway.asking import LEVELS, is_modern
 from counterseal.gateway.calling import RAW, Calling, run_of
 from counterseal.gateway.catalogue import Catalogue
-from counterseal.gateway.relaying import Followed, Relaying
-from counterseal.gateway.short import Sessions, ShortPath, Tools
-from counterseal.gateway.telling import Telling
+from counterseal.gateway.relaying import Relaying
+from counterseal.gateway.stateless import StatelessCalls
+from counterseal.gateway.telling import ClientConnection, Telling
 from counterseal.gateway.upstreams import Behind
 from counterseal.gateway.waiting import Waiting
 from counterseal.keys import KeyRing, derived_key
@@ -50,7 +51,6 @@ _log = logging.getLogger("counterseal.gateway")
 _PAGE: Final = 1000
 _STATE_SECONDS: Final = 3600.0
 """For how long a client may take to come back with an answer."""
-_FOLLOWED: Final = "followed"
 _SESSION_HEADER: Final = "mcp-session-id"
 _EPOCH_LOOK: Final = 0.2
 _STORE_LOOK: Final = 1.0
@@ -99,14 +99,13 @@ class Front:
         self._valid = valid
         waiting = Waiting(runtime, console=console, seconds=wait)
         asks = behind.relays if behind is not None else _never
-        self.calling = Calling(runtime, waiting, asks)
+        self.calling = Calling(runtime, waiting, asks, self._log_level)
         self.relaying: Relaying | None = None
         if behind is not None and any(
             one.resources or one.prompts for one in behind.plans.values()
         ):
             self.relaying = Relaying(behind, self.calling)
         self._behind = behind
-        self.sessions = Sessions()
         self.server = self._made(title)
 
     def _made(self, title: str) -> McpServer:
@@ -147,26 +146,44 @@ class Front:
             RequestStateBoundary(_security(self.runtime.keys), default_audience="counterseal")
         )
         server.middleware.append(self._observe)
+        server.middleware.insert(0, self._keep_connection)
         return server
 
     def endpoint(
         self, manager: StreamableHTTPSessionManager, security: TransportSecuritySettings
     ) -> ASGIApp:
         """What answers under the server's URL, to those who were let in."""
-        return ShortPath(
+        return StatelessCalls(
             StreamableHTTPASGIApp(manager),
             self.server,
             self.calling,
-            Tools(self.runtime.registry, self.calling.may_ask_in_session),
-            self.sessions,
+            self.runtime.registry,
             who=self._who,
             security=security,
         )
 
     # --- what every request passes ----------------------------------------------------------------
 
+    async def _keep_connection(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
+        """Keep a connection of 2025-11-25 known for as long as it lasts.
+
+        The SDK runs each notification in a task of its connection, and cancels the task when the
+        connection ends. So this one waits for that, after the span of the notification has ended.
+        """
+        result = await call_next(ctx)
+        if ctx.method == "notifications/initialized" and not is_modern(ctx):
+            who = self._who()
+            with self.telling.connected(ctx, who) as connection:
+                try:
+                    if connection is not None:
+                        await anyio.sleep_forever()
+                finally:
+                    if connection is not None and self.relaying is not None:
+                        self.relaying.leave(who, connection.followed.values())
+        return result
+
     async def _observe(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
-        """Time it, remember who is connected, let odd arguments reach the first gate."""
+        """Time it, and let odd arguments reach the first gate."""
         if not listening() or ctx.request_id is None:
             return await self._prepared(ctx, call_next)
         began, failed = monotonic(), None
@@ -185,10 +202,6 @@ class Front:
         return result
 
     async def _prepared(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
-        if ctx.request_id is None and not is_modern(ctx):
-            self.sessions.noticed(ctx)
-            if ctx.method == "notifications/initialized":
-                self.telling.join(ctx, self._who())
         given = ctx.params or {}
         arguments = given.get("arguments")
         odd = arguments is not None and not isinstance(arguments, Mapping)
@@ -291,8 +304,22 @@ class Front:
 
     async def _set_level(self, ctx: Ctx, params: types.SetLevelRequestParams) -> types.EmptyResult:
         if params.level in LEVELS:
-            connection_state(ctx)["log_level"] = params.level
+            self._connection(ctx).log_level = params.level
         return types.EmptyResult()
+
+    def _log_level(self, ctx: Ctx) -> str:
+        """Return the least level of log messages that a client of 2025-11-25 wants."""
+        connection = self.telling.connection(ctx)
+        return LEVELS[0] if connection is None else connection.log_level
+
+    def _connection(self, ctx: Ctx) -> ClientConnection:
+        connection = self.telling.connection(ctx)
+        if connection is None:
+            raise MCPError(
+                code=types.INVALID_REQUEST,
+                message="The session is not open yet. Send notifications/initialized first.",
+            )
+        return connection
 
     # --- passed on --------------------------------------------------------------------------------
 
@@ -315,34 +342,20 @@ class Front:
 
     async def _subscribe(self, ctx: Ctx, params: types.SubscribeRequestParams) -> types.EmptyResult:
         uri, who, relay = str(params.uri), self._who(), self._relay
-        held = self._held(ctx, who, relay)
-        if uri not in held:
+        connection = self._connection(ctx)
+        if uri not in connection.followed:
             followed = await relay.follow(who, uri)
-            if held.setdefault(uri, followed) is not followed:  # asked for twice at once
-                relay.leave(who, [followed])
-            self.telling.subscribe(ctx, uri)
+            if connection.followed.setdefault(uri, followed) is not followed:
+                relay.leave(who, [followed])  # a second request for it was faster
         return types.EmptyResult()
 
     async def _unsubscribe(
         self, ctx: Ctx, params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
-        uri, who, relay = str(params.uri), self._who(), self._relay
-        followed = self._held(ctx, who, relay).pop(uri, None)
+        followed = self._connection(ctx).followed.pop(str(params.uri), None)
         if followed is not None:
-            self.telling.unsubscribe(ctx, uri)
-            relay.leave(who, [followed])
+            self._relay.leave(self._who(), [followed])
         return types.EmptyResult()
-
-    def _held(self, ctx: Ctx, who: Principal, relay: Relaying) -> dict[str, Followed]:
-        """What a connection of 2025-11-25 follows. It ends with the connection."""
-        state = connection_state(ctx)
-        if _FOLLOWED not in state:
-            held: dict[str, Followed] = {}
-            state[_FOLLOWED] = held
-            connection = ctx.session._connection  # noqa: SLF001 - the SDK has no other way to it yet
-            connection.exit_stack.callback(lambda: relay.leave(who, held.values()))
-        found: dict[str, Followed] = state[_FOLLOWED]
-        return found
 
     async def _list_prompts(
         self, ctx: Ctx, params: types.PaginatedRequestParams | None

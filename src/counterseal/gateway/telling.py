@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
@@ -25,23 +26,29 @@ from mcp.server.subscriptions import (
     ToolsListChanged,
 )
 
+from counterseal.gateway.asking import LEVELS
 from counterseal.gateway.catalogue import Catalogue
+from counterseal.gateway.relaying import Followed
 from counterseal.proposal import Principal
 from counterseal.telemetry import measure
 
-__all__ = ["Telling"]
+__all__ = ["ClientConnection", "Telling"]
 
 _log = logging.getLogger("counterseal.gateway")
 
 
-@dataclass(eq=False)
-class _Session:
-    """A connection of 2025-11-25."""
+@dataclass(eq=False, kw_only=True)
+class ClientConnection:
+    """A connection of 2025-11-25, from its first notification to its end."""
 
+    params: types.InitializeRequestParams
+    """What its client said in the handshake. The SDK has one such object for each connection."""
     session: ServerSession
     principal: Principal
     names: object
-    uris: set[str] = field(default_factory=set)
+    log_level: str = LEVELS[0]
+    followed: dict[str, Followed] = field(default_factory=dict)
+    """The resources that the client has subscribed to, by URI."""
 
 
 @dataclass(eq=False)
@@ -59,37 +66,36 @@ class Telling:
 
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
-        self._sessions: dict[int, _Session] = {}
+        self._connections: dict[int, ClientConnection] = {}
+        """By the identity of their `params`, which they keep alive."""
         self._audiences: dict[Principal, _Audience] = {}
 
     # --- who listens ------------------------------------------------------------------------------
 
-    def join(self, ctx: ServerRequestContext[Any, Any], principal: Principal) -> None:
-        """Remember a connection, as long as it lasts."""
-        connection = ctx.session._connection  # noqa: SLF001 - the SDK has no other way to it yet
-        known = self._sessions.get(id(connection))
-        if known is not None:
-            known.session = ctx.session
+    def connection(self, ctx: ServerRequestContext[Any, Any]) -> ClientConnection | None:
+        """Return the connection of 2025-11-25 that a request came over."""
+        return self._connections.get(id(ctx.session.client_params))
+
+    @contextmanager
+    def connected(
+        self, ctx: ServerRequestContext[Any, Any], principal: Principal
+    ) -> Iterator[ClientConnection | None]:
+        """Notify a connection of changes within this context. None: it is notified already."""
+        params, began = ctx.session.client_params, monotonic()
+        if params is None or id(params) in self._connections:
+            yield None
             return
         names = self._catalogue.names(principal)
-        self._sessions[id(connection)] = _Session(ctx.session, principal, names)
-        connection.exit_stack.callback(self._part, id(connection), monotonic())
-
-    def _part(self, key: int, began: float) -> None:
-        known = self._sessions.pop(key, None)
-        version = None if known is None else known.session.protocol_version
-        about = {"mcp.protocol.version": version}
-        measure("mcp.server.session.duration", monotonic() - began, about)
-
-    def subscribe(self, ctx: ServerRequestContext[Any, Any], uri: str) -> None:
-        known = self._sessions.get(id(ctx.session._connection))  # noqa: SLF001 - as above
-        if known is not None:
-            known.uris.add(uri)
-
-    def unsubscribe(self, ctx: ServerRequestContext[Any, Any], uri: str) -> None:
-        known = self._sessions.get(id(ctx.session._connection))  # noqa: SLF001 - as above
-        if known is not None:
-            known.uris.discard(uri)
+        connection = ClientConnection(
+            params=params, session=ctx.session, principal=principal, names=names
+        )
+        self._connections[id(params)] = connection
+        try:
+            yield connection
+        finally:
+            del self._connections[id(params)]
+            about = {"mcp.protocol.version": ctx.protocol_version}
+            measure("mcp.server.session.duration", monotonic() - began, about)
 
     async def listen(
         self,
@@ -128,7 +134,7 @@ class Telling:
                 known[who] = self._catalogue.names(who)
             return known[who] != before
 
-        behind = [one for one in self._sessions.values() if changed(one.principal, one.names)]
+        behind = [one for one in self._connections.values() if changed(one.principal, one.names)]
         for one in behind:
             one.names = known[one.principal]
         await _all(one.session.send_tool_list_changed() for one in behind)
@@ -148,13 +154,13 @@ class Telling:
             await bus.publish(ResourcesListChanged())
 
     async def resource_updated(self, uri: str, sees: Callable[[Principal], bool]) -> None:
-        told = [one for one in self._seeing(sees) if uri in one.uris]
+        told = [one for one in self._seeing(sees) if uri in one.followed]
         await _all(one.session.send_resource_updated(uri) for one in told)
         for bus in self._buses(sees):
             await bus.publish(ResourceUpdated(uri))
 
-    def _seeing(self, sees: Callable[[Principal], bool]) -> Iterable[_Session]:
-        return [one for one in self._sessions.values() if sees(one.principal)]
+    def _seeing(self, sees: Callable[[Principal], bool]) -> Iterable[ClientConnection]:
+        return [one for one in self._connections.values() if sees(one.principal)]
 
     def _buses(self, sees: Callable[[Principal], bool]) -> list[InMemorySubscriptionBus]:
         return [one.bus for principal, one in self._audiences.items() if sees(principal)]

@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from counterseal.audit import Caller, Event, EventType
 from counterseal.config import ConfigError
-from counterseal.contract.client import ASKER, RefusedError
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
 from counterseal.contract.sources.mcp import Definition, Finding, Lock, Pin, State
+from counterseal.contract.tool_context import ASKER, RefusedError
 from counterseal.errors import ContractError, CountersealError, Problem
 from counterseal.gateway.asking import lacks
 from counterseal.gateway.names import Names
@@ -30,7 +30,7 @@ from counterseal.gateway.passing import pass_through
 from counterseal.gateway.plans import Plan, plans
 from counterseal.operations.operator import EVERYBODY
 from counterseal.proposal import Principal
-from counterseal.registry import Grant, Quarantine, Refusal, Why
+from counterseal.registry import Grant, Quarantine, QuarantineReason, Refusal
 from counterseal.runtime import Runtime
 from counterseal.telemetry import measure
 from counterseal.upstream import Upstream, Upstreams, mcp_tool
@@ -41,7 +41,11 @@ _log = logging.getLogger("counterseal.gateway")
 
 _LOOK: Final = 2.0
 """Seconds between two looks at the lock file."""
-_WHY: Final = {State.CHANGED: Why.CHANGED, State.NEW: Why.NEW, State.GONE: Why.GONE}
+_WHY: Final = {
+    State.CHANGED: QuarantineReason.CHANGED,
+    State.NEW: QuarantineReason.NEW,
+    State.GONE: QuarantineReason.GONE,
+}
 
 
 @dataclass(eq=False)

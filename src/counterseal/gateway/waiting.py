@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from counterseal.codes import RESPONSES, Code
-from counterseal.contract.client import RefusedError
+from counterseal.contract.tool_context import RefusedError
 from counterseal.gateway.asking import Fronted
 from counterseal.observation import Observation
 from counterseal.operations.approver import ApprovalError

@@ -19,6 +19,7 @@ __all__ = [
     "Held",
     "HeldStatus",
     "RunRecord",
+    "SessionRow",
 ]
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -187,3 +188,17 @@ class Concern(NamedTuple):
     since: float
     reason: str
     fence: int
+
+
+class SessionRow(NamedTuple):
+    """One person's session at the console or the API."""
+
+    session: str
+    """Hex digest of the secret in the session's cookie; the secret itself is never stored."""
+    user: str
+    created_at: float
+    seen_at: float
+    expires_at: float
+    """When the session ends; in seconds since the epoch."""
+    facts: Mapping[str, Any] = _NOTHING
+    """Further facts about the session, as JSON data without secrets."""

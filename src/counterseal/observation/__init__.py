@@ -1,13 +1,26 @@
-"""What returns to the agent: validated, redacted, bounded, labelled."""
+"""Observations: the answers to an agent's calls, validated, redacted, bounded and labelled."""
 
-from counterseal.observation.answer import answer, answer_as, refusal
-from counterseal.observation.models import FieldError, ObservationEnvelope
-from counterseal.observation.observation import NOT_VERIFIED, Observation, VerificationHint
-from counterseal.observation.observe import Observed, failure, observe, observe_as
-from counterseal.observation.profile import Profile, profile, refine
+from counterseal.observation.envelope import FieldError, ObservationEnvelope
+from counterseal.observation.observation import (
+    NOT_VERIFIED,
+    Observation,
+    VerificationHint,
+    answer,
+    answer_as,
+    refusal,
+)
+from counterseal.observation.observe import (
+    Observed,
+    Profile,
+    failure,
+    observe,
+    observe_as,
+    profile,
+    refine,
+)
 from counterseal.observation.redact import Redaction, Redactor
+from counterseal.observation.render import said
 from counterseal.observation.text import neutralise
-from counterseal.observation.words import said
 
 __all__ = [
     "NOT_VERIFIED",

@@ -1,21 +1,23 @@
-"""The observation: one call's answer, and the forms in which it is given.
+"""The observation: the answer to one call, and its forms for agents, programs and the record.
 
-A named tuple, because every call makes one; every form is made only when it is asked for. What the
-fields hold is decided elsewhere: by the gates for a refusal, by `observe` for an outcome.
+Each form is made on demand. The fields are decided elsewhere: by the gates for a refusal, by
+`observe` for an outcome.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol, Self
 
 from counterseal.canonical import thaw
 from counterseal.codes import RESPONSES, Code, Path, Response
 from counterseal.contract.effects import Trust
-from counterseal.observation.models import FieldError
+from counterseal.contract.model import Contract
+from counterseal.observation.envelope import FieldError
+from counterseal.observation.observe import Observed, Profile, profile, refine
 from counterseal.observation.redact import Redaction
-from counterseal.observation.render import render
+from counterseal.observation.render import render, said
 
 __all__ = [
     "NOT_VERIFIED",
@@ -23,18 +25,21 @@ __all__ = [
     "ReadBack",
     "Recorded",
     "VerificationHint",
+    "answer",
+    "answer_as",
+    "refusal",
     "response_of",
 ]
 
 
 class Recorded(Protocol):
-    """Anything that can be put on record, such as a gate's decision."""
+    """An object that can be recorded, such as a gate's decision."""
 
     def record(self) -> dict[str, Any]: ...
 
 
 class ReadBack(NamedTuple):
-    """A decision read back from a record."""
+    """A decision that was read from a record."""
 
     content: Mapping[str, Any]
 
@@ -43,7 +48,7 @@ class ReadBack(NamedTuple):
 
 
 class VerificationHint(NamedTuple):
-    """How to find out whether the action really took effect."""
+    """How to verify that the action took effect."""
 
     required: bool = False
     target_state_reference: str | None = None
@@ -56,7 +61,7 @@ _SUCCESS, _PARTIAL = Code.SUCCESS, Code.PARTIAL_SUCCESS
 
 
 class Observation(NamedTuple):
-    """What returns to the agent."""
+    """The answer to one call."""
 
     tool: str
     version: str
@@ -80,42 +85,42 @@ class Observation(NamedTuple):
     retry_after: float | None = None
     """Seconds."""
     raw: str | None = None
-    """Where the whole output is kept, for people; it can't be followed by a model."""
+    """A pointer to the whole output in the vault, for people; a model can't follow it."""
     verification: VerificationHint = NOT_VERIFIED
     decisions: Sequence[Recorded] = ()
 
     @property
     def ok(self) -> bool:
-        """No error. A partial success is ok too, and says in `warnings` what did not succeed."""
+        """True without an error. A partial success is ok; `warnings` says what failed."""
         return self.code is _SUCCESS or self.code is _PARTIAL
 
     @property
     def path(self) -> Path | None:
-        """Which of the four ways leads on; None where the call succeeded or has simply ended."""
+        """The path to take next (retry, repair, replan, escalate); None if there is none."""
         return None if self.ok else self.response.path
 
     @property
     def retry(self) -> bool:
-        """The same call may be made again, unchanged."""
+        """True if the same call may be made again, unchanged."""
         return self.path is Path.RETRY
 
     @property
     def repair(self) -> bool:
-        """Another payload may succeed; `feedback()` says what is wrong with this one."""
+        """True if other arguments may succeed; `feedback()` says what is wrong with these."""
         return self.path is Path.REPAIR
 
     @property
     def replan(self) -> bool:
-        """The step itself, or what it rests on, must be thought over."""
+        """True if the plan has to change, not only the arguments."""
         return self.path is Path.REPLAN
 
     @property
     def escalate(self) -> bool:
-        """A person should look; no agent goes on by itself."""
+        """True if a person has to decide, and the agent must not continue by itself."""
         return self.path is Path.ESCALATE
 
     def envelope(self) -> dict[str, Any]:
-        """The observation object as other systems read it, as plain JSON data."""
+        """Return the observation's envelope as plain JSON data."""
         response = self.response
         return {
             "tool_identity": {
@@ -156,7 +161,7 @@ class Observation(NamedTuple):
         }
 
     def record(self, decisions: Sequence[Recorded] | None = None) -> dict[str, Any]:
-        """The envelope and everything beside it, as plain JSON data. `decisions`: only these."""
+        """Return the full record as plain JSON data, optionally with other decisions."""
         told = self.decisions if decisions is None else decisions
         return {
             **self.envelope(),
@@ -175,7 +180,7 @@ class Observation(NamedTuple):
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], **changes: Any) -> Self:
-        """The observation that a record was made of, with the given fields changed."""
+        """Return the observation of a record, with the given fields changed."""
         identity, metadata = record["tool_identity"], record["execution_metadata"]
         payload, hint = record["result_payload"], record["verification"]
         code = Code(record["status"]["taxonomy_class"])
@@ -209,7 +214,7 @@ class Observation(NamedTuple):
         )._replace(**changes)
 
     def feedback(self) -> dict[str, Any]:
-        """What a repair loop needs: which fields are wrong, and what to do next."""
+        """Return what a repair loop needs: the wrong fields, and the next action."""
         return {
             "validation_status": "passed" if self.ok else "failed",
             "error_code": None if self.ok else self.code.value,
@@ -229,13 +234,128 @@ class Observation(NamedTuple):
         }
 
     def for_model(self) -> str:
-        """Text for the agent: what happened, what to do next, and the data as data."""
+        """Return text for the agent: what happened, what to do next, and the fenced data."""
         return render(self)
 
 
 def response_of(code: Code, status: int, vector: Mapping[str, Any]) -> Response:
-    """The response whose vector this is."""
+    """Return the response with this vector."""
     usual = RESPONSES[code]
     said = {name: vector[name] for name in usual.vector() if name != "error_code"}
     recorded = Response(code=code, status=status, **said)
     return usual if recorded == usual else recorded
+
+
+# --- making observations --------------------------------------------------------------------------
+
+
+def answer(
+    observed: Observed,
+    contract: Contract,
+    *,
+    call_id: str,
+    timestamp: float,
+    own: Profile | None = None,
+    warnings: tuple[str, ...] = (),
+    latency_ms: int = 0,
+    trace_id: str = "",
+    attempt: int = 1,
+    approval_id: str | None = None,
+    verification: VerificationHint | None = None,
+    decisions: Sequence[Recorded] = (),
+) -> Observation:
+    """Return the observation of an execution. `own` is the contract's profile, if known.
+
+    Verification follows from the contract, unless `verification` is given.
+    """
+    own = own or profile(contract)
+    if verification is None:
+        due = own.verified and observed.data is not None
+        verification = VerificationHint(required=True) if due else NOT_VERIFIED
+    return answer_as(
+        own,
+        observed,
+        call_id,
+        timestamp,
+        latency_ms,
+        trace_id,
+        attempt,
+        approval_id,
+        verification,
+        warnings,
+        decisions,
+    )
+
+
+def answer_as(
+    own: Profile,
+    observed: Observed,
+    call_id: str,
+    timestamp: float,
+    latency_ms: int,
+    trace_id: str,
+    attempt: int,
+    approval_id: str | None,
+    verification: VerificationHint,
+    warnings: tuple[str, ...],
+    decisions: Sequence[Recorded],
+) -> Observation:
+    """Return the observation of an execution whose contract's profile is known."""
+    code, data, errors, own_warnings, redactions, _, _ = observed
+    response = own.responses[code]
+    return Observation(
+        tool=own.tool,
+        version=own.version,
+        call_id=call_id,
+        code=code,
+        response=response,
+        next_action=response.next_action,
+        timestamp=timestamp,
+        data=data,
+        errors=errors,
+        warnings=(*own_warnings, *warnings) if warnings else own_warnings,
+        latency_ms=latency_ms,
+        trace_id=trace_id,
+        attempt=attempt,
+        trust=own.trust,
+        redactions=redactions,
+        approval_id=approval_id,
+        verification=verification,
+        decisions=decisions,
+    )
+
+
+def refusal(
+    code: Code,
+    *,
+    tool: str,
+    call_id: str,
+    timestamp: float,
+    version: str = "",
+    contract: Contract | None = None,
+    reason: str = "",
+    errors: Iterable[FieldError] = (),
+    next_action: str | None = None,
+    **more: Any,
+) -> Observation:
+    """Return the observation of a call that was not executed.
+
+    For an unknown tool there is no contract, and the code's own response vector is used.
+    """
+    response = refine(code, contract)
+    listed = tuple(errors)
+    if not listed or (reason and all(error.message != reason for error in listed)):
+        listed = (FieldError("", reason or said(code), code.value), *listed)
+    return Observation(
+        tool,
+        version or (contract.version if contract else ""),
+        call_id,
+        code,
+        response,
+        next_action or response.next_action,
+        timestamp,
+        None,
+        listed,
+        trust=more.pop("trust", Trust.TRUSTED),
+        **more,
+    )

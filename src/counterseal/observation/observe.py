@@ -1,39 +1,309 @@
-"""From what a tool returned to what may be shown of it: JSON, checked, clean, bounded. Pure.
+"""Turns a tool's output into what an agent may see: valid JSON, checked, redacted, bounded.
 
-Decides nothing about the call and keeps nothing: `Observed.raw` is for the caller to put where no
-model can reach it. `observation` makes the answer out of this.
+Pure: the caller stores `Observed.raw` in the vault, and `observation` makes the answer.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 from pydantic_core import from_json, to_json
 
 from counterseal.canonical import pointer, thaw
-from counterseal.codes import Code
+from counterseal.codes import FINAL, RESPONSES, Code, Response
+from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract
-from counterseal.contract.partial import Partial
-from counterseal.contract.schemas import Validator
+from counterseal.contract.outputs import Partial
+from counterseal.contract.schemas import Schema, Validator, resolve_local
 from counterseal.masking import NO_MASK, Mask
-from counterseal.observation.bound import summarise
-from counterseal.observation.models import FieldError
-from counterseal.observation.profile import Profile, profile
+from counterseal.observation.envelope import FieldError
 from counterseal.observation.redact import Redaction, Redactor
+from counterseal.observation.render import said
 from counterseal.observation.text import neutralise
-from counterseal.observation.words import said
-from counterseal.positional import made
 
-__all__ = ["CONTRACT", "Observed", "failure", "observe", "observe_as", "without_redacted"]
+__all__ = [
+    "CONTRACT",
+    "SOURCE_MARK",
+    "Observed",
+    "Profile",
+    "failure",
+    "observe",
+    "observe_as",
+    "profile",
+    "refine",
+    "summarise",
+    "without_redacted",
+]
+
+
+# --- summaries of large outputs -------------------------------------------------------------------
+
+
+_MOST_KEYS = 40
+_LONGEST_KEY = 80
+_LONGEST_PREVIEW = 2048
+_OUTLINE_DEPTH = 6
+
+Clean = Callable[[Any], Any]
+
+
+def summarise(data: Mapping[str, Any], size: int, limit: int, clean: Clean) -> dict[str, Any]:
+    """Return a summary whose JSON has at most `limit` bytes; empty if `limit` is below two."""
+    outline = clean({_short(key): _kind(item) for key, item in list(data.items())[:_MOST_KEYS]})
+    summary = {"truncated": True, "type": "object", "bytes": size, "fields": len(data)}
+    for attempt in (
+        summary | {"outline": outline},
+        summary,
+        {"truncated": True, "bytes": size},
+        {"truncated": True},
+    ):
+        room = limit - len(to_json(attempt)) - len(b',"preview":""')
+        if room < -len(b',"preview":""'):
+            continue
+        preview = _preview(data, min(room, _LONGEST_PREVIEW), clean)
+        return attempt | {"preview": preview} if preview else attempt
+    return {}
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, str):
+        return f"string, {len(value)} characters"
+    if isinstance(value, list):
+        return f"array, {len(value)} items"
+    if isinstance(value, Mapping):
+        return f"object, {len(value)} fields"
+    if isinstance(value, bool):
+        return "boolean"
+    return "null" if value is None else "number"
+
+
+def _short(key: str) -> str:
+    return key if len(key) <= _LONGEST_KEY else _cut(key, _LONGEST_KEY) + "…"
+
+
+def _preview(data: Mapping[str, Any], room: int, clean: Clean) -> str:
+    """Return the beginning of a value as text of at most `room` bytes in a JSON string."""
+    if room < 16:
+        return ""
+    text = to_json(clean(_beginning(data, [room * 2], _OUTLINE_DEPTH))).decode()
+    text = text[:room]
+    while text and len(to_json(text)) - 2 > room - 3:
+        over = len(to_json(text)) - 2 - (room - 3)
+        text = text[: -max(1, over // 4)]
+    return text + "…"
+
+
+def _beginning(value: Any, room: list[int], depth: int) -> Any:
+    """Return the first part of a value, about as many characters as there is room for."""
+    if isinstance(value, str):
+        room[0] -= len(value) + 2
+        return value if room[0] >= 0 else _cut(value, max(0, len(value) + room[0]))
+    if isinstance(value, Mapping | list) and depth == 0:
+        return {} if isinstance(value, Mapping) else []
+    if isinstance(value, Mapping):
+        part: dict[str, Any] = {}
+        for key, item in value.items():
+            if room[0] <= 0:
+                break
+            room[0] -= len(key) + 4
+            part[_short(key)] = _beginning(item, room, depth - 1)
+        return part
+    if isinstance(value, list):
+        items: list[Any] = []
+        for item in value:
+            if room[0] <= 0:
+                break
+            items.append(_beginning(item, room, depth - 1))
+        return items
+    room[0] -= 8
+    return value
+
+
+def _cut(text: str, length: int) -> str:
+    """Cut between words: part of a secret would not be recognised, and must not be shown."""
+    words = text[:length].rsplit(maxsplit=1)
+    return words[0] if len(words) == 2 else ""
+
+
+# --- profiles: what a contract says about its observations ----------------------------------------
+
+
+SOURCE_MARK = "x-source-ref"
+"""The annotation of an output property whose value names a source."""
+
+_OF_THE_PAYLOAD = frozenset(
+    {
+        Code.SYNTACTIC_PARSE_FAIL,
+        Code.STRUCTURAL_VIOLATION,
+        Code.TYPE_MISMATCH,
+        Code.OUT_OF_BOUNDS,
+        Code.SEMANTIC_INVALIDITY,
+    }
+)
+"""Codes that the same arguments would only repeat: a retry needs other arguments."""
+_EACH = "*"
+_MOST_PROFILES = 4096
+_DEEPEST = 16
+
+Step = str | tuple[str]
+"""The path to a value: property names, and `"*"` for every item."""
+Place = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    tool: str
+    version: str
+    trust: Trust
+    responses: Mapping[Code, Response]
+    sources: tuple[Place, ...]
+    wrapped: bool
+    """True if the declared output is not an object: the output is put under `result`."""
+    max_bytes: int
+    redacted: tuple[tuple[str, ...], ...]
+    """The paths that the contract redacts."""
+    verified: bool
+    """True if an action has to be verified afterwards."""
+
+    def sourceless(self, data: Mapping[str, Any]) -> list[str]:
+        """Pointers to source references that are empty."""
+        return [at for place in self.sources for at in _empty(data, place, ())]
+
+
+_PROFILES: dict[str, Profile] = {}
+
+
+def profile(contract: Contract) -> Profile:
+    """Return a contract's profile, cached by the contract's hash."""
+    known = _PROFILES.get(contract.hash)
+    if known is None:
+        if len(_PROFILES) >= _MOST_PROFILES:
+            _PROFILES.clear()
+        known = _PROFILES[contract.hash] = _profile(contract)
+    return known
+
+
+def refine(code: Code, contract: Contract | None) -> Response:
+    """Return a code's response vector, as this contract refines it."""
+    return RESPONSES[code] if contract is None else profile(contract).responses[code]
+
+
+def _profile(contract: Contract) -> Profile:
+    schema = contract.affordance.output_schema
+    return Profile(
+        tool=contract.name,
+        version=contract.version,
+        trust=contract.trust,
+        responses={code: _refined(response, contract) for code, response in RESPONSES.items()},
+        sources=tuple(dict.fromkeys(_sources(schema, schema, (), 0))),
+        wrapped=list(schema.get("properties", ())) == ["result"]
+        and list(schema.get("required", ())) == ["result"],
+        max_bytes=contract.max_output_bytes,
+        redacted=tuple(_steps(place) for place in contract.redact),
+        verified=contract.transactional.post_action_verification_required,
+    )
+
+
+def _steps(place: str) -> tuple[str, ...]:
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in place.split("/")[1:])
+
+
+def _refined(response: Response, contract: Contract) -> Response:
+    """Return the response vector that the contract's lists of errors give a code.
+
+    The lists are complete: a code that a list does not name is not retryable, or repairable, and so
+    on. If several lists name a code, the one that involves people most wins.
+    """
+    if response.code in (Code.SUCCESS, Code.PARTIAL_SUCCESS):
+        return response
+    lists, code = contract.error_contract, response.code
+    escalate = code in lists.escalation_errors
+    alone = not escalate and code not in FINAL and not response.requires_approval
+    retryable = alone and code in lists.retryable_errors and code not in _OF_THE_PAYLOAD
+    another = {*lists.repairable_errors, *(set(lists.retryable_errors) & _OF_THE_PAYLOAD)}
+    flagged = replace(
+        response,
+        repairable=alone and not retryable and code in another,
+        retryable=retryable,
+        fail_closed=code in lists.fail_closed_errors,
+        escalate=escalate,
+    )
+    return response if flagged == response else replace(flagged, next_action=_action(flagged))
+
+
+def _action(response: Response) -> str:
+    """Return a next action that agrees with the response's flags."""
+    usual = RESPONSES[response.code]
+    kept = (
+        (usual.retryable and response.retryable)
+        or (usual.repairable and response.repairable)
+        or usual.requires_approval
+    )
+    if kept:
+        return usual.next_action
+    if response.retryable:
+        return "retry_later"
+    if response.repairable:
+        return "repair_arguments"
+    if response.escalate:
+        return "escalate"
+    return "stop" if usual.retryable or usual.repairable or usual.escalate else usual.next_action
+
+
+def _sources(root: Schema, node: Any, place: Place, depth: int) -> Iterator[Place]:
+    if not isinstance(node, Mapping) or depth > _DEEPEST:
+        return
+    if node.get(SOURCE_MARK) is True:
+        yield place
+    if isinstance(node.get("$ref"), str):
+        yield from _sources(root, resolve_local(root, node["$ref"]), place, depth + 1)
+    for word in ("allOf", "anyOf", "oneOf"):
+        for inner in node.get(word, ()):
+            yield from _sources(root, inner, place, depth + 1)
+    for name, inner in node.get("properties", {}).items():
+        yield from _sources(root, inner, (*place, name), depth + 1)
+    for inner in (
+        node.get("items"),
+        node.get("additionalProperties"),
+        *node.get("prefixItems", ()),
+    ):
+        yield from _sources(root, inner, (*place, (_EACH,)), depth + 1)
+
+
+def _empty(value: Any, place: Place, path: tuple[str | int, ...]) -> Iterator[str]:
+    if not place:
+        for at, reference in _each(value) if isinstance(value, list) else [((), value)]:
+            if not _names_source(reference):
+                yield pointer(*path, *at)
+        return
+    step, rest = place[0], place[1:]
+    if isinstance(step, tuple):
+        for at, item in _each(value):
+            yield from _empty(item, rest, (*path, *at))
+    elif isinstance(value, Mapping) and step in value:
+        yield from _empty(value[step], rest, (*path, step))
+
+
+def _each(value: Any) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    if isinstance(value, Mapping):
+        yield from (((key,), item) for key, item in value.items())
+    elif isinstance(value, list):
+        yield from (((index,), item) for index, item in enumerate(value))
+
+
+def _names_source(value: Any) -> bool:
+    reference = value.get("ref") if isinstance(value, Mapping) else value
+    return isinstance(reference, str) and bool(reference.strip())
+
 
 _LONGEST_RAW = 16 * 1024 * 1024
 _MOST_ERRORS = 20
 CONTRACT: Final = "contract"
-"""The rule that is named for what a contract takes out of its output."""
+"""The rule name for values that a contract redacts from its output."""
 _WITHHELD: Final = "[redacted:contract]"
 _SUCCESS: Final = Code.SUCCESS
 _WHOLE: Final = (str, bytes, BaseModel)
@@ -42,7 +312,7 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 class Observed(NamedTuple):
-    """What may be shown of an outcome, and what must be kept away."""
+    """The visible part of an outcome, and the parts to keep away from the model."""
 
     code: Code
     data: dict[str, Any] | None = None
@@ -50,9 +320,9 @@ class Observed(NamedTuple):
     warnings: tuple[str, ...] = ()
     redactions: tuple[Redaction, ...] = ()
     raw: bytes | None = None
-    """To be kept in the vault: the whole output, where the data is not all of it."""
+    """The whole output, for the vault, if `data` is only a part of it."""
     output: dict[str, Any] | None = None
-    """The checked output before anything was taken out. Never for a model."""
+    """The checked output before redaction. Never for a model."""
 
 
 def observe(
@@ -64,7 +334,7 @@ def observe(
     own: Profile | None = None,
     mask: Mask = NO_MASK,
 ) -> Observed:
-    """What an agent may see of a tool's output. `own` is the contract's profile, where known."""
+    """Return what an agent may see of a tool's output. `own` is the profile, if known."""
     return observe_as(
         own or profile(contract), outcome_data, compiled_output_validator, redactor, mask
     )
@@ -77,7 +347,7 @@ def observe_as(
     redactor: Redactor,
     mask: Mask = NO_MASK,
 ) -> Observed:
-    """The same where the profile is known, as it is of every tool that is registered."""
+    """Return what an agent may see of a registered tool's output."""
     seen = _observe(outcome_data, compiled_output_validator, own, redactor, mask)
     return seen._replace(raw=mask.raw(seen.raw)) if seen.raw is not None and mask else seen
 
@@ -110,19 +380,19 @@ def _observe(
 
 
 def failure(code: Code, *, errors: Iterable[FieldError] = ()) -> Observed:
-    """An outcome without output: it timed out, it broke, it never answered."""
+    """Return the observation of a failed outcome, which has no output."""
     return Observed(code, None, tuple(errors) or (FieldError("", said(code), code.value),))
 
 
 def _as_json(value: Any) -> tuple[bytes, Any]:
-    """The JSON text of a value, and the plain value that it says. ValueError if it has none."""
+    """Return a value as JSON text and as plain data. Raise ValueError if it has no JSON form."""
     flat = value.__class__ is dict and _is_flat(value)
     if not flat and not isinstance(value, BaseModel):
         _refuse_streams(value, 0)
     try:
         text = to_json(value, fallback=_fallback)
     except Exception:  # noqa: BLE001 - a tool's own classes may raise anything here
-        # Most likely bytes that are no text, or text with half surrogates in it.
+        # Most likely bytes that are not text, or text with unpaired surrogates.
         text, flat = _mended_json(value), False
     if flat:
         return text, dict(value)
@@ -130,7 +400,7 @@ def _as_json(value: Any) -> tuple[bytes, Any]:
 
 
 def _is_flat(value: dict[Any, Any]) -> bool:
-    """Whether an object is as plain as can be, so that a copy says what its JSON text would."""
+    """Return whether an object holds only plain scalars, so that a copy equals its JSON."""
     for name, item in value.items():
         if name.__class__ is not str or item.__class__ not in _FLAT:
             return False
@@ -138,7 +408,7 @@ def _is_flat(value: dict[Any, Any]) -> bool:
 
 
 def _refuse_streams(value: Any, depth: int) -> None:
-    """What is read by consuming it may never end, and says nothing the second time."""
+    """Raise ValueError for iterators: reading one may never end, and consumes it."""
     if isinstance(value, _WHOLE) or is_dataclass(value) or depth > 64:
         return
     if isinstance(value, Mapping):
@@ -148,7 +418,7 @@ def _refuse_streams(value: Any, depth: int) -> None:
         for item in value:
             _refuse_streams(item, depth + 1)
     elif hasattr(value, "__iter__") and not isinstance(value, type):
-        raise ValueError("a stream is no output")
+        raise ValueError("the output is an iterator; expected data")
 
 
 def _mended_json(value: Any) -> bytes:
@@ -177,7 +447,7 @@ def _mended(value: Any, depth: int) -> Any:
 
 
 def _best_effort(value: Any) -> bytes:
-    """Something to look into later, for a value that can't be written down properly."""
+    """Return a text form for the vault of a value that has no JSON form."""
     try:
         if isinstance(value, Partial):
             value = [value.completed, value.failed, value.data]
@@ -190,7 +460,7 @@ def _best_effort(value: Any) -> bytes:
 def _shown(
     code: Code, output: dict[str, Any], text: bytes, own: Profile, redactor: Redactor, mask: Mask
 ) -> Observed:
-    """The clean and bounded form of a checked output. The usual case: it is both already."""
+    """Return the redacted and bounded form of a checked output."""
     if own.redacted:
         shown, places = _without(output, own, code)
         seen = _clean(code, shown, to_json(shown), own, redactor, mask)
@@ -203,13 +473,13 @@ def _clean(
     code: Code, output: dict[str, Any], text: bytes, own: Profile, redactor: Redactor, mask: Mask
 ) -> Observed:
     if mask is not NO_MASK and mask.found(text):
-        # Before anything is cut: half a secret is not recognised any more.
+        # Redacted before it is cut: part of a secret would not be recognised.
         output = mask.data(output)
         text = to_json(output)
     if len(text) > own.max_bytes:
         return _summary(code, output, text, own, redactor)
     if not redactor.suspects(text):
-        return made(Observed, (code, output, (), (), (), None, output))
+        return Observed(code, output, output=output)
     data, redactions = redactor.redact(output)
     if redactions and len(to_json(data)) > own.max_bytes:
         return _summary(code, output, text, own, redactor)
@@ -217,12 +487,12 @@ def _clean(
 
 
 def without_redacted(output: Mapping[str, Any], own: Profile) -> Mapping[str, Any]:
-    """An output without what its contract takes out, for whoever keeps some of it."""
+    """Return an output without the values that its contract redacts."""
     return _without(dict(output), own, Code.SUCCESS)[0] if own.redacted else output
 
 
 def _without(output: dict[str, Any], own: Profile, code: Code) -> tuple[dict[str, Any], list[str]]:
-    """A copy without what the contract takes out, and where that was."""
+    """Return a copy without the values that the contract redacts, and their places."""
     copy: dict[str, Any] = thaw(output)
     deeper = () if code is Code.SUCCESS else ("data",)  # where a partial success has its output
     places: list[str] = []
@@ -266,7 +536,7 @@ def _summary(
         f"The output has {len(text)} bytes, more than the {own.max_bytes} allowed. This is a"
         " summary of it; ask for less, or for one part at a time."
     )
-    # Pointers into what is not shown would help nobody: these are about the summary as a whole.
+    # Pointers into the hidden output would not help: they are about the summary as a whole.
     redactions = tuple(Redaction(rule, "", count) for rule, count in taken.items())
     return Observed(code, data, warnings=(warning,), redactions=redactions, raw=text, output=output)
 
@@ -294,7 +564,7 @@ def _observe_partial(
 
 
 def _mismatch(text: bytes, output: Any, validator: Validator, own: Profile) -> Observed:
-    """Says where the output differs from what was declared, never what stands there."""
+    """Return where the output differs from its schema, without quoting values."""
     value = {"result": output} if own.wrapped and "result" not in output else output
     fields: dict[str, None] = {}
     for error in validator.iter_errors(value):
@@ -307,9 +577,9 @@ def _mismatch(text: bytes, output: Any, validator: Validator, own: Profile) -> O
 
 
 def _declared(schema_path: Iterable[str | int]) -> str:
-    """Which declared property an error is about.
+    """Return the declared property that an error is about.
 
-    Read from the schema, because keys of the output itself may be anything.
+    It is read from the schema, because the output's own keys may be anything.
     """
     parts = list(schema_path)
     names = [str(parts[i + 1]) for i, part in enumerate(parts[:-1]) if part == "properties"]

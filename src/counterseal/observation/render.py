@@ -1,8 +1,8 @@
-"""An observation as text for a model: short words about what happened, and the data as data.
+"""An observation as text for a model: a short account of what happened, and the fenced data.
 
-The data stands as JSON on a line of its own between two markers. The markers carry a number derived
-from the call and the content and not found in the content, so that nothing inside can end the block
-early; the same observation always gives the same text.
+The data is one line of JSON between two markers. The markers carry a number that is derived from
+the call and the content and does not occur in the content, so that nothing inside can end the block
+early. The same observation always gives the same text.
 """
 
 from __future__ import annotations
@@ -15,11 +15,50 @@ from pydantic_core import to_json
 
 from counterseal.codes import Code
 from counterseal.contract.effects import Trust
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 from counterseal.observation.text import neutralise
-from counterseal.observation.words import said
 
-__all__ = ["Renderable", "fence", "render"]
+__all__ = ["Renderable", "fence", "render", "said"]
+
+
+# --- sentences for the codes ----------------------------------------------------------------------
+
+
+_SAID = {
+    Code.SUCCESS: "The call succeeded.",
+    Code.PARTIAL_SUCCESS: "Some steps of the call succeeded, others failed.",
+    Code.SYNTACTIC_PARSE_FAIL: "The arguments are not valid JSON. Send one JSON object.",
+    Code.STRUCTURAL_VIOLATION: "The call does not have a declared shape.",
+    Code.TYPE_MISMATCH: "An argument has the wrong type.",
+    Code.OUT_OF_BOUNDS: "An argument is outside of what is allowed.",
+    Code.SEMANTIC_INVALIDITY: "The arguments break a business rule of this tool.",
+    Code.PERMISSION_DENIED: "This is not permitted. Do not try again in another way.",
+    Code.POLICY_VIOLATION: "A policy forbids this. Do not try again in another way.",
+    Code.STALE_STATE: "The target has changed since you read it. Read it again, then plan again.",
+    Code.CONFIRMATION_MISSING: "A person must approve this call. Nothing was executed.",
+    Code.BUDGET_EXHAUSTED: "A budget is used up.",
+    Code.RATE_LIMITED: "Too many calls at once. Try again later.",
+    Code.TIMEOUT: "The tool did not answer in time. It is not known whether it took effect.",
+    Code.IDEMPOTENCY_CONFLICT: "The same operation is already in progress. Wait for it.",
+    Code.SIGNATURE_MISMATCH: "This key was used before with other arguments. Nothing was executed.",
+    Code.DEPENDENCY_UNAVAILABLE: "A service that the tool needs is not available.",
+    Code.OBSERVATION_NORMALIZATION_FAIL: "The tool ran, but its output can't be shown.",
+    Code.COMPENSATION_REQUIRED: "An earlier step took effect and must be reversed.",
+    Code.COMPENSATION_FAILED: "Reversing an earlier step failed. A person must look at it.",
+    Code.UNKNOWN_ERROR: "The tool failed. The details are on record, not here.",
+}
+_ENDED = {
+    "rejected": "A person has refused this call. Nothing was executed.",
+    "expired": "This call was not approved in time. Nothing was executed.",
+}
+
+
+def said(code: Code, ended: str = "") -> str:
+    """Return the sentence for a code, or for the end of an approval request."""
+    if code is Code.CONFIRMATION_MISSING:
+        return _ENDED.get(ended, _SAID[code])
+    return _SAID[code]
+
 
 _LONGEST_LINE = 500
 _NOTES = {
@@ -34,7 +73,7 @@ _OPENINGS = {trust: f"<<<{trust.value}-data" for trust in Trust}
 
 
 class Renderable(Protocol):
-    """The fields of an observation that a model gets to see."""
+    """The fields of an observation that a model may see."""
 
     @property
     def tool(self) -> str: ...
@@ -63,7 +102,7 @@ class Renderable(Protocol):
 
 
 def render(observation: Renderable) -> str:
-    """The whole text."""
+    """Return the text for a model."""
     return "\n".join(_lines(observation))
 
 
@@ -98,13 +137,13 @@ def _error(error: FieldError) -> str:
 
 
 def _line(text: str) -> str:
-    """Foreign words on one line: names and messages may echo what a proposal contained."""
+    """Return untrusted text on one line: it may echo parts of a proposal."""
     line = " ".join(neutralise(text)[0].split())
     return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
 
 
 def fence(content: str, call_id: str, trust: Trust) -> tuple[str, str, str, str]:
-    """Four lines: what this is, the opening marker, the content, the closing marker."""
+    """Return four lines: a heading, the opening marker, the content, the closing marker."""
     number = _number(content, call_id)
     return _NOTES[trust], f"{_OPENINGS[trust]} {number}>>>", content, f"<<<end {number}>>>"
 

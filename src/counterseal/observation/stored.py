@@ -1,18 +1,20 @@
-"""An observation as the ledger keeps it: short, because every change is written down with one.
+"""The stored forms of an observation: compact in the ledger, sealed in the vault for reads.
 
-What a plain success does not have is left out, and what follows from a code is not written. The
-whole record (`Observation.record`) is made of it when somebody asks for it.
+The ledger's form leaves out default values and whatever follows from the code, because every change
+stores one. `Observation.record` gives the full form.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from pydantic_core import from_json, to_json
 
 from counterseal.canonical import thaw
 from counterseal.codes import RESPONSES, Code
 from counterseal.contract.effects import Trust
-from counterseal.observation.models import FieldError
+from counterseal.observation.envelope import FieldError
 from counterseal.observation.observation import (
     NOT_VERIFIED,
     Observation,
@@ -21,17 +23,18 @@ from counterseal.observation.observation import (
     VerificationHint,
     response_of,
 )
+from counterseal.observation.observe import summarise
 from counterseal.observation.redact import Redaction
 
-__all__ = ["from_stored", "stored"]
+__all__ = ["KeptRead", "from_stored", "open_read", "pack_read", "stored"]
 
 
 _PLAIN: Final = ((), (), False, 1, (), None, None, None, NOT_VERIFIED)
-"""What `stored` leaves out, in the order in which it asks."""
+"""The default values that `stored` leaves out, in the order of its checks."""
 
 
 def stored(seen: Observation, decisions: Sequence[Recorded] | None = None) -> dict[str, Any]:
-    """As plain JSON data, which nobody else holds. `decisions`: only these."""
+    """Return the observation as new plain JSON data, optionally with other decisions."""
     # fmt: off
     (tool, version, call_id, code, response, next_action, timestamp, data, errors, warnings,
      latency_ms, hit, trace_id, attempt, trust, redactions, approval_id, retry_after, raw,
@@ -73,7 +76,7 @@ def stored(seen: Observation, decisions: Sequence[Recorded] | None = None) -> di
 
 
 def _particulars(seen: Observation) -> dict[str, Any]:
-    """What a plain success does not have."""
+    """Fields that a plain success does not have."""
     every = {
         "errors": [error.record() for error in seen.errors],
         "warnings": list(seen.warnings),
@@ -85,7 +88,7 @@ def _particulars(seen: Observation) -> dict[str, Any]:
         "raw": seen.raw,
         "verification": None if seen.verification == NOT_VERIFIED else thaw(seen.verification),
     }
-    # By identity, since no seconds to wait are something else than none given.
+    # By identity, since zero seconds to wait differ from none given.
     return {
         name: value
         for name, value in every.items()
@@ -94,7 +97,7 @@ def _particulars(seen: Observation) -> dict[str, Any]:
 
 
 def from_stored(kept: Mapping[str, Any], **changes: Any) -> Observation:
-    """The observation that was stored, with the given fields changed."""
+    """Return the stored observation, with the given fields changed."""
     code, vector = Code(kept["code"]), kept.get("response")
     response = RESPONSES[code] if vector is None else response_of(code, vector["status"], vector)
     hint = kept.get("verification")
@@ -121,3 +124,47 @@ def from_stored(kept: Mapping[str, Any], **changes: Any) -> Observation:
         verification=NOT_VERIFIED if hint is None else VerificationHint(*thaw(hint)),
         decisions=tuple(ReadBack(decision) for decision in kept.get("decisions", ())),
     )._replace(**changes)
+
+
+# --- kept reads in the vault ----------------------------------------------------------------------
+
+
+class KeptRead(NamedTuple):
+    """A read's observation as it is kept in the vault."""
+
+    record: Mapping[str, Any]
+    """The observation's record without decisions; if the text is cut, its data is a summary."""
+    text: str
+    """The text that the model got."""
+    cut: str = ""
+    """What is missing of the text; empty if it is complete."""
+
+
+def pack_read(seen: Observation, most: int) -> bytes:
+    """Return what to keep of a read, with at most so many bytes of its text."""
+    shown = seen._replace(raw=None, decisions=())
+    text = shown.for_model().encode()
+    if len(text) <= most:
+        return to_json({"record": shown.record()})
+    if shown.data is not None:
+        size = len(to_json(shown.data))
+        shown = shown._replace(data=summarise(shown.data, size, most, lambda value: value))
+    begun = text[:most].decode(errors="ignore")
+    return to_json({"record": shown.record(), "text": begun, "bytes": len(text)})
+
+
+def open_read(kept: bytes) -> KeptRead:
+    """Return a kept read. Raise ValueError if the bytes are not one."""
+    try:
+        told = from_json(kept)
+        seen = Observation.from_record(told["record"])
+        if "text" not in told:
+            return KeptRead(told["record"], seen.for_model())
+        begun, size = str(told["text"]), int(told["bytes"])
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise ValueError("not a kept observation") from None
+    return KeptRead(told["record"], begun, _missing(begun, size))
+
+
+def _missing(begun: str, size: int) -> str:
+    return f"Only the first {len(begun.encode()):,} of its {size:,} bytes are kept."

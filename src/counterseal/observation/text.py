@@ -1,12 +1,12 @@
-"""Characters that a reader can't see but a model or a terminal acts on: found and taken out.
+"""Removes characters that a reader can't see but that a model or a terminal acts on.
 
 Terminal escapes, controls, bidirectional controls, tag characters, zero-width characters and
-variation selectors are removed, because none of them carries meaning that survives as data. What is
-kept: newline and tab; joiners inside scripts that spell with them and inside emoji; one variation
-selector after a character that has variants; the three flags that are written with tags. Line and
-paragraph separators become newlines, half surrogates the replacement character.
+variation selectors are removed: none of them carries meaning as data. Kept are newline and tab;
+joiners inside scripts and emoji that need them; one variation selector after a character that has
+variants; the three flags that are written with tags. Line and paragraph separators become newlines,
+and unpaired surrogates the replacement character.
 
-Knows nothing of secrets: `redact` does those, after this.
+Secrets are `redact`'s business.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import unicodedata
 
 __all__ = ["SUSPECT", "neutralise"]
 
-# Written as code points: nobody can review characters that nobody can see.
+# Written as code points, because a reviewer can't see the characters.
 _ALWAYS = (
     (0x00, 0x08),
     (0x0B, 0x1F),
@@ -32,11 +32,11 @@ _ALWAYS = (
     (0x2028, 0x202E),  # separators, embeddings, overrides
     (0x2060, 0x206F),  # word joiner, invisible operators, isolates
     (0x3164, 0x3164),  # Hangul filler
-    (0xD800, 0xDFFF),  # half surrogates
+    (0xD800, 0xDFFF),  # surrogates
     (0xFEFF, 0xFEFF),  # byte order mark
     (0xFFA0, 0xFFA0),  # half-width Hangul filler
     (0xFFF0, 0xFFFB),  # interlinear annotation
-    (0xFFFE, 0xFFFF),  # no characters at all
+    (0xFFFE, 0xFFFF),  # noncharacters
     (0x1BCA0, 0x1BCA3),  # shorthand controls
     (0x1D173, 0x1D17A),  # musical controls
     (0xE0000, 0xE00FF),  # tags
@@ -56,7 +56,7 @@ def _class(ranges: tuple[tuple[int, int], ...]) -> str:
     )
 
 
-# Only the forms in use: a generous pattern would swallow letters of the text behind it.
+# Only the forms in use: a broader pattern would remove letters of the text behind an escape.
 _ESCAPES = (
     r"\x1b\[[0-?]*[@-~]"  # colours, cursor movement; then titles and links; then charsets
     r"|\x1b[\]PX^_][^\x07\x1b\x9c]{0,4096}(?:\x07|\x1b\\|\x9c)"
@@ -75,7 +75,7 @@ _JOINED = re.compile(f"[{_class(_BY_CONTEXT)}]")
 _ANY = re.compile(f"[{_class(_ALWAYS + _BY_CONTEXT)}]")
 
 SUSPECT = (
-    # As JSON text has them: controls are escaped there, everything else stands for itself.
+    # As in JSON text: controls are escaped there, all other characters are literal.
     r"\\[bfru]|["
     + "".join(
         f"\\x{{{first:x}}}-\\x{{{last:x}}}"
@@ -84,7 +84,7 @@ SUSPECT = (
     )
     + "]"
 )
-"""An RE2 pattern that finds every JSON text with something in it to be neutralised."""
+"""An RE2 pattern that matches every JSON text that `neutralise` would change."""
 
 _JOINING_SCRIPTS = (
     (0x0600, 0x08FF),  # Arabic, Syriac, N'Ko and their neighbours
@@ -101,7 +101,7 @@ _IDEOGRAPHS = ((0x2E80, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 
 
 def neutralise(text: str) -> tuple[str, int]:
-    """The text without what can't be seen, and how many places were changed."""
+    """Return the text without invisible characters, and the number of changes."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text, 0
     if not _ANY.search(text):
@@ -131,9 +131,9 @@ def neutralise(text: str) -> tuple[str, int]:
 
 
 def _belongs(char: str, before: list[str], after: str) -> bool:
-    """Whether a joiner or selector does its proper work here.
+    """Return whether a joiner or selector has its proper use at this place.
 
-    What stands before it must be visible, so that nothing can be spelled with a run of them.
+    The character before it must be visible, so that a run of them can't encode a message.
     """
     previous = before[-1] if before else ""
     if not previous:

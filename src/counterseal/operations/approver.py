@@ -13,11 +13,20 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from counterseal.approvals.packet import Packet
-from counterseal.approvals.patterns import Demand, Then
-from counterseal.approvals.token import Claims, issue
-from counterseal.approvals.votes import Choice, Objection, Request, Tally, Vote, Voter, cast, tally
+from counterseal.approvals.terms import Demand, Then
+from counterseal.approvals.tokens import Claims, issue
+from counterseal.approvals.votes import (
+    Choice,
+    Objection,
+    PendingApproval,
+    Tally,
+    Vote,
+    Voter,
+    cast,
+    tally,
+)
 from counterseal.audit import Caller, Event, EventType
-from counterseal.call.holding import packet_of
+from counterseal.call.hold import packet_of
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.gates.parse import is_id
 from counterseal.gates.proof import has_keys, has_unknown_keys, proven_votes, signed, votes_of
@@ -313,8 +322,8 @@ def _shown(held: Held) -> Held:
     return replace(held, token=None)
 
 
-def _request(held: Held) -> Request:
-    return Request(
+def _request(held: Held) -> PendingApproval:
+    return PendingApproval(
         tenant=held.tenant,
         agent=held.agent,
         user=held.user,

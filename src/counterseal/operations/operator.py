@@ -19,16 +19,22 @@ from counterseal.contract.effects import Effect
 from counterseal.errors import RegistryError, StoreError
 from counterseal.proposal import Principal
 from counterseal.registry import (
-    Change,
     Deprecation,
     Grant,
     Kill,
     Registry,
+    RegistryChange,
     RegistryRecord,
 )
 from counterseal.registry.changes import Op
-from counterseal.registry.credentials import Credential, key_id_in, new_key, stored
-from counterseal.registry.people import User, without_hashes
+from counterseal.registry.identities import (
+    Credential,
+    User,
+    key_id_in,
+    new_key,
+    stored,
+    without_hashes,
+)
 from counterseal.storage.base import Store
 
 __all__ = ["EVERYBODY", "News", "Operator", "catch_up"]
@@ -124,12 +130,12 @@ class Operator:
         change = await self._make(Op.KILL, reason, lambda: {"tool": tool, "effect": named})
         return cast("Kill", change.kill)
 
-    async def restore(self, kill: Kill | str, *, reason: str) -> Change:
+    async def restore(self, kill: Kill | str, *, reason: str) -> RegistryChange:
         """Undo one kill, by itself or its id. What another kill covers stays stopped."""
         kill_id = kill if isinstance(kill, str) else kill.id
         return await self._make(Op.RESTORE, reason, lambda: {"kill": kill_id})
 
-    async def enable(self, name: str, version: str | None = None, *, reason: str) -> Change:
+    async def enable(self, name: str, version: str | None = None, *, reason: str) -> RegistryChange:
         """Without a version: all that there are."""
 
         def what() -> dict[str, Any]:
@@ -139,23 +145,27 @@ class Operator:
 
         return await self._make(Op.ENABLE, reason, what)
 
-    async def disable(self, name: str, version: str | None = None, *, reason: str) -> Change:
+    async def disable(
+        self, name: str, version: str | None = None, *, reason: str
+    ) -> RegistryChange:
         """Without a version: all of them, and those that come later."""
         return await self._make(Op.DISABLE, reason, lambda: {"tool": name, "version": version})
 
-    async def set_rollout(self, name: str, version: str, percentage: int, *, reason: str) -> Change:
+    async def set_rollout(
+        self, name: str, version: str, percentage: int, *, reason: str
+    ) -> RegistryChange:
         what = {"tool": name, "version": version, "percentage": percentage}
         return await self._make(Op.ROLLOUT, reason, lambda: what)
 
     async def deprecate(
         self, name: str, version: str, deprecation: Deprecation | None, *, reason: str
-    ) -> Change:
+    ) -> RegistryChange:
         """None takes a deprecation back; a contract that declares itself sunset stays so."""
         given = None if deprecation is None else deprecation.export()
         what = {"tool": name, "version": version, "deprecation": given}
         return await self._make(Op.DEPRECATE, reason, lambda: what)
 
-    async def grant(self, grant: Grant, *, reason: str) -> Change:
+    async def grant(self, grant: Grant, *, reason: str) -> RegistryChange:
         """Add a grant. It is weighed before those that code declares."""
 
         def what() -> dict[str, Any]:
@@ -164,7 +174,7 @@ class Operator:
 
         return await self._make(Op.GRANT, reason, what)
 
-    async def revoke(self, grant: Grant, *, reason: str) -> Change:
+    async def revoke(self, grant: Grant, *, reason: str) -> RegistryChange:
         """Take a grant back, whoever gave it: code that declares it has no say any more."""
         return await self._make(Op.REVOKE, reason, lambda: {"grant": grant.export()})
 
@@ -177,7 +187,7 @@ class Operator:
         change = await self._make(Op.KEY, reason, lambda: {"key": what})
         return key.text, cast("Credential", change.credential)
 
-    async def revoke_key(self, key_id: str, *, reason: str) -> Change:
+    async def revoke_key(self, key_id: str, *, reason: str) -> RegistryChange:
         """End an API key, by its id: every worker refuses it, also in a session that it began."""
         known = key_id_in(key_id)
         return await self._make(Op.UNKEY, reason, lambda: {"key_id": known})
@@ -189,12 +199,14 @@ class Operator:
         )
         return cast("User", change.user)
 
-    async def remove_user(self, name: str, *, reason: str) -> Change:
+    async def remove_user(self, name: str, *, reason: str) -> RegistryChange:
         """Forget a user: no session and no personal key of theirs is good any more."""
         known = self._registry.existing_user
         return await self._make(Op.UNUSER, reason, lambda: {"name": known(name).name})
 
-    async def _make(self, op: Op, reason: str, what: Callable[[], dict[str, Any]]) -> Change:
+    async def _make(
+        self, op: Op, reason: str, what: Callable[[], dict[str, Any]]
+    ) -> RegistryChange:
         """Store a change as the next one. Whoever was faster is replayed first."""
         store, registry = self._store, self._registry
         said = {"reason": _text("reason", reason, _LONGEST_REASON), "by": self._by}

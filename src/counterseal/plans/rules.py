@@ -16,14 +16,13 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
 from counterseal.canonical import pointer, thaw
-from counterseal.cel_alone import cel
 from counterseal.contract.invariants import Call, must_not_wait
 from counterseal.documents import read_document
 from counterseal.errors import ContractError, ExpressionError, Problem, Source
 from counterseal.expressions import Expression
 from counterseal.policy import PolicyError
-from counterseal.policy.names import FUNCTIONS, uses
-from counterseal.policy.reading import Reader
+from counterseal.policy.policy_files import Reader
+from counterseal.policy.policy_rules import FUNCTIONS, uses
 
 __all__ = ["PlanRule", "PlanningError", "distinct", "load_plan_rules"]
 
@@ -121,11 +120,7 @@ def _condition(text: str) -> Expression:
         wrong = sorted((used.get(name) or frozenset()) - known)
         if wrong:
             raise ValueError(f"{name} has no {wrong[0]}; it has {', '.join(sorted(known))}")
-    missing = [
-        one
-        for one in sorted(set(cel.compile(text).functions()) - FUNCTIONS)
-        if _WORD.fullmatch(one)
-    ]
+    missing = [one for one in sorted(expression.functions - FUNCTIONS) if _WORD.fullmatch(one)]
     if missing:
         raise ValueError(f"there is no function {missing[0]}")
     return expression

@@ -6,9 +6,15 @@ is fixed in `names`. Knows nothing of gates: whoever decides a call brings the f
 """
 
 from counterseal.policy.evaluate import CompiledPolicy, Facts
-from counterseal.policy.model import PolicyDecision, PolicyError, Rule, Verdict, shown
-from counterseal.policy.names import contract_facts
-from counterseal.policy.policy import Policy
+from counterseal.policy.policy_files import Policy
+from counterseal.policy.policy_rules import (
+    PolicyDecision,
+    PolicyError,
+    PolicyRule,
+    PolicyVerdict,
+    contract_facts,
+    shown,
+)
 
 __all__ = [
     "CompiledPolicy",
@@ -16,8 +22,8 @@ __all__ = [
     "Policy",
     "PolicyDecision",
     "PolicyError",
-    "Rule",
-    "Verdict",
+    "PolicyRule",
+    "PolicyVerdict",
     "contract_facts",
     "shown",
 ]

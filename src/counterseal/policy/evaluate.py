@@ -15,19 +15,22 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
-from counterseal.approvals.patterns import Terms, merged, section_terms
-from counterseal.cel_alone import cel
+from counterseal.approvals.terms import Terms, merged, section_terms
 from counterseal.errors import ExpressionError
-from counterseal.expressions import MAX_LENGTH, Expression
-from counterseal.policy.model import (
+from counterseal.expressions import MAX_LENGTH, Expression, evaluation_context
+from counterseal.policy.policy_rules import (
+    FIELDS,
+    NAMES,
     NO_RULE,
     TOO_LARGE,
     UNREADABLE,
     PolicyDecision,
-    Rule,
-    Verdict,
+    PolicyRule,
+    PolicyVerdict,
+    Uses,
+    merge,
+    uses,
 )
-from counterseal.policy.names import FIELDS, NAMES, Uses, merge, uses
 
 __all__ = ["MAX_VALUES", "CompiledPolicy", "Facts"]
 
@@ -53,7 +56,7 @@ class Facts(Protocol):
 class _Live(NamedTuple):
     """A rule that can still apply."""
 
-    rule: Rule
+    rule: PolicyRule
     terms: Terms
     settled: bool = False
     """It holds, whatever the call is."""
@@ -72,7 +75,9 @@ class CompiledPolicy:
         "version",
     )
 
-    def __init__(self, rules: Iterable[Rule], contract: Mapping[str, Any], *, version: str) -> None:
+    def __init__(
+        self, rules: Iterable[PolicyRule], contract: Mapping[str, Any], *, version: str
+    ) -> None:
         self.version = version
         applicable = [
             _Live(rule, _terms(rule, contract)) for rule in rules if rule.concerns(contract)
@@ -95,7 +100,7 @@ class CompiledPolicy:
     @property
     def asks(self) -> bool:
         """Whether a rule may demand that people are asked."""
-        return any(one.rule.then is Verdict.REQUIRE_APPROVAL for one in self._live)
+        return any(one.rule.then is PolicyVerdict.REQUIRE_APPROVAL for one in self._live)
 
     def standing(self, caller: Hashable) -> PolicyDecision | None:
         """What is decided whatever a caller asks; None where it depends, or they are new here."""
@@ -119,7 +124,7 @@ class CompiledPolicy:
             values = question.values(known, facts)
             if _too_many(values):
                 return self._refuse(TOO_LARGE, "The arguments hold more than the rules can check.")
-            context: Any = cel.Context(values)
+            context = evaluation_context(values)
         except (KeyError, TypeError, ValueError) as error:
             reason = "The rules can't be checked for this call."
             return self._refuse(UNREADABLE, reason, f"{type(error).__name__}: {error}")
@@ -147,7 +152,7 @@ class CompiledPolicy:
         }
 
     def _refuse(self, rule: str, reason: str, error: str = "") -> PolicyDecision:
-        return PolicyDecision(Verdict.DENY, rule, reason, self.version, error=error)
+        return PolicyDecision(PolicyVerdict.DENY, rule, reason, self.version, error=error)
 
 
 class _Question:
@@ -177,7 +182,7 @@ class _Question:
             return False  # asking one by one finds out which rule it was
 
 
-def _terms(rule: Rule, contract: Mapping[str, Any]) -> Terms:
+def _terms(rule: PolicyRule, contract: Mapping[str, Any]) -> Terms:
     """What the rule asks of an approval of this contract's calls."""
     own = rule.approvers
     asked = max(1, contract["approvers"]) if own == "contract" else own
@@ -187,7 +192,7 @@ def _terms(rule: Rule, contract: Mapping[str, Any]) -> Terms:
 
 def _settle(rules: Iterable[_Live], known: Mapping[str, Any]) -> tuple[_Live, ...]:
     """The same rules, without those that can't hold any more, and with those marked that must."""
-    context: Any = cel.Context(dict(known))
+    context = evaluation_context(known)
     kept = []
     for one in rules:
         try:
@@ -269,16 +274,16 @@ def _decide(rules: Iterable[_Live], context: Any, version: str) -> PolicyDecisio
     ids = tuple([one.rule.id for one in matched])
     if erred is not None:
         reason = f"The rule {erred.id} can't be checked for this call."
-        return PolicyDecision(Verdict.DENY, erred.id, reason, version, 0, ids, error)
+        return PolicyDecision(PolicyVerdict.DENY, erred.id, reason, version, 0, ids, error)
     if not matched:
         reason = "No rule allows this call."
-        return PolicyDecision(Verdict.DENY, NO_RULE, reason, version)
+        return PolicyDecision(PolicyVerdict.DENY, NO_RULE, reason, version)
     # The first of the strictest; among demands for approval, the first that asks the most people.
     verdict = max(_STRICTNESS[one.rule.then] for one in matched)
     strictest = [one for one in matched if _STRICTNESS[one.rule.then] == verdict]
     decisive = max(strictest, key=_asks)
     rule = decisive.rule
-    if rule.then is not Verdict.REQUIRE_APPROVAL:
+    if rule.then is not PolicyVerdict.REQUIRE_APPROVAL:
         return PolicyDecision(rule.then, rule.id, rule.reason, version, 0, ids)
     terms = replace(merged(one.terms for one in strictest), rule=rule.id, reason=rule.reason)
     asked = decisive.terms.approvers
@@ -289,4 +294,4 @@ def _asks(one: _Live) -> int:
     return one.terms.approvers
 
 
-_STRICTNESS: Final = {verdict: rank for rank, verdict in enumerate(Verdict)}
+_STRICTNESS: Final = {verdict: rank for rank, verdict in enumerate(PolicyVerdict)}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from counterseal.call.holding import held_call
-from counterseal.call.resuming import pause_after
+from counterseal.call.hold import held_call
+from counterseal.call.settle import pause_after
 from counterseal.codes import Code, Path
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.execution.webhook import Webhook

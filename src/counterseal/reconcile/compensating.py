@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import from_json
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.call.following import due_for
-from counterseal.call.resume import Resume, unpack
-from counterseal.call.resuming import contract_for, pause_after
+from counterseal.call.resume import Resume, contract_for, unpack
+from counterseal.call.settle import due_for, pause_after
 from counterseal.codes import Code, Path
-from counterseal.contract.filling import compensation_arguments
+from counterseal.contract.fill import compensation_arguments
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.ledger.entry import Entry, Status
 from counterseal.observation import Observation, refusal
@@ -121,7 +120,7 @@ async def compensate(runtime: Runtime, work: Due) -> str:
 
 
 def _undo_for(runtime: Runtime, entry: Entry, resume: Resume) -> RegistryRecord:
-    record = contract_for(runtime, entry, resume)
+    record = contract_for(runtime.registry, entry, resume)
     if record is None:
         raise _NotHereError(f"{entry.tool} {entry.version} is not here as it was called")
     undo = record.contract.transactional.compensation_tool

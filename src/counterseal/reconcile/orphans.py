@@ -9,12 +9,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.call.passage import patience_left
-from counterseal.call.resume import Resume, unpack
-from counterseal.call.resuming import MOST_LOOKS, Resumed, contract_for, pause_after
+from counterseal.call.call import MAX_LOOKS, Call
+from counterseal.call.execute import read_back
+from counterseal.call.recall import seconds_until_not_executed
+from counterseal.call.resume import (
+    Resume,
+    check_again,
+    contract_for,
+    execute_again,
+    resumed_call,
+    settle_as_executed,
+    settle_as_not_executed,
+    unpack,
+)
+from counterseal.call.settle import pause_after
 from counterseal.contract.model import OnUnknown
 from counterseal.errors import CountersealError
-from counterseal.execution.hooks import ProbeError
+from counterseal.execution.probes import ProbeError
 from counterseal.ledger.entry import Entry, Phase
 from counterseal.registry import RegistryRecord
 from counterseal.storage.base import Kept, RunRecord, Settle
@@ -36,7 +47,7 @@ async def settle_orphan(runtime: Runtime, orphan: Kept, since: float) -> str:
     entry = orphan.entry
     runtime.leases.hold(entry, since)
     try:
-        if entry.looks > MOST_LOOKS + 3:
+        if entry.looks > MAX_LOOKS + 3:
             return await _ask_a_person(runtime, entry, "nobody could find out in many tries")
         if orphan.resume is None:
             return await _ask_a_person(runtime, entry, "nothing was stored to go on from")
@@ -44,7 +55,7 @@ async def settle_orphan(runtime: Runtime, orphan: Kept, since: float) -> str:
             resume = unpack(orphan.resume, entry.tenant, entry.key, runtime.vault)
         except CountersealError as error:
             return await _ask_a_person(runtime, entry, f"what was stored can't be read: {error}")
-        record = contract_for(runtime, entry, resume)
+        record = contract_for(runtime.registry, entry, resume)
         if record is None:
             return await _not_ours(runtime, entry, resume)
         return await _go_on(runtime, entry, resume, record)
@@ -53,7 +64,7 @@ async def settle_orphan(runtime: Runtime, orphan: Kept, since: float) -> str:
 
 
 async def _go_on(runtime: Runtime, entry: Entry, resume: Resume, record: RegistryRecord) -> str:
-    call = Resumed(runtime, entry, resume, await run_of(runtime, entry), record)
+    call = resumed_call(entry, resume, await run_of(runtime, entry), record, runtime)
     on_unknown = record.contract.on_unknown
     if on_unknown is OnUnknown.ESCALATE:
         return await _ask_a_person(runtime, entry, "its contract asks for a person", resume)
@@ -61,35 +72,35 @@ async def _go_on(runtime: Runtime, entry: Entry, resume: Resume, record: Registr
         return await _rest(runtime, entry, 1.0)
     if on_unknown is OnUnknown.READ_BACK:
         return await _read_back(runtime, call, entry)
-    refused = call.may_run()
+    refused = check_again(call, runtime)
     if refused is not None:
         reason = f"it may not be run again: {refused.reason}"
         return await _ask_a_person(runtime, entry, reason, resume)
-    seen = await call.run_again(record.contract)
+    seen = await execute_again(call, record.contract, runtime)
     if seen is None:
         return await _rest(runtime, entry)
     return "retried" if seen.ok else "resting"
 
 
-async def _read_back(runtime: Runtime, call: Resumed, entry: Entry) -> str:
+async def _read_back(runtime: Runtime, call: Call, entry: Entry) -> str:
     contract = call.ctx.record.contract if call.ctx.record else None
     if contract is None:
         return await _rest(runtime, entry)
     # Before the question: an answer is as old as that.
-    rest = patience_left(entry, contract, runtime.clock())
+    rest = seconds_until_not_executed(entry, contract, runtime.clock())
     try:
-        found = await call.read_back(contract)
+        found = await read_back(call, contract, runtime)
     except ProbeError as error:
         runtime.report(entry.call_id, "read_back", error.trace)
-        if entry.looks >= MOST_LOOKS:
+        if entry.looks >= MAX_LOOKS:
             return await _ask_a_person(runtime, entry, "the destination can't be asked")
         return await _rest(runtime, entry)
     if found is not None:
-        await call.found(found)
+        await settle_as_executed(call, found, runtime)
         return "found"
     if rest > 0:
         return await _rest(runtime, entry, rest)
-    await call.never_happened()
+    await settle_as_not_executed(call, runtime)
     return "not_done"
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from counterseal.audit import Event, EventType
-from counterseal.call.following import open_text
-from counterseal.call.resume import unpack
-from counterseal.call.resuming import Resumed, contract_for, pause_after
+from counterseal.call.call import Call
+from counterseal.call.events import event
+from counterseal.call.execute import read_back
+from counterseal.call.resume import contract_for, probe_target, resumed_call, unpack
+from counterseal.call.settle import open_text, pause_after
 from counterseal.canonical import at
 from counterseal.codes import Code
-from counterseal.contract.filling import differences
+from counterseal.contract.fill import differences
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
-from counterseal.execution.hooks import Probe, ProbeError
+from counterseal.execution.probes import Probe, ProbeError
 from counterseal.ledger.entry import Status
 from counterseal.observation.stored import from_stored
 from counterseal.reconcile.orphans import run_of
@@ -40,7 +42,8 @@ async def verify(runtime: Runtime, work: Due) -> str:
         return await _failed(runtime, work, None, "what is needed to look is no longer kept")
     try:
         call = await _call_of(runtime, work, kept)
-        found = await call.look(_contract(call)) if _contract(call).probe is not None else None
+        contract = _contract(call)
+        found = None if contract.probe is None else await probe_target(call, contract, runtime)
         wrong = await _differences(runtime, call, found, work, kept)
     except CountersealError as error:
         trace = error.trace if isinstance(error, ProbeError) else str(error)
@@ -49,24 +52,25 @@ async def verify(runtime: Runtime, work: Due) -> str:
             return await _again(runtime, work)
         return await _failed(runtime, work, None, "its state could not be read")
     if not wrong:
-        event = _event(call, EventType.VERIFIED, {"tries": work.tries})
-        await runtime.store.finish(Finish(work, events=(event,)))
+        recorded = _event(call, EventType.VERIFIED, {"tries": work.tries})
+        await runtime.store.finish(Finish(work, events=(recorded,)))
         return "verified"
     if found is not None and _is_newer(found, _contract(call), kept):
-        event = _event(call, EventType.OVERTAKEN, {"tries": work.tries, "wrong": wrong})
-        await runtime.store.finish(Finish(work, events=(event,)))
+        recorded = _event(call, EventType.OVERTAKEN, {"tries": work.tries, "wrong": wrong})
+        await runtime.store.finish(Finish(work, events=(recorded,)))
         return "overtaken"
     if work.tries < _MISMATCHES:
         return await _again(runtime, work)
     return await _failed(runtime, work, call, f"not as expected: {', '.join(wrong)}"[:500], wrong)
 
 
-async def _call_of(runtime: Runtime, work: Due, kept: Kept) -> Resumed:
+async def _call_of(runtime: Runtime, work: Due, kept: Kept) -> Call:
     resume = unpack(kept.resume or b"", work.tenant, work.key, runtime.vault)
-    record = contract_for(runtime, kept.entry, resume)
+    record = contract_for(runtime.registry, kept.entry, resume)
     if record is None:
         raise CountersealError(f"{work.tool} {work.version} is not here as it was called")
-    return Resumed(runtime, kept.entry, resume, await run_of(runtime, kept.entry), record)
+    run = await run_of(runtime, kept.entry)
+    return resumed_call(kept.entry, resume, run, record, runtime)
 
 
 def _is_newer(found: Probe, contract: Contract, kept: Kept) -> bool:
@@ -78,12 +82,12 @@ def _is_newer(found: Probe, contract: Contract, kept: Kept) -> bool:
 
 
 async def _differences(
-    runtime: Runtime, call: Resumed, found: Probe | None, work: Due, kept: Kept
+    runtime: Runtime, call: Call, found: Probe | None, work: Due, kept: Kept
 ) -> list[str]:
     """Where the world is not as expected, as JSON Pointers; values stay out of the record."""
     contract = _contract(call)
     if contract.probe is None:
-        return [] if await call.read_back(contract) is not None else ["the call itself"]
+        return [] if await read_back(call, contract, runtime) is not None else ["the call itself"]
     if found is None:
         return ["the target itself"]
     sealed = work.body.get("expected")
@@ -100,7 +104,7 @@ async def _again(runtime: Runtime, work: Due) -> str:
 
 
 async def _failed(
-    runtime: Runtime, work: Due, call: Resumed | None, reason: str, wrong: list[str] | None = None
+    runtime: Runtime, work: Due, call: Call | None, reason: str, wrong: list[str] | None = None
 ) -> str:
     events: tuple[Event, ...] = ()
     if call is not None:
@@ -112,12 +116,12 @@ async def _failed(
     return "unverified"
 
 
-def _contract(call: Resumed) -> Contract:
+def _contract(call: Call) -> Contract:
     record = call.ctx.record
     if record is None:
         raise CountersealError("the contract is gone")
     return record.contract
 
 
-def _event(call: Resumed, kind: EventType, body: dict[str, Any]) -> Event:
-    return call.event(kind, kind.value.partition(".")[2], body)
+def _event(call: Call, kind: EventType, body: dict[str, Any]) -> Event:
+    return event(call, kind, kind.value.partition(".")[2], body)

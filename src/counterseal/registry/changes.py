@@ -18,18 +18,18 @@ from packaging.version import Version
 
 from counterseal.canonical import freeze, thaw
 from counterseal.errors import CountersealError, RegistryError, StoreError
-from counterseal.registry.credentials import Credential
 from counterseal.registry.grants import Grant
-from counterseal.registry.kills import Kill, known_effect
-from counterseal.registry.people import User, without_hashes
+from counterseal.registry.identities import Credential, User, without_hashes
 from counterseal.registry.records import (
     Deprecation,
+    Kill,
     RegistryRecord,
+    known_effect,
     parse_version,
     percentage_error,
 )
 
-__all__ = ["Change", "History", "Op"]
+__all__ = ["History", "Op", "RegistryChange"]
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -51,7 +51,7 @@ class Op(StrEnum):
     UNUSER = "unuser"
 
 
-class Change(NamedTuple):
+class RegistryChange(NamedTuple):
     """One stored change, understood."""
 
     number: int
@@ -86,7 +86,7 @@ class Change(NamedTuple):
     """The name of the user whom it removes."""
 
     @classmethod
-    def of(cls, number: int, what: Mapping[str, Any]) -> Change:
+    def of(cls, number: int, what: Mapping[str, Any]) -> RegistryChange:
         """From plain data. KeyError, TypeError, ValueError or one of ours, if it makes no sense."""
         op = Op(what["op"])
         moment = datetime.fromisoformat(what["at"])
@@ -94,7 +94,7 @@ class Change(NamedTuple):
         return _READERS[op](said, what)
 
     @classmethod
-    def stored(cls, number: int, what: Mapping[str, Any]) -> Change:
+    def stored(cls, number: int, what: Mapping[str, Any]) -> RegistryChange:
         """The same, from the store. What this worker does not understand stops it."""
         try:
             return cls.of(number, what)
@@ -123,7 +123,7 @@ class Change(NamedTuple):
         return {"number": self.number, **thaw(self.what)}
 
 
-def _kill(said: Change, what: Mapping[str, Any]) -> Change:
+def _kill(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
     effect = what["effect"]
     kill = Kill(
         id=f"kill_{said.number}",
@@ -136,11 +136,11 @@ def _kill(said: Change, what: Mapping[str, Any]) -> Change:
     return said._replace(tool=kill.tool, kill=kill)
 
 
-def _restore(said: Change, what: Mapping[str, Any]) -> Change:
+def _restore(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
     return said._replace(restores=what["kill"])
 
 
-def _enable(said: Change, what: Mapping[str, Any]) -> Change:
+def _enable(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
     enabled = said.op is Op.ENABLE
     known = what["versions"] if enabled and what["version"] is None else None
     return said._replace(
@@ -151,14 +151,14 @@ def _enable(said: Change, what: Mapping[str, Any]) -> Change:
     )
 
 
-def _grant(said: Change, what: Mapping[str, Any]) -> Change:
+def _grant(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
     fields = dict(what["grant"])
     grant = Grant(**{**fields, "expires_at": _moment(fields["expires_at"])})
     without = frozenset(what["without"]) if said.op is Op.GRANT else frozenset()
     return said._replace(tool=grant.tool, grant=grant, without=without)
 
 
-def _rollout(said: Change, what: Mapping[str, Any]) -> Change:
+def _rollout(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
     percentage = what["percentage"]
     wrong = percentage_error(percentage)
     if wrong is not None:
@@ -166,7 +166,7 @@ def _rollout(said: Change, what: Mapping[str, Any]) -> Change:
     return _of_one_version(said, what, {"rollout_percentage": percentage})
 
 
-def _deprecate(said: Change, what: Mapping[str, Any]) -> Change:
+def _deprecate(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
     fields = what["deprecation"]
     deprecation = None
     if fields is not None:
@@ -175,25 +175,27 @@ def _deprecate(said: Change, what: Mapping[str, Any]) -> Change:
     return _of_one_version(said, what, {"deprecation": deprecation})
 
 
-def _key(said: Change, what: Mapping[str, Any]) -> Change:
+def _key(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
     made = Credential.of(what["key"], by=said.by, at=said.at, reason=said.reason)
     return said._replace(credential=made)
 
 
-def _unkey(said: Change, what: Mapping[str, Any]) -> Change:
+def _unkey(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
     return said._replace(unkeys=what["key_id"])
 
 
-def _user(said: Change, what: Mapping[str, Any]) -> Change:
+def _user(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
     made = User.of(what["user"], by=said.by, at=said.at, reason=said.reason)
     return said._replace(user=made, did=what["did"])
 
 
-def _unuser(said: Change, what: Mapping[str, Any]) -> Change:
+def _unuser(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
     return said._replace(unuser=what["name"])
 
 
-def _of_one_version(said: Change, what: Mapping[str, Any], sets: Mapping[str, Any]) -> Change:
+def _of_one_version(
+    said: RegistryChange, what: Mapping[str, Any], sets: Mapping[str, Any]
+) -> RegistryChange:
     if not isinstance(what["version"], str):
         raise RegistryError("version: name one; this is said of each version by itself")
     return said._replace(tool=what["tool"], version=what["version"], sets=sets)
@@ -203,7 +205,7 @@ def _moment(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 
 
-_READERS: Final[Mapping[Op, Callable[[Change, Mapping[str, Any]], Change]]] = {
+_READERS: Final[Mapping[Op, Callable[[RegistryChange, Mapping[str, Any]], RegistryChange]]] = {
     Op.KILL: _kill,
     Op.RESTORE: _restore,
     Op.ENABLE: _enable,
@@ -223,18 +225,18 @@ class History:
     """All stored changes in their order, and what they come to for a record or a grant."""
 
     def __init__(self) -> None:
-        self._all: list[Change] = []
-        self._by_tool: defaultdict[str, list[Change]] = defaultdict(list)
-        self._grants: dict[Grant, Change] = {}
+        self._all: list[RegistryChange] = []
+        self._by_tool: defaultdict[str, list[RegistryChange]] = defaultdict(list)
+        self._grants: dict[Grant, RegistryChange] = {}
         """The last word on each."""
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def __iter__(self) -> Iterator[Change]:
+    def __iter__(self) -> Iterator[RegistryChange]:
         return iter(self._all)
 
-    def add(self, change: Change) -> None:
+    def add(self, change: RegistryChange) -> None:
         self._all.append(change)
         if change.grant is not None:
             self._grants[change.grant] = change
@@ -270,11 +272,11 @@ class History:
                 if before != after:
                     yield _drift("grants", before, after, change)
 
-    def _about(self, record: RegistryRecord) -> Iterator[Change]:
+    def _about(self, record: RegistryRecord) -> Iterator[RegistryChange]:
         return filter(lambda change: change.concerns(record), self._by_tool.get(record.name, ()))
 
 
-def _drift(field: str, declared: Any, stored: Any, change: Change) -> dict[str, Any]:
+def _drift(field: str, declared: Any, stored: Any, change: RegistryChange) -> dict[str, Any]:
     return {
         "field": field,
         "declared": declared,

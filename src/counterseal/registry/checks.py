@@ -6,27 +6,27 @@ or nothing: `registry` asks first, and only then writes.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from counterseal.contract.declare import Tool
+from counterseal.contract.declare import Tool, from_protocol, looks_like_protocol
 from counterseal.contract.diff import Compatibility, diff
-from counterseal.contract.filling import compensation_problems
+from counterseal.contract.fill import compensation_problems
 from counterseal.contract.lint import lint
 from counterseal.contract.model import Contract, OnUnknown
-from counterseal.contract.protocol import from_protocol, looks_like_protocol
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import Context, StateEffect
 from counterseal.errors import ContractError, Problem, Severity
 from counterseal.registry.grants import Grant
 from counterseal.registry.records import RegistryRecord
-from counterseal.registry.state import Declared
 
 __all__ = [
     "Candidate",
-    "Reference",
+    "StateDeclarations",
+    "ToolReference",
     "contract_problems",
     "duplicates",
     "grant_problems",
@@ -36,6 +36,47 @@ __all__ = [
     "references",
     "variable_problems",
 ]
+
+
+# --- state ---
+
+
+class StateDeclarations:
+    """What was said so far, tool by tool. The versions of one tool may differ."""
+
+    def __init__(self) -> None:
+        self._variables: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        self._merges: defaultdict[str, dict[str, str]] = defaultdict(dict)
+
+    def add(self, tool: str, index: int, effect: StateEffect) -> Iterator[Problem]:
+        """Take in one effect of a tool; what is wrong with it beside those of other tools."""
+        place, variable = f"/state_effects/{index}", effect.prompt_template_var
+        if variable is not None:
+            other = _otherwise(self._variables[variable], tool, effect.key)
+            if other is not None:
+                yield Problem(
+                    rule="variable-ambiguous",
+                    pointer=f"{place}/prompt_template_var",
+                    message=f"{variable} stands for {effect.key} here, and for {other}",
+                    fix="Give one of them another name.",
+                )
+        other = _otherwise(self._merges[effect.key], tool, effect.merge)
+        if other is not None:
+            yield Problem(
+                rule="state-merge-conflict",
+                severity=Severity.WARNING,
+                pointer=f"{place}/merge",
+                message=f"{effect.key} is merged by {effect.merge} here, and by {other}",
+                fix="Let all who write a key merge it alike, or write another key.",
+            )
+
+
+def _otherwise(said: dict[str, str], tool: str, value: str) -> str | None:
+    """What another tool says instead, and which, if one does. What this one says is kept."""
+    said[tool] = value
+    others = (f"{theirs} in {other}" for other, theirs in said.items() if theirs != value)
+    return next(others, None)
+
 
 Versions = Callable[[str], Sequence[RegistryRecord]]
 """Every version of a tool, registered or about to be, by the tool's name."""
@@ -135,7 +176,7 @@ def duplicates(new: Iterable[RegistryRecord], versions: Versions) -> Iterator[Pr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
+class ToolReference:
     """One contract naming another tool: to ask it something, or to undo a call with it."""
 
     contract: Contract
@@ -175,22 +216,22 @@ class Reference:
         )
 
 
-def references(contract: Contract) -> Iterator[Reference]:
+def references(contract: Contract) -> Iterator[ToolReference]:
     """The tools that a contract names."""
     undo = contract.transactional.compensation_tool
     if undo is not None:
         place = "/transactional/compensation_tool"
-        yield Reference(contract=contract, pointer=place, target=undo, undoes=True)
+        yield ToolReference(contract=contract, pointer=place, target=undo, undoes=True)
     for hook in _HOOKS:
         target = getattr(contract, hook)
         if isinstance(target, str):
-            yield Reference(contract=contract, pointer=f"/{hook}", target=target, undoes=False)
+            yield ToolReference(contract=contract, pointer=f"/{hook}", target=target, undoes=False)
 
 
 def reference_problems(
     new: Sequence[RegistryRecord],
     versions: Versions,
-    standing: Callable[[str], Iterable[Reference]],
+    standing: Callable[[str], Iterable[ToolReference]],
 ) -> Iterator[Problem]:
     """References from the new contracts, and older ones to tools that get a new version."""
     for record in new:
@@ -206,7 +247,7 @@ def variable_problems(
     new: Sequence[RegistryRecord], others: Iterable[RegistryRecord]
 ) -> Iterator[Problem]:
     """A prompt variable stands for one key of run state, and a key is merged in one way."""
-    declared = Declared()
+    declared = StateDeclarations()
     fresh = {id(record) for record in new}
     for record in (*others, *new):
         for index, effect in enumerate(record.contract.state_effects):

@@ -22,7 +22,7 @@ from counterseal.errors import GrantError
 from counterseal.proposal import Principal, text_set
 from counterseal.registry.records import Reason, Refusal, RegistryRecord, is_aware
 
-__all__ = ["Grant", "GrantBook", "Mode", "weigh"]
+__all__ = ["Grant", "GrantIndex", "Mode", "weigh"]
 
 _E = TypeVar("_E", bound=StrEnum)
 
@@ -223,7 +223,7 @@ def _refuse(reason: Reason, message: str) -> Refusal:
     return Refusal(reason=reason, message=message)
 
 
-class GrantBook:
+class GrantIndex:
     """Grants by agent and tool.
 
     Of those of one agent for one tool, the ones that operators gave come first, in the order of

@@ -6,7 +6,8 @@ These are values: they check themselves when they are made and decide nothing ab
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time
 from enum import StrEnum
@@ -15,11 +16,22 @@ from typing import Any
 from packaging.version import InvalidVersion, Version
 
 from counterseal.contract.declare import Tool
+from counterseal.contract.effects import Effect
 from counterseal.contract.model import Contract, Lifecycle, LifecycleStatus
 from counterseal.errors import RegistryError
 from counterseal.proposal import text_set
 
-__all__ = ["Deprecation", "Reason", "Refusal", "RegistryRecord"]
+__all__ = [
+    "Deprecation",
+    "Kill",
+    "KillSwitch",
+    "Quarantine",
+    "QuarantineReason",
+    "Reason",
+    "Refusal",
+    "RegistryRecord",
+    "known_effect",
+]
 
 
 class Reason(StrEnum):
@@ -247,3 +259,140 @@ def iso(moment: datetime | None) -> str | None:
 def shown(text: object) -> str:
     """A caller's text, safe to repeat in a message."""
     return ascii(text if len(str(text)) <= 128 else f"{str(text)[:128]}…")
+
+
+# --- kills ---
+
+
+Scope = tuple[str, str]
+"""Tagged, because an effect equals its text and a tool may be called "draft"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """One pull of the switch. With neither tool nor effect it covers everything."""
+
+    id: str
+    reason: str
+    at: datetime
+    by: str = ""
+    tool: str | None = None
+    effect: Effect | None = None
+
+    def __post_init__(self) -> None:
+        if self.tool is not None and self.effect is not None:
+            raise RegistryError("give a tool or an effect, not both: each kill stops one thing")
+
+    @property
+    def scope(self) -> Scope:
+        if self.tool is not None:
+            return ("tool", self.tool)
+        return ("all", "") if self.effect is None else ("effect", self.effect.value)
+
+    def covers(self, record: RegistryRecord) -> bool:
+        return self.scope in _scopes_over(record)
+
+    def export(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "tool": self.tool,
+            "effect": None if self.effect is None else self.effect.value,
+            "reason": self.reason,
+            "by": self.by,
+            "at": iso(self.at),
+        }
+
+
+def known_effect(name: str) -> Effect:
+    """RegistryError says which there are."""
+    try:
+        return Effect(name)
+    except ValueError:
+        raise RegistryError(f"effect: {name!r} is none of {', '.join(Effect)}") from None
+
+
+class KillSwitch:
+    """The kills in force, oldest first."""
+
+    def __init__(self) -> None:
+        self._kills: dict[str, Kill] = {}
+        self._scopes: Counter[Scope] = Counter()
+
+    def __iter__(self) -> Iterator[Kill]:
+        return iter(self._kills.values())
+
+    def get(self, kill_id: str) -> Kill:
+        if kill_id not in self._kills:
+            raise RegistryError(f"{kill_id} is not in force; {', '.join(self._kills) or 'none'} is")
+        return self._kills[kill_id]
+
+    def add(self, kill: Kill) -> None:
+        self._kills[kill.id] = kill
+        self._scopes[kill.scope] += 1
+
+    def remove(self, kill: Kill) -> None:
+        if self._kills.get(kill.id) != kill:
+            raise RegistryError(f"{kill.id} is not in force")
+        del self._kills[kill.id]
+        self._scopes[kill.scope] -= 1
+        if not self._scopes[kill.scope]:
+            del self._scopes[kill.scope]
+
+    def discard(self, kill_id: str) -> None:
+        """Undo a kill, if it is in force."""
+        if kill_id in self._kills:
+            self.remove(self._kills[kill_id])
+
+    def stops(self, record: RegistryRecord) -> bool:
+        if not self._scopes:
+            return False
+        return any(scope in self._scopes for scope in _scopes_over(record))
+
+
+def _scopes_over(record: RegistryRecord) -> tuple[Scope, ...]:
+    effect = record.contract.effect
+    return (
+        ("all", ""),
+        ("tool", record.name),
+        ("effect", "" if effect is None else effect.value),
+    )
+
+
+# --- quarantine ---
+
+
+class QuarantineReason(StrEnum):
+    CHANGED = "changed"
+    NEW = "new"
+    GONE = "gone"
+    SHADOWED = "shadowed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """A name that is not to be used. It may have been used before, or may never have been."""
+
+    name: str
+    why: QuarantineReason
+    tenants: frozenset[str] = frozenset()
+    """To whom the name is known at all; empty: to every tenant."""
+
+    @classmethod
+    def of(cls, name: str, why: QuarantineReason, tenants: Iterable[str] = ()) -> Quarantine:
+        return cls(name=name, why=why, tenants=frozenset(tenants))
+
+    def allows_tenant(self, tenant: str) -> bool:
+        return not self.tenants or tenant in self.tenants
+
+    @property
+    def message(self) -> str:
+        """For the caller: nothing in it comes from who made the definition."""
+        return f"{self.name} is quarantined: {_MESSAGES[self.why]}"
+
+
+_MESSAGES = {
+    QuarantineReason.CHANGED: "its definition has changed, and nobody has accepted that yet.",
+    QuarantineReason.NEW: "it is new, and nobody has accepted it yet.",
+    QuarantineReason.GONE: "its server does not have it any more.",
+    QuarantineReason.SHADOWED: "another server has a tool of the same name.",
+}

@@ -13,25 +13,24 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from counterseal.contract.declare import Tool
+from counterseal.contract.declare import PlainTool, Tool
 from counterseal.contract.effects import Effect
 from counterseal.contract.model import Contract
-from counterseal.contract.protocol import PlainTool
 from counterseal.errors import ContractError, GrantError, Problem, RegistryError, Severity
 from counterseal.registry import checks
-from counterseal.registry.changes import Change, History, Op
-from counterseal.registry.choosing import Choosing
-from counterseal.registry.credentials import Credential, Credentials
+from counterseal.registry.changes import History, Op, RegistryChange
 from counterseal.registry.grants import Grant
-from counterseal.registry.kills import Kill, known_effect
-from counterseal.registry.people import ADDED, User, Users
-from counterseal.registry.quarantine import Quarantine
+from counterseal.registry.identities import ADDED, Credential, CredentialIndex, User, UserIndex
 from counterseal.registry.records import (
     Deprecation,
+    Kill,
+    Quarantine,
     RegistryRecord,
+    known_effect,
     parse_version,
     setting_errors,
 )
+from counterseal.registry.selection import Choosing
 
 __all__ = ["Registry"]
 
@@ -54,7 +53,7 @@ class Registry(Choosing):
 
     def __init__(self, *, clock: Callable[[], datetime] = _utc_now) -> None:
         super().__init__(clock)
-        self._references: defaultdict[str, list[checks.Reference]] = defaultdict(list)
+        self._references: defaultdict[str, list[checks.ToolReference]] = defaultdict(list)
         self._warnings: list[Problem] = []
         self._declared: dict[tuple[str, str], RegistryRecord] = {}
         self._granted: set[Grant] = set()
@@ -62,8 +61,8 @@ class Registry(Choosing):
         self._history = History()
         self.stored = 0
         """The number of the last stored change that was replayed here."""
-        self._credentials = Credentials()
-        self._users = Users()
+        self._credentials = CredentialIndex()
+        self._users = UserIndex()
 
     # --- what is there ----------------------------------------------------------------------------
 
@@ -205,7 +204,7 @@ class Registry(Choosing):
         def versions(name: str) -> list[RegistryRecord]:
             return [*self._shelf.versions(name), *batch.get(name, ())]
 
-        def standing(name: str) -> Iterable[checks.Reference]:
+        def standing(name: str) -> Iterable[checks.ToolReference]:
             return self._references.get(name, ())
 
         yield from checks.duplicates(new, versions)
@@ -352,7 +351,7 @@ class Registry(Choosing):
     # --- what operators changed for good ----------------------------------------------------------
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[RegistryChange, ...]:
         """All of them, oldest first."""
         return tuple(self._history)
 
@@ -366,7 +365,7 @@ class Registry(Choosing):
             return
         if number > self.stored + 1:
             raise RegistryError(f"change {number} came before change {self.stored + 1}")
-        change = Change.stored(number, what)
+        change = RegistryChange.stored(number, what)
         self._history.add(change)
         self.stored = len(self._history)
         if change.kill is not None:
@@ -381,7 +380,7 @@ class Registry(Choosing):
             self._shelf.put(list(self._with(change)))
         self._changed()
 
-    def _let_in(self, change: Change) -> None:
+    def _let_in(self, change: RegistryChange) -> None:
         if change.credential is not None:
             self._credentials.add(change.credential)
         elif change.unkeys is not None:
@@ -391,13 +390,13 @@ class Registry(Choosing):
         elif change.unuser is not None:
             self._users.discard(change.unuser)
 
-    def _settle(self, change: Change, grant: Grant) -> None:
+    def _settle(self, change: RegistryChange, grant: Grant) -> None:
         if change.op is Op.GRANT:
             self._book.add(grant, without=change.without, number=change.number)
         elif grant in self._book:
             self._book.remove(grant)
 
-    def _with(self, change: Change) -> Iterable[RegistryRecord]:
+    def _with(self, change: RegistryChange) -> Iterable[RegistryRecord]:
         for record in self._shelf.versions(change.tool or ""):
             if change.concerns(record):
                 yield change.onto(record, self._declared[record.name, record.version])
@@ -407,7 +406,7 @@ class Registry(Choosing):
 
         Asked before it is stored; `apply` asks no more, because workers may know different tools.
         """
-        change = Change.of(self.stored + 1, what)
+        change = RegistryChange.of(self.stored + 1, what)
         if change.kill is not None:
             self._aim(change.kill.tool, change.kill.effect, change.reason)
         elif change.restores is not None:
@@ -424,7 +423,7 @@ class Registry(Choosing):
         else:
             self._shelf.get(change.tool or "", change.version)
 
-    def _check_who(self, change: Change) -> None:
+    def _check_who(self, change: RegistryChange) -> None:
         if change.credential is not None:
             self._credentials.check(change.credential, self._now())
         elif change.unkeys is not None:

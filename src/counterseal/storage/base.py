@@ -26,6 +26,7 @@ from counterseal.ledger.records import (
     Held,
     HeldStatus,
     RunRecord,
+    SessionRow,
 )
 from counterseal.ledger.requests import (
     NEW_KEY,
@@ -72,6 +73,7 @@ __all__ = [
     "Refused",
     "RunRecord",
     "Search",
+    "SessionRow",
     "Settle",
     "Store",
     "Tallied",
@@ -247,6 +249,24 @@ class Store(Protocol):
     async def change(self, number: int, what: Mapping[str, Any], events: Sequence[Event]) -> bool:
         """Put a change on record as the next one. False when that number is taken."""
 
+    # --- sessions ---------------------------------------------------------------------------------
+
+    async def save_session(self, row: SessionRow) -> bool:
+        """Store a new session, or refresh a stored one. Returns False for a session that has ended.
+
+        A row with `seen_at` after `created_at` only refreshes: a session that was ended in the
+        meantime, by any worker, is not brought back.
+        """
+
+    async def find_session(self, session: str) -> SessionRow | None:
+        """Return the stored session. The caller compares `expires_at` with its clock."""
+
+    async def end_session(self, session: str) -> bool:
+        """Delete a session. Returns False when there was none."""
+
+    async def end_sessions(self, user: str) -> int:
+        """Delete all sessions of a user. Returns their number."""
+
     # --- the record -------------------------------------------------------------------------------
 
     async def keep(self, tenant: str, call_id: str, raw: bytes) -> str:
@@ -291,7 +311,8 @@ class Store(Protocol):
     async def expire(self, request: Erasure) -> Mapping[str, int]:
         """Forget one batch of what is over.
 
-        How many of `keys`, `vault`, `requests`, `events`, `counters`. A request that was decided
+        How many of `keys`, `vault`, `requests`, `events`, `counters`,
+        `sessions`. A request that was decided
         stays without its call and its token, once it ended as long ago as the vault keeps things.
         A key whose answer is no longer kept stays, with its hash, as EXPIRED (one that is free
         anyway stays free); PENDING never expires. Erased events leave their links, and an

@@ -1,13 +1,14 @@
-"""One connection to an upstream. It lives in one task, from its start to its end.
+"""One connection to an upstream, from its handshake to its end.
 
-The library's session has to be entered and left in one task, and a caller who goes away must not
-take it down: so `run` is somebody's task, and calls are sent from wherever callers are. One
-connection serves any number of requests at once.
+The SDK's session must be entered and left in one task, and a cancelled caller must not end it. So
+`run` has a task of its own, and callers send requests from their own tasks. One connection serves
+any number of requests at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -17,11 +18,19 @@ import mcp_types
 from mcp.client.session import ClientSession
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.exceptions import MCPError
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+)
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types.methods import validate_server_result
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
-from counterseal.contract.client import Client, client
+from counterseal.contract.tool_context import AgentClient, client
 from counterseal.errors import (
     AnswerLostError,
     CountersealError,
@@ -30,41 +39,48 @@ from counterseal.errors import (
     ToolFailedError,
 )
 from counterseal.masking import Mask
-from counterseal.upstream.asking import Asked, capabilities
-from counterseal.upstream.at_once import AtOnce
-from counterseal.upstream.changes import listen_on, noticed, subscribe_on
-from counterseal.upstream.exchange import EXCHANGE, Exchange
-from counterseal.upstream.handshake import INFO, shake_hands, stamp, stop, told
-from counterseal.upstream.inside import Inside
-from counterseal.upstream.listing import Shown
-from counterseal.upstream.posting import is_plain
-from counterseal.upstream.process import Program
-from counterseal.upstream.settings import Settings
-from counterseal.upstream.verdict import (
-    ExpiredError,
-    is_cut,
-    short,
-    verdict,
-    wants_other_headers,
+from counterseal.upstream.listings import (
+    ToolList,
+    change_of,
+    subscribe_to_resources,
+    watch_changes,
 )
-from counterseal.upstream.web import Web
+from counterseal.upstream.questions import QuestionRelay, client_capabilities
+from counterseal.upstream.settings import UpstreamSettings
+from counterseal.upstream.transports import HttpTransport, InProcessTransport, ProcessTransport
+from counterseal.upstream.verdicts import (
+    DELIVERY,
+    Delivery,
+    ExpiredError,
+    connection_closed,
+    error_line,
+    header_mismatch,
+    shortened,
+    verdict,
+)
 
-__all__ = ["Connection"]
+__all__ = ["UpstreamConnection"]
 
 _KEY: Final = "counterseal/idempotency_key"
 _OPAQUE: Final = ("requestState", "nextCursor")
-_LIST: Final = 10.0
+"""Fields that only the upstream reads again; they are passed back unchanged."""
+_LIST_SECONDS: Final = 10.0
 """Seconds that a call waits until its upstream has listed its tools."""
+_LOG_LEVEL: Final = "info"
+_CLIENT_INFO: Final = mcp_types.Implementation(
+    name="counterseal", version=importlib.metadata.version("counterseal")
+)
+_WIRE_CLIENT_INFO: Final = _CLIENT_INFO.model_dump(by_alias=True, mode="json", exclude_none=True)
 
-Way = Program | Web | Inside
+_Transport = HttpTransport | ProcessTransport | InProcessTransport
 
 
-class Connection:
+class UpstreamConnection:
     """One connection: `run` it, and send requests while it is `up`."""
 
     def __init__(
         self,
-        settings: Settings,
+        settings: UpstreamSettings,
         *,
         credentials: Callable[[], Awaitable[dict[str, str]]],
         changed: Callable[[str], None],
@@ -74,262 +90,264 @@ class Connection:
     ) -> None:
         self._settings = settings
         self._credentials = credentials
-        self._tell_changed = changed
-        self._shown = Shown(settings.name)
+        self._report_change = changed
+        self._tools = ToolList(settings.name)
         self.subscribed = subscribed
-        """Resources of which changes are told."""
+        """URIs of the resources whose changes are reported."""
         self._refused = refused
-        """Told when the upstream does not take the credentials: they may have been changed."""
+        """Called when the upstream does not accept the credentials: they may have changed."""
         self._legacy = legacy
-        """Whether it is known to speak no revision without a handshake."""
+        """True if the upstream is known to need a handshake."""
         self._over = asyncio.Event()
-        self.way: Way | None = None
+        self.transport: _Transport | None = None
         self._dispatcher: _Dispatcher | None = None
         self._session: ClientSession | None = None
-        self._listening: asyncio.Task[None] | None = None
-        self._in_flight: set[Exchange] = set()
-        self._at_once: AtOnce | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._in_flight: set[Delivery] = set()
         self._log = logging.getLogger(f"counterseal.upstream.{settings.name}")
         self._mask = Mask({})
-        self.asked = Asked(settings.relay)
+        self.questions = QuestionRelay(settings.relay)
         self.up = False
         self.up_since: float | None = None
         self.busy = False
-        """Whether one call has it for itself."""
+        """True while one call has the connection to itself."""
         self.trouble = ""
         """Why it failed, or ended."""
         self.version = ""
         self.modern = False
-        """Whether it speaks a revision without handshake and session."""
+        """True if the revision has no handshake and no session."""
         self.capabilities: dict[str, Any] = {}
 
-    # --- its life -----------------------------------------------------------------------------
+    # --- start and end ----------------------------------------------------------------------------
 
-    async def run(self, up: Callable[[Connection], None]) -> None:
-        """From its start to its end. Raises nothing; `trouble` says why it is over."""
+    async def run(self, up: Callable[[UpstreamConnection], None]) -> None:
+        """Serve the connection until it ends. Raises nothing; `trouble` says why it ended."""
         try:
             async with asyncio.timeout(self._settings.connect_timeout):
                 values = await self._credentials()
-            self._mask = self.asked.mask = Mask(values)
-            self.way = self._way(values)
-            async with self.way.open() as (read, write):
+            self._mask = self.questions.mask = Mask(values)
+            self.transport = self._new_transport(values)
+            async with self.transport.open() as (read, write):
                 self._dispatcher = _Dispatcher(read, write, self._over.set)
                 await self._serve(self._dispatcher, up)
         except CountersealError as error:
             self.trouble = self.trouble or str(error)
-        except Exception as error:  # noqa: BLE001 - whatever it was, the upstream is not there
-            self.trouble = self.trouble or told(error)
+        except Exception as error:  # noqa: BLE001 - any error means that the upstream is down
+            self.trouble = self.trouble or error_line(error)
         finally:
             self.up = False
             self._over.set()
-            why = "" if self.way is None else self.way.trouble
-            trouble = why or self.trouble or "it ended"
-            self.trouble = short(self._mask.text(trouble)).replace("\n", " ")
-            if isinstance(self.way, Web) and self.way.refused:
+            reason = "" if self.transport is None else self.transport.trouble
+            trouble = reason or self.trouble or "it ended"
+            self.trouble = shortened(self._mask.text(trouble)).replace("\n", " ")
+            if isinstance(self.transport, HttpTransport) and self.transport.refused:
                 self._refused()
 
-    def end(self, why: str) -> None:
-        """Let it end. Requests under way are lost."""
+    def end(self, reason: str) -> None:
+        """Let the connection end. The answers of open requests are lost."""
         self.up = False
-        self.trouble = self.trouble or why
+        self.trouble = self.trouble or reason
         self._over.set()
 
-    def _way(self, values: Mapping[str, str]) -> Way:
+    def _new_transport(self, values: Mapping[str, str]) -> _Transport:
         settings = self._settings
         if settings.command:
-            return Program(settings, settings.filled(values), self._mask)
+            return ProcessTransport(settings, settings.resolved(values), self._mask)
         if settings.url:
-            return Web(settings, settings.filled(values), self.end)
-        return Inside(settings)
+            return HttpTransport(settings, settings.resolved(values), self.end)
+        return InProcessTransport(settings)
 
-    async def _serve(self, dispatcher: _Dispatcher, up: Callable[[Connection], None]) -> None:
+    async def _serve(
+        self, dispatcher: _Dispatcher, up: Callable[[UpstreamConnection], None]
+    ) -> None:
         session = ClientSession(
             dispatcher=dispatcher,
-            client_info=INFO,
-            logging_callback=self._logged,
-            message_handler=self._told,
-            **self.asked.callbacks(),
+            client_info=_CLIENT_INFO,
+            logging_callback=self._on_log,
+            message_handler=self._on_message,
+            **self.questions.callbacks(),
         )
         async with session:
             seconds = self._settings.connect_timeout
-            trouble = await shake_hands(session, self._over, seconds, legacy=self._legacy)
+            trouble = await _handshake(session, self._over, seconds, legacy=self._legacy)
             if trouble:
                 self.trouble = self.trouble or trouble
                 return
             self._session = session
             self._adopt(session)
-            if isinstance(self.way, Web):
-                self._at_once = AtOnce(self.way, dispatcher, modern=self.modern)
             self.up = True
             self.up_since = asyncio.get_running_loop().time()
             up(self)
-            self.listen()
+            self.watch()
             await self._over.wait()
             self.up = False
-            self.asked.end()
-            if self._listening is not None:
-                await stop(self._listening)
+            self.questions.end()
+            if self._watching is not None:
+                await _cancel(self._watching)
 
     def _adopt(self, session: ClientSession) -> None:
         self.version = session.protocol_version or ""
         self.modern = self.version in MODERN_PROTOCOL_VERSIONS
-        can = session.server_capabilities
-        if can is not None:
-            self.capabilities = can.model_dump(by_alias=True, mode="json", exclude_none=True)
+        capabilities = session.server_capabilities
+        if capabilities is not None:
+            self.capabilities = capabilities.model_dump(
+                by_alias=True, mode="json", exclude_none=True
+            )
 
-    def listen(self) -> None:
-        """Ask to be told of changes; anew when `subscribed` is another."""
+    def watch(self) -> None:
+        """Request notices of changes; again whenever `subscribed` has changed."""
         if self._session is None or not self.up:
             return
-        if self._listening is not None:
-            self._listening.cancel()
-        asking = (
-            listen_on(self._session, self.capabilities, self.subscribed, self._changed)
+        if self._watching is not None:
+            self._watching.cancel()
+        watching = (
+            watch_changes(self._session, self.capabilities, self.subscribed, self._changed)
             if self.modern
-            else subscribe_on(self._session, self.subscribed)
+            else subscribe_to_resources(self._session, self.subscribed)
         )
-        self._listening = asyncio.get_running_loop().create_task(asking)
+        self._watching = asyncio.get_running_loop().create_task(watching)
 
-    # --- what the upstream tells --------------------------------------------------------------
+    # --- notifications ----------------------------------------------------------------------------
 
-    async def _logged(self, params: mcp_types.LoggingMessageNotificationParams) -> None:
-        """To the client of the one call that it can belong to, else to the upstream's own log."""
-        exchange = EXCHANGE.get()
-        if exchange not in self._in_flight:
-            exchange = next(iter(self._in_flight)) if len(self._in_flight) == 1 else None
-        if exchange is not None:
-            await exchange.client.log(params.level, self._mask.data(params.data), params.logger)
+    async def _on_log(self, params: mcp_types.LoggingMessageNotificationParams) -> None:
+        """Pass a log message to the client of the one call it can belong to, else to our log."""
+        delivery = DELIVERY.get()
+        if delivery not in self._in_flight:
+            delivery = next(iter(self._in_flight)) if len(self._in_flight) == 1 else None
+        if delivery is not None:
+            await delivery.client.log(params.level, self._mask.data(params.data), params.logger)
         else:
-            self._log.info("%s", short(self._mask.text(str(params.data))))
+            self._log.info("%s", shortened(self._mask.text(str(params.data))))
 
-    async def _told(self, message: object) -> None:
-        kind = noticed(message)
-        if kind is not None:
-            self._changed(kind)
+    async def _on_message(self, message: object) -> None:
+        change = change_of(message)
+        if change is not None:
+            self._changed(change)
 
     def _changed(self, kind: str) -> None:
         if kind == "tools":
-            self._shown.forget()
-        self._tell_changed(kind)
+            self._tools.forget()
+        self._report_change(kind)
 
-    # --- its tools ----------------------------------------------------------------------------
+    # --- tools ------------------------------------------------------------------------------------
 
     async def tools(self) -> list[dict[str, Any]]:
-        """Every tool that it lists, as wire JSON."""
+        """Return every tool that the upstream lists, as wire JSON."""
         if "tools" not in self.capabilities:
-            return []  # it may well have resources or prompts
-        return await self._shown.all(self._page, self.version)
+            return []  # it may have only resources or prompts
+        return await self._tools.refresh(self._list_page, self.version)
 
     async def call(
-        self, params: Mapping[str, Any], definition: str | None, **about: Any
+        self, params: Mapping[str, Any], definition: str | None, **options: Any
     ) -> dict[str, Any]:
-        """The result of tools/call. NotSentError where the tool is not what `definition` says."""
+        """Return the result of tools/call.
+
+        Raises NotSentError if the tool does not have the definition with this hash.
+        """
         tool, arguments = params["name"], params["arguments"]
-        for again in (False, True):
-            if definition is not None and not self._shown.has_shown(tool, definition):
+        for repeated in (False, True):
+            if definition is not None and not self._tools.has(tool, definition):
                 await self._check(tool, definition)
-            headers = self._shown.headers(tool, arguments)
+            headers = self._tools.headers(tool, arguments)
             try:
-                return await self.send("tools/call", params, headers=headers, **about)
+                return await self.send("tools/call", params, headers=headers, **options)
             except ToolFailedError as error:
-                if again or not wants_other_headers(error):
+                if repeated or not header_mismatch(error):
                     raise
-            # The server looked at the request's head alone, so nothing was done.
+            # The server compared the headers before it did anything, so a repeat is safe.
             await self.tools()
         raise AssertionError("unreachable")
 
     async def _check(self, tool: str, definition: str) -> None:
         try:
-            async with asyncio.timeout(_LIST):
-                await self._shown.check(tool, definition, self._page, self.version)
+            async with asyncio.timeout(_LIST_SECONDS):
+                await self._tools.check(tool, definition, self._list_page, self.version)
         except (TimeoutError, AnswerLostError, ToolFailedError, ResponseTooLargeError):
             name = self._settings.name
-            raise NotSentError(f"upstream {name} does not say which tools it has") from None
+            raise NotSentError(f"upstream {name} did not list its tools") from None
 
-    async def _page(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def _list_page(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return await self.send("tools/list", params, client=client(), what="tools/list")
 
-    # --- requests -----------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
     async def send(
         self,
         method: str,
         params: Mapping[str, Any],
         *,
-        client: Client,
+        client: AgentClient,
         what: str,
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
         progress: ProgressFnT | None = None,
     ) -> dict[str, Any]:
-        """The result as wire JSON, checked for its shape. Raises what `verdict` says."""
+        """Send a request, and return its validated result as wire JSON.
+
+        Raises the exception that `verdict` returns for a failure.
+        """
         dispatcher = self._dispatcher
         if not self.up or dispatcher is None:
             raise NotSentError(f"upstream {self._settings.name} was not reached: {self.trouble}")
-        exchange = Exchange(client)
-        modern = capabilities(self._settings.relay, client) if self.modern else None
+        delivery = Delivery(client)
+        capabilities = client_capabilities(self._settings.relay, client) if self.modern else None
         meta = {} if key is None else {_KEY: key}
-        stamped, stamps = stamp(method, params, meta, client.traceparent, self.version, modern)
+        if client.traceparent is not None:
+            meta["traceparent"] = client.traceparent
+        stamped, stamps = _stamped(method, params, meta, self.version, capabilities)
         options = CallOptions(headers={**stamps, **(headers or {})})
         if progress is not None:
             options["on_progress"] = self._masked(progress) if self._mask else progress
-        token = EXCHANGE.set(exchange)
-        self._in_flight.add(exchange)
+        token = DELIVERY.set(delivery)
+        self._in_flight.add(delivery)
         try:
-            raw = None
-            if self._at_once is not None:
-                raw = await self._at_once.result(method, stamped, options, exchange)
-            if raw is None:
-                raw = await dispatcher.send_raw_request(method, stamped, options)
-            self._check_shape(method, raw)
-        except Exception as error:  # noqa: BLE001 - all of them are judged
-            raise self._judged(what, error, exchange) from None
+            result = await dispatcher.send_raw_request(method, stamped, options)
+            self._validate(method, result)
+        except Exception as error:  # noqa: BLE001 - every error gets a verdict
+            raise self._verdict(what, error, delivery) from None
         finally:
-            self._in_flight.discard(exchange)
-            EXCHANGE.reset(token)
-            await exchange.let_go()
-        return self._clean(raw) if self._mask else raw
+            self._in_flight.discard(delivery)
+            DELIVERY.reset(token)
+        return self._without_credentials(result) if self._mask else result
 
-    def _clean(self, raw: dict[str, Any]) -> dict[str, Any]:
-        """An answer without our credentials. What goes back to the upstream alone stays."""
-        return {**self._mask.data(raw), **{str(key): raw[key] for key in _OPAQUE if key in raw}}
+    def _without_credentials(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Mask our credentials, which the upstream knows, in its answer."""
+        opaque = {str(key): result[key] for key in _OPAQUE if key in result}
+        return {**self._mask.data(result), **opaque}
 
-    def _masked(self, told: ProgressFnT) -> ProgressFnT:
-        """The upstream knows our credentials; nobody else is to learn them from it."""
-
+    def _masked(self, report_progress: ProgressFnT) -> ProgressFnT:
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            await told(progress, total, message and self._mask.text(message))
+            await report_progress(progress, total, message and self._mask.text(message))
 
         return report
 
-    def _check_shape(self, method: str, raw: dict[str, Any]) -> None:
-        """ValidationError: that is no result of this method."""
-        if method == "tools/call" and is_plain(raw, modern=self.modern):
-            return
-        ttl = raw.get("ttlMs")
+    def _validate(self, method: str, result: dict[str, Any]) -> None:
+        """Raise ValidationError if this is no result of the method."""
+        ttl = result.get("ttlMs")
         if isinstance(ttl, int) and ttl < 0:
-            raw["ttlMs"] = 0  # a hint, that is to be read as "not at all"
+            result["ttlMs"] = 0  # the protocol reads a negative hint as "do not cache"
         with suppress(KeyError):
-            validate_server_result(method, self.version, raw)
+            validate_server_result(method, self.version, result)
 
-    def _judged(self, what: str, error: Exception, exchange: Exchange) -> Exception:
+    def _verdict(self, what: str, error: Exception, delivery: Delivery) -> Exception:
         if isinstance(error, MCPError) and self._mask:
             error = MCPError(error.code, self._mask.text(error.message), error.data)
-        judged = verdict(
+        failure = verdict(
             self._settings.name,
             what,
             error,
-            exchange,
+            delivery,
             modern=self.modern,
             closed=self._over.is_set(),
         )
-        if isinstance(judged, ExpiredError) or exchange.status == 401 or is_cut(error):
-            self.end(str(judged))
-        return judged
+        expired = isinstance(failure, ExpiredError)
+        if expired or delivery.status == 401 or connection_closed(error):
+            self.end(str(failure))
+        return failure
 
 
 class _Dispatcher(JSONRPCDispatcher):
-    """The library's, that tells when it has ended."""
+    """The SDK's dispatcher, which also reports its end."""
 
     def __init__(self, read: Any, write: Any, ended: Callable[[], None]) -> None:
         super().__init__(read, write)
@@ -340,3 +358,76 @@ class _Dispatcher(JSONRPCDispatcher):
             await super().run(*args, **kwargs)
         finally:
             self._ended()
+
+
+# --- handshake ------------------------------------------------------------------------------------
+
+
+async def _handshake(
+    session: ClientSession, over: asyncio.Event, seconds: float, *, legacy: bool
+) -> str:
+    """Agree on the newest common revision. Return what went wrong, or an empty text.
+
+    Gives up after so many seconds, or when the connection is `over`.
+    """
+    loop = asyncio.get_running_loop()
+    ended = loop.create_task(over.wait())
+    negotiating = loop.create_task(_negotiate(session, legacy=legacy))
+    try:
+        await asyncio.wait(
+            {ended, negotiating}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        if negotiating.done():
+            negotiating.result()
+            return "it ended during the handshake" if over.is_set() else ""
+        return "it ended" if over.is_set() else f"no handshake within {seconds:g} s"
+    except (MCPError, ValidationError, RuntimeError) as error:
+        return f"the handshake failed: {error_line(error)}"
+    finally:
+        await _cancel(ended, negotiating)
+
+
+async def _negotiate(session: ClientSession, *, legacy: bool) -> None:
+    """Try the revision without a handshake first, unless the server is known not to speak it."""
+    if not legacy:
+        with suppress(MCPError, ValidationError, RuntimeError):
+            await session.discover()
+            return
+    try:
+        await session.initialize()
+    except MCPError as error:
+        # It answered the first question too late, and accepts no handshake any more.
+        if error.code != mcp_types.UNSUPPORTED_PROTOCOL_VERSION:
+            raise
+        await session.discover()
+
+
+def _stamped(
+    method: str,
+    params: Mapping[str, Any],
+    meta: Mapping[str, Any],
+    version: str,
+    capabilities: Mapping[str, Any] | None,
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the params with their `_meta`, and the headers that go with them over HTTP.
+
+    Since 2026-07-28 each request says who sends it. `capabilities` is None on earlier revisions.
+    """
+    stamps = {**(params.get("_meta") or {}), **meta}
+    headers = {MCP_PROTOCOL_VERSION_HEADER: version}
+    if capabilities is not None:
+        stamps[mcp_types.PROTOCOL_VERSION_META_KEY] = version
+        stamps[mcp_types.CLIENT_INFO_META_KEY] = _WIRE_CLIENT_INFO
+        stamps[mcp_types.CLIENT_CAPABILITIES_META_KEY] = capabilities
+        stamps[mcp_types.LOG_LEVEL_META_KEY] = _LOG_LEVEL
+        headers[MCP_METHOD_HEADER] = method
+        name = params.get(NAME_BEARING_METHODS.get(method, ""))
+        if isinstance(name, str):
+            headers[MCP_NAME_HEADER] = encode_header_value(name)
+    return {**params, "_meta": stamps} if stamps else dict(params), headers
+
+
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

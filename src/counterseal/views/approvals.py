@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
-from counterseal.accounts.model import Role
+from counterseal.accounts.users import Role
 from counterseal.approvals.packet import Packet
-from counterseal.approvals.votes import Choice, Request, Voter, may_vote
+from counterseal.approvals.votes import Choice, PendingApproval, Voter, may_vote
 from counterseal.contract.effects import RiskClass
 from counterseal.operations.approver import ApprovalError
 from counterseal.storage.base import HeldStatus
@@ -74,7 +74,7 @@ class ApprovalsDesk(InboxDesk):
         """Why this person can't vote on it, in a sentence; None when they can."""
         if not self.person.may(Role.APPROVER):
             return str(NotAllowed(Role.APPROVER))
-        request = Request(
+        request = PendingApproval(
             tenant=packet.tenant,
             agent=packet.agent,
             user=packet.user,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from counterseal.accounts.model import Person, Role
+from counterseal.accounts.users import Person, Role
 from counterseal.errors import CountersealError
 from counterseal.gates.parse import is_id
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from counterseal.accounts.model import Role
+from counterseal.accounts.users import Role
 from counterseal.ledger.entry import Phase, Status
 from counterseal.reconcile import OperatorList
 from counterseal.storage.base import Concern, DueKind

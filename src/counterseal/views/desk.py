@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from counterseal.accounts.model import Person, Role
+from counterseal.accounts.users import Person, Role
 from counterseal.views.approvals import ApprovalsDesk
 from counterseal.views.concerns import ConcernsDesk
 from counterseal.views.metrics import MetricsDesk

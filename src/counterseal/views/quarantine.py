@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from counterseal.accounts.model import Role
+from counterseal.accounts.users import Role
 from counterseal.contract.sources.mcp.changes import Change
 from counterseal.views.base import NotAllowed, NotThere, Seat
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from counterseal.audit import Event
-from counterseal.call.bounded import bounded as within_bounds
+from counterseal.call.hold import bounded_copy as within_bounds
 from counterseal.errors import CountersealError
 from counterseal.storage.base import Budgets, Calls, RunRecord
 from counterseal.views.base import (

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from counterseal.audit import Event, EventType
 from counterseal.audit.facts import filed
 from counterseal.ledger.entry import Status
-from counterseal.observation.kept import open_read
-from counterseal.observation.stored import from_stored
+from counterseal.observation.stored import from_stored, open_read
 from counterseal.storage.base import Kept
 from counterseal.vault import VaultError
 

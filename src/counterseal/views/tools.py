@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from counterseal.accounts.model import Role
+from counterseal.accounts.users import Role
 from counterseal.contract.effects import Effect
 from counterseal.errors import RegistryError
-from counterseal.registry import Change, Grant, Kill, RegistryRecord
+from counterseal.registry import Grant, Kill, RegistryChange, RegistryRecord
 from counterseal.registry.records import percentage_error
 from counterseal.storage.base import Calls
 from counterseal.views.base import NotAllowed, NotThere
@@ -126,7 +126,7 @@ class ToolsDesk(QuarantineDesk):
         await self._must_operate(tool)
         return await self._operator().kill(tool=tool, effect=effect, reason=reason)
 
-    async def restore(self, kill_id: str, *, reason: str) -> Change:
+    async def restore(self, kill_id: str, *, reason: str) -> RegistryChange:
         """Undo one kill. NotThere."""
         self.needs(Role.OPERATOR)
         await self.runtime.catch_up()
@@ -136,12 +136,14 @@ class ToolsDesk(QuarantineDesk):
         await self._must_operate(kill.tool)
         return await self._operator().restore(kill, reason=reason)
 
-    async def enable(self, name: str, version: str | None = None, *, reason: str) -> Change:
+    async def enable(self, name: str, version: str | None = None, *, reason: str) -> RegistryChange:
         """Let a tool be used again; without a version, all of them. NotThere."""
         await self._must_operate(name, version)
         return await self._operator().enable(name, version, reason=reason)
 
-    async def disable(self, name: str, version: str | None = None, *, reason: str) -> Change:
+    async def disable(
+        self, name: str, version: str | None = None, *, reason: str
+    ) -> RegistryChange:
         """Take a tool out of use; without a version, those that come later too. NotThere."""
         await self._must_operate(name, version)
         return await self._operator().disable(name, version, reason=reason)
@@ -156,19 +158,21 @@ class ToolsDesk(QuarantineDesk):
         live = [one for one in self._records(name) if one.ended(now) is None]
         return previewed(live, version, percentage)
 
-    async def set_rollout(self, name: str, version: str, percentage: int, *, reason: str) -> Change:
+    async def set_rollout(
+        self, name: str, version: str, percentage: int, *, reason: str
+    ) -> RegistryChange:
         """How many of the new runs get this version. NotThere."""
         await self._must_operate(name, version)
         return await self._operator().set_rollout(name, version, percentage, reason=reason)
 
-    async def grant(self, grant: Grant, *, reason: str) -> Change:
+    async def grant(self, grant: Grant, *, reason: str) -> RegistryChange:
         """Add a grant of this tenant's. One for all tenants takes a role everywhere. NotThere."""
         self._must_give(grant)
         await self.runtime.catch_up()
         self._must_know(grant.tool)
         return await self._operator().grant(grant, reason=reason)
 
-    async def revoke(self, grant: Grant, *, reason: str) -> Change:
+    async def revoke(self, grant: Grant, *, reason: str) -> RegistryChange:
         """Take a grant back. NotThere."""
         self.needs(Role.OPERATOR)
         await self.runtime.catch_up()

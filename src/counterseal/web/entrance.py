@@ -21,8 +21,6 @@ __all__ = ["Entrance"]
 _PORT: Final = re.compile(r":[0-9]{1,5}\Z")
 _MOST_NAMES: Final = 256
 _WATCHED: Final = ("/health", "/ready", "/metrics")
-_FOUND: Final = "counterseal.entrance"
-"""Where a scope has who answers: those that come again were looked at."""
 
 
 class Entrance:
@@ -49,10 +47,6 @@ class Entrance:
             answer = self._refusal(scope, 503, "This server is stopping.", later)
             await answer(scope, receive, send)
             return
-        found = scope.get(_FOUND)
-        if found is not None:
-            await found(scope, receive, send)
-            return
         raw = scope["headers"]
         given = dict(raw)
         once = len(given) == len(raw) or [name for name, _ in raw].count(b"host") == 1
@@ -65,7 +59,6 @@ class Entrance:
         app = self._straight.get(path)
         if app is None:
             app = self._api if path.startswith("/v1/") else self._app
-        scope[_FOUND] = app
         await app(scope, receive, send)
 
     def _refusal(

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from counterseal.accounts import People, Person
-from counterseal.accounts.model import Role
+from counterseal.accounts.users import Role
 from counterseal.errors import CountersealError
 from counterseal.gateway.quarantines import Quarantines
 from counterseal.gateway.running import Gateway
@@ -102,8 +102,8 @@ def site(
     ]
     app = Entrance(
         Starlette(routes=routes, lifespan=lifespan),
-        straight={"/mcp": door.endpoint, "/v1": api.entry},
-        api=api.entry,
+        straight={"/mcp": door.endpoint, "/v1": api},
+        api=api,
         hosts=security.allowed_hosts,
     )
     return Site(app=app, door=door, api=api, broker=broker)

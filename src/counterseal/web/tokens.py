@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import jwt
 
 from counterseal.proposal import Principal
-from counterseal.registry.credentials import reserved
+from counterseal.registry.identities import reserved
 from counterseal.web.access import OAuth
 from counterseal.web.issuer import Issuer
 

@@ -23,7 +23,7 @@ from counterseal.canonical import canonical
 from counterseal.errors import StoreError
 from counterseal.operations.operator import News
 from counterseal.proposal import Principal
-from counterseal.registry.credentials import MARK, Credential, Key
+from counterseal.registry.identities import MARK, Credential, IssuedKey
 from counterseal.runtime import Runtime
 from counterseal.web.access import Access
 from counterseal.web.issuer import IssuerError
@@ -110,10 +110,6 @@ class Verifier(TokenVerifier):
         known = self._good.get(sha256(token).digest())
         return known if known is not None and self._in_force(known) else None
 
-    def holds(self, known: Good) -> bool:
-        """Whether what was recalled still holds, so that the credential need not be looked at."""
-        return self._news.fresh and self._in_force(known)
-
     def _remembered(self, mark: bytes) -> Identity | None:
         known = self._good.get(mark)
         if known is None:
@@ -149,7 +145,7 @@ class Verifier(TokenVerifier):
         return self._identity(principal, _ANONYMOUS, "anonymous", None, None)
 
     async def _by_key(self, text: str) -> Good:
-        key = Key.read(text)
+        key = IssuedKey.read(text)
         if key is None:
             raise RefusedTokenError("it is no whole API key")
         registry = self._runtime.registry

@@ -4,7 +4,6 @@ async with Office(tmp_path) as office:
     seen = await office.call("intake-agent", "get_case_summary", case_id="case_100001")
 """
 
-import asyncio
 import functools
 import importlib
 import itertools
@@ -20,6 +19,7 @@ from types import SimpleNamespace
 
 from counterseal import Principal, Proposal, Reconciler, Voter
 from counterseal.config import load_settings, open_runtime
+from tests import waiting
 
 FOLDER = Path(__file__).parents[3] / "examples" / "case_assistant"
 OFFICE = ("cases", "casework", "mail", "notices", "planted", "rows", "sink", "stock")
@@ -208,9 +208,9 @@ def stopped(seen):
 
 async def until(true, what):
     """What a call answers, once it is so: some things end a moment after their caller was told."""
-    for _ in range(int(PATIENCE / 0.05)):
+
+    async def answer():
         seen = await what()
-        if true(seen):
-            return seen
-        await asyncio.sleep(0.05)
-    raise AssertionError(seen.for_model())
+        return seen if true(seen) else None
+
+    return await waiting.until(answer)

@@ -6,11 +6,11 @@ import pytest
 
 from counterseal import ApprovalError, OperatorList, Proposal
 from counterseal.ledger.entry import derive_key
+from tests import waiting
 from tests.examples.case_assistant.office import (
     EAST,
     NORTH,
     OFFICER,
-    PATIENCE,
     SUPERVISOR,
     TOOLS,
     Office,
@@ -174,13 +174,12 @@ async def test_a_change_that_did_not_last_is_found_out(tmp_path):
         with office.database.writing() as db:
             db.execute("UPDATE cases SET status = 'open' WHERE case_id = 'case_100001'")
         people = OperatorList(office.runtime, by="duty-desk")
-        for _ in range(int(PATIENCE / 0.05)):
+
+        async def listed():
             await office.reconcile()
-            waiting = await people.list()
-            if waiting:
-                break
-            await asyncio.sleep(0.05)
-        assert len(waiting) == 1
+            return await people.list()
+
+        assert len(await waiting.until(listed)) == 1
         every = await office.events()
     (unverified,) = [event for event in every if event.type.value == "tool.unverified"]
     assert unverified.body["wrong"] == ["/became"]

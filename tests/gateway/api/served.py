@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import httpx
@@ -23,6 +25,7 @@ from counterseal.web.access import Access
 from counterseal.web.api.app import Api, api_app
 from counterseal.web.api.limits import Limits, Rate
 from counterseal.web.auth import Verifier
+from tests.gateway.servers import running
 
 PUBLIC = "http://127.0.0.1:8787"
 BOT = Principal(tenant="acme", agent="bot", user="u_1")
@@ -40,6 +43,8 @@ PEOPLE = {
     "carl": {"acme": ["compliance"]},
 }
 PATIENCE = 30.0
+SERVER: str | None = None
+"""On which server the API runs; None: clients call the application itself."""
 RATES = {"rate_limits": {"window_sec": 1, "max_requests": 1_000_000}}
 
 Number = Annotated[int, Field(description="A number.")]
@@ -121,6 +126,19 @@ class Bench:
         self.tools = [add, note, tick, linger, send, drop]
 
 
+class ToPort(httpx.AsyncHTTPTransport):
+    """Sends requests to a port of this machine, whatever their URL says."""
+
+    def __init__(self, port: int) -> None:
+        # No test closes its clients, so no connection outlives its answer.
+        super().__init__(limits=httpx.Limits(max_keepalive_connections=0))
+        self._port = port
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        request.url = request.url.copy_with(host="127.0.0.1", port=self._port)
+        return await super().handle_async_request(request)
+
+
 class Served:
     """An API, and clients of all kinds."""
 
@@ -129,8 +147,9 @@ class Served:
         self.api = api
         self.people = people
         self.bench = bench
+        self.port: int | None = None
+        """Where a server answers for the API; None: clients call it without one."""
         self.keys: dict[Any, str] = {}
-        self._clients = contextlib.AsyncExitStack()
 
     async def issue(self) -> None:
         """Keys for everybody."""
@@ -145,7 +164,11 @@ class Served:
                 self.keys.setdefault(name, text)
 
     def client(self, **options: Any) -> httpx.AsyncClient:
-        transport = httpx.ASGITransport(self.api, client=("192.0.2.1", 40_000))
+        transport: httpx.AsyncBaseTransport
+        if self.port is None:
+            transport = httpx.ASGITransport(self.api, client=("192.0.2.1", 40_000))
+        else:
+            transport = ToPort(self.port)
         return httpx.AsyncClient(transport=transport, base_url=PUBLIC, **options)
 
     def by_key(self, who: Any) -> httpx.AsyncClient:
@@ -179,6 +202,7 @@ async def open_api(
     patience: float = 20.0,
     quarantines: Any = None,
     issue: bool = True,
+    steady: Callable[[], float] = time.monotonic,
     **options: Any,
 ) -> Any:
     bench = Bench()
@@ -192,7 +216,7 @@ async def open_api(
         api = api_app(
             runtime,
             access=access,
-            verifier=Verifier(access, runtime),
+            verifier=Verifier(access, runtime, steady=steady),
             people=people,
             desk_for=lambda person: Desk(runtime, person, upstreams=quarantines),
             public=PUBLIC,
@@ -202,4 +226,8 @@ async def open_api(
         served = Served(runtime, api, people, bench)
         if issue:
             await served.issue()
-        yield served
+        if SERVER is None:
+            yield served
+            return
+        async with running(api, SERVER) as served.port:
+            yield served

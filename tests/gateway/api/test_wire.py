@@ -3,29 +3,12 @@
 import asyncio
 import contextlib
 import json
-import socket
 
 import pytest
-import uvicorn
+
+from tests.gateway.servers import running
 
 from .served import BOT, PATIENCE, open_api
-
-
-@contextlib.asynccontextmanager
-async def listening(app):
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1)
-        server = uvicorn.Server(config)
-        task = asyncio.ensure_future(server.serve(sockets=[bound]))
-        async with asyncio.timeout(PATIENCE):
-            while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
-                await asyncio.sleep(0.01)
-        try:
-            yield bound.getsockname()[1]
-        finally:
-            server.should_exit = True
-            await task
 
 
 class Wire:
@@ -58,7 +41,7 @@ class Wire:
 
 @pytest.fixture
 async def wire():
-    async with open_api(patience=0.3) as api, listening(api.api) as port:
+    async with open_api(patience=0.3) as api, running(api.api) as port:
         yield Wire(port, api.keys)
 
 

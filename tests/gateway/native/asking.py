@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from counterseal import Context, tool
-from counterseal.contract.blocks import Blocks, text
+from counterseal.contract.outputs import Blocks, text
 
 Words = Annotated[str, Field(max_length=2000, description="What is asked.")]
 Question = tuple[str, Mapping[str, Any]]

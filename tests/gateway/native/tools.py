@@ -9,7 +9,7 @@ import anyio
 from pydantic import Field
 
 from counterseal import Context, Contract, Tool, tool
-from counterseal.contract.blocks import BLOCKS, Blocks, audio, image, resource, text
+from counterseal.contract.outputs import BLOCKS, Blocks, audio, image, resource, text
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5E"

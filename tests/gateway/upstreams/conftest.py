@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from counterseal.contract.client import CLIENT, RefusedError
-from counterseal.contract.surroundings import Context
+from counterseal.contract.tool_context import CLIENT, Context, RefusedError
 from counterseal.testing import someone
-from counterseal.upstream import Settings, Upstreams
+from counterseal.upstream import Upstreams, UpstreamSettings
 
 SERVER = Path(__file__).with_name("server.py")
 LONG = 60.0
@@ -22,7 +21,7 @@ LONG = 60.0
 
 def program(*options, name="up", **settings):
     command = (sys.executable, str(SERVER), "--stdio", *options)
-    return Settings(name=name, command=command, **settings)
+    return UpstreamSettings(name=name, command=command, **settings)
 
 
 class Website:
@@ -48,7 +47,7 @@ class Website:
         self._process.stdout.close()
 
     def settings(self, name="up", **settings):
-        return Settings(name=name, url=self.url, **settings)
+        return UpstreamSettings(name=name, url=self.url, **settings)
 
 
 @pytest.fixture

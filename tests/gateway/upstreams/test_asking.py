@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from counterseal.contract.client import RefusedError
+from counterseal.contract.tool_context import RefusedError
 from counterseal.errors import NotSentError, ToolFailedError
 
 from .conftest import Front, call_context, connected, in_front, program, text_of, until

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from counterseal.contract.client import RefusedError
+from counterseal.contract.tool_context import RefusedError
 from counterseal.errors import AnswerLostError, ToolFailedError
-from counterseal.upstream import Settings
+from counterseal.upstream import UpstreamSettings
 
 from .conftest import Front, call_context, connected, in_front, program, text_of
 from .server import make_server
@@ -23,7 +23,7 @@ async def way(request, standing):
     elif "website" in request.param:
         settings = standing(*options).settings()
     else:
-        settings = Settings(name="up", python=make_server())
+        settings = UpstreamSettings(name="up", python=make_server())
     async with connected(settings) as upstream:
         yield upstream
 
@@ -83,7 +83,7 @@ async def test_a_tool_that_says_it_failed_is_told_from_one_that_was_refused(way)
 
 async def test_what_is_no_result_of_a_call_counts_as_a_lost_answer():
     async with connected(program()) as upstream:
-        with pytest.raises(AnswerLostError, match="what is no result of it"):
+        with pytest.raises(AnswerLostError, match="an invalid result"):
             await upstream.call("wrong", {}, context=call_context())
         assert text_of(await upstream.call("echo", {"text": "on"}, context=call_context())) == "on"
 
@@ -96,7 +96,7 @@ async def test_a_tool_that_needs_what_the_client_can_not_do_says_what_is_missing
 
 
 async def test_a_server_may_be_named_as_module_and_attribute():
-    missing = Settings(name="up", python="no_such_package.module:server")
+    missing = UpstreamSettings(name="up", python="no_such_package.module:server")
     async with connected(missing) as upstream:
         assert not upstream.ready
         assert "no_such_package" in upstream.trouble

@@ -3,7 +3,7 @@
 import pytest
 
 from counterseal.errors import ResponseTooLargeError, ToolFailedError
-from counterseal.upstream import Settings, listing
+from counterseal.upstream import UpstreamSettings, listings
 
 from .conftest import call_context, connected, program, until
 from .server import make_server
@@ -12,7 +12,7 @@ ERAS = [(), ("--legacy",)]
 
 
 async def test_all_pages_of_a_thousand_tools_are_listed():
-    async with connected(Settings(name="up", python=make_server(1000))) as upstream:
+    async with connected(UpstreamSettings(name="up", python=make_server(1000))) as upstream:
         names = [tool["name"] for tool in await upstream.definitions()]
     assert len(names) > 1000
     assert len(set(names)) == len(names)
@@ -24,13 +24,13 @@ async def test_a_list_without_end_is_given_up():
         return {"tools": [{"name": f"t{params.get('cursor', 0)}"}], "nextCursor": "more"}
 
     with pytest.raises(ResponseTooLargeError, match="100 pages"):
-        await listing.tools("up", page, "2025-11-25")
+        await listings.list_tools("up", page, "2025-11-25")
 
     async def long_page(params):
         return {"tools": [{"name": "t", "description": "x" * 1_000_000}] * 20, "nextCursor": "more"}
 
     with pytest.raises(ResponseTooLargeError, match="bytes"):
-        await listing.tools("up", long_page, "2025-11-25")
+        await listings.list_tools("up", long_page, "2025-11-25")
 
 
 async def test_arguments_that_a_tool_wants_in_headers_are_repeated_there():
@@ -41,11 +41,11 @@ async def test_arguments_that_a_tool_wants_in_headers_are_repeated_there():
     async def page(params):
         return {"tools": [tool("good", "Region"), tool("bad", "not a token")]}
 
-    shown = listing.Shown("up")
-    tools = await shown.all(page, "2026-07-28")
+    listed = listings.ToolList("up")
+    tools = await listed.refresh(page, "2026-07-28")
     assert [one["name"] for one in tools] == ["good"]
-    assert shown.headers("good", {"region": "eu"}) == {"Mcp-Param-Region": "eu"}
-    assert shown.headers("other", {"region": "eu"}) == {}
+    assert listed.headers("good", {"region": "eu"}) == {"Mcp-Param-Region": "eu"}
+    assert listed.headers("other", {"region": "eu"}) == {}
 
 
 @pytest.mark.parametrize("options", ERAS)
@@ -63,7 +63,7 @@ async def test_a_change_of_the_tools_is_told(options):
 
 
 def _listens(upstream):
-    connection = upstream._pools["*"].line.connection
+    connection = upstream._pools["*"].main.connection
     routes = connection._session._listen_routes.values()
     return not connection.modern or any(route.honored for route in routes)
 
@@ -103,14 +103,14 @@ async def test_resources_are_read_and_their_changes_told_to_who_subscribed(websi
 
 
 def _listens_to(upstream, uri):
-    connection = upstream._pools["*"].line.connection
+    connection = upstream._pools["*"].main.connection
     if not connection.modern:
-        return connection._listening.done() and uri in connection.subscribed
+        return connection._watching.done() and uri in connection.subscribed
     routes = connection._session._listen_routes.values()
     return any(route.honored and uri in route._honored_uris for route in routes)
 
 
 async def test_nothing_else_is_passed_on():
-    async with connected(Settings(name="up", python=make_server())) as upstream:
-        with pytest.raises(ValueError, match="tools/call is not passed on"):
+    async with connected(UpstreamSettings(name="up", python=make_server())) as upstream:
+        with pytest.raises(ValueError, match="tools/call is not relayed to upstreams"):
             await upstream.request("tools/call", {}, tenant="acme")

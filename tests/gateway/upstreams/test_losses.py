@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from counterseal.errors import AnswerLostError, NotSentError, ResponseTooLargeError
-from counterseal.upstream import Settings, Upstreams
+from counterseal.upstream import Upstreams, UpstreamSettings
 
 from .conftest import LONG, SERVER, call_context, connected, program, text_of, until
 
@@ -61,7 +61,7 @@ async def test_a_program_that_is_killed_from_outside_is_noticed_without_a_call()
 
 async def test_a_call_to_an_upstream_that_is_down_fails_at_once_and_was_not_sent():
     crash = (sys.executable, "-c", "import sys; sys.exit('no license file')")
-    settings = Settings(name="up", command=crash)
+    settings = UpstreamSettings(name="up", command=crash)
     async with connected(settings) as upstream:
         assert not upstream.ready
         assert upstream.trouble == "the program ended with code 1: no license file"
@@ -70,7 +70,7 @@ async def test_a_call_to_an_upstream_that_is_down_fails_at_once_and_was_not_sent
 
 
 async def test_a_command_that_does_not_exist_is_trouble_and_no_failure_of_the_opening():
-    settings = Settings(name="up", command=("/no/such/program",))
+    settings = UpstreamSettings(name="up", command=("/no/such/program",))
     async with connected(settings, program(name="other")) as upstream:
         assert not upstream.ready
         assert upstream.trouble == "/no/such/program: command not found"
@@ -84,7 +84,7 @@ async def test_a_first_connection_is_waited_for():
 
 async def test_one_that_never_answers_the_handshake_holds_up_nobody_else():
     mute = (sys.executable, "-c", "import time; time.sleep(1000)")
-    settings = Settings(name="mute", command=mute, connect_timeout=LONG)
+    settings = UpstreamSettings(name="mute", command=mute, connect_timeout=LONG)
     async with Upstreams([settings, program()]) as upstreams:
         waiting = asyncio.ensure_future(echo(upstreams["mute"]))
         assert text_of(await echo(upstreams["up"])) == "still here"
@@ -157,7 +157,7 @@ async def test_closing_ends_the_program_and_all_that_it_started(tmp_path):
         f"{sys.executable} -c '{deaf}' & echo $! > {pids}\n"
         f"{sys.executable} {SERVER} --stdio\nsleep 1000\n"
     )
-    async with connected(Settings(name="up", command=("/bin/sh", str(script)))) as upstream:
+    async with connected(UpstreamSettings(name="up", command=("/bin/sh", str(script)))) as upstream:
         assert upstream.ready, upstream.trouble
         child = int(pids.read_text())
         assert alive(child)
@@ -166,7 +166,7 @@ async def test_closing_ends_the_program_and_all_that_it_started(tmp_path):
 
 async def test_what_a_program_writes_to_its_standard_error_is_logged_without_secrets(caplog):
     noisy = "import os, sys; print('token is', os.environ['TOKEN'], file=sys.stderr)"
-    settings = Settings(
+    settings = UpstreamSettings(
         name="noisy", command=(sys.executable, "-c", noisy), env={"TOKEN": "{secret:token}"}
     )
     with caplog.at_level("INFO", logger="counterseal.upstream.noisy"):

@@ -3,13 +3,13 @@
 import pytest
 
 from counterseal.codes import Code
-from counterseal.contract.binding import McpBinding
-from counterseal.contract.blocks import BLOCKS
+from counterseal.contract.bindings import McpBinding
 from counterseal.contract.model import Contract
+from counterseal.contract.outputs import BLOCKS
 from counterseal.contract.sources.mcp import Definition
+from counterseal.execution.attempt import AttemptRequest
 from counterseal.execution.executor import Executor
-from counterseal.execution.work import Work
-from counterseal.upstream import Settings, mcp_tool
+from counterseal.upstream import UpstreamSettings, mcp_tool
 
 from .conftest import Front, call_context, connected, in_front
 from .server import make_server
@@ -40,14 +40,14 @@ async def run(upstream, made, **arguments):
     executor = Executor()
     try:
         runner = executor.runner(made, mcp_tool(made, upstream))
-        return await runner.run(Work(arguments, call_context, seconds=30))
+        return await runner.run(AttemptRequest(arguments, call_context, seconds=30))
     finally:
         await executor.aclose()
 
 
 @pytest.fixture
 async def upstream():
-    settings = Settings(name="up", python=make_server(), relay=frozenset({"elicitation"}))
+    settings = UpstreamSettings(name="up", python=make_server(), relay=frozenset({"elicitation"}))
     async with connected(settings) as found:
         yield found
 
@@ -89,7 +89,7 @@ async def test_resources_and_prompts_are_tools_too(upstream):
 
 
 async def test_a_call_that_never_left_did_not_begin():
-    async with connected(Settings(name="up", command=("/no/such/program",))) as upstream:
+    async with connected(UpstreamSettings(name="up", command=("/no/such/program",))) as upstream:
         outcome = await run(upstream, contract("add"))
         assert outcome.code is Code.DEPENDENCY_UNAVAILABLE
         assert not outcome.began

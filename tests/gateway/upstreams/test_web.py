@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import json
 
 import pytest
 
 from counterseal.codes import Code
 from counterseal.errors import AnswerLostError, NotSentError, ResponseTooLargeError
 from counterseal.execution.failures import code_of, describe
-from counterseal.upstream import Settings
+from counterseal.upstream import UpstreamSettings
 
 from .conftest import LONG, Front, call_context, connected, in_front, text_of, until
 
@@ -60,9 +61,9 @@ async def test_a_server_that_goes_away_loses_what_was_sent_and_is_not_sent_more(
 
 
 async def test_a_server_that_is_not_there_is_down_and_says_why():
-    async with connected(Settings(name="up", url="http://127.0.0.1:1/mcp")) as upstream:
+    async with connected(UpstreamSettings(name="up", url="http://127.0.0.1:1/mcp")) as upstream:
         assert not upstream.ready
-        assert "nothing answers there" in upstream.trouble
+        assert "no connection" in upstream.trouble
         with pytest.raises(NotSentError):
             await echo(upstream)
 
@@ -71,13 +72,13 @@ async def test_a_session_that_the_server_has_forgotten_is_opened_anew(website, t
     forget = tmp_path / "forget"
     site = website("--legacy", "--forget", str(forget))
     async with connected(site.settings()) as upstream:
-        first = upstream._pools["*"].line.connection
+        first = upstream._pools["*"].main.connection
         assert text_of(await echo(upstream)) == "still here"
         forget.touch()
-        with pytest.raises(NotSentError, match="session is gone"):
+        with pytest.raises(NotSentError, match="session has expired"):
             await echo(upstream)
         assert text_of(await echo(upstream)) == "still here"
-        assert upstream._pools["*"].line.connection is not first
+        assert upstream._pools["*"].main.connection is not first
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ async def test_an_answer_that_breaks_off_or_is_none_is_lost_and_nobody_elses(
 ):
     async with connected(standing().settings()) as upstream, listening(answer) as url:
         # The same connection, whose next requests go to somebody who does not know how.
-        way = upstream._pools["*"].line.connection
+        way = upstream._pools["*"].main.connection
         assert way.up
         held = asyncio.ensure_future(
             upstream.call("wait", {"flag": str(tmp_path / "flag")}, context=call_context())
@@ -137,21 +138,87 @@ async def test_an_answer_that_breaks_off_or_is_none_is_lost_and_nobody_elses(
 @contextlib.contextmanager
 def redirected(connection, url):
     """Send what the connection sends to another server."""
-    transport = connection.way._transport._inner
-    wires = connection.way._posting._wires
-    send, there, kept = transport.handle_async_request, wires._url, wires._idle
+    transport = connection.transport._recording._inner
+    send = transport.handle_async_request
 
     async def elsewhere(request):
         request.url = type(request.url)(url)
         return await send(request)
 
     transport.handle_async_request = elsewhere
-    wires._url, wires._idle = type(there)(url), []
     try:
         yield
     finally:
         transport.handle_async_request = send
-        wires._url, wires._idle = there, kept
+
+
+JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+EVENTS = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+LAST = b"0\r\n\r\n"
+
+
+def whole(body):
+    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
+def chunk(part):
+    return b"%x\r\n%b\r\n" % (len(part), part)
+
+
+def event(body):
+    return b"event: message\r\ndata: " + body + b"\r\n\r\n"
+
+
+FORMS = {
+    "JSON": lambda body: JSON + whole(body),
+    "JSON in chunks": lambda body: JSON + CHUNKED + chunk(body[:9]) + chunk(body[9:]) + LAST,
+    "JSON after early hints": lambda body: (
+        b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + JSON + whole(body)
+    ),
+    "an event": lambda body: EVENTS + chunk(event(body)) + LAST,
+    "an event in two chunks": lambda body: (
+        EVENTS + chunk(event(body)[:30]) + chunk(event(body)[30:]) + LAST
+    ),
+    "an event after a comment": lambda body: (
+        EVENTS + chunk(b": ping\r\n\r\n") + chunk(event(body)) + LAST
+    ),
+}
+
+
+class Answering:
+    """Answers every tools/call with one text, in one form of HTTP, and counts its connections."""
+
+    def __init__(self, form):
+        self._form = form
+        self.connections = 0
+
+    async def serve(self, reader, writer):
+        self.connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                request = json.loads(await reader.readexactly(size))
+                result = {"content": [{"type": "text", "text": "fine"}], "resultType": "complete"}
+                answer = {"jsonrpc": "2.0", "id": request["id"], "result": result}
+                writer.write(self._form(json.dumps(answer).encode()))
+                await writer.drain()
+        writer.close()
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_result_is_read_in_each_form_and_its_connection_is_used_again(standing, form):
+    answering = Answering(FORMS[form])
+    server = await asyncio.start_server(answering.serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/mcp"
+    async with connected(standing().settings()) as upstream:
+        await echo(upstream)
+        with redirected(upstream._pools["*"].main.connection, url):
+            for _ in range(3):
+                assert text_of(await echo(upstream)) == "fine"
+    server.close()
+    assert answering.connections == 1
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from counterseal.accounts.keys import person_by_key
-from counterseal.registry.people import read_person_key
+from counterseal.accounts.users import person_by_key
+from counterseal.registry.identities import read_person_key
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ async def test_flood_of_passwords_waits_in_line_and_is_turned_away_when_the_line
         assert gate.wait(60)
         return True
 
-    line = [asyncio.ensure_future(passwords._aside(slow)) for _ in range(3)]
+    line = [asyncio.ensure_future(passwords._in_thread(slow)) for _ in range(3)]
     try:
         await asyncio.sleep(0)
         with pytest.raises(BusyError):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from counterseal.accounts import People, Refused, Session, Why
+from counterseal.accounts import People, RefusalReason, Session, SignInRefused
 from counterseal.runtime import Runtime
 from counterseal.testing import FakeClock
 
@@ -20,7 +20,7 @@ async def test_sign_in_gives_a_session_and_each_time_another_one(people, ada, pa
     ]
     assert await people.session(cookie) == first
     assert first.session_id != second.session_id
-    assert await people.sign_in("ada", "wrong", source=HERE) == Refused(Why.WRONG)
+    assert await people.sign_in("ada", "wrong", source=HERE) == SignInRefused(RefusalReason.WRONG)
 
 
 @pytest.mark.parametrize("cookie", [None, "", "made up"])
@@ -30,12 +30,12 @@ async def test_without_a_good_cookie_nobody_is_there(people, cookie):
 
 async def test_sign_out_ends_one_session_and_everywhere_ends_all(people, ada, password, runtime):
     made = [await people.sign_in("ada", password, source=HERE) for _ in range(3)]
-    people.sign_out(made[0][1])
+    await people.sign_out(made[0][1])
     assert [await people.session(one) is None for one, _ in made] == [True, False, False]
-    assert await people.still(made[1][1]) == made[1][1]
+    assert await people.still_valid(made[1][1])
     await people.sign_out_everywhere(made[1][1])
     assert [await people.session(one) is None for one, _ in made] == [True, True, True]
-    assert await people.still(made[1][1]) is None
+    assert not await people.still_valid(made[1][1])
     assert (runtime.registry.changes[-1].by, runtime.registry.changes[-1].did) == (
         "ada",
         "signed_out",
@@ -81,7 +81,7 @@ async def workers(tmp_path, passwords):
 
 async def test_user_who_is_added_here_can_sign_in_there_at_once(workers, password):
     here, there = workers
-    assert await there.sign_in("ada", password, source=HERE) == Refused(Why.WRONG)
+    assert await there.sign_in("ada", password, source=HERE) == SignInRefused(RefusalReason.WRONG)
     await here.accounts("root").add("ada", password, {"acme": ["viewer"]}, reason="new")
     _, session = await there.sign_in("ada", password, source=HERE)
     assert session.person.name == "ada"
@@ -96,11 +96,33 @@ async def test_user_who_is_removed_here_is_out_there_within_a_second(workers, pa
     assert await there.session(cookie) == session
     assert await there.by_key(key) == session.person
     await accounts.remove("ada", reason="left")
-    there.directory._news._steady.advance(1)  # both know it as the same clock
+    there.directory._changes._steady.advance(1)  # both know it as the same clock
     assert await there.session(cookie) is None
-    assert await there.still(session) is None
+    assert not await there.still_valid(session)
     assert await there.by_key(key) is None
-    assert await there.sign_in("ada", password, source=HERE) == Refused(Why.WRONG)
+    assert await there.sign_in("ada", password, source=HERE) == SignInRefused(RefusalReason.WRONG)
+
+
+async def test_sign_out_here_ends_the_session_there_at_once(workers, password):
+    here, there = workers
+    await here.accounts("root").add("ada", password, {"acme": ["viewer"]}, reason="new")
+    cookie, session = await here.sign_in("ada", password, source=HERE)
+    other, _ = await here.sign_in("ada", password, source=HERE)
+    assert await there.session(cookie) == session, "no key has to be shared for that"
+    await here.sign_out(session)
+    assert await there.session(cookie) is None
+    assert not await there.still_valid(session)
+    assert await there.session(other) is not None
+
+
+async def test_new_password_here_ends_sessions_there_at_once(workers, password):
+    here, there = workers
+    accounts = here.accounts("root")
+    await accounts.add("Ada", password, {"acme": ["viewer"]}, reason="new")
+    cookie, _ = await there.sign_in("ada", password, source=HERE)
+    assert await there.session(cookie) is not None
+    await accounts.set_password("ADA", "another password", reason="leaked")
+    assert await there.session(cookie) is None
 
 
 async def test_key_that_is_issued_here_is_good_there_at_once(workers, password):
@@ -108,7 +130,7 @@ async def test_key_that_is_issued_here_is_good_there_at_once(workers, password):
     accounts = here.accounts("root")
     await accounts.add("ada", password, {"acme": ["viewer"]}, reason="new")
     assert await there.by_key("cs_person_" + "0" * 16 + "_" + "x" * 43) is None
-    there.directory._doubts._steady.advance(1)
+    there.directory._misses._steady.advance(1)
     await there.directory.user("ada")
     key, _ = await accounts.issue_key("ada", reason="a script")
     assert (await there.by_key(key)).name == "ada"

@@ -3,7 +3,7 @@
 import pytest
 
 from counterseal.approvals.packet import make_packet
-from counterseal.approvals.patterns import Demand, Terms, strictest
+from counterseal.approvals.terms import Demand, Terms, strictest
 from counterseal.contract.model import Contract
 
 TEXT = {"type": "string", "maxLength": 10_000, "description": "A text."}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.call.bounded import bounded
+from counterseal.call.hold import bounded_copy as bounded
 from counterseal.canonical import freeze
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

@@ -3,8 +3,9 @@
 import pytest
 
 from counterseal import Proposal, Registry
-from counterseal.approvals.patterns import Terms, strictest
-from counterseal.call.holding import UnkeepableError, held_call, held_of
+from counterseal.approvals.terms import Terms, strictest
+from counterseal.call.hold import UnkeepableError, held_call, held_of
+from counterseal.execution.executor import Executor
 from counterseal.gates.base import GateContext
 from counterseal.storage.base import RunRecord
 from counterseal.testing import fake_tool, someone
@@ -21,6 +22,7 @@ def kept(vault=PLAIN, **more):
         "call_id": "call_1",
         "now": 0.0,
         "registry": Registry(),
+        "executor": Executor(),
         "arguments": {"a": 1},
         "run": RunRecord(tenant="acme", run_id="run_1", started_at=0.0),
     }

@@ -8,12 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from counterseal.approvals.html import html
-from counterseal.approvals.markdown import markdown
+from counterseal.approvals.display import leaves, name_of, shown, span, visible
 from counterseal.approvals.packet import make_packet
-from counterseal.approvals.patterns import Pattern, Terms, strictest
-from counterseal.approvals.plain import leaves, name_of, shown, span, visible
-from counterseal.approvals.text import text
+from counterseal.approvals.packet_formats import html, markdown, text
+from counterseal.approvals.terms import Pattern, Terms, strictest
 from counterseal.approvals.votes import Choice, Vote
 from counterseal.contract.model import Contract, DataClassification
 from counterseal.observation.redact import Redactor

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.approvals.patterns import (
+from counterseal.approvals.terms import (
     PATTERNS,
     Demand,
     Pattern,

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import jwt
 import pytest
 
-from counterseal.approvals.token import Claims, Expected, TokenError, check, issue
+from counterseal.approvals.tokens import Claims, Expected, TokenError, check, issue
 from counterseal.keys import KeyRing, KeysError, Purpose, new_key
 
 APPROVED = 1_781_364_600.0

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.approvals.patterns import Pattern, Terms, strictest
+from counterseal.approvals.terms import Pattern, Terms, strictest
 from counterseal.approvals.votes import (
     Choice,
     Objection,
-    Request,
+    PendingApproval,
     Tally,
     Vote,
     Voter,
@@ -30,7 +30,7 @@ def voter(user="u_8", tenant="acme", roles=()):
 
 def request(*votes, **more):
     given = {"tenant": "acme", "agent": "billing-agent", "user": "u_7", "expires_at": EXPIRES}
-    return Request(**{**given, "votes": votes, **more})
+    return PendingApproval(**{**given, "votes": votes, **more})
 
 
 def vote(approver="u_8", decision=APPROVE, at=10.0, **more):

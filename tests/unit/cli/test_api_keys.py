@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from counterseal.registry.credentials import Key
+from counterseal.registry.identities import IssuedKey
 
 HOLDER = ("--tenant", "acme", "--agent", "bot")
 WHY = ("--reason", "the desk", "--by", "u_1")
@@ -28,7 +28,7 @@ def issued(keys, *arguments):
 def test_key_is_printed_alone_on_stdout(keys):
     result = keys("issue", *HOLDER, *WHY)
     assert result.exit_code == 0
-    key = Key.read(result.stdout.removesuffix("\n"))
+    key = IssuedKey.read(result.stdout.removesuffix("\n"))
     assert key is not None
     assert "shown only this once" in result.stderr
     assert f"keys revoke {key.key_id}" in result.stderr
@@ -39,7 +39,7 @@ def test_key_is_issued_for_whom_it_was_asked(keys):
     more = ("--user", "u_7", "--role", "desk", "--scope", "b", "--scope", "a", "--expires", "30")
     made = json.loads(keys("issue", *HOLDER, *more, *WHY, "--json").stdout)
     secret = made.pop("key")
-    assert Key.read(secret).key_id == made["key_id"]
+    assert IssuedKey.read(secret).key_id == made["key_id"]
     (listed,) = issued(keys)
     assert listed == {**made, "expired": False}
     assert {name: listed[name] for name in ("tenant", "agent", "user", "roles", "scopes")} == {
@@ -61,7 +61,7 @@ def test_day_of_expiry_begins_at_midnight_utc(keys):
 
 
 def test_listing_never_holds_a_secret(keys):
-    secrets = [Key.read(keys("issue", *HOLDER, *WHY).stdout.strip()).secret for _ in range(2)]
+    secrets = [IssuedKey.read(keys("issue", *HOLDER, *WHY).stdout.strip()).secret for _ in range(2)]
     keys("issue", "--tenant", "globex", "--agent", "bot", *WHY)
     shown = keys("issued").stdout
     assert "the desk (u_1)" in shown
@@ -75,11 +75,11 @@ def test_whole_id_stands_on_one_line_however_much_there_is_to_say(keys):
     long = "a-very-long-name-of-somebody-or-something"
     holder = ("--tenant", long, "--agent", long, "--user", long, "--scope", long, "--role", long)
     text = keys("issue", *holder, "--reason", f"{long} " * 3, "--expires", "9").stdout.strip()
-    assert Key.read(text).key_id in keys("issued").stdout
+    assert IssuedKey.read(text).key_id in keys("issued").stdout
 
 
 def test_revoked_key_is_listed_no_more(keys):
-    key = Key.read(keys("issue", *HOLDER, *WHY).stdout.strip())
+    key = IssuedKey.read(keys("issue", *HOLDER, *WHY).stdout.strip())
     result = keys("revoke", key.key_id, "--reason", "it leaked")
     assert (result.exit_code, result.stdout) == (0, f"{key.key_id} is revoked.\n")
     assert issued(keys) == []
@@ -93,8 +93,8 @@ def test_leaked_key_can_be_revoked_by_its_own_text_which_is_not_repeated(keys):
     text = keys("issue", *HOLDER, *WHY).stdout.strip()
     result = keys("revoke", text, "--reason", "it leaked", "--json")
     assert result.exit_code == 0
-    assert json.loads(result.stdout)["key_id"] == Key.read(text).key_id
-    assert Key.read(text).secret not in result.output
+    assert json.loads(result.stdout)["key_id"] == IssuedKey.read(text).key_id
+    assert IssuedKey.read(text).secret not in result.output
 
 
 @pytest.mark.parametrize(

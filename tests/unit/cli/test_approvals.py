@@ -248,7 +248,7 @@ def test_approve_shows_the_card_and_asks(project, approvals, held, say, run):
     (vote,) = json.loads(approvals("show", approval_id, "--json").stdout)["votes"]["cast"]
     assert (vote["approver"], vote["comment"]) == ("ada", "Read it.")
     assert done(project) == []
-    assert run("reconcile").stdout == "1 carried out after their approval\n"
+    assert run("reconcile").stdout == "1 executed after approval\n"
     assert done(project) == ["sent drf_1"]
     assert run("reconcile").stdout == "Nothing was due.\n"
 

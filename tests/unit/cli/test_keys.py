@@ -63,9 +63,9 @@ def test_export_takes_the_id_of_an_older_key(run, project):
     ("arguments", "message"),
     [
         (["new", "signing"], "Allowed: audit, approval, vault, session."),
-        (["export", "vault"], "has no public half"),
-        (["export", "audit"], "there is no such folder"),
-        (["list"], "`counterseal keys new audit` makes one"),
+        (["export", "vault"], "has no public key"),
+        (["export", "audit"], "the folder does not exist"),
+        (["list"], "create it with `counterseal keys new audit`"),
     ],
 )
 def test_wrong_use_says_what_to_do(run, project, arguments, message):

@@ -95,9 +95,7 @@ def submit(folder, name, *, dies=False):
             if dies:
                 runtime.store.settle = gone
             proposal = Proposal(tool=name, arguments={}, run_id="run_1", key="k")
-            seen = await runtime.submit(proposal, Principal(tenant="acme", agent="clerk"))
-            await asyncio.sleep(0.02)  # the lease is over then
-            return seen
+            return await runtime.submit(proposal, Principal(tenant="acme", agent="clerk"))
 
     return asyncio.run(call())
 

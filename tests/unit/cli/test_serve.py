@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from counterseal.web import app as gateway
-from counterseal.web.app import Running
+from counterseal.web import server as gateway
+from counterseal.web.server import Running
 
 SETTINGS = """\
 [agents.shop-agent]

@@ -5,7 +5,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from counterseal.registry.people import read_person_key
+from counterseal.registry.identities import read_person_key
 
 PASSWORD = "correct horse battery"
 WHY = ("--reason", "the desk", "--by", "root")

@@ -100,7 +100,7 @@ async def answers_later(_tenant, _name):
         (None, "notifications.secret: the secret hook is not available; set COUNTERSEAL_SECRET_"),
         ({}, "notifications.secret: the secret hook is not available; add it to secrets="),
         ({"hook": {"hook": GOOD}}, "notifications.secret: the secret hook is not available"),
-        ({"hook": "short"}, "notifications.secret: a webhook is signed with 16 characters"),
+        ({"hook": "short"}, "notifications.secret: expected at least 16 characters"),
         (answers_later, "notifications.secret: the secret hook is not available; the source must"),
     ],
 )

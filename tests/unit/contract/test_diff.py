@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterseal.contract import diff as room
-from counterseal.contract.diff import Change, Compatibility, diff, is_breaking
+from counterseal.contract.diff import Compatibility, ContractChange, diff, is_breaking
 from counterseal.contract.effects import Effect, RiskClass
 from counterseal.contract.invariants import Invariant
 from counterseal.contract.model import Contract
@@ -162,7 +162,7 @@ def test_required_input_breaks_callers():
     data = changed(**{f"{IN}reason": {"type": "string", "description": "R."}})
     data["affordance"]["input_schema"]["required"].append("reason")
     (change,) = between(BASE, data)
-    assert change == Change(
+    assert change == ContractChange(
         pointer="/affordance/input_schema/properties/reason",
         kind=BREAKING,
         message="input reason was added, and is required",

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from counterseal import Contract, ContractError, Effect, RiskClass, Trust
-from counterseal.contract.approval import PATTERNS, ApprovalTerms, Pattern, Then
+from counterseal.contract.approval_terms import PATTERNS, ApprovalTerms, Pattern, Then
 from counterseal.contract.effects import EFFECTS, RISKS, Approval, effect_for
 
 SCHEMA = {"type": "object", "properties": {}, "additionalProperties": False}

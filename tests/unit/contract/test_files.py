@@ -105,7 +105,7 @@ DEEP = "[" * 1000 + "]" * 1000
 BROKEN = {
     "broken YAML": ("effect: [read_only\n", "contract.yaml", "not YAML", 2),
     "a tab as indentation": ("identity:\n\tname: x\n", "contract.yaml", "not YAML", 2),
-    "broken JSON": ('{\n  "effect": "draft",\n}', "contract.json", "not JSON", 3),
+    "broken JSON": ('{\n  "effect": "draft"\n  "x": 1}', "contract.json", "not JSON", 3),
     "duplicate keys": (GOOD + "effect: draft\n", "contract.yaml", "twice", 17),
     "duplicate keys in JSON": ('{\n"a": 1,\n"a": 2}', "contract.json", "twice", 3),
     "a deep document": (f"effect: draft\nx: {DEEP}", "contract.yaml", "deeper than 64", 2),

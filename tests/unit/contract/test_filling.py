@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.contract.filling import (
-    Difference,
-    FillingError,
-    Reference,
-    Slot,
+from counterseal.contract.fill import (
+    ConsequenceSlot,
+    StateDifference,
+    TemplateError,
+    ValueReference,
     compensation_arguments,
     compensation_problems,
     consequence_references,
@@ -98,16 +98,16 @@ def test_a_template_is_filled_with_values_that_keep_their_type(template, filled)
 @pytest.mark.parametrize(
     ("template", "missing"),
     [
-        ("{note}", Reference("argument", ("note",))),
-        ("Because of {note}", Reference("argument", ("note",))),
-        ({"deep": ["{output.number}"]}, Reference("output", ("number",))),
-        ("{output.box.row.cell}", Reference("output", ("box", "row", "cell"))),
-        ("{who.tags.0}", Reference("argument", ("who", "tags", "0"))),
-        ("{output}", Reference("argument", ("output",))),
+        ("{note}", ValueReference("argument", ("note",))),
+        ("Because of {note}", ValueReference("argument", ("note",))),
+        ({"deep": ["{output.number}"]}, ValueReference("output", ("number",))),
+        ("{output.box.row.cell}", ValueReference("output", ("box", "row", "cell"))),
+        ("{who.tags.0}", ValueReference("argument", ("who", "tags", "0"))),
+        ("{output}", ValueReference("argument", ("output",))),
     ],
 )
 def test_what_is_missing_is_named(template, missing):
-    with pytest.raises(FillingError) as caught:
+    with pytest.raises(TemplateError) as caught:
         fill(template, ARGUMENTS, OUTPUT)
     assert caught.value.missing == missing
     assert str(caught.value).startswith(f"{missing} can't be filled")
@@ -115,7 +115,7 @@ def test_what_is_missing_is_named(template, missing):
 
 @pytest.mark.parametrize("output", [None, {}])
 def test_a_call_without_output_fills_no_output_field(output):
-    with pytest.raises(FillingError, match=r"^\{output\.draft_id\} can't be filled"):
+    with pytest.raises(TemplateError, match=r"^\{output\.draft_id\} can't be filled"):
         fill("{output.draft_id}", ARGUMENTS, output)
 
 
@@ -123,9 +123,9 @@ def test_a_call_without_output_fills_no_output_field(output):
     "text", ["{", "}", "{a", "{}", "{a.}", "{.a}", "{output.}", "{secret:key}", "{call:key}"]
 )
 def test_a_text_that_cannot_be_read_fills_and_refers_to_nothing(text):
-    with pytest.raises(FillingError):
+    with pytest.raises(TemplateError):
         fill({"a": text}, {"a": 1}, {"a": 1})
-    with pytest.raises(FillingError):
+    with pytest.raises(TemplateError):
         list(references({"a": text}))
 
 
@@ -209,7 +209,7 @@ def test_only_what_is_expected_is_compared(expected, found):
     ],
 )
 def test_every_difference_is_told_with_its_place(expected, found, differs):
-    assert differences(expected, found) == [Difference(*one) for one in differs]
+    assert differences(expected, found) == [StateDifference(*one) for one in differs]
 
 
 @given(JSON, JSON)
@@ -242,7 +242,7 @@ def test_a_contract_that_expects_nothing_has_no_expected_state():
 
 def test_an_expected_state_that_cannot_be_filled_is_none_in_the_hint():
     made = contract(resource="case:{case_id}", expected={"draft": "{output.draft_id}"})
-    with pytest.raises(FillingError, match="draft_id"):
+    with pytest.raises(TemplateError, match="draft_id"):
         expected_state(made, ARGUMENTS, None)
     assert verification_of(made, ARGUMENTS, None) == ("case:case_7", None, 0)
     assert verification_of(made, {}, OUTPUT) == (None, {"draft": "drf_1"}, 0)
@@ -288,11 +288,11 @@ def test_what_compensation_says_goes_before_names():
 
 def test_an_argument_that_nothing_gives_is_named():
     undo = contract("void_draft", takes=("notice_id",))
-    with pytest.raises(FillingError, match=r"void_draft needs notice_id") as caught:
+    with pytest.raises(TemplateError, match=r"void_draft needs notice_id") as caught:
         compensation_arguments(contract(), undo, ARGUMENTS, OUTPUT)
     assert caught.value.missing == ("argument", ("notice_id",))
     given = contract(compensation={"notice_id": "{output.number}"})
-    with pytest.raises(FillingError, match=r"\{output\.number\}"):
+    with pytest.raises(TemplateError, match=r"\{output\.number\}"):
         compensation_arguments(given, undo, ARGUMENTS, OUTPUT)
 
 
@@ -398,13 +398,13 @@ def test_a_consequence_comes_in_pieces_that_tell_whose_they_are():
     pieces = list(consequence_slots(told, {"case_id": "case_7"}, {"box": {"row": 4}}))
     assert pieces == [
         "{Case} ",
-        Slot(Reference("argument", ("case_id",)), there=True, value="case_7"),
+        ConsequenceSlot(ValueReference("argument", ("case_id",)), there=True, value="case_7"),
         " of ",
-        Slot(Reference("state", ("box", "row")), there=True, value=4),
+        ConsequenceSlot(ValueReference("state", ("box", "row")), there=True, value=4),
         ", ",
-        Slot(Reference("argument", ("copies",)), there=False, value=None),
+        ConsequenceSlot(ValueReference("argument", ("copies",)), there=False, value=None),
         "; ",
-        Slot(Reference("state", ("gone",)), there=False, value=None),
+        ConsequenceSlot(ValueReference("state", ("gone",)), there=False, value=None),
         ".",
     ]
     assert str(pieces[3].reference) == "{state.box.row}"
@@ -413,8 +413,8 @@ def test_a_consequence_comes_in_pieces_that_tell_whose_they_are():
 def test_state_is_an_argument_unless_it_goes_deeper():
     told = contract(consequence="{state} and {state.row} and {output.row}")
     assert list(consequence_references(told)) == [
-        Reference("argument", ("state",)),
-        Reference("state", ("row",)),
-        Reference("argument", ("output", "row")),
+        ValueReference("argument", ("state",)),
+        ValueReference("state", ("row",)),
+        ValueReference("argument", ("output", "row")),
     ]
     assert list(consequence_references(contract())) == []

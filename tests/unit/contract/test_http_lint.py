@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.contract.binding import CALL_KEY, HttpBinding, Placeholder, template
+from counterseal.contract.bindings import CALL_KEY, HttpBinding, Placeholder, template
 from counterseal.contract.egress import parse_entry
 from counterseal.contract.lint import RULES, examine
-from counterseal.contract.lint.egress import covers, written
+from counterseal.contract.lint.outbound import covers, written
 
 TEXT = {"type": "string", "maxLength": 40, "description": "A text."}
 CLEAN = {

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from counterseal import DROP_STEP, Call, ConfigParam, ContractError, Invariant, tool
 from counterseal.contract.invariants import judge
-from counterseal.contract.surroundings import NORMALIZERS, resolve_config
+from counterseal.contract.tool_context import NORMALIZERS, resolve_config
 
 EXCLUSIVE = Invariant(
     id="EXCLUSIVE",

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from counterseal import Contract, ContractError, Registry, lint, tool
-from counterseal.contract.filling import consequence_problems
+from counterseal.contract.fill import consequence_problems
 from counterseal.contract.lint import RULES, examine
-from counterseal.contract.lint.patterns import is_bounded, is_catastrophic
+from counterseal.contract.lint.regex import is_bounded, is_catastrophic
 from counterseal.errors import Severity
 
 CLEAN = {

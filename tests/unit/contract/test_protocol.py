@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from counterseal import ContractError, Effect, Registry, lint
-from counterseal.contract.protocol import from_protocol, looks_like_protocol
+from counterseal.contract.declare import from_protocol, looks_like_protocol
 from counterseal.errors import Severity, ToolFailedError
 
 

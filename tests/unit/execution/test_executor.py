@@ -12,8 +12,8 @@ from counterseal import Config, Context, Secret, State
 from counterseal.codes import Code
 from counterseal.contract.declare import tool
 from counterseal.errors import CountersealError, ToolFailedError
+from counterseal.execution.attempt import AttemptRequest
 from counterseal.execution.executor import Executor
-from counterseal.execution.work import Work
 from counterseal.proposal import Principal
 
 READS = {"effect": "read_only", "version": "1.0.0", "owner": "tests"}
@@ -37,7 +37,7 @@ def outcome_of():
         made = declare(function, **more)
         runner = Executor(secrets).runner(made.contract, made)
         seconds = made.contract.runtime.timeout_ms / 1000
-        return await runner.run(Work(arguments or {}, context, seconds))
+        return await runner.run(AttemptRequest(arguments or {}, context, seconds))
 
     return run
 
@@ -492,14 +492,7 @@ async def test_a_coroutine_that_is_thrown_away_is_closed(outcome_of):
 # --- with nothing to wait for ---------------------------------------------------------------------
 
 
-async def test_a_tool_with_nothing_to_wait_for_stays_in_the_callers_task(outcome_of):
-    async def where() -> int:
-        return id(asyncio.current_task())
-
-    assert (await outcome_of(where)).value == id(asyncio.current_task())
-
-
-async def test_what_such_a_tool_sets_stays_with_it(outcome_of):
+async def test_a_context_variable_that_a_tool_sets_stays_with_it(outcome_of):
     name = contextvars.ContextVar("name", default="nobody")
 
     async def leak() -> str:

@@ -15,13 +15,19 @@ from hypothesis import strategies as st
 
 from counterseal import Context, Principal
 from counterseal.codes import Code
-from counterseal.contract.binding import HttpBinding, Placeholder
+from counterseal.contract.bindings import HttpBinding, Placeholder
 from counterseal.contract.model import Contract
-from counterseal.contract.surroundings import Secret
+from counterseal.contract.tool_context import Secret
 from counterseal.errors import SecretUnavailableError
 from counterseal.execution.failures import code_of, describe
-from counterseal.execution.http import NOT_SENT, AnswerError, http_tool, never_left
-from counterseal.execution.request import Request, UnsendableError
+from counterseal.execution.http import (
+    NOT_SENT,
+    AnswerError,
+    Request,
+    UnsendableError,
+    http_tool,
+    never_left,
+)
 
 ANY = {"type": "object"}
 CASE = {

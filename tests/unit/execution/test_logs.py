@@ -213,7 +213,7 @@ def test_a_line_that_can_not_be_searched_is_left_out(logger, message, arguments,
             fail(ValueError(SECRET))
         except ValueError:
             logger.exception(message, *arguments, extra=extra)
-    assert logger.written() == "a line was left out: it could not be searched for secrets\n"
+    assert logger.written() == "log line left out: it could not be searched for secrets\n"
     assert_clean(str(vars(kept[0])))
 
 

@@ -111,9 +111,9 @@ async def test_a_mapping_answers_without_a_thread():
         ("hunter2    ", "fewer than 8"),
         ("correct\0horse", "NUL"),
         ("correct-\udce9horse", "not UTF-8"),
-        (b"correct-horse", "no text but bytes"),
-        (12345678, "no text but int"),
-        ({"v": "correct-horse"}, "no text but dict"),
+        (b"correct-horse", "must be text, got bytes"),
+        (12345678, "must be text, got int"),
+        ({"v": "correct-horse"}, "must be text, got dict"),
     ],
 )
 async def test_what_is_no_good_secret_is_refused_with_its_name_and_without_its_value(value, why):
@@ -129,8 +129,8 @@ async def test_the_shortest_secret_has_eight_characters():
 
 REFUSALS = re.compile(
     r"the secret api_key (is not configured; add it to secrets=|can't be used: "
-    r"(it is no text but (int|bytes)|it is blank|it holds a NUL character|it is not UTF-8 text"
-    r"|it has fewer than 8 characters, and would be found in innocent text too))"
+    r"(it must be text, got (int|bytes)|it is blank|it holds a NUL character|it is not UTF-8 text"
+    r"|it has fewer than 8 characters, too few to be masked reliably))"
 )
 
 

@@ -12,8 +12,9 @@ import weakref
 import pytest
 
 from counterseal.errors import IsolationError
-from counterseal.execution import threads as module
-from counterseal.execution.threads import Threads
+from counterseal.execution import in_process as module
+from counterseal.execution.in_process import Threads
+from tests.waiting import until
 
 PATIENCE = 60
 
@@ -45,13 +46,6 @@ async def complaints():
 
 def alive(threads):
     return threads._alive
-
-
-async def until(condition):
-    """Wait for it, as long as a slow machine may take."""
-    async with asyncio.timeout(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - what is waited for happens in another thread
-            await asyncio.sleep(0.002)
 
 
 async def hanging(threads, release, count):
@@ -189,7 +183,7 @@ async def test_an_idle_thread_keeps_nothing_alive(threads):
 async def test_when_too_many_hang_the_next_is_refused_and_not_kept_waiting(release):
     threads = Threads(most=3)
     futures = await hanging(threads, release, 3)
-    with pytest.raises(IsolationError, match="too many tools hang: 3 threads"):
+    with pytest.raises(IsolationError, match="all 3 threads are busy"):
         threads.run(int)
     release.set()
     await asyncio.gather(*futures)
@@ -204,7 +198,7 @@ async def test_a_system_that_gives_no_thread_is_told_as_such(threads, monkeypatc
             raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(module, "Thread", Refused)
-    with pytest.raises(IsolationError, match="no more threads"):
+    with pytest.raises(IsolationError, match=r"can.t start another thread"):
         threads.run(int)
     assert alive(threads) == 0
     monkeypatch.undo()
@@ -286,7 +280,7 @@ def test_a_result_that_comes_after_the_loop_is_closed_is_dropped(threads, releas
 def test_the_interpreter_leaves_without_those_that_hang():
     script = """
 import asyncio, threading
-from counterseal.execution.threads import Threads
+from counterseal.execution.in_process import Threads
 
 async def main():
     begun = threading.Event()

@@ -7,16 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal import Proposal, Registry
-from counterseal.approvals.patterns import Terms, Then, contract_terms, strictest
+from counterseal.approvals.terms import Terms, Then, contract_terms, strictest
 from counterseal.canonical import digest
 from counterseal.codes import Code
+from counterseal.execution.executor import Executor
 from counterseal.gates.approval import check
-from counterseal.gates.base import GateContext, Learned, Verdict, hold
+from counterseal.gates.base import GateContext, Learned, Verdict, require_approval
 from counterseal.registry import RegistryRecord
 from counterseal.storage.base import Held, HeldStatus, Memory, RunRecord
 from counterseal.testing import fake_tool, someone
 
-DEMAND = hold("policy", "It leaves the house.", rule="default.external", approvers=1)
+DEMAND = require_approval("policy", "It leaves the house.", rule="default.external", approvers=1)
 ARGUMENTS = {"case_id": "case_1", "amount": 3}
 
 
@@ -60,6 +61,7 @@ def context(status=None, *, approved=ARGUMENTS, proposed=ARGUMENTS, demands=(DEM
         now=0.0,
         record=RECORD,
         registry=Registry(),
+        executor=Executor(),
         arguments=proposed,
         approvals=demands,
         memory=memory,
@@ -92,7 +94,7 @@ def test_a_yes_is_handed_on_to_be_spent():
     said = check(context(HeldStatus.APPROVED))
     assert said.decision.verdict is Verdict.ALLOW
     assert said.decision.rule == "default.external"
-    assert said.found == {"approval_id": "appr_1"}
+    assert said.facts == {"approval_id": "appr_1"}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_a_yes_covers_exactly_the_arguments_that_were_shown(approved, proposed):
 
 
 def test_the_first_of_several_demands_is_the_one_that_is_told():
-    more = hold("policy", "Another reason.", rule="other")
+    more = require_approval("policy", "Another reason.", rule="other")
     assert is_held(check(context(demands=(DEMAND, more))))
 
 

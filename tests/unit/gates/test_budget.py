@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from counterseal import Grant, Proposal
 from counterseal.codes import Code
+from counterseal.execution.executor import Executor
 from counterseal.gates.base import GateContext, Learned, Verdict
 from counterseal.gates.budget import check, exhausted, rate_limited
 from counterseal.runtime import Runtime, Tenant
@@ -76,7 +77,7 @@ DIMENSIONS = {
 def after(ctx, **used):
     """The context, with so much spent of each budget (`run_reads` is the budget run.reads)."""
     own, shared = {}, {}
-    for charge in check(ctx).found["charges"]:
+    for charge in check(ctx).facts["charges"]:
         counters = own if charge.of_run else shared
         counters[charge.counter] = float(used.pop(charge.budget.replace(".", "_"), 0))
     assert not used, "every budget that is named is charged"
@@ -136,7 +137,7 @@ def test_an_external_critical_write_is_charged_for_all_three(fresh):
     tool = fake_tool(effect="irreversible", runtime=COST)
     limits = Budgets(writes=9, money=9)
     said = check(fresh(tool, budgets=budgets, limits=limits, grant={"max_calls_per_run": 9}))
-    assert {charge.budget: charge.amount for charge in said.found["charges"]} == {
+    assert {charge.budget: charge.amount for charge in said.facts["charges"]} == {
         "run.tool.look_up": 1,
         "run.effect.irreversible": 1,
         "run.writes": 1,
@@ -145,7 +146,7 @@ def test_an_external_critical_write_is_charged_for_all_three(fresh):
         "tenant.writes": 1,
         "tenant.money": 0.5,
     }
-    counters = [(charge.counter, charge.of_run) for charge in said.found["charges"]]
+    counters = [(charge.counter, charge.of_run) for charge in said.facts["charges"]]
     assert len(set(counters)) == len(counters), "no counter is charged twice by one call"
 
 
@@ -163,6 +164,7 @@ def test_a_call_is_allowed_exactly_when_every_budget_has_room(limits, used):
         call_id="call_1",
         now=0.0,
         registry=runtime.registry,
+        executor=Executor(),
         preview=True,
         run=RunRecord(
             tenant="acme",

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from counterseal import Principal, Proposal, Registry
 from counterseal.codes import Code
+from counterseal.execution.executor import Executor
 from counterseal.gates.base import GateContext, Learned, Verdict
 from counterseal.gates.parse import MAX_BYTES, check
 from counterseal.storage.base import RunRecord
@@ -22,6 +23,7 @@ def parse(arguments, **more):
             now=0.0,
             run=RunRecord(tenant="acme", run_id="r", started_at=0.0),
             registry=Registry(),
+            executor=Executor(),
         )
     )
 
@@ -29,7 +31,7 @@ def parse(arguments, **more):
 def read(answer):
     """What a passing answer hands on."""
     assert answer.decision.verdict is Verdict.ALLOW
-    return answer.found["arguments"]
+    return answer.facts["arguments"]
 
 
 def test_a_mapping_is_measured_as_json_however_plain_it_is():

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from counterseal.approvals.patterns import Terms, strictest
+from counterseal.approvals.terms import Terms, strictest
 from counterseal.approvals.votes import Choice, Vote
 from counterseal.gates.proof import has_keys, proven_votes, signed, votes_of
 from counterseal.keys import KeyRing, Purpose, new_key

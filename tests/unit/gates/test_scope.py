@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from counterseal import Grant, Principal, Proposal, Registry
 from counterseal.codes import Code
+from counterseal.execution.executor import Executor
 from counterseal.gates.base import GateContext, Learned, Verdict
 from counterseal.gates.scope import check
 from counterseal.registry import Deprecation
@@ -48,6 +49,7 @@ def at(registry, name, principal=None, arguments=None, version=None, run=None):
         now=0.0,
         run=RunRecord(tenant=principal.tenant, run_id="run_1", started_at=0.0, **(run or {})),
         registry=registry,
+        executor=Executor(),
         arguments=arguments,
         **known,
     )
@@ -65,7 +67,7 @@ def test_a_grant_is_found_and_handed_on():
     grant = Grant(agent="agent", tool="look_up", max_calls_per_run=3)
     said = check(context(grants=[grant]))
     assert said.decision.verdict is Verdict.ALLOW
-    assert said.found == {"grant": grant}
+    assert said.facts == {"grant": grant}
 
 
 def test_a_disabled_tool_is_refused():

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from counterseal import Proposal
 from counterseal.codes import Code
 from counterseal.contract.invariants import DROP_STEP, Invariant
+from counterseal.execution.executor import Executor
 from counterseal.gates.base import Decision, GateContext, Learned, Verdict
 from counterseal.gates.semantics import check
 from counterseal.storage.base import RunRecord
@@ -43,14 +44,14 @@ def test_a_tool_without_rules_allows(context):
 def test_a_call_that_keeps_the_rules_goes_on_as_it_is(context):
     said = check(context(made(CAP), {"amount": 3}))
     assert said.decision.verdict is Verdict.ALLOW
-    assert "arguments" not in said.found
+    assert "arguments" not in said.facts
     assert said.decision.warnings == ()
 
 
 def test_a_correction_is_handed_on_and_shown(context):
     said = check(context(made(CAP), {"amount": 11, "note": "x"}))
-    assert said.found["arguments"] == {"amount": 10, "note": "x"}
-    assert [one.invariant for one in said.found["corrections"]] == ["CAP"]
+    assert said.facts["arguments"] == {"amount": 10, "note": "x"}
+    assert [one.invariant for one in said.facts["corrections"]] == ["CAP"]
     assert (said.decision.verdict, said.decision.rule) == (Verdict.ALLOW, "CAP")
     assert said.decision.warnings == ("Corrected: At most ten. (CAP)",)
 
@@ -127,14 +128,14 @@ def test_rules_see_config_from_the_call_then_the_run_then_the_default(context):
     rule = Invariant(id="R", rule="r", check="config.region == 'eu'")
     tool = made(rule, config_params=[{"key": "region", "default": "EU", "normalizer": "lower"}])
     ctx = context(tool, {})
-    assert check(ctx).found["config"] == {"region": "eu"}
+    assert check(ctx).facts["config"] == {"region": "eu"}
     other = check(ctx.replace(run=run(config={"region": "us"})))
-    assert (other.decision.verdict, other.found["config"]) == (Verdict.DENY, {"region": "us"})
+    assert (other.decision.verdict, other.facts["config"]) == (Verdict.DENY, {"region": "us"})
 
 
 def test_config_is_resolved_for_a_tool_without_rules_too(context):
     tool = made(config_params=[{"key": "region", "default": "eu"}])
-    assert check(context(tool, {})).found["config"] == {"region": "eu"}
+    assert check(context(tool, {})).facts["config"] == {"region": "eu"}
 
 
 def test_a_rule_that_can_not_be_answered_is_broken(context):
@@ -152,16 +153,17 @@ def test_whatever_goes_on_keeps_every_rule_and_the_schema(amount):
         call_id="call_1",
         now=0.0,
         registry=runtime.registry,
+        executor=Executor(),
         run=run(),
         record=runtime.registry.get("look_up", "1.0.0"),
         compiled=compiled,
         arguments={"amount": amount},
     )
     said = check(ctx)
-    final = said.found.get("arguments", ctx.arguments)
+    final = said.facts.get("arguments", ctx.arguments)
     assert final["amount"] == min(amount, 10)
     assert compiled.input.is_valid(final)
-    assert bool(said.found.get("corrections")) == (amount > 10)
+    assert bool(said.facts.get("corrections")) == (amount > 10)
 
 
 def test_without_a_tool_the_answer_is_no(context):

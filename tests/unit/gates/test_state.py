@@ -96,7 +96,7 @@ async def test_a_tool_without_a_probe_is_not_asked_about(context):
 
 async def test_what_the_probe_saw_is_handed_on(context):
     said = await check(context(made(version(3, status="open")), CASE))
-    assert said.found == {"before": {"version": 3, "status": "open"}, "version_seen": 3}
+    assert said.facts == {"before": {"version": 3, "status": "open"}, "version_seen": 3}
 
 
 async def test_a_target_that_is_not_there_is_stale(context):
@@ -120,7 +120,7 @@ async def test_an_approval_of_what_is_gone_or_changed_is_void(context, found):
 async def test_without_a_version_an_approval_is_bound_to_all_that_was_seen(context):
     ctx = context(made(lambda case_id: {"status": "open", "size": 1}), CASE)
     same = state_seen(None, {"size": 1, "status": "open"})
-    assert (await check(remembered(ctx, packet=same))).found["version_seen"] is None
+    assert (await check(remembered(ctx, packet=same))).facts["version_seen"] is None
     decision = await check(remembered(ctx, packet=state_seen(None, {"status": "shut", "size": 1})))
     assert (decision.code, decision.voids) == (Code.STALE_STATE, True)
 
@@ -201,7 +201,7 @@ async def test_a_probe_by_name_is_that_tool_with_the_arguments_that_it_declares(
     ctx.registry.register(reader.tool, made("read_case"))
     ctx = ctx.replace(record=ctx.registry.get("update", "1.0.0"))
     said = await check(ctx)
-    assert said.found == {"before": {"etag": "v7"}, "version_seen": "v7"}
+    assert said.facts == {"before": {"etag": "v7"}, "version_seen": "v7"}
     assert reader.calls == [{"case_id": "case_1"}]
 
 

@@ -7,7 +7,7 @@ from pydantic_core import from_json, to_json
 
 from counterseal.codes import RESPONSES, Code
 from counterseal.observation import FieldError, Observation, Redaction
-from counterseal.observation.kept import open_read, pack_read
+from counterseal.observation.stored import open_read, pack_read
 
 MOST = 16_384
 
@@ -87,5 +87,5 @@ WHOLE = from_json(pack_read(seen({"n": 1}), MOST))
     ],
 )
 def test_what_is_no_kept_read_is_refused_and_breaks_nothing(kept):
-    with pytest.raises(ValueError, match="no observation"):
+    with pytest.raises(ValueError, match="not a kept observation"):
         open_read(kept)

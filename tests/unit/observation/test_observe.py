@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from counterseal.codes import Code
 from counterseal.contract.declare import tool
-from counterseal.contract.partial import Partial
+from counterseal.contract.outputs import Partial
 from counterseal.contract.schemas import compile_schema
 from counterseal.observation import Redactor, answer, failure, observe
 

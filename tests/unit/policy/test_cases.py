@@ -3,7 +3,7 @@
 import pytest
 
 from counterseal.policy import Policy, PolicyError
-from counterseal.policy.cases import read_cases, run_cases
+from counterseal.policy.policy_tests import read_cases, run_cases
 
 POLICY = """\
 rules:

@@ -4,9 +4,9 @@ import pytest
 
 from counterseal.contract.effects import EFFECTS, RISKS, Approval, Effect, RiskClass
 from counterseal.contract.model import DataClassification
-from counterseal.policy import Policy, Verdict
-from counterseal.policy.cases import read_cases, run_cases
-from counterseal.policy.policy import DEFAULT
+from counterseal.policy import Policy, PolicyVerdict
+from counterseal.policy.policy_files import DEFAULT
+from counterseal.policy.policy_tests import read_cases, run_cases
 
 SENSITIVE = (DataClassification.REGULATED, DataClassification.SECRET)
 
@@ -14,12 +14,12 @@ SENSITIVE = (DataClassification.REGULATED, DataClassification.SECRET)
 def expected(effect, risk, data):
     """The table's own answer: verdict and number of approvers."""
     if not EFFECTS[effect].exposed:
-        return Verdict.DENY, 0
+        return PolicyVerdict.DENY, 0
     approval = RISKS[risk].approval
     asked = approval.approvers
     if approval is Approval.CONDITIONAL and data in SENSITIVE:
         asked = 1
-    return (Verdict.REQUIRE_APPROVAL, asked) if asked else (Verdict.ALLOW, 0)
+    return (PolicyVerdict.REQUIRE_APPROVAL, asked) if asked else (PolicyVerdict.ALLOW, 0)
 
 
 @pytest.mark.parametrize("risk", RiskClass)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.approvals.patterns import Pattern, Terms
-from counterseal.policy import CompiledPolicy, Policy, Verdict
+from counterseal.approvals.terms import Pattern, Terms
+from counterseal.policy import CompiledPolicy, Policy, PolicyVerdict
 from counterseal.policy.evaluate import MAX_CALLERS, MAX_VALUES
 
 ALLOW = ("allow", "true")
@@ -50,7 +50,7 @@ def test_policy_without_rules_denies(facts, facts_of):
 
 
 def test_demand_for_approval_needs_no_allowing_rule_beside_it(decide):
-    assert decide(("require_approval", "true")).verdict is Verdict.REQUIRE_APPROVAL
+    assert decide(("require_approval", "true")).verdict is PolicyVerdict.REQUIRE_APPROVAL
 
 
 def test_demand_that_asks_the_most_people_is_named(decide):
@@ -168,13 +168,13 @@ def test_reason_of_a_rule_that_errs_holds_no_value_of_the_call(decide):
 
 def test_error_that_does_not_matter_is_none(decide):
     decision = decide(ALLOW, ("deny", "call.kind == 'x' && call.nothing > 1"), call={"kind": "y"})
-    assert decision.verdict is Verdict.ALLOW
+    assert decision.verdict is PolicyVerdict.ALLOW
 
 
 def test_more_values_than_can_be_checked_are_denied(decide):
     rules = [ALLOW, ("deny", "call.items.exists(i, i < 0)")]
     fits, too_many = [0] * (MAX_VALUES - 1), [0] * MAX_VALUES
-    assert decide(*rules, call={"items": fits}).verdict is Verdict.ALLOW
+    assert decide(*rules, call={"items": fits}).verdict is PolicyVerdict.ALLOW
     assert decide(*rules, call={"items": too_many}).rule == "too-large"
 
 
@@ -190,7 +190,7 @@ def test_values_are_counted_however_they_nest(decide, value):
 
 def test_values_that_no_rule_looks_at_are_not_counted(decide):
     call = {"items": [0] * 5000, "n": 1}
-    assert decide(ALLOW, ("deny", "call.n > 1"), call=call).verdict is Verdict.ALLOW
+    assert decide(ALLOW, ("deny", "call.n > 1"), call=call).verdict is PolicyVerdict.ALLOW
 
 
 def test_facts_that_are_no_data_deny(decide):
@@ -215,8 +215,8 @@ def test_rule_for_some_tools_leaves_others_alone(policy, facts, facts_of):
 
 def test_rule_for_some_effects_leaves_others_alone(decide):
     rules = [ALLOW, {"then": "deny", "effects": ["draft", "irreversible"]}]
-    assert decide(*rules, effect="draft").verdict is Verdict.DENY
-    assert decide(*rules, effect="compute").verdict is Verdict.ALLOW
+    assert decide(*rules, effect="draft").verdict is PolicyVerdict.DENY
+    assert decide(*rules, effect="compute").verdict is PolicyVerdict.ALLOW
 
 
 @pytest.mark.parametrize(
@@ -247,20 +247,20 @@ def test_conditions_see_the_facts(decide, when):
         "now": datetime(2026, 3, 1, 22, tzinfo=UTC),
     }
     assert decide(("allow", when), **more).error == ""
-    assert decide(("allow", when), **more).verdict is Verdict.ALLOW
+    assert decide(("allow", when), **more).verdict is PolicyVerdict.ALLOW
 
 
 def test_only_facts_that_a_rule_reads_are_asked_for(policy, facts_of):
     rules = policy(ALLOW, ("deny", "call.n > 1"), ("deny", "contract.mutates && run.calls > 1"))
     compiled = rules.compile_for(facts_of())
     assert compiled.names == {"call"}
-    assert compiled.decide({"call": {"n": 1}}).verdict is Verdict.ALLOW
+    assert compiled.decide({"call": {"n": 1}}).verdict is PolicyVerdict.ALLOW
 
 
 def test_contract_that_settles_every_rule_asks_for_nothing(policy, facts_of):
     compiled = policy(ALLOW, ("deny", "contract.mutates && call.n > 1")).compile_for(facts_of())
     assert compiled.names == frozenset()
-    assert compiled.decide({}).verdict is Verdict.ALLOW
+    assert compiled.decide({}).verdict is PolicyVerdict.ALLOW
 
 
 def test_callers_are_told_apart(policy, facts, facts_of):

@@ -11,7 +11,7 @@ from counterseal.gates.base import GateContext, Verdict
 from counterseal.gates.compile import compile_record
 from counterseal.gates.policy import check
 from counterseal.policy import Policy, contract_facts
-from counterseal.policy.names import FIELDS
+from counterseal.policy.policy_rules import FIELDS
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Registry, RegistryRecord
 from counterseal.storage.base import Memory, RunRecord
@@ -49,6 +49,7 @@ def context():
                 state={"step": 2},
             ),
             registry=Registry(),
+            executor=Executor(),
             tenant={"residency": "EU"},
             arguments={"case_id": "case_1"},
             record=record,

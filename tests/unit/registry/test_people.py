@@ -8,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.errors import RegistryError, StoreError
-from counterseal.registry import Change, Registry
-from counterseal.registry.credentials import MARK, new_key
-from counterseal.registry.people import (
+from counterseal.registry import Registry, RegistryChange
+from counterseal.registry.identities import (
+    MARK,
     MOST_KEYS,
     PersonalKey,
     User,
     folded,
+    new_key,
     new_stamp,
     person_key_text,
     read_person_key,
@@ -126,7 +127,7 @@ def test_hashes_are_in_the_stored_form_and_in_no_other():
     secret = (HASH, one.keys[0].hash, one.stamp)
     stored = json.dumps(one.stored())
     assert all(part in stored for part in secret)
-    said = Change.of(1, change(did="added", user=one.stored()))
+    said = RegistryChange.of(1, change(did="added", user=one.stored()))
     shown = f"{one!r} {one.keys[0]!r} {one.export()} {said.export()} {said.what}"
     shown += str(without_hashes(change(did="added", user=one.stored())))
     assert one.keys[0].key_id in shown

@@ -2,7 +2,7 @@
 
 import pytest
 
-from counterseal.accounts.model import Person
+from counterseal.accounts.users import Person
 from counterseal.proposal import Proposal
 from counterseal.registry import Grant
 from counterseal.runtime import Runtime

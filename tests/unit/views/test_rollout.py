@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from counterseal.errors import RegistryError
 from counterseal.registry import RegistryRecord
-from counterseal.registry.rollout import newest_for
+from counterseal.registry.selection import newest_for
 from counterseal.testing import fake_tool
 from counterseal.views.rollout import previewed
 

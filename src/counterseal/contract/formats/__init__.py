@@ -4,12 +4,12 @@
 them together. All of it faces the model: nothing that decides about a call reads any of it.
 """
 
-from counterseal.contract.formats.description import describe
-from counterseal.contract.formats.names import NameMap
 from counterseal.contract.formats.providers import (
     FORMATS,
-    View,
+    NameMap,
+    ProviderView,
     anthropic,
+    describe,
     mcp,
     openai_chat,
     openai_responses,
@@ -18,7 +18,7 @@ from counterseal.contract.formats.providers import (
 __all__ = [
     "FORMATS",
     "NameMap",
-    "View",
+    "ProviderView",
     "anthropic",
     "describe",
     "mcp",

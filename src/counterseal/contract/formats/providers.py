@@ -7,19 +7,169 @@ refused is said in a warning too.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, Final, Protocol
 
-from counterseal.canonical import pointer, thaw
+from counterseal.canonical import canonical, pointer, thaw
 from counterseal.contract.effects import EFFECTS, Effect, RiskClass, Trust
-from counterseal.contract.formats.description import describe
-from counterseal.contract.formats.names import MCP_CHARACTERS, MCP_LIMIT, NameMap
-from counterseal.contract.formats.strict import Conversion, convert
+from counterseal.contract.formats.strict_schema import Conversion, convert
 from counterseal.contract.model import Contract
+from counterseal.errors import CountersealError
 
-__all__ = ["FORMATS", "Format", "View", "anthropic", "mcp", "openai_chat", "openai_responses"]
+__all__ = [
+    "FORMATS",
+    "MCP_CHARACTERS",
+    "MCP_LIMIT",
+    "NameMap",
+    "ProviderFormat",
+    "ProviderView",
+    "UnknownNameError",
+    "anthropic",
+    "describe",
+    "mcp",
+    "openai_chat",
+    "openai_responses",
+]
+
+
+# --- description ---
+
+
+# The table's wording assumes the effect's own number of approvers; a contract may ask for another.
+_USUAL_APPROVAL = re.compile(r"[^.]*\bmust approve each call\.")
+
+
+def describe(
+    contract: Contract, *, show: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
+) -> str:
+    """Everything that a model is told about the tool.
+
+    `show` puts the examples' arguments into the form in which the model has to write them.
+    """
+    affordance = contract.affordance
+    examples = (
+        f"{_line(example.description)}: {canonical(thaw(show(example.arguments))).decode()}"
+        for example in affordance.examples
+    )
+    parts = (
+        _purpose(affordance.model_description.strip(), contract.usage.strip()),
+        f"Side effects: {_consequences(contract)}",
+        _sentence("Use for", affordance.allowed_use_cases),
+        _sentence("Do not use for", affordance.forbidden_use_cases),
+        _bullets("Rules", (_line(invariant.rule) for invariant in contract.invariants)),
+        _bullets("Examples", examples),
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def _purpose(description: str, usage: str) -> str:
+    """Both texts, or the one that already says the other."""
+    if _line(usage) in _line(description):
+        return description
+    if _line(description) in _line(usage):
+        return usage
+    return f"{description}\n\n{usage}"
+
+
+def _consequences(contract: Contract) -> str:
+    row = EFFECTS[contract.effect or Effect.IRREVERSIBLE]
+    disclosure = _USUAL_APPROVAL.sub("", row.disclosure).strip()
+    return f"{disclosure} {_approval(contract.approvers, mutates=row.mutates)}".strip()
+
+
+def _approval(approvers: int, *, mutates: bool) -> str:
+    if approvers == 0:
+        return "A person is asked to approve a call only where policy says so." if mutates else ""
+    if approvers == 1:
+        return "A person must approve each call."
+    count = "Two" if approvers == 2 else str(approvers)
+    return f"{count} people must approve each call."
+
+
+def _sentence(label: str, items: Iterable[str]) -> str:
+    text = "; ".join(_line(item).rstrip(".") for item in items)
+    return f"{label}: {text}." if text else ""
+
+
+def _bullets(label: str, items: Iterable[str]) -> str:
+    lines = [f"- {item}" for item in items]
+    return "\n".join([f"{label}:", *lines]) if lines else ""
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+# --- names ---
+
+
+CHARACTERS = "a-zA-Z0-9_-"
+LIMIT = 64
+"""What OpenAI and Anthropic document. Anthropic's API takes 128; some of its clients do not."""
+
+MCP_CHARACTERS = "a-zA-Z0-9_.-"
+MCP_LIMIT = 128
+
+_SHORTEST_HASH = 8
+
+
+class UnknownNameError(CountersealError, LookupError):
+    """A name that the map was not made for."""
+
+
+class NameMap:
+    """A fixed set of contract names, each with its provider name.
+
+    Names that fit are reserved first, so that a made-up name never takes the place of a real one.
+    `characters` is the inside of a regular expression's character class.
+    """
+
+    __slots__ = ("_contracts", "_providers")
+
+    def __init__(
+        self, names: Iterable[str], *, characters: str = CHARACTERS, limit: int = LIMIT
+    ) -> None:
+        if limit < _SHORTEST_HASH + 2:
+            raise ValueError(f"a limit of {limit} characters leaves no room for a hash")
+        fits = re.compile(rf"[{characters}]{{1,{limit}}}")
+        # Sorted, so that the order in which tools were registered decides nothing.
+        wanted = sorted(set(names))
+        self._providers = {name: name for name in wanted if fits.fullmatch(name)}
+        self._contracts = dict(self._providers)
+        for name in wanted:
+            if name in self._providers:
+                continue
+            readable = re.sub(rf"[^{characters}]", "_", name)
+            free = (c for c in _candidates(name, readable, limit) if c not in self._contracts)
+            self._providers[name] = next(free)
+            self._contracts[self._providers[name]] = name
+
+    def to_provider(self, name: str) -> str:
+        try:
+            return self._providers[name]
+        except KeyError:
+            raise UnknownNameError(f"no contract named {name!r} is in this map") from None
+
+    def to_contract(self, provider_name: str) -> str:
+        try:
+            return self._contracts[provider_name]
+        except KeyError:
+            raise UnknownNameError(f"no tool was offered as {provider_name!r}") from None
+
+
+def _candidates(name: str, readable: str, limit: int) -> Iterator[str]:
+    """Ever longer hashes, then hashes of the name and a number: it never runs out."""
+    raw = name.encode("utf-8", "surrogatepass")
+    for number in count():
+        salt = f"\0{number}".encode() if number else b""
+        digest = hashlib.sha256(raw + salt).hexdigest()
+        for size in range(_SHORTEST_HASH, min(limit - 2, len(digest)) + 1):
+            yield f"{readable[: limit - size - 1]}_{digest[:size]}"
+
 
 _OPENAI_DESCRIPTION: Final = 1_024
 _ANTHROPIC_PROPERTY: Final = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
@@ -33,7 +183,7 @@ _OPEN_WORLD: Final = frozenset({Effect.RETRIEVE, Effect.EXTERNAL_NOTIFICATION, E
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class ProviderView:
     """One contract as one provider sees it."""
 
     definition: Mapping[str, Any]
@@ -55,11 +205,11 @@ class View:
         return self.conversion.to_strict(arguments) if self.conversion else dict(arguments)
 
 
-class Format(Protocol):
-    def __call__(self, contract: Contract, *, names: NameMap | None = None) -> View: ...
+class ProviderFormat(Protocol):
+    def __call__(self, contract: Contract, *, names: NameMap | None = None) -> ProviderView: ...
 
 
-def mcp(contract: Contract, *, names: NameMap | None = None) -> View:
+def mcp(contract: Contract, *, names: NameMap | None = None) -> ProviderView:
     """An MCP tool (2025-11-25), with its effect as annotations."""
     names = names or NameMap([contract.name], characters=MCP_CHARACTERS, limit=MCP_LIMIT)
     schema, output = contract.affordance.input_schema, contract.affordance.output_schema
@@ -77,26 +227,28 @@ def mcp(contract: Contract, *, names: NameMap | None = None) -> View:
     if output.get("type") != "object":
         del definition["outputSchema"]
         warnings.append("the output schema is left out: MCP takes only those of type object")
-    return View(definition=definition, warnings=tuple(warnings))
+    return ProviderView(definition=definition, warnings=tuple(warnings))
 
 
-def openai_chat(contract: Contract, *, strict: bool = True, names: NameMap | None = None) -> View:
+def openai_chat(
+    contract: Contract, *, strict: bool = True, names: NameMap | None = None
+) -> ProviderView:
     """A function of OpenAI's chat completions."""
     function, warnings, conversion = _function(contract, names, strict=strict)
     definition = {"type": "function", "function": function}
-    return View(definition=definition, warnings=warnings, conversion=conversion)
+    return ProviderView(definition=definition, warnings=warnings, conversion=conversion)
 
 
 def openai_responses(
     contract: Contract, *, strict: bool = True, names: NameMap | None = None
-) -> View:
+) -> ProviderView:
     """A function of OpenAI's responses."""
     function, warnings, conversion = _function(contract, names, strict=strict)
     definition = {"type": "function", **function}
-    return View(definition=definition, warnings=warnings, conversion=conversion)
+    return ProviderView(definition=definition, warnings=warnings, conversion=conversion)
 
 
-def anthropic(contract: Contract, *, names: NameMap | None = None) -> View:
+def anthropic(contract: Contract, *, names: NameMap | None = None) -> ProviderView:
     """A tool of Anthropic's messages."""
     schema = contract.affordance.input_schema
     definition = {
@@ -110,13 +262,13 @@ def anthropic(contract: Contract, *, names: NameMap | None = None) -> View:
         for name in schema.get("properties", {})
         if not _ANTHROPIC_PROPERTY.fullmatch(name)
     )
-    return View(
+    return ProviderView(
         definition=definition,
         warnings=(*_root_refused(schema, "Anthropic", _ANTHROPIC_ROOT), *refused),
     )
 
 
-FORMATS: Final[Mapping[str, Format]] = {
+FORMATS: Final[Mapping[str, ProviderFormat]] = {
     "mcp": mcp,
     "openai": openai_chat,
     "openai-responses": openai_responses,

@@ -11,23 +11,20 @@ from typing import Any
 
 from counterseal.canonical import thaw
 from counterseal.contract.lint import (
-    aftermath,
-    approval,
-    danger,
-    egress,
-    http,
+    dangerous_inputs,
     identity,
-    inputs,
-    links,
-    posture,
+    outbound,
+    references,
+    safeguards,
+    schema_rules,
 )
-from counterseal.contract.lint.base import RULES, Rule
+from counterseal.contract.lint.rule import RULES, LintRule
 from counterseal.contract.model import Contract
 from counterseal.errors import ContractError, Problem, Severity
 
-__all__ = ["RULES", "Rule", "examine", "lint"]
+__all__ = ["RULES", "LintRule", "examine", "lint"]
 
-_FAMILIES = (identity, inputs, posture, approval, links, aftermath, egress, http, danger)
+_FAMILIES = (identity, schema_rules, safeguards, references, outbound, dangerous_inputs)
 """Importing them fills RULES."""
 
 

@@ -9,7 +9,7 @@ from datetime import date
 from packaging.version import InvalidVersion, Version
 
 from counterseal.contract.effects import EFFECTS
-from counterseal.contract.lint.base import Breach, breach, rule
+from counterseal.contract.lint.rule import Breach, breach, rule
 from counterseal.contract.model import NAME_PATTERN, Contract, LifecycleStatus
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")

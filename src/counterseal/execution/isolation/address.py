@@ -1,7 +1,7 @@
-"""Where a tool's code is found again: `module:qualname`, for a process that starts from nothing.
+"""The address of a tool's function, `module:qualname`, by which a new process imports it.
 
-`address_of` refuses what such a process could not find; `load` finds it there. An address is plain
-data, so that it can be sent.
+`address_of` refuses functions that a new process could not import; `load` imports one there. An
+address is plain data, so that it can be sent.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from counterseal.errors import IsolationError
 __all__ = ["Address", "CodeIn", "address_of", "load"]
 
 _MAIN = "__counterseal_main__"
-"""What a program's main module is called elsewhere, so that it does not start the program again."""
+"""The main module's name in a new process, where the program must not start again."""
 
 _SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)
 
 
 class Address(NamedTuple):
-    """A function, and what a fresh process needs to import it."""
+    """A function, and what a new process needs to import it."""
 
     module: str
     qualname: str
     folder: str | None = None
-    """Has to be on `sys.path`."""
+    """The folder that has to be on `sys.path`."""
     file: str | None = None
-    """Where the module can't be imported by its name: the file to run under that name."""
+    """The file to run under the module's name, if the name can't be imported."""
 
     def __str__(self) -> str:
         return f"{self.module}:{self.qualname}"
 
 
 def address_of(function: Callable[..., Any]) -> Address:
-    """The address of a tool's function. IsolationError says why there is none, and what to do."""
+    """Return the address of a tool's function. Raise IsolationError with the reason and the fix."""
     if isinstance(function, Tool):
         function = function.function
     _refuse_the_nameless(function)
@@ -90,7 +90,7 @@ def _refuse_the_nameless(function: Callable[..., Any]) -> None:
 
 
 def _namespace(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """The module's names. It may have left `sys.modules`, so a function's own view comes first."""
+    """Return the module's namespace; the module itself may be gone from `sys.modules`."""
     plain = inspect.unwrap(function)
     names: Mapping[str, Any] = getattr(plain, "__globals__", {})
     if names.get("__name__") != function.__module__:
@@ -100,14 +100,14 @@ def _namespace(function: Callable[..., Any]) -> Mapping[str, Any]:
 
 
 def _check_found(function: Callable[..., Any], name: str, namespace: Mapping[str, Any]) -> None:
-    """Whoever imports the module must get this very function by this name."""
+    """Raise IsolationError if the name leads to something other than this function."""
     first, *rest = function.__qualname__.split(".")
-    found = namespace.get(first)
+    target = namespace.get(first)
     for part in rest:
-        found = getattr(found, part, None)
-    if isinstance(found, Tool):
-        found = found.function
-    if found != function:
+        target = getattr(target, part, None)
+    if isinstance(target, Tool):
+        target = target.function
+    if target != function:
         raise IsolationError(
             f"{name} is something else than the tool's function, so a process of its own would run "
             "other code; give each of them its own name"
@@ -129,7 +129,7 @@ def _in_main(qualname: str, namespace: Mapping[str, Any]) -> Address:
 
 
 def _root(file: Path, module: str) -> Path | None:
-    """The folder from which a module's dotted name leads to its file; None when it does not."""
+    """Return the folder from which the module's dotted name leads to its file, or None."""
     parts = module.split(".")
     if file.name == "__init__.py":
         file = file.parent
@@ -143,9 +143,9 @@ def _root(file: Path, module: str) -> Path | None:
 
 
 class CodeIn(MetaPathFinder):
-    """Finds the modules and packages of a folder, without listing it or what is below.
+    """Finds the modules and packages of a folder without listing it.
 
-    A sandbox may open the code in there, and nothing else: not even the list of what there is.
+    A sandbox may open the code in the folder, but not list the folder.
     """
 
     def __init__(self, folder: str) -> None:
@@ -158,16 +158,16 @@ class CodeIn(MetaPathFinder):
         for folder in (self.folder,) if path is None else path:
             if path is None or folder.startswith(below):
                 place = f"{folder.rstrip('/')}/{fullname.rpartition('.')[2]}"
-                if found := _spec_at(place, fullname):
-                    return found
+                if spec := _spec_at(place, fullname):
+                    return spec
         return None
 
 
 def _spec_at(place: str, fullname: str) -> ModuleSpec | None:
-    """What stands there: a package, a module, or within packages a folder of modules."""
+    """Return the spec of a package, a module, or (inside a package) a namespace folder."""
     for suffix in _SUFFIXES:
         file = f"{place}/__init__{suffix}"
-        if os.path.isfile(file):  # noqa: PTH113 - asked for every import
+        if os.path.isfile(file):  # noqa: PTH113 - called for every import
             return spec_from_file_location(fullname, file, submodule_search_locations=[place])
     for suffix in _SUFFIXES:
         if os.path.isfile(f"{place}{suffix}"):  # noqa: PTH113 - as above
@@ -180,19 +180,19 @@ def _spec_at(place: str, fullname: str) -> ModuleSpec | None:
 
 
 def load(address: Address, *, listed: bool = True) -> Tool[..., Any] | Callable[..., Any]:
-    """What stands at the address: a tool, or a plain function.
+    """Import and return the tool or function at an address.
 
-    `listed` says whether folders can be listed, as they can outside a sandbox.
+    `listed` is False in a sandbox, where folders can't be listed.
     """
     if address.folder:
         _add(address.folder, listed=listed)
     module = _run(address) if address.file else import_module(address.module)
-    found: Any = module
+    target: Any = module
     for part in address.qualname.split("."):
-        found = getattr(found, part, None)
-    if not callable(found):
+        target = getattr(target, part, None)
+    if not callable(target):
         raise ImportError(f"{address.module} has no {address.qualname}")
-    loaded: Tool[..., Any] | Callable[..., Any] = found
+    loaded: Tool[..., Any] | Callable[..., Any] = target
     return loaded
 
 

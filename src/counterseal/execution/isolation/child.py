@@ -1,18 +1,19 @@
-"""The runtime's side of one process that runs tools: hands it a job, reads what it says, ends it.
+"""The runtime's side of one child process that runs tools: sends jobs, reads replies, ends it.
 
-Nothing that comes from a child is trusted: messages are bounded, read as JSON and as nothing else,
-and one that makes no sense ends the child. How a child is started is told by
-`starting`, for how long it is kept by `workers`.
+Nothing from a child is trusted: messages are bounded and parsed as JSON only, and an invalid one
+ends the child. `pool` starts children and decides how long they are kept.
 
-How many processes a worker's family has is looked at a few times a second, so that for a moment
-there may be more than it is allowed. The kernel has no limit for one family: RLIMIT_NPROC counts
-all that a user runs, and nothing for root. A sandbox's family is counted at every start of one.
+A worker's descendants are counted a few times a second, so that for a moment there may be more than
+allowed. The kernel has no such limit: RLIMIT_NPROC counts all processes of a user, and none for
+root. In a sandbox, each start of a process is counted.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import os
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,11 +24,189 @@ from pydantic_core import to_json
 
 from counterseal.execution.isolation import processes
 from counterseal.execution.isolation.address import Address
-from counterseal.execution.isolation.cover import Cover
-from counterseal.execution.isolation.jobs import Job, Kind, Reply, Tell
-from counterseal.execution.isolation.pipes import Lines, Link, Messages
+from counterseal.execution.isolation.messages import (
+    LONGEST_MESSAGE,
+    NO_COVER,
+    Cover,
+    Job,
+    Kind,
+    Reply,
+    Tell,
+    framed,
+    is_too_much,
+)
 
-__all__ = ["Child", "NotStartedError"]
+__all__ = ["Child", "ChildLink", "Lines", "Messages", "NotStartedError"]
+
+
+# --- pipes ----------------------------------------------------------------------------------------
+
+
+_LONGEST_LINE = 2 * 1024
+_TAIL = 16 * 1024
+
+
+class Messages(asyncio.Protocol):
+    """Splits a child's output into messages, and stops at the first invalid one."""
+
+    def __init__(self, receive: Callable[[list[Any]], None], lost: Callable[[], None]) -> None:
+        self._receive = receive
+        self._lost = lost
+        self._data = bytearray()
+        self._over = False
+        self._transport: asyncio.BaseTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        while len(self._data) >= 4 and not self._over:
+            size = int.from_bytes(self._data[:4], "big")
+            if size > LONGEST_MESSAGE:
+                self._give_up()
+                return
+            if len(self._data) < 4 + size:
+                return
+            body = bytes(self._data[4 : 4 + size])
+            del self._data[: 4 + size]
+            try:
+                message = None if is_too_much(body) else json.loads(body)
+            except (ValueError, RecursionError):
+                message = None
+            if isinstance(message, list):
+                self._receive(message)
+            else:
+                self._give_up()
+
+    def _give_up(self) -> None:
+        self._over = True
+        if self._transport is not None:
+            self._transport.close()
+        self._lost()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost()
+
+
+class Lines(asyncio.Protocol):
+    """Splits what a child prints into bounded lines, and keeps the end of the output.
+
+    Output belongs to a call from `begin` until the child prints the call's fence; other output is
+    dropped. A secret may be printed over several lines, so if the call has secrets, the last lines
+    are held back until more follow or the call ends.
+    """
+
+    def __init__(self) -> None:
+        self.ended = asyncio.Event()
+        """Set when the whole output of the call was received."""
+        self._receive: Callable[[str], None] | None = None
+        self._fence = b""
+        self._cover = NO_COVER
+        self._line = bytearray()
+        self._held = ""
+        self._tail = bytearray()
+
+    def begin(
+        self, receive: Callable[[str], None] | None, fence: str, cover: Cover = NO_COVER
+    ) -> None:
+        self._line.clear()
+        self._held = ""
+        self._tail.clear()
+        self.ended.clear()
+        self._receive = receive
+        self._fence = fence.encode()
+        self._cover = cover
+
+    def finish(self) -> None:
+        """End the call's output: pass on the lines that were held back."""
+        self._flush()
+        self._tell(0)
+        self._receive = None
+
+    def tail(self) -> str:
+        cut = len(self._tail) >= self._cover.kept(_TAIL)
+        return self._cover.ending(self._tail.decode(errors="replace"), _TAIL, cut=cut)
+
+    def data_received(self, data: bytes) -> None:
+        self._tail += data
+        del self._tail[: -self._cover.kept(_TAIL)]
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._add(line)
+            self._flush()
+        self._add(rest)
+        if len(self._held) > 2 * self._cover.margin:
+            self._tell(self._cover.margin)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.finish()
+        self.ended.set()
+
+    def _add(self, piece: bytes) -> None:
+        self._line += piece[: self._cover.kept(_LONGEST_LINE) - len(self._line)]
+
+    def _flush(self) -> None:
+        line = bytes(self._line)
+        self._line.clear()
+        if line == self._fence and self._fence:
+            self.finish()
+            self.ended.set()
+        elif line and self._receive is not None:
+            text = line.decode(errors="replace")
+            if len(line) > _LONGEST_LINE:
+                cut = len(line) >= self._cover.kept(_LONGEST_LINE)
+                text = self._cover.beginning(text, _LONGEST_LINE, cut=cut)
+            self._held += f"{text}\n"
+
+    def _tell(self, margin: int) -> None:
+        """Pass on the held lines, except for a margin in which part of a secret may be."""
+        clean = self._cover.text(self._held)
+        end = clean.rfind("\n", 0, len(clean) - margin) + 1 if margin else len(clean)
+        self._held = clean[end:]
+        for line in clean[:end].split("\n"):
+            if line and self._receive is not None:
+                self._receive(line[:_LONGEST_LINE])
+
+
+class ChildLink:
+    """The runtime's ends of the three pipes to a child; the link closes them."""
+
+    def __init__(self, jobs: int, messages: int, output: int) -> None:
+        self._files = (
+            os.fdopen(jobs, "wb", buffering=0),
+            os.fdopen(messages, "rb", buffering=0),
+            os.fdopen(output, "rb", buffering=0),
+        )
+        self._jobs: asyncio.WriteTransport | None = None
+        self._open: list[asyncio.BaseTransport] = []
+
+    async def open(self, messages: Messages, lines: Lines) -> None:
+        loop = asyncio.get_running_loop()
+        to_child, from_child, printed = self._files
+        self._jobs, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, to_child)
+        self._open.append(self._jobs)
+        transport, _ = await loop.connect_read_pipe(lambda: messages, from_child)
+        self._open.append(transport)
+        transport, _ = await loop.connect_read_pipe(lambda: lines, printed)
+        self._open.append(transport)
+
+    def send(self, message: bytes) -> None:
+        if self._jobs is not None and not self._jobs.is_closing():
+            self._jobs.write(framed(message))
+
+    def hang_up(self) -> None:
+        if self._jobs is not None:
+            self._jobs.close()
+
+    async def close(self) -> None:
+        for transport in self._open:
+            transport.close()
+        for file in self._files[len(self._open) :]:
+            with suppress(OSError):
+                file.close()
+        await asyncio.sleep(0)
+
 
 _ANSWERS: Final[dict[Any, Kind]] = {
     "value": "value",
@@ -38,26 +217,26 @@ _ANSWERS: Final[dict[Any, Kind]] = {
 _MOST_TOLD = 10_000
 _LOOK_EVERY = 0.2
 _MOST_PROCESSES = 64
-"""Of a worker and all that it started. Looked at every so often: see above."""
+"""The limit for a worker and its descendants together."""
 _OWN_MB = 128
-"""What a worker may hold for itself, besides what the tool's contract gives to the tool."""
+"""Memory for the worker itself, in addition to the contract's limit."""
 
 
 class NotStartedError(Exception):
-    """A child did not come up. Says how it ended."""
+    """A child did not start; the message says how it ended."""
 
 
 class Child:
     """A process that runs one job at a time.
 
-    `exited` is done when it is gone, with how it ended; `end` kills it and all that it started, and
-    is told whether it still runs.
+    `exited` is done when the process has ended, and says how; `end` kills it and its descendants,
+    and takes whether it still runs.
     """
 
     def __init__(
         self,
         pid: int,
-        link: Link,
+        link: ChildLink,
         exited: asyncio.Future[str],
         end: Callable[..., None],
         *,
@@ -65,10 +244,10 @@ class Child:
     ) -> None:
         self.pid = pid
         self.folder: str | None = None
-        """Whose modules it has loaded: another folder may hold others of the same name."""
+        """The folder of the modules it has loaded; another folder may have the same names."""
         self.calls = 0
         self.fit = True
-        """Whether it may be given another job."""
+        """False if it must not get another job."""
         self._exited = exited
         self._kill = end
         self._watched = watched
@@ -82,7 +261,7 @@ class Child:
         self._data_at_start: int | None = None
 
     async def ready(self, until: float) -> None:
-        """Wait until it has started. TimeoutError, or NotStartedError, when it did not."""
+        """Wait until it has started. Raise TimeoutError or NotStartedError if it did not."""
         self._lines.begin(None, "")
         await self._link.open(Messages(self._receive, self._lost), self._lines)
         if not await self._answered(until):
@@ -93,16 +272,16 @@ class Child:
         processes.offer_to_oom_killer(self.pid)
 
     async def load(self, address: Address, until: float) -> None:
-        """Let it import a tool before the first call comes."""
+        """Import a tool before the first call."""
         self.folder = address.folder
         self._expect()
         self._send("load", list(address))
         self.fit = await self._answered(until) and self._answer.result() == "loaded"
 
     async def run(self, job: Job, *, until: float, grace: float, tell: Tell | None) -> Reply:
-        """One call. Never waits longer than until the deadline and the grace after it.
+        """Run one call, at most until the deadline plus the grace period.
 
-        Of a caller who leaves the tool is told at once; what came of it is returned all the same.
+        If the caller is cancelled, the tool is told at once, and the reply is returned anyway.
         """
         self._expect()
         record = self._record(job, until - asyncio.get_running_loop().time())
@@ -119,7 +298,7 @@ class Child:
         except BaseException:
             self._over()
             raise
-        # In a task of its own: a caller who leaves twice must not cut it short.
+        # In its own task: a second cancellation must not cut it short.
         ending = asyncio.get_running_loop().create_task(self._ending(job, over, grace))
         while not ending.done():
             try:
@@ -162,7 +341,7 @@ class Child:
         }
 
     async def _watch(self, memory_mb: int, until: float) -> str | None:
-        """Wait for the answer. Says what the family has too much of, if it came to that."""
+        """Wait for the answer. Return which limit the processes exceeded, or None."""
         loop = asyncio.get_running_loop()
         while not await self._answered(min(until, loop.time() + _LOOK_EVERY)):
             if loop.time() >= until:
@@ -173,27 +352,27 @@ class Child:
         return None
 
     def _too_much(self, memory_mb: int) -> str | None:
-        """What one process may use is limited by the kernel; this is for all of them together."""
-        everybody = {self.pid} | processes.family(self.pid)
-        if len(everybody) > _MOST_PROCESSES:
+        """Return which limit the child and its descendants exceed together, or None."""
+        pids = {self.pid} | processes.family(self.pid)
+        if len(pids) > _MOST_PROCESSES:
             return f"it had started more than {_MOST_PROCESSES} processes"
-        if processes.memory_bytes(everybody) > (memory_mb + _OWN_MB) * 1024 * 1024:
+        if processes.memory_bytes(pids) > (memory_mb + _OWN_MB) * 1024 * 1024:
             return f"it and its processes held more memory than its {memory_mb} MB"
         return None
 
     async def _cancel(self, grace: float) -> None:
-        """Say that nobody waits any more, and wait a moment for a last word."""
+        """Cancel the job, and wait for an answer during the grace period."""
         self._send("cancel")
         await self._answered(asyncio.get_running_loop().time() + grace)
 
     async def _heard_out(self) -> None:
-        """What it printed came by another pipe, and must not meet the next call."""
+        """Wait for the rest of the call's output, which comes through another pipe."""
         if self._answer.done() and not self._lines.ended.is_set():
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._lines.ended.wait(), _LOOK_EVERY)
 
     async def _answered(self, until: float) -> bool:
-        """Whether there is an answer, or can be none, before it is too late."""
+        """Wait for an answer or the child's end. Return False on timeout."""
         seconds = until - asyncio.get_running_loop().time()
         await asyncio.wait(
             {self._answer, self._exited},
@@ -201,7 +380,7 @@ class Child:
             return_when=asyncio.FIRST_COMPLETED,
         )
         if self._exited.done() and not self._answer.done():
-            # Its last words may still be in the pipe, which a process that it left may hold open.
+            # Its last message may still be in the pipe, which a descendant may hold open.
             self.end()
             await asyncio.wait({self._answer}, timeout=1.0)
         return self._answer.done() or self._exited.done()
@@ -233,11 +412,11 @@ class Child:
         )
 
     def _grown(self, memory_mb: int) -> bool:
-        """Whether a call left so much behind that the next one would run short."""
+        """Return whether a call left too little memory for the next one."""
         start, now = self._data_at_start, processes.data_bytes(self.pid)
         return start is not None and now is not None and now - start > memory_mb * 1024 * 1024 / 2
 
-    # What it says ---------------------------------------------------------------------------------
+    # --- messages ---------------------------------------------------------------------------------
 
     def _expect(self) -> None:
         self._number += 1
@@ -255,7 +434,7 @@ class Child:
                 self._lost()
                 return
         if number != self._number:
-            return  # an old call's
+            return  # of an earlier call
         if kind == "began":
             self._began = True
         elif kind in ("log", "progress"):
@@ -269,24 +448,24 @@ class Child:
             return
         if isinstance(content, list) and len(content) == fits[kind]:
             self._told += 1
-            with suppress(Exception):  # whoever listens must not end the call
+            with suppress(Exception):  # a failing callback must not end the call
                 self._tell(kind, content)
 
     def _lost(self) -> None:
-        """There will be no more messages, or none that make sense."""
+        """Handle the end of the messages, or an invalid one."""
         self.fit = False
         if not self._answer.done():
             self._answer.set_result(None)
 
-    # How it ends ----------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Kill it, with everything that it started."""
+        """Kill the process and its descendants."""
         self.fit = False
         self._kill(running=not self._exited.done())
 
     async def close(self) -> None:
-        """Let it go: hang up, wait a moment, kill what is left."""
+        """Close the pipe, wait a moment for the process to end, and kill it if it does not."""
         self._link.hang_up()
         if self.fit:
             await asyncio.wait({self._exited}, timeout=0.5)
@@ -295,7 +474,7 @@ class Child:
         await self._link.close()
 
     async def _how(self) -> str:
-        """How it ended. The end of a pipe shows a little before the end of the process."""
+        """Return how the process ended; its pipe closes a little before it ends."""
         await asyncio.wait({self._exited}, timeout=0.5)
         if self._exited.done():
             return self._exited.result()

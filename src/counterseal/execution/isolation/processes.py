@@ -1,7 +1,7 @@
-"""Processes as the kernel shows them: who descends from whom, what they use, and how to end them.
+"""Processes in /proc: their descendants, their memory, and how to end a whole family.
 
-Whatever a tool started has to go with it: what stayed in its process group, what left the group,
-and what lost its parent. On systems without /proc only the group is known.
+Every process that a tool started has to end with it: in its process group, outside the group, and
+those whose parent has ended. On systems without /proc only the group is known.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 __all__ = ["MARK", "data_bytes", "end", "family", "memory_bytes", "offer_to_oom_killer"]
 
 MARK = "COUNTERSEAL_WORKER"
-"""The variable that a worker's whole family has in its environment, each worker its own value."""
+"""The environment variable of a worker and its descendants, with one value per worker."""
 
 _PROC = Path("/proc")
 _PAGE = os.sysconf("SC_PAGESIZE") if hasattr(os, "sysconf") else 4096
@@ -23,53 +23,53 @@ _ROUNDS = 100
 
 
 def family(pid: int) -> set[int]:
-    """Every descendant of a process."""
-    found: set[int] = set()
+    """Return all descendants of a process."""
+    descendants: set[int] = set()
     waiting = [pid]
     while waiting:
-        new = _children(waiting.pop()) - found
-        found |= new
+        new = _children(waiting.pop()) - descendants
+        descendants |= new
         waiting += new
-    return found
+    return descendants
 
 
 def _children(pid: int) -> set[int]:
-    """The kernel keeps a list for each thread that started some."""
-    found: set[int] = set()
+    """Return the children of all threads of a process."""
+    children: set[int] = set()
     with suppress(OSError):
         for task in (_PROC / str(pid) / "task").iterdir():
-            found.update(map(int, (task / "children").read_text().split()))
-    return found
+            children.update(map(int, (task / "children").read_text().split()))
+    return children
 
 
 def end(pid: int, mark: str, *, running: bool) -> None:
-    """Kill the leader of a session and all that it started, or what it left when it ended."""
+    """Kill the leader of a session and its descendants, or what is left of them."""
     if running:
         _end_family(pid)
-    # By now its number may belong to somebody else: only who shows the mark, or its session.
+    # The pid may be reused by now, so only processes with the mark or in the session are killed.
     known: set[int] = set()
     for _ in range(_ROUNDS):
         strays = set(_strays(pid, mark)) - known
         if not strays:
             break
-        for one in strays:
-            _signal(one, signal.SIGKILL)
+        for stray in strays:
+            _signal(stray, signal.SIGKILL)
         known |= strays
 
 
 def _end_family(pid: int) -> None:
     stopped: set[int] = set()
     new = {pid}
-    # Stopped first, so that nobody starts another while the list is made.
+    # Stopped first, so that no process starts another one while the list is made.
     for _ in range(_ROUNDS):
-        for one in new:
-            _signal(one, signal.SIGSTOP)
+        for member in new:
+            _signal(member, signal.SIGSTOP)
         stopped |= new
         new = family(pid) - stopped
         if not new:
             break
-    for one in stopped:
-        _signal(one, signal.SIGKILL)
+    for member in stopped:
+        _signal(member, signal.SIGKILL)
     with suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
 
@@ -80,7 +80,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def _strays(pid: int, mark: str) -> Iterator[int]:
-    """Who lost its parent when that died: known by its environment, or by its session."""
+    """Yield processes of the family whose parent has ended, by their mark or session."""
     line, session = f"{MARK}={mark}".encode(), str(pid).encode()
     with suppress(OSError):
         for entry in _PROC.iterdir():
@@ -93,19 +93,19 @@ def _strays(pid: int, mark: str) -> Iterator[int]:
 
 
 def data_bytes(pid: int) -> int | None:
-    """How much a process may write to, as RLIMIT_DATA counts it. None where nobody can tell."""
+    """Return the writable memory of a process as RLIMIT_DATA counts it; None if unknown."""
     return _numbers(pid)[5] * _PAGE or None
 
 
 def _numbers(pid: int) -> list[int]:
-    """In pages: what is mapped, what of it is in memory, three more, what may be written to."""
+    """Return the numbers of /proc/PID/statm, in pages."""
     with suppress(OSError, ValueError):
         return [int(number) for number in (_PROC / str(pid) / "statm").read_text().split()]
     return [0] * 7
 
 
 def memory_bytes(pids: set[int]) -> int:
-    """What processes hold together; what they share is counted once."""
+    """Return the memory of processes together; shared memory is counted once."""
     if len(pids) > 1:
         return sum(map(_share, pids))
     return sum(_numbers(pid)[1] * _PAGE for pid in pids)
@@ -120,6 +120,6 @@ def _share(pid: int) -> int:
 
 
 def offer_to_oom_killer(pid: int) -> None:
-    """When the machine runs out of memory, the kernel takes a tool before it takes the runtime."""
+    """Let the kernel end this process before the runtime when the machine runs out of memory."""
     with suppress(OSError):
         (_PROC / str(pid) / "oom_score_adj").write_text("500")

@@ -1,9 +1,8 @@
-"""What a sandboxed process may see and do, and how one is started. The walls are sandlock's.
+"""The rules of a sandboxed process, and how one is started. The sandbox itself is sandlock's.
 
-It has no network, reads the system and the tool's code, and writes into one directory. Of a
-package it reads the modules and no other file, so that `importlib.resources` finds no data in
-there. What it is refused it can still name: that a path exists, and how large it is, no wall of
-this kind hides.
+The process has no network, reads the system and the tool's code, and writes into one directory. Of
+a package it can read only the modules, so `importlib.resources` finds no data files. Landlock does
+not hide metadata: the process can see that a path exists, and its size.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ __all__ = ["Process", "check", "search_path", "start"]
 _MOST_PROCESSES = 32
 _MOST_FILES = 256
 _OWN_MB = 64
-"""What the interpreter and this package take, besides what the contract gives to the tool."""
+"""Memory for the interpreter and this package, in addition to the contract's limit."""
 
 _CODE = frozenset({".py", ".pyc", ".so"})
 _MOST_CODE = 10_000
@@ -41,7 +40,7 @@ _LIBRARIES = ("site-packages", "dist-packages")
 
 _SYSTEM = (
     *("/bin", "/sbin", "/lib", "/lib32", "/lib64"),
-    # Not the whole of /usr: projects are put into /usr/src and the like.
+    # Not the whole of /usr: projects may live in /usr/src and similar places.
     *(
         f"{top}/{part}"
         for top in ("/usr", "/usr/local")
@@ -52,33 +51,33 @@ _SYSTEM = (
 )
 
 _REFUSED = (
-    # Landlock does not look at these: they would change files that can't even be read.
+    # Landlock does not cover these: they would change files that can't even be read.
     *("fchmod", "fchmodat", "fchmodat2", "fchown", "fchownat"),
     *("setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
     *("removexattr", "lremovexattr", "fremovexattr", "removexattrat", "file_setattr"),
     *("utimensat", "inotify_add_watch", "fanotify_init", "fanotify_mark"),
-    # Nor at these, which make a device of a name, or another tree of files.
+    # Nor these, which create devices or mount file systems.
     *("mknodat", "chroot", "pivot_root", "mount", "umount2", "mount_setattr", "move_mount"),
     *("open_tree", "open_tree_attr", "fsopen", "fsconfig", "fsmount", "fspick"),
     *("open_by_handle_at", "quotactl", "quotactl_fd", "swapon", "swapoff", "acct"),
-    # Nor at these, which reach other processes of the same user.
+    # Nor these, which reach other processes of the same user.
     *("setpriority", "ioprio_set", "sched_setaffinity", "sched_setattr"),
     *("sched_setparam", "sched_setscheduler", "migrate_pages", "move_pages"),
     *("mq_open", "mq_unlink", "add_key", "request_key", "keyctl", "setns", "unshare"),
-    # What is the whole machine's: its clock, its log, its terminal, its kernel.
+    # These affect the whole machine: its clock, log, terminal, kernel.
     *("clock_settime", "settimeofday", "adjtimex", "clock_adjtime", "syslog", "vhangup"),
     *("reboot", "kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module"),
     *("bpf", "perf_event_open", "userfaultfd"),
-    # Memory that nobody counts.
+    # Memory that no limit counts.
     *("memfd_create", "memfd_secret"),
 )
 
 _REFUSED_OLD = ("chmod", "chown", "lchown", "utime", "utimes", "futimesat", "mknod")
-"""Older names of the same, which only one kind of processor has, and no other may be told of."""
+"""Older names of these calls, which exist only on one processor architecture."""
 
 
 class Process(NamedTuple):
-    """One that runs in a sandbox: sandlock's, and our ends of its pipes."""
+    """A process in a sandbox: sandlock's handle, and our ends of its pipes."""
 
     process: Any
     ends: list[int]
@@ -86,9 +85,9 @@ class Process(NamedTuple):
 
 @cache
 def check() -> None:
-    """IsolationError when no sandbox can be had here: what is missing, and what to do about it.
+    """Raise IsolationError if this machine can't run a sandbox, with the reason and the fix.
 
-    A yes is remembered: it does not change while a program runs.
+    Success is cached: it does not change while a program runs.
     """
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         raise IsolationError(
@@ -120,9 +119,9 @@ def check() -> None:
 
 
 def start(program: list[str], address: Address, directory: str, memory_mb: int) -> Process:
-    """Run a program that serves this tool, and may write into the directory. Blocks a little.
+    """Start a program that may write into the directory. Blocks for a moment.
 
-    Gives our ends of its pipes too: what it reads, what it writes, what it prints.
+    Returns the process and our ends of its pipes: its input, its output, its standard error.
     """
     sandlock = import_module("sandlock")
     piped = sandlock.StdioMode.PIPED
@@ -133,7 +132,7 @@ def start(program: list[str], address: Address, directory: str, memory_mb: int) 
         raise IsolationError(f"the sandbox could not be started: {error}") from None
     ends = []
     for stream in (process.stdin, process.stdout, process.stderr):
-        # Ours to close: waiting for a process would close what is left to it.
+        # We close our own ends: waiting for a process would close the rest.
         ends.append(os.dup(stream.fileno()))
         stream.close()
     return Process(process, ends)
@@ -178,7 +177,7 @@ def _refused() -> tuple[str, ...]:
 
 
 def _system() -> list[str]:
-    """What running Python needs."""
+    """Return the paths that running Python needs."""
     prefixes = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
     inside = ("bin", "lib", "lib64", "pyvenv.cfg")
     wanted = [
@@ -192,7 +191,7 @@ def _system() -> list[str]:
 
 
 def search_path() -> tuple[list[str], list[str]]:
-    """`sys.path` in two: what may be listed, and the folders of which only the code is seen."""
+    """Split `sys.path` into folders that may be listed and folders that expose only code."""
     readable = _system()
     path, code = [], []
     for entry in (Path(entry).absolute() for entry in sys.path):
@@ -208,8 +207,8 @@ def _is_in(path: str | Path, folders: list[str]) -> bool:
 
 
 def _code_in(folder: Path) -> Iterator[Path]:
-    """The modules that stand directly in a folder, and those of its packages. Never other files."""
-    with suppress(OSError):  # not a folder, or not ours to read
+    """Yield the modules of a folder and of its packages, never other files."""
+    with suppress(OSError):  # not a folder, or not readable
         for entry in folder.iterdir():
             if _is_code(entry) or entry.name == "__pycache__":
                 yield entry
@@ -223,7 +222,7 @@ def _is_code(file: Path) -> bool:
 
 
 def _code_below(package: Path) -> Iterator[Path]:
-    """File by file: what else lies in a package may be its secrets."""
+    """Yield the modules of a package one by one: its other files may be secrets."""
     seen: set[str] = set()
     for top, folders, files in os.walk(package, followlinks=True):
         here = Path(top)

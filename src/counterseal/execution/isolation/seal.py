@@ -1,13 +1,12 @@
-"""The last doors of a sandbox, shut by the sandboxed process itself before any tool is loaded.
+"""The last restrictions of a sandbox, applied by the sandboxed process before it loads a tool.
 
-A runtime that is started as root has every capability of the kernel, and so has what it starts. So
-all of them are given up first, for good: from then on the process may do what any user may, with
-the files that it owns, or that everybody may read.
+A runtime that runs as root has every kernel capability, and so have its children. All of them are
+dropped for good: afterwards the process has an ordinary user's rights.
 
-Landlock watches over TCP only as far as `bind` and `connect` go: another protocol, a listening
-socket that was never bound, or data sent with the first packet pass it by. So there are no sockets
-at all, but for pairs within the process; and nobody else's limits are set. What is shut stays shut,
-for every process that this one starts.
+Landlock restricts TCP only in `bind` and `connect`: other protocols, a listening socket that was
+never bound, and data in the first packet are not covered. So a seccomp filter refuses all sockets,
+except for pairs within the process, and refuses to set other processes' limits. The restrictions
+hold for every process that this one starts.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ __all__ = ["MACHINES", "seal"]
 
 
 class _Machine(NamedTuple):
-    """A processor's number in the kernel, and those of the system calls that are filtered."""
+    """The kernel's number of a processor architecture, and the numbers of the filtered calls."""
 
     audit: int
     socket: int
@@ -37,7 +36,7 @@ _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _NUMBER_AT, _MACHINE_AT, _FIRST_ARGUMENT_AT = 0, 4, 16
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050001, 0x80000000  # refused calls fail with EPERM
 _OTHER_NUMBERS = 0x40000000
-"""From here on the same calls go by a second set of numbers, on processors that have one."""
+"""The beginning of a second set of call numbers, on architectures that have one."""
 _AF_UNIX, _SELF = 1, 0
 _PR_SET_SECCOMP, _FILTER = 22, 2
 
@@ -73,7 +72,7 @@ class _Sets(ctypes.Structure):
 
 
 def seal() -> None:
-    """Shut them. OSError when the kernel does not let us."""
+    """Apply the restrictions. Raise OSError if the kernel refuses."""
     libc = ctypes.CDLL(None, use_errno=True)
     _give_up_capabilities(libc)
     steps = _steps(MACHINES[platform.machine()])
@@ -88,10 +87,10 @@ def _done(result: int) -> None:
 
 
 def _give_up_capabilities(libc: ctypes.CDLL) -> None:
-    """All of them, and every way to have one again: by root, by a program's file, by a parent."""
+    """Drop all capabilities, and every way to regain one: by uid 0, file or inheritance."""
     header, sets = _Header(_CAPABILITIES_3, 0), (_Sets * 2)()
     _done(libc.capget(ctypes.byref(header), sets))
-    if sets[0].effective & 1 << _CAP_SETPCAP:  # nobody else can, and has any to lose
+    if sets[0].effective & 1 << _CAP_SETPCAP:  # only root has capabilities to drop
         for number in range(_MOST_CAPABILITIES):
             if libc.prctl(_PR_CAPBSET_READ, number, 0, 0, 0) == 1:
                 _done(libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0))
@@ -101,7 +100,7 @@ def _give_up_capabilities(libc: ctypes.CDLL) -> None:
 
 
 def _steps(machine: _Machine) -> list[tuple[int, int, int, int]]:
-    """A filter: code, how many steps to skip if so, how many if not, value."""
+    """A filter instruction: code, steps to skip if true, steps to skip if false, value."""
     return [
         (_LOAD, 0, 0, _MACHINE_AT),
         (_EQUAL, 1, 0, machine.audit),

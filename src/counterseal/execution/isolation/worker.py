@@ -1,42 +1,235 @@
-"""The program of a process that runs isolated tools: reads jobs, runs them, says what came of them.
+"""The program of a process that runs isolated tools: reads jobs, runs them, sends the results.
 
-Started by `starting`, never imported by the runtime's own code. It speaks over the standard input
-and output that it was given, and moves both out of a tool's way before anything else: what a tool
-prints goes to standard error. Messages are length-prefixed JSON, because whoever reads them trusts
-nothing that comes from here.
+Started by `pool`, never imported by the runtime. It communicates over its standard input and
+output, and moves both out of the tool's reach first: what a tool prints goes to standard error.
+Messages are length-prefixed JSON, because the runtime trusts nothing that comes from here.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
+import logging
+import math
 import os
 import queue
+import resource
 import shutil
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import to_json, to_jsonable_python
 
 from counterseal.contract.declare import Tool
-from counterseal.contract.partial import Partial
+from counterseal.contract.outputs import Partial
 from counterseal.contract.signature import read_signature
-from counterseal.errors import ResponseTooLargeError, SpokenError
+from counterseal.contract.tool_context import Context
+from counterseal.errors import FilesError, ResponseTooLargeError, SpokenError
 from counterseal.execution.failures import describe
 from counterseal.execution.isolation import processes
 from counterseal.execution.isolation.address import Address, CodeIn, load
-from counterseal.execution.isolation.cover import NO_COVER, Cover
-from counterseal.execution.isolation.framing import LONGEST_VALUE, framed, is_too_much
-from counterseal.execution.isolation.lending import Lent, context_of
-from counterseal.execution.isolation.limits import limited, no_core_dumps
+from counterseal.execution.isolation.messages import (
+    LONGEST_VALUE,
+    NO_COVER,
+    Cover,
+    framed,
+    is_too_much,
+)
+from counterseal.proposal import Principal
 
-__all__ = ["main"]
+if TYPE_CHECKING:
+    import asyncio
+
+    import httpx
+
+    from counterseal.execution.files import Files
+    from counterseal.execution.network import Clients
+
+__all__ = ["WorkerServices", "context_of", "limited", "main", "no_core_dumps"]
+
+
+# --- services of a call in another process --------------------------------------------------------
+
+
+_LONGEST_RECORD = 8 * 1024
+_CANCELLED = "CancelledError"
+
+Send = Callable[[str, int, Any], None]
+
+
+class WorkerServices:
+    """The services of one call, and the way to cancel it."""
+
+    def __init__(self, send: Send, number: int, job: Mapping[str, Any]) -> None:
+        self.cancelled = False
+        self.number = number
+        self.cover = Cover(job.get("secrets", {}))
+        self._send = send
+        self._job = job
+        self._http: httpx.AsyncClient | None = None
+        self._sync_http: httpx.Client | None = None
+        self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+
+    # Clients are made for each call: an async one can't outlive its event loop.
+
+    @property
+    def http(self) -> httpx.AsyncClient:
+        if self._http is None:
+            self._http = self._clients.client(self._egress, seconds=self._job["seconds"])
+        return self._http
+
+    @property
+    def sync_http(self) -> httpx.Client:
+        if self._sync_http is None:
+            self._sync_http = self._clients.sync_client(self._egress, seconds=self._job["seconds"])
+        return self._sync_http
+
+    @cached_property
+    def _clients(self) -> Clients:
+        from counterseal.execution.network import Clients  # noqa: PLC0415 - httpx is slow to import
+
+        return Clients()
+
+    @property
+    def _egress(self) -> Any:
+        from counterseal.contract.egress import Egress  # noqa: PLC0415 - only tools that connect need it
+
+        return Egress.from_record(self._job["egress"])
+
+    @cached_property
+    def files(self) -> Files:
+        from counterseal.execution.files import Files  # noqa: PLC0415 - only tools with files need it
+
+        if self._job["files"] is None:
+            raise FilesError("this call has no directory for files")
+        return Files(Path(self._job["files"]))
+
+    @cached_property
+    def log(self) -> logging.LoggerAdapter[Any]:
+        logger = logging.Logger("counterseal.tool")  # noqa: LOG001 - this call's own, not kept
+        logger.addHandler(_ToRuntime(self._send, self.number, self.cover))
+        return logging.LoggerAdapter(logger, {})
+
+    def progress(self, done: float, total: float | None, message: str) -> None:
+        self._send("progress", self.number, [done, total, _text(message, self.cover)])
+
+    def run(self, awaitable: Awaitable[Any]) -> Any:
+        """Run an async tool on its own event loop and return its result."""
+        import asyncio  # noqa: PLC0415 - only async tools need it
+
+        async def main() -> Any:
+            task = asyncio.current_task()
+            if task is not None:
+                self._task = (asyncio.get_running_loop(), task)
+            if task is not None and self.cancelled:
+                task.cancel()
+            try:
+                return await awaitable
+            finally:
+                if self._http is not None:
+                    await self._http.aclose()
+                    await self._clients.aclose()
+
+        return asyncio.run(main())
+
+    def cancel(self) -> None:
+        """Cancel the call; called from another thread than the tool's."""
+        self.cancelled = True
+        if self._task is not None:
+            loop, task = self._task
+            with suppress(RuntimeError):  # the loop is closed: the tool has just ended
+                loop.call_soon_threadsafe(task.cancel)
+
+    def ended_by(self, error: BaseException) -> bool:
+        """Return whether this exception is the end of a cancelled async tool."""
+        return self.cancelled and self._task is not None and type(error).__name__ == _CANCELLED
+
+    def close(self) -> None:
+        if self._sync_http is not None:
+            self._sync_http.close()
+            self._clients.close()
+            self._sync_http = None
+
+
+class _ToRuntime(logging.Handler):
+    def __init__(self, send: Send, number: int, cover: Cover) -> None:
+        super().__init__()
+        self._cover = cover
+        self._to = send
+        self._number = number
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            text = _text(self.format(record), self._cover)
+            self._to("log", self._number, [record.levelno, text])
+        except Exception:  # noqa: BLE001 - logging never fails the call
+            self.handleError(record)
+
+
+def _text(value: object, cover: Cover) -> str:
+    return cover.beginning(str(value), _LONGEST_RECORD).encode(errors="replace").decode()
+
+
+def context_of(fields: Mapping[str, Any], services: WorkerServices) -> Context:
+    """Return the context of a call from plain data."""
+    deadline = fields.get("deadline")
+    return Context(
+        **{
+            **fields,
+            "principal": Principal(**fields["principal"]),
+            "deadline": datetime.fromisoformat(deadline) if deadline else None,
+            "services": services,
+        }
+    )
+
+
+# --- resource limits ------------------------------------------------------------------------------
+
+
+def no_core_dumps() -> None:
+    """Disable core dumps, which would contain the call's secrets."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+@contextmanager
+def limited(memory: int | None, seconds: float) -> Iterator[None]:
+    """Limit the process's memory, in bytes, and its processor time, inside the block.
+
+    On Linux, memory is what RLIMIT_DATA counts: writable memory. RLIMIT_AS would count libraries
+    and reserved address space, and refuse threads long before memory is short. Processor time
+    counts all threads, so the limit is the time of all processors until the deadline plus a
+    second: the deadline comes first.
+    """
+    wanted: dict[int, int] = {}
+    if memory is not None:
+        kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+        wanted[kind] = memory
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    spent = used.ru_utime + used.ru_stime
+    wanted[resource.RLIMIT_CPU] = math.ceil(spent + seconds * (os.cpu_count() or 1)) + 1
+    before = {kind: resource.getrlimit(kind) for kind in wanted}
+    try:
+        for kind, value in wanted.items():
+            _lower(kind, value, before[kind])
+        yield
+    finally:
+        for kind, limits in before.items():
+            resource.setrlimit(kind, limits)
+
+
+def _lower(kind: int, value: int, before: tuple[int, int]) -> None:
+    given = [limit for limit in (value, *before) if limit != resource.RLIM_INFINITY]
+    resource.setrlimit(kind, (min(given), before[1]))
+
 
 _LONGEST_TRACE = 64 * 1024
 _LAST_MOMENT = 0.05
@@ -44,9 +237,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(options: Mapping[str, Any]) -> None:
-    """Serve until the other side hangs up. `options` are told by `starting`."""
+    """Serve until the runtime closes the pipe. `options` come from `pool`."""
     sys.argv[:] = ["counterseal-worker"]
-    link = Link()
+    link = RuntimeLink()
     no_core_dumps()
     if options["sealed"]:
         from counterseal.execution.isolation.seal import seal  # noqa: PLC0415 - others need no ctypes
@@ -54,7 +247,7 @@ def main(options: Mapping[str, Any]) -> None:
         seal()
         sys.meta_path.extend(CodeIn(folder) for folder in options["code"])
         for name in ("copymode", "copystat"):
-            # Modes and times can't be set in there; a copy is made all the same.
+            # Modes and times can't be set in a sandbox; copying a file works anyway.
             setattr(shutil, name, lambda *_, **__: None)
     else:
         _adopt_orphans()
@@ -62,15 +255,15 @@ def main(options: Mapping[str, Any]) -> None:
 
 
 def _adopt_orphans() -> None:
-    """What a tool starts and forgets stays below this process, where it can be found."""
+    """Become the parent of processes whose parent ends, so that they can be found and ended."""
     if sys.platform == "linux":
         import ctypes  # noqa: PLC0415 - only where it is needed
 
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-class Link:
-    """The two pipes to the other side, out of a tool's way."""
+class RuntimeLink:
+    """The two pipes to the runtime, moved out of the tool's reach."""
 
     def __init__(self) -> None:
         self._in, self._out = os.dup(0), os.dup(1)
@@ -84,7 +277,7 @@ class Link:
         self._pid = os.getpid()
 
     def receive(self) -> Any:
-        """The next message; None when there will be no more."""
+        """Return the next message, or None after the last one."""
         size = self._read(4)
         body = self._read(int.from_bytes(size, "big")) if size else None
         return json.loads(body) if body else None
@@ -94,7 +287,7 @@ class Link:
         while len(data) < count:
             try:
                 piece = os.read(self._in, min(count - len(data), 1 << 20))
-            except OSError:  # a tool may close every file that it finds
+            except OSError:  # a tool may close all open files
                 return None
             if not piece:
                 return None
@@ -106,32 +299,32 @@ class Link:
 
     def send_raw(self, kind: str, number: int, content: bytes) -> None:
         if os.getpid() != self._pid:
-            return  # a copy of this process, made by a tool: only the original speaks
+            return  # a fork of this process, made by a tool: only the original may send
         body = b'["%b",%d,%b]' % (kind.encode(), number, content)
         message = memoryview(framed(body))
-        # Nobody reads any more, or a tool closed the pipe: it shows on the other side.
+        # If the pipe is closed, the runtime notices on its side.
         with self._lock, suppress(OSError):
             while message:
                 message = message[os.write(self._out, message) :]
 
 
 class Loaded(NamedTuple):
-    """A tool's code, ready to be called."""
+    """A tool's function and binder, ready to be called."""
 
     function: Callable[..., Any]
     binder: Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 class Worker:
-    """Runs one job at a time in the main thread; another thread listens meanwhile."""
+    """Runs one job at a time in the main thread; another thread receives messages."""
 
-    def __init__(self, link: Link, *, listed: bool) -> None:
+    def __init__(self, link: RuntimeLink, *, listed: bool) -> None:
         self._link = link
         self._listed = listed
         self._jobs: queue.SimpleQueue[tuple[str, int, Any] | None] = queue.SimpleQueue()
         self._known: dict[Address, Loaded] = {}
         self._pid = os.getpid()
-        self._running: Lent | None = None
+        self._running: WorkerServices | None = None
         self._threads = 0
 
     def serve(self) -> None:
@@ -141,7 +334,7 @@ class Worker:
         while (job := self._jobs.get()) is not None:
             kind, number, content = job
             if kind == "load":
-                with suppress(BaseException):  # found out again, and told, by the first call
+                with suppress(BaseException):  # the first call reports it
                     self._load(content)
                 self._link.send("loaded", number)
             else:
@@ -156,43 +349,45 @@ class Worker:
             elif running is not None and running.number == number:
                 running.cancel()
         if self._running is not None:
-            _end_at_once()  # nobody is left to hear the answer
+            _end_at_once()  # the runtime is gone
         self._jobs.put(None)
 
     def _run(self, number: int, job: Mapping[str, Any]) -> None:
-        lent = self._running = Lent(self._link.send, number, job)
+        services = self._running = WorkerServices(self._link.send, number, job)
         try:
             with limited(job["memory"], job["seconds"]):
-                answer = self._outcome(job, lent)
-        # Between the tool and here: a cancelled call may be interrupted anywhere.
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is this call's
-            answer = _fault(error, lent.cover)
+                answer = self._outcome(job, services)
+        # A cancelled call may be interrupted anywhere between the tool and here.
+        except BaseException as error:  # noqa: BLE001 - it belongs to this call
+            answer = _fault(error, services.cover)
         finally:
             self._running = None
         if os.getpid() != self._pid:
-            os._exit(0)  # a copy of this process, made by the tool
+            os._exit(0)  # a fork of this process, made by the tool
         _print_fence(job["fence"])
         left = _left_behind() or self._has_more_threads()
         self._link.send_raw("answer", number, _sized(answer, left=left))
 
-    def _outcome(self, job: Mapping[str, Any], lent: Lent) -> dict[str, Any]:
+    def _outcome(self, job: Mapping[str, Any], services: WorkerServices) -> dict[str, Any]:
         try:
             loaded = self._load(job["address"])
             arguments = loaded.binder(job["arguments"])
             arguments.update(job["injected"])
             if job["context_params"]:
-                context = context_of(job["context"], lent)
+                context = context_of(job["context"], services)
                 arguments.update(dict.fromkeys(job["context_params"], context))
-            self._link.send("began", lent.number)
-            value = _call(loaded.function, arguments, lent)
+            self._link.send("began", services.number)
+            value = _call(loaded.function, arguments, services)
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
-            return {"kind": "cancelled"} if lent.ended_by(error) else _fault(error, lent.cover)
-        return _value(value, lent.cover)
+            return (
+                {"kind": "cancelled"} if services.ended_by(error) else _fault(error, services.cover)
+            )
+        return _value(value, services.cover)
 
     def _has_more_threads(self) -> bool:
-        """Whether the tool left a thread running: it would see what the next call is given.
+        """Return whether the tool left a thread running, which could see the next call's data.
 
-        One that was told to end gets a moment for it.
+        A thread that is about to end gets a moment.
         """
         until = time.monotonic() + _LAST_MOMENT
         while _threads() > self._threads:
@@ -212,16 +407,16 @@ class Worker:
         return self._known[address]
 
 
-def _call(function: Callable[..., Any], arguments: dict[str, Any], lent: Lent) -> Any:
+def _call(function: Callable[..., Any], arguments: dict[str, Any], services: WorkerServices) -> Any:
     try:
         value = function(**arguments)
-        return lent.run(value) if inspect.isawaitable(value) else value
+        return services.run(value) if inspect.isawaitable(value) else value
     finally:
-        lent.close()
+        services.close()
 
 
 def _print_fence(fence: str) -> None:
-    """What was printed until now belongs to this call."""
+    """Print the fence that ends this call's output."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):  # a tool may have closed them
             stream.flush()
@@ -239,12 +434,12 @@ def _end_at_once() -> None:
 
 
 def _threads() -> int:
-    """How many threads run Python code. A library's own, which run none, do not count."""
+    """Return the number of threads that run Python code."""
     return len(sys._current_frames())  # noqa: SLF001 - `threading` does not know all of them
 
 
 def _left_behind() -> bool:
-    """Whether the tool left processes running. Those that ended are cleared away."""
+    """Return whether the tool left processes running. Ended ones are reaped."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -275,7 +470,7 @@ def _as_json(value: Any) -> bytes:
     try:
         return to_json(value, fallback=_plain)
     except ValueError:
-        # Most likely bytes that are no text, or text with half surrogates in it.
+        # Most likely bytes that are not text, or text with unpaired surrogates.
         plain = to_jsonable_python(value, fallback=_plain, bytes_mode="base64")
         return json.dumps(plain).encode()
 

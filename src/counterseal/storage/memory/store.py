@@ -33,6 +33,7 @@ from counterseal.storage.base import (
     Refused,
     RunRecord,
     Search,
+    SessionRow,
     Settle,
     Tallied,
 )
@@ -69,6 +70,7 @@ class MemoryStore:
         self._holds = Holds()
         self._vault = Vault(clock)
         self._changes: list[Mapping[str, Any]] = []
+        self._sessions: dict[str, SessionRow] = {}
         self._checkpoints: defaultdict[str, dict[int, Checkpoint]] = defaultdict(dict)
 
     async def ready(self) -> None:
@@ -278,6 +280,26 @@ class MemoryStore:
         self._log.tell(events)
         return True
 
+    # --- sessions ---------------------------------------------------------------------------------
+
+    async def save_session(self, row: SessionRow) -> bool:
+        if row.seen_at > row.created_at and row.session not in self._sessions:
+            return False
+        self._sessions[row.session] = row
+        return True
+
+    async def find_session(self, session: str) -> SessionRow | None:
+        return self._sessions.get(session)
+
+    async def end_session(self, session: str) -> bool:
+        return self._sessions.pop(session, None) is not None
+
+    async def end_sessions(self, user: str) -> int:
+        ended = [row.session for row in self._sessions.values() if row.user == user]
+        for session in ended:
+            del self._sessions[session]
+        return len(ended)
+
     # --- the record -------------------------------------------------------------------------------
 
     async def keep(self, tenant: str, call_id: str, raw: bytes) -> str:
@@ -335,7 +357,18 @@ class MemoryStore:
             "requests": requests,
             "events": events,
             "counters": self._counters.forget_days(int(now // _DAY) - 2, limit),
+            "sessions": self._expire_sessions(now, limit),
         }
+
+    def _expire_sessions(self, now: float, limit: int) -> int:
+        over = sorted(
+            (row.expires_at, row.session)
+            for row in self._sessions.values()
+            if row.expires_at <= now
+        )
+        for _, session in over[:limit]:
+            del self._sessions[session]
+        return len(over[:limit])
 
     async def close(self) -> None:
         """Nothing to give back."""

@@ -20,6 +20,7 @@ _EXPIRE_KEYS: Final = _Q["expire_keys"]
 _EXPIRE_VAULT: Final = _Q["expire_vault"]
 _EXPIRE_HELD: Final = _Q["expire_held"]
 _EXPIRE_COUNTERS: Final = _Q["expire_counters"]
+_EXPIRE_SESSIONS: Final = _Q["expire_sessions"]
 _ERASABLE: Final = _Q["erasable"]
 _OLD_EVENTS: Final = _Q["old_events"]
 _ERASE: Final = _Q["erase"]
@@ -46,6 +47,7 @@ class Expiring(Alone):
             vault = await connection.fetch(_EXPIRE_VAULT, request.vault_after, limit)
             requests = await connection.fetch(_EXPIRE_HELD, request.vault_after, limit)
         counters = await connection.fetch(_EXPIRE_COUNTERS, limit)
+        sessions = await connection.fetch(_EXPIRE_SESSIONS, limit)
         events = 0
         if request.events_after is not None:
             events = await _erase(
@@ -57,6 +59,7 @@ class Expiring(Alone):
             "requests": len(requests),
             "events": events,
             "counters": len(counters),
+            "sessions": len(sessions),
         }
 
 

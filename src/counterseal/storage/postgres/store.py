@@ -35,6 +35,7 @@ from counterseal.storage.base import (
     Recorded,
     RunRecord,
     Search,
+    SessionRow,
     Settle,
     Tallied,
 )
@@ -51,6 +52,7 @@ from counterseal.storage.postgres.listener import Listener
 from counterseal.storage.postgres.queries import queries
 from counterseal.storage.postgres.runs import Opening, Refusing, Turning, UsingImplicit
 from counterseal.storage.postgres.session import Schema, Session
+from counterseal.storage.postgres.signing import EndingSessions, SavingSession, find_session
 from counterseal.storage.postgres.waiter import Watch, wait_for
 from counterseal.storage.postgres.work import (
     ClaimingDue,
@@ -266,6 +268,23 @@ class PostgresStore:
     async def change(self, number: int, what: Mapping[str, Any], events: Sequence[Event]) -> bool:
         changed: bool = await self._writing.do(record.Changing(number, what, events))
         return changed
+
+    # --- sessions ---------------------------------------------------------------------------------
+
+    async def save_session(self, row: SessionRow) -> bool:
+        saved: bool = await self._writing.do(SavingSession(row))
+        return saved
+
+    async def find_session(self, session: str) -> SessionRow | None:
+        return await self._read(lambda db: find_session(db, session))
+
+    async def end_session(self, session: str) -> bool:
+        ended: int = await self._writing.do(EndingSessions(session=session))
+        return ended > 0
+
+    async def end_sessions(self, user: str) -> int:
+        ended: int = await self._writing.do(EndingSessions(user=user))
+        return ended
 
     # --- the record -------------------------------------------------------------------------------
 

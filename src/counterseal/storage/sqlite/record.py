@@ -139,6 +139,7 @@ def expire(db: Transaction, request: Erasure) -> Mapping[str, int]:
         "requests": requests,
         "events": events,
         "counters": db.run(_Q["forget_days"], (last_day, limit)).rowcount,
+        "sessions": db.run(_Q["expire_sessions"], (now, limit)).rowcount,
     }
 
 

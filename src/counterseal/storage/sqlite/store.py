@@ -42,10 +42,20 @@ from counterseal.storage.base import (
     Recorded,
     RunRecord,
     Search,
+    SessionRow,
     Settle,
     Tallied,
 )
-from counterseal.storage.sqlite import admission, counting, holds, leases, record, runs, work
+from counterseal.storage.sqlite import (
+    admission,
+    counting,
+    holds,
+    leases,
+    record,
+    runs,
+    sessions,
+    work,
+)
 from counterseal.storage.sqlite.database import Database
 from counterseal.storage.sqlite.faults import LockedError
 from counterseal.storage.sqlite.queries import queries
@@ -298,6 +308,20 @@ class SqliteStore:
 
     async def change(self, number: int, what: Mapping[str, Any], events: Sequence[Event]) -> bool:
         return await self._writer.write(lambda db: record.change(db, number, what, events))
+
+    # --- sessions ---------------------------------------------------------------------------------
+
+    async def save_session(self, row: SessionRow) -> bool:
+        return await self._writer.write(lambda db: sessions.save(db, row), durable=False)
+
+    async def find_session(self, session: str) -> SessionRow | None:
+        return await self._read(lambda db: sessions.find(db, session))
+
+    async def end_session(self, session: str) -> bool:
+        return await self._writer.write(lambda db: sessions.end(db, session))
+
+    async def end_sessions(self, user: str) -> int:
+        return await self._writer.write(lambda db: sessions.end_all(db, user))
 
     # --- the record -------------------------------------------------------------------------------
 

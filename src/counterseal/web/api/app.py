@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic_core import to_json
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from counterseal.accounts import People, Person
 from counterseal.gateway.catalogue import Catalogue
@@ -35,7 +35,6 @@ from counterseal.web.api.faults import HANDLERS
 from counterseal.web.api.front import Front
 from counterseal.web.api.limits import Limits
 from counterseal.web.api.openapi import document
-from counterseal.web.api.short import ShortWay
 from counterseal.web.api.submitting import Submitting
 from counterseal.web.auth import Verifier
 
@@ -50,15 +49,12 @@ _ROUTES = [
 class Api:
     """An ASGI application. `submitting` says how many calls are under way, and waits for them."""
 
-    def __init__(self, entry: ASGIApp, front: Front, submitting: Submitting) -> None:
-        self.entry = entry
-        """The same, for whoever is in a hurry."""
-        self.front = front
-        """The same without the short way."""
+    def __init__(self, front: Front, submitting: Submitting) -> None:
+        self._front = front
         self.submitting = submitting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.entry(scope, receive, send)
+        await self._front(scope, receive, send)
 
 
 def api_app(
@@ -87,15 +83,16 @@ def api_app(
         public=url,
         routes=_ROUTES,
     )
-    shared: Any = {
-        "house": house,
-        "callers": Callers(access, verifier, people, (url, *origins)),
-        "limits": limits or Limits(),
-        "submitting": submitting,
-        "patience": patience,
-    }
-    front = Front(_behind(), document=_written, **shared)
-    return Api(ShortWay(front, **shared), front, submitting)
+    front = Front(
+        _behind(),
+        house=house,
+        callers=Callers(access, verifier, people, (url, *origins)),
+        limits=limits or Limits(),
+        submitting=submitting,
+        document=_written,
+        patience=patience,
+    )
+    return Api(front, submitting)
 
 
 def api_document() -> dict[str, Any]:

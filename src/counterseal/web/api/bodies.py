@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable
 from typing import Any, Final
 
 import jiter
 from starlette.types import Message, Receive
 
-from counterseal.call.lasting import going_on
 from counterseal.web.api.problems import ProblemError
 
 __all__ = [
@@ -36,28 +34,12 @@ async def read_body(receive: Receive, announced: str, seconds: float) -> bytes:
     """All of it. ProblemError where it is too much, as announced or in truth, or takes too long."""
     if announced.isdecimal() and int(announced[:20]) > MOST_BYTES:
         raise _too_large()
-    reading = receive().__await__()
-    try:
-        waited = next(reading)
-    except StopIteration as at_once:  # nearly always; and no timer is needed for it
-        message: Message = at_once.value
-        if message.get("more_body"):
-            return await _read_on([_part(message)], receive, None, seconds)
-        return _part(message)
-    return await _read_on([], receive, going_on(reading, waited), seconds)
-
-
-async def _read_on(
-    parts: list[bytes], receive: Receive, begun: Awaitable[Message] | None, seconds: float
-) -> bytes:
-    """What is not there yet, as long as one may take for it."""
-    size = sum(map(len, parts))
-    more = True
+    parts: list[bytes] = []
+    size, more = 0, True
     try:
         async with asyncio.timeout(seconds):
             while more:
-                message = await (begun or receive())
-                begun = None
+                message = await receive()
                 parts.append(_part(message))
                 size += len(parts[-1])
                 if size > MOST_BYTES:
@@ -73,8 +55,6 @@ def _part(message: Message) -> bytes:
     if message["type"] == "http.disconnect":
         raise GoneError
     body: bytes = message.get("body", b"")
-    if len(body) > MOST_BYTES:
-        raise _too_large()
     return body
 
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-from counterseal.accounts import People, Person, Session, check_csrf, cookie_in, same_origin
-from counterseal.accounts.keys import PERSON_MARK
+from starlette.requests import HTTPConnection
+
+from counterseal.accounts import People, Person, Session, check_csrf
+from counterseal.accounts.users import PERSON_MARK
 from counterseal.errors import StoreError
 from counterseal.proposal import Principal
 from counterseal.web.access import Access
 from counterseal.web.api.problems import ProblemError
-from counterseal.web.auth import Good, Identity, UnsureError, Verifier
+from counterseal.web.auth import Identity, UnsureError, Verifier
+from counterseal.web.browser import same_origin, session_cookie
 
-__all__ = ["CSRF", "SAFE", "Agent", "Caller", "Callers", "Human", "Recalled"]
+__all__ = ["CSRF", "SAFE", "Agent", "Caller", "Callers", "Human"]
 
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 CSRF: Final = "x-csrf-token"
@@ -53,13 +56,6 @@ class Human(NamedTuple):
 Caller = Agent | Human
 
 
-class Recalled(NamedTuple):
-    """An agent, and what is known of its credential."""
-
-    agent: Agent
-    good: Good
-
-
 class Callers:
     """`own` are the origins whose pages may send a session's cookie along with a change."""
 
@@ -74,15 +70,16 @@ class Callers:
         self._anonymous = None if who is None else verifier.anonymous(who)
         self._https = access.resource.startswith("https:")
 
-    async def known(self, headers: Mapping[str, str], method: str) -> Caller:
+    async def known(
+        self, connection: HTTPConnection, headers: Mapping[str, str], method: str
+    ) -> Caller:
         """Who it is. ProblemError where that can't be told, or the session's page did not ask."""
         given = headers.get("authorization")
         try:
             if given is not None:
                 return await self._by_header(given)
-            session = await self._people.session(
-                cookie_in(headers.get("cookie", ""), https=self._https)
-            )
+            cookie = session_cookie(connection, https=self._https)
+            session = await self._people.session(cookie)
         except (UnsureError, StoreError):
             told = "It can't be told now whether this credential is good. Try again later."
             raise ProblemError("unavailable", told, headers={"Retry-After": "10"}) from None
@@ -91,19 +88,6 @@ class Callers:
         if method not in SAFE:
             self._refuse_forged(session, headers)
         return Human(session.person, f"session:{session.session_id}", session)
-
-    def recalled(self, given: bytes) -> Recalled | None:
-        """An agent who was known before and still is, by its header. None: ask `known`."""
-        if given[:7] != b"Bearer ":
-            return None
-        good = self._verifier.recalled(given[7:])
-        if good is None or not self._scopes.issubset(good.identity.scopes):
-            return None
-        return Recalled(Agent(good.identity.principal, good.identity.token), good)
-
-    def hold(self, known: Recalled) -> bool:
-        """Whether the same header would be good for the same agent now."""
-        return self._verifier.holds(known.good)
 
     async def _by_header(self, given: str) -> Caller:
         scheme, _, token = given.partition(" ")

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from starlette.routing import Route
 from starlette.types import Message, Scope, Send
 
-from counterseal.accounts import Person, set_cookie
+from counterseal.accounts import Person
 from counterseal.gateway.catalogue import Catalogue
 from counterseal.runtime import Runtime
 from counterseal.views import Desk
@@ -131,10 +131,6 @@ class Exchange:
         if self.method != "POST":
             headers += _OF_READING
         headers += own
-        session = getattr(self.caller, "session", None)
-        if session is not None and session.cookie is not None:
-            https = self.house.public.startswith("https:")
-            headers.append((b"set-cookie", set_cookie(session.cookie, https=https).encode()))
         if not whole:
             return status, headers, body
         if status == 200 and self.method in ("GET", "HEAD") and len(body) <= _MOST_MARKED:

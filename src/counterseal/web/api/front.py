@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 from urllib.parse import parse_qsl
 
+from starlette.requests import HTTPConnection
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -80,7 +81,7 @@ class Front:
             await exchange.answer(Answer(200, self._document()))
             return
         try:
-            caller = await self._callers.known(exchange.headers, method)
+            caller = await self._callers.known(HTTPConnection(scope), exchange.headers, method)
         except ProblemError as problem:
             if problem.code == "unauthenticated":
                 self._limits.by_address(client[0] if client else "")

@@ -22,9 +22,8 @@ from pydantic import ValidationError
 from counterseal.codes import Code
 from counterseal.gateway.waiting import needs_person
 from counterseal.observation import Observation
-from counterseal.observation.words import said
+from counterseal.observation.render import said
 from counterseal.operations.approver import ApprovalError
-from counterseal.positional import made
 from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime
 from counterseal.web.api.bodies import object_in
@@ -146,7 +145,7 @@ class Submitting:
             return Answer(202, written(seen, self._public), tuple(headers))
         if seen.ok:
             body = written(seen, self._public)
-            return made(Answer, (seen.response.status, body, tuple(headers), JSON))
+            return Answer(seen.response.status, body, tuple(headers), JSON)
         if seen.retry_after is not None:
             headers.append((b"retry-after", b"%d" % max(1, math.ceil(seen.retry_after))))
         status = seen.response.status if 400 <= seen.response.status < 600 else 500

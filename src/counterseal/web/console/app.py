@@ -10,8 +10,9 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import Response
 from starlette.routing import Match, Route
 
-from counterseal.accounts import People, Person, origin_of
+from counterseal.accounts import People, Person
 from counterseal.views import Desk
+from counterseal.web.browser import origin_of
 from counterseal.web.console import (
     approvals,
     audit,
@@ -102,7 +103,7 @@ async def events(visit: Visit) -> Response:
         return Response(status_code=503, headers={"Retry-After": "30"})
 
     async def still() -> bool:
-        return await house.people.still(session) is not None
+        return await house.people.still_valid(session)
 
     return EventStream(
         stream(listener, still), headers=headers(https=house.https), done=open_pages.close

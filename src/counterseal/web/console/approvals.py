@@ -8,7 +8,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from counterseal.approvals.packet import Packet
-from counterseal.approvals.patterns import Then
+from counterseal.approvals.terms import Then
 from counterseal.approvals.votes import Choice, Objection
 from counterseal.contract.effects import RiskClass
 from counterseal.operations.approver import ApprovalError

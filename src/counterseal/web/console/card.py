@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from counterseal.approvals.outline import Line, Row, outline
+from counterseal.approvals.display import Part, name_of, value_parts
 from counterseal.approvals.packet import Packet
-from counterseal.approvals.plain import Part, name_of, value_parts
+from counterseal.approvals.packet_formats import PacketLine, PacketRow, outline
 
 __all__ = ["Argument", "Card", "Difference", "card"]
 
@@ -48,16 +48,16 @@ class Card(NamedTuple):
     title: str
     risk: str
     sentence: tuple[Part, ...]
-    facts: tuple[Row, ...]
+    facts: tuple[PacketRow, ...]
     arguments: tuple[Argument, ...]
-    config: tuple[Line, ...]
+    config: tuple[PacketLine, ...]
     differences: tuple[Difference, ...]
-    expected: tuple[Line, ...]
+    expected: tuple[PacketLine, ...]
     """What is expected, where nothing is known of what is now."""
-    votes: tuple[Line, ...]
-    people: tuple[Row, ...]
-    ids: tuple[Row, ...]
-    more: tuple[Row, ...]
+    votes: tuple[PacketLine, ...]
+    people: tuple[PacketRow, ...]
+    ids: tuple[PacketRow, ...]
+    more: tuple[PacketRow, ...]
     """What the outline says besides."""
 
 
@@ -83,15 +83,15 @@ def card(packet: Packet, *, now: float) -> Card:
     )
 
 
-def _named(rows: dict[str, Row], labels: Sequence[str]) -> tuple[Row, ...]:
+def _named(rows: dict[str, PacketRow], labels: Sequence[str]) -> tuple[PacketRow, ...]:
     return tuple(rows[label] for label in labels if label in rows)
 
 
-def _lines(rows: dict[str, Row], label: str) -> tuple[Line, ...]:
+def _lines(rows: dict[str, PacketRow], label: str) -> tuple[PacketLine, ...]:
     return rows[label].lines if label in rows else ()
 
 
-def _argument(line: Line) -> Argument:
+def _argument(line: PacketLine) -> Argument:
     """The outline puts the origin behind the value, in brackets."""
     *rest, last = line.parts
     said = last.text.strip(" ()")
@@ -100,7 +100,7 @@ def _argument(line: Line) -> Argument:
     return Argument(line.name, line.parts)
 
 
-def _differences(packet: Packet, before: Sequence[Line]) -> Iterator[Difference]:
+def _differences(packet: Packet, before: Sequence[PacketLine]) -> Iterator[Difference]:
     """What changes first, then what stays."""
     for change in packet.changes:
         yield Difference(

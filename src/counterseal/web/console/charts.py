@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from math import floor, log10
 from typing import Final, NamedTuple
 
-from counterseal.approvals.plain import clock
+from counterseal.approvals.display import clock
 
 __all__ = ["BUCKETS", "Chart", "Column", "amount", "chart", "whole"]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import at, pointer, thaw
-from counterseal.contract.parameters import Parameter, parameters
+from counterseal.contract.schemas import Parameter, parameters
 
 __all__ = ["Fact", "Section", "sections"]
 

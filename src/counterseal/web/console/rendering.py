@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from counterseal.approvals.plain import Part, clock, span, stamp, visible
+from counterseal.approvals.display import Part, clock, span, stamp, visible
 from counterseal.canonical import thaw
 
 __all__ = ["address", "environment", "json_lines", "lines"]

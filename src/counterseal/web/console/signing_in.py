@@ -7,13 +7,14 @@ from typing import Final
 from starlette.responses import Response
 from starlette.routing import Route
 
-from counterseal.accounts import Refused, Why, dropped_cookie, safe_next, set_cookie
+from counterseal.accounts import RefusalReason, SignInRefused
+from counterseal.web.browser import drop_session_cookie, safe_next, set_session_cookie
 from counterseal.web.console.problems import Problem
 from counterseal.web.console.visit import House, Visit
 
 __all__ = ["routes"]
 
-_STATUS: Final = {Why.WRONG: 403, Why.LOCKED: 429, Why.BUSY: 503}
+_STATUS: Final = {RefusalReason.WRONG: 403, RefusalReason.LOCKED: 429, RefusalReason.BUSY: 503}
 _LONGEST: Final = 4096
 """Of a name or a password that is looked at."""
 
@@ -45,13 +46,13 @@ async def sign_in(visit: Visit) -> Response:
     client = visit.request.client
     people = visit.house.people
     found = await people.sign_in(name, password, source=client.host if client else "")
-    if isinstance(found, Refused):
+    if isinstance(found, SignInRefused):
         return await _form(visit, then, name=name, refused=found)
     if visit.session is not None:
-        people.sign_out(visit.session)
-    cookie, visit.session = found
+        await people.sign_out(visit.session)
+    secret, visit.session = found
     answer = visit.go(then)
-    answer.headers["Set-Cookie"] = set_cookie(cookie, https=visit.house.https)
+    set_session_cookie(answer, secret, https=visit.house.https)
     return answer
 
 
@@ -61,9 +62,9 @@ async def sign_out(visit: Visit) -> Response:
     if visit.session is not None:
         if visit.said("everywhere"):
             await people.sign_out_everywhere(visit.session)
-        people.sign_out(visit.session)
+        await people.sign_out(visit.session)
     answer = visit.go("/sign-in")
-    answer.headers["Set-Cookie"] = dropped_cookie(https=visit.house.https)
+    drop_session_cookie(answer, https=visit.house.https)
     return answer
 
 
@@ -73,14 +74,14 @@ async def change_tenant(visit: Visit) -> Response:
     tenant = visit.said("tenant")
     if session is None or tenant not in await people.tenants(session.user):
         raise Problem(404, "There is no such tenant.")
-    cookie, visit.session = people.sessions.switch(session, tenant)
+    secret, visit.session = await people.sessions.switch(session, tenant)
     answer = visit.go("/")
-    answer.headers["Set-Cookie"] = set_cookie(cookie, https=visit.house.https)
+    set_session_cookie(answer, secret, https=visit.house.https)
     return answer
 
 
 async def _form(
-    visit: Visit, then: str, *, name: str = "", refused: Refused | None = None
+    visit: Visit, then: str, *, name: str = "", refused: SignInRefused | None = None
 ) -> Response:
     answer = await visit.render(
         "sign_in.html",

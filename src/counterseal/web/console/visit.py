@@ -19,17 +19,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from counterseal.accounts import (
-    People,
-    Person,
-    Session,
-    check_csrf,
-    cookie_in,
-    same_origin,
-    set_cookie,
-)
+from counterseal.accounts import People, Person, Session, check_csrf
 from counterseal.registry import Kill
 from counterseal.views import Desk, NotAllowed
+from counterseal.web.browser import same_origin, session_cookie
 from counterseal.web.console.assets import Assets
 from counterseal.web.console.bare import bare_page
 from counterseal.web.console.forms import read_form
@@ -101,7 +94,8 @@ class House:
         async def endpoint(request: Request) -> Response:
             visit = Visit(house=self, request=request)
             try:
-                visit.session = await self.people.session(self._cookie(request))
+                secret = session_cookie(request, https=self.https)
+                visit.session = await self.people.session(secret, refresh=not visit.live)
                 answer = await way(visit, handler)
             except Exception as error:  # noqa: BLE001 - whatever it is, a page says so
                 answer = await self._problem(visit, error)
@@ -134,15 +128,9 @@ class House:
         if not same_origin(visit.request.headers, self.origins):
             raise Problem(403, "This form comes from a page that is not ours.")
 
-    def _cookie(self, request: Request) -> str | None:
-        return cookie_in("; ".join(request.headers.getlist("cookie")), https=self.https)
-
     def _finished(self, visit: Visit, answer: Response) -> Response:
         for name, value in headers(https=self.https).items():
             answer.headers.setdefault(name, value)
-        renewed = visit.session.cookie if visit.session is not None else None
-        if renewed and "set-cookie" not in answer.headers and not visit.live:
-            answer.headers["Set-Cookie"] = set_cookie(renewed, https=self.https)
         return answer
 
     async def _problem(self, visit: Visit, error: Exception) -> Response:

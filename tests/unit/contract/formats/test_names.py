@@ -7,7 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.contract.formats.names import MCP_CHARACTERS, MCP_LIMIT, NameMap, UnknownNameError
+from counterseal.contract.formats.providers import (
+    MCP_CHARACTERS,
+    MCP_LIMIT,
+    NameMap,
+    UnknownNameError,
+)
 
 CONTRACT_NAMES = st.text(alphabet="abcXYZ0189_.-", min_size=1, max_size=128) | st.sampled_from(
     ["a.b", "a_b", "a-b", "A.b", "x" * 64, "x" * 65, "x" * 128, ".", "..", "-"]

@@ -14,7 +14,7 @@ from counterseal.contract.formats import (
     openai_chat,
     openai_responses,
 )
-from counterseal.contract.formats.names import UnknownNameError
+from counterseal.contract.formats.providers import UnknownNameError
 from counterseal.contract.model import Contract
 
 INPUT = {

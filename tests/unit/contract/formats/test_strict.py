@@ -3,7 +3,7 @@
 import pytest
 
 from counterseal.canonical import freeze
-from counterseal.contract.formats.strict import convert
+from counterseal.contract.formats.strict_schema import convert
 
 
 def closed(properties, *required, **more):

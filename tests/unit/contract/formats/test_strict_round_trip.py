@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from counterseal.canonical import freeze
-from counterseal.contract.formats.strict import convert
+from counterseal.contract.formats.strict_schema import convert
 
 NAMES = st.sampled_from(["a", "b", "kind", "value", "type", "properties", "$ref", "ü/~ %", "x.y"])
 TEXTS = st.text(max_size=5)

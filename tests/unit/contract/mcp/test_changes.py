@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.canonical import at
-from counterseal.contract.schema_moves import same
+from counterseal.contract.schema_diff import same
 from counterseal.contract.sources.mcp import Definition, Kind, describe
 
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from counterseal import Registry
 from counterseal.canonical import thaw
-from counterseal.contract.blocks import BLOCKS
 from counterseal.contract.effects import Effect, Trust
+from counterseal.contract.outputs import BLOCKS
 from counterseal.contract.sources.mcp import Definition, contract_of
 from counterseal.errors import ContractError
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.execution.isolation.cover import NO_COVER, Cover
-from counterseal.execution.isolation.pipes import Lines
+from counterseal.execution.isolation.child import Lines
+from counterseal.execution.isolation.messages import NO_COVER, Cover
 
 TOKEN = "tok-Zq81xWv93LmKp02RtYbN"
 COVER = Cover({"token": TOKEN})

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.execution.isolation.framing import LONGEST_MESSAGE, framed
-from counterseal.execution.isolation.pipes import Lines, Messages
+from counterseal.execution.isolation.child import Lines, Messages
+from counterseal.execution.isolation.messages import LONGEST_MESSAGE, framed
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

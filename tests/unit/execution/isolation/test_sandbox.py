@@ -18,7 +18,8 @@ from counterseal.errors import IsolationError
 from counterseal.execution.failures import Fault
 from counterseal.execution.isolation import sandbox
 from counterseal.execution.isolation.address import address_of
-from counterseal.execution.isolation.workers import Job, Reply, Sandboxes
+from counterseal.execution.isolation.pool import Job, Reply, Sandboxes
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow  # starts sandboxes
 
@@ -86,9 +87,7 @@ def is_alive(pid):
 
 
 async def gone(*pids):
-    with anyio.fail_after(PLENTY):
-        while any(map(is_alive, pids)):  # noqa: ASYNC110 - nobody says when somebody else's ends
-            await asyncio.sleep(0.01)
+    await until(lambda: not any(map(is_alive, pids)))
 
 
 # --- the ordinary case ----------------------------------------------------------------------------

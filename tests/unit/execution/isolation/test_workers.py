@@ -16,7 +16,8 @@ import pytest
 from counterseal.config.discovery import import_files
 from counterseal.execution.failures import Fault
 from counterseal.execution.isolation.address import address_of
-from counterseal.execution.isolation.workers import Job, Reply, Workers
+from counterseal.execution.isolation.pool import Job, Reply, Workers
+from tests.waiting import turns, until
 
 pytestmark = pytest.mark.slow  # starts processes
 
@@ -106,9 +107,7 @@ def is_alive(pid):
 
 
 async def gone(*pids):
-    with anyio.fail_after(PLENTY):
-        while any(map(is_alive, pids)):  # noqa: ASYNC110 - nobody says when somebody else's ends
-            await asyncio.sleep(0.01)
+    await until(lambda: not any(map(is_alive, pids)))
 
 
 class Told:
@@ -498,7 +497,7 @@ async def test_what_a_tool_answers_to_a_caller_who_left_is_not_lost(one):
 async def test_a_caller_who_leaves_while_a_worker_starts_is_told_that_nothing_began():
     pool = Workers(most=1)
     call = asyncio.create_task(pool.run(job("where"), seconds=PLENTY))
-    await asyncio.sleep(0.01)
+    await turns()
     call.cancel()
     assert await call == Reply("late", began=False, interrupted=True)
     assert await answer(pool, "where")
@@ -556,7 +555,7 @@ import asyncio, os, sys
 sys.path.insert(0, sys.argv[1])
 import kind_tools
 from counterseal.execution.isolation.address import address_of
-from counterseal.execution.isolation.workers import Job, Workers
+from counterseal.execution.isolation.pool import Job, Workers
 
 def job(tool, *asks):
     context = {"principal": {"tenant": "t", "agent": "a"}, "run_id": "r", "call_id": "c"}
@@ -604,9 +603,7 @@ async def test_a_worker_that_dies_idle_is_replaced(one):
     pid = await answer(one, "where")
     os.kill(pid, signal.SIGKILL)
     await gone(pid)
-    with anyio.fail_after(PLENTY):
-        while one._idle and one._idle[0].fit:  # noqa: ASYNC110 - the pipe says it in its time
-            await asyncio.sleep(0.01)
+    await until(lambda: not (one._idle and one._idle[0].fit))
     assert await answer(one, "where") != pid
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.errors import ResponseTooLargeError
-from counterseal.execution.network.bodies import Body
+from counterseal.execution.network import Body
 
 
 def bare(content):
@@ -95,7 +95,7 @@ def test_content_that_ends_in_the_middle_is_no_content(coding, kept):
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "gzip, gzip", "identity, br"])
 def test_what_is_not_what_it_says_or_was_not_asked_for_is_refused(coding):
-    with pytest.raises(httpx.DecodingError, match="the response is"):
+    with pytest.raises(httpx.DecodingError, match=r"the response (is|has)"):
         read(body_of(coding), b"\xff\xff\xff\xff no such thing")
 
 

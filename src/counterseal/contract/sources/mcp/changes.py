@@ -14,8 +14,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import at, pointer
-from counterseal.contract.schema_diff import Side, compare_schemas
-from counterseal.contract.schema_moves import same
+from counterseal.contract.schema_diff import Side, compare_schemas, same
 from counterseal.contract.sources.mcp.characters import visible
 from counterseal.contract.sources.mcp.definition import HINTS, Definition
 

@@ -13,8 +13,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from counterseal.canonical import canonical, thaw
-from counterseal.contract.lint.inputs import MAX_BYTES, fields, says_type
-from counterseal.contract.lint.patterns import is_catastrophic
+from counterseal.contract.lint.regex import is_catastrophic
+from counterseal.contract.lint.schema_rules import MAX_BYTES, fields, says_type
 from counterseal.contract.schemas import (
     DIALECT,
     compile_schema,

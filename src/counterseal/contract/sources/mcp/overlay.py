@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from counterseal.contract.binding import McpBinding
-from counterseal.contract.blocks import BLOCKS
+from counterseal.contract.bindings import McpBinding
 from counterseal.contract.effects import Effect, Trust
 from counterseal.contract.lint import examine
 from counterseal.contract.model import Contract
+from counterseal.contract.outputs import BLOCKS
 from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
 from counterseal.contract.sources.mcp.characters import plain
 from counterseal.contract.sources.mcp.definition import Definition

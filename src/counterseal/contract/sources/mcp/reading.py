@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from counterseal.canonical import pointer
-from counterseal.contract.declare import Declared
+from counterseal.contract.declare import ToolOptions
 from counterseal.contract.model import NAME_PATTERN, Contract
 from counterseal.contract.sources.mcp.entries import (
     RULE,
@@ -43,7 +43,7 @@ _NOT_HERE: Final = {
 """What `@tool` takes and an entry does not, and why."""
 _OWN: Final = ("rename", "hidden", "arguments", "redact", "annotations_reviewed")
 _BESIDE: Final = {*_NOT_HERE, *_OWN}
-DECLARED: Final = tuple(name for name in Declared.__annotations__ if name not in _BESIDE)
+DECLARED: Final = tuple(name for name in ToolOptions.__annotations__ if name not in _BESIDE)
 _NOT_INSIDE: Final = (
     ("identity", "name", "Write `rename`."),
     ("identity", "version", "Leave it out: it is counted by what was accepted."),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from counterseal.canonical import pointer, thaw
-from counterseal.contract.blocks import is_blocks
+from counterseal.contract.outputs import is_blocks
 from counterseal.contract.schema_diff import compare_schemas
 from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
 from counterseal.contract.sources.mcp.entries import Entry, meant

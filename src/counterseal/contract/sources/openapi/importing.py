@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from counterseal.contract.binding import HttpBinding
+from counterseal.contract.bindings import HttpBinding
 from counterseal.contract.effects import EFFECTS, Effect
-from counterseal.contract.ip import kind, literal
+from counterseal.contract.egress import kind, literal
 from counterseal.contract.lint import examine
-from counterseal.contract.lint.egress import written
-from counterseal.contract.lint.inputs import fields
+from counterseal.contract.lint.outbound import written
+from counterseal.contract.lint.schema_rules import fields
 from counterseal.contract.schemas import compile_schema, types_of
 from counterseal.contract.sources.openapi.arguments import Arguments, read_arguments
 from counterseal.contract.sources.openapi.document import Document, Operation, mapping

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from counterseal.contract.lint import danger
-from counterseal.contract.lint.patterns import is_catastrophic
+from counterseal.contract.lint import dangerous_inputs
+from counterseal.contract.lint.regex import is_catastrophic
 from counterseal.contract.schemas import compile_schema, types_of
 from counterseal.contract.sources.openapi.document import listed
 
@@ -31,7 +31,7 @@ _EXACT = 2**53 - 1
 
 def is_credential(name: str) -> bool:
     """Whether lint would refuse it as an argument."""
-    return danger.is_credential(name)
+    return dangerous_inputs.is_credential(name)
 
 
 def types_in(flat: Mapping[str, Any]) -> list[str]:

@@ -606,3 +606,36 @@ WHERE e.tenant = $1 AND e.number = w.number AND e.segment = w.segment;
 -- name: erased
 INSERT INTO erasures (tenant, number, segment) VALUES ($1, $2, $3)
 ON CONFLICT (tenant) DO UPDATE SET number = excluded.number, segment = excluded.segment;
+
+-- --- sessions ------------------------------------------------------------------------------------
+
+-- name: save_session
+INSERT INTO sessions (session, user_id, created_at, seen_at, expires_at, facts)
+VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (session) DO UPDATE
+SET user_id = excluded.user_id, created_at = excluded.created_at, seen_at = excluded.seen_at,
+  expires_at = excluded.expires_at, facts = excluded.facts
+RETURNING 1;
+
+-- name: refresh_session
+-- Changes nothing when the session has ended.
+UPDATE sessions SET user_id = $2, created_at = $3, seen_at = $4, expires_at = $5, facts = $6
+WHERE session = $1 RETURNING 1;
+
+-- name: find_session
+SELECT session, user_id, created_at, seen_at, expires_at, facts FROM sessions WHERE session = $1;
+
+-- name: end_session
+DELETE FROM sessions WHERE session = $1 RETURNING 1;
+
+-- name: end_sessions
+DELETE FROM sessions WHERE user_id = $1 RETURNING 1;
+
+-- name: expire_sessions
+WITH over AS (
+  SELECT session FROM sessions
+  WHERE expires_at <= extract(epoch FROM statement_timestamp())::float8
+  ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED
+)
+DELETE FROM sessions AS s USING over WHERE s.session = over.session
+RETURNING 1;

@@ -605,3 +605,29 @@ DELETE FROM counters WHERE (tenant, run_id, name) IN (
   ORDER BY CAST(substr(name, length(rtrim(name, '0123456789')) + 1) AS INTEGER), tenant, name
   LIMIT ?
 );
+
+-- name: save_session
+INSERT INTO sessions (session, user, created_at, seen_at, expires_at, facts)
+VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (session) DO UPDATE
+SET user = excluded.user, created_at = excluded.created_at, seen_at = excluded.seen_at,
+  expires_at = excluded.expires_at, facts = excluded.facts;
+
+-- name: refresh_session
+-- Changes nothing when the session has ended.
+UPDATE sessions SET user = ?, created_at = ?, seen_at = ?, expires_at = ?, facts = ?
+WHERE session = ?;
+
+-- name: find_session
+SELECT session, user, created_at, seen_at, expires_at, facts FROM sessions WHERE session = ?;
+
+-- name: end_session
+DELETE FROM sessions WHERE session = ?;
+
+-- name: end_sessions
+DELETE FROM sessions WHERE user = ?;
+
+-- name: expire_sessions
+DELETE FROM sessions WHERE session IN (
+  SELECT session FROM sessions WHERE expires_at <= ? ORDER BY expires_at LIMIT ?
+);

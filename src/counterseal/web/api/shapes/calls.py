@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field
 
 from counterseal.codes import Code
 from counterseal.contract.effects import Trust
-from counterseal.observation.models import (
+from counterseal.observation.envelope import (
     ExecutionMetadata,
     ResultPayload,
     Status,

@@ -1,0 +1,282 @@
+"""Signing in with a name and a password, and the lock-out that slows down guessing.
+
+Every failure gets the same answer: an unknown or disabled user costs the same work and reads the
+same as a wrong password. Successes and failures are on record in the tenants where the user has
+roles.
+
+The lock-out counts failures by name and by address, in memory, for each process, and forgets them
+an hour after the last one. Unknown names are counted like known ones, so that the wait does not
+tell which exist. A user who has signed in from an address before is not kept out there by guesses
+made from other addresses.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import IPv6Address, IPv6Network, ip_address
+from typing import Any, Final, Generic, TypeVar
+
+from counterseal.accounts.passwords import BusyError, Passwords
+from counterseal.accounts.users import Accounts, AccountServices, Directory
+from counterseal.audit import Caller, Event, EventType
+from counterseal.errors import CountersealError
+from counterseal.registry.identities import User, folded
+
+__all__ = ["Lockout", "RefusalReason", "SignIn", "SignInRefused", "network_of"]
+
+_SHARED_TENANT: Final = "*"
+"""The tenant whose record holds attempts under unknown names."""
+_BUSY_SECONDS: Final = 5.0
+"""Seconds to wait when too many people sign in at once."""
+_FIRST_WAIT: Final = 30.0
+"""Seconds of the first wait; each further failure doubles it."""
+_LONGEST_WAIT: Final = 900.0
+_FORGET_AFTER: Final = 3600.0
+"""Seconds without a failure after which the count starts again."""
+_MAX_COUNTED: Final = 20_000
+"""Names and addresses that are remembered; the least recently used one goes first."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+class RefusalReason(StrEnum):
+    WRONG = "wrong"
+    """Wrong name or password; the answer never says which."""
+    LOCKED = "locked"
+    """Too many failures. The password was not checked."""
+    BUSY = "busy"
+    """Too many people sign in at once. The password was not checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignInRefused:
+    """Why an attempt to sign in failed."""
+
+    reason: RefusalReason
+    wait: float = 0.0
+    """Seconds until the next attempt is allowed."""
+
+    @property
+    def message(self) -> str:
+        """The sentence that the person reads."""
+        if self.reason is RefusalReason.WRONG:
+            return "Wrong name or password."
+        seconds = max(1, round(self.wait))
+        when = f"{seconds} seconds" if seconds < 100 else f"{round(seconds / 60)} minutes"
+        if self.reason is RefusalReason.LOCKED:
+            return f"Too many failed attempts. Try again in {when}."
+        return f"Too many people are signing in. Try again in {when}."
+
+
+class SignIn:
+    """Checks names and passwords. One for a process: it holds the lock-out."""
+
+    def __init__(
+        self,
+        services: AccountServices,
+        directory: Directory,
+        *,
+        passwords: Passwords | None = None,
+        lockout: Lockout | None = None,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._services = services
+        self._directory = directory
+        self._passwords = passwords or Passwords()
+        self._lockout = lockout or Lockout(steady=steady)
+
+    async def attempt(self, name: str, password: str, *, source: str) -> User | SignInRefused:
+        """Return the user if the password is right, and record the attempt.
+
+        `source` is the address that the attempt comes from. Raises StoreError if the user can't be
+        looked up or the attempt can't be recorded.
+        """
+        known_as, address = folded(name), network_of(source)
+        wait = self._lockout.begin(known_as, address)
+        if wait > 0:
+            return SignInRefused(RefusalReason.LOCKED, wait)
+        user = await self._directory.user_now(known_as)
+        active = user if user is not None and user.active else None
+        try:
+            good = await self._passwords.matches(None if active is None else active.hash, password)
+        except BusyError:
+            self._lockout.withdraw(known_as, address)
+            return SignInRefused(RefusalReason.BUSY, _BUSY_SECONDS)
+        if active is None or not good:
+            await self._record(self._failure(user, known_as, source, address))
+            return SignInRefused(RefusalReason.WRONG)
+        self._lockout.passed(known_as, address)
+        await self._record(self._success(active, source))
+        return await self._rehashed(active, password)
+
+    async def _rehashed(self, user: User, password: str) -> User:
+        """Update the stored hash if it was made with older parameters."""
+        if not self._passwords.outdated(user.hash):
+            return user
+        operator = self._services.operator(user.name)
+        try:
+            return await Accounts(operator, self._passwords).rehash(user, password)
+        except CountersealError:
+            return user  # the next sign-in tries again
+
+    def _success(self, user: User, source: str) -> Iterable[Event]:
+        facts = {"source": source[:100]}
+        return self._events(EventType.SIGNED_IN, "signed in", user, facts)
+
+    def _failure(self, user: User | None, name: str, source: str, address: str) -> Iterable[Event]:
+        """Events of a failed attempt.
+
+        An unknown name is recorded as a fingerprint: people type passwords into the wrong field.
+        """
+        facts: dict[str, Any] = {"source": source[:100]}
+        if user is None:
+            fingerprint = self._services.fingerprint(_SHARED_TENANT, name)
+            facts |= {"reason": "unknown", "name": fingerprint}
+        else:
+            facts["reason"] = "password" if user.active else "disabled"
+        wait = self._lockout.wait(name, address)
+        if wait > 0:
+            facts["locked_for"] = round(wait)
+        return self._events(EventType.SIGN_IN_REFUSED, "refused", user, facts)
+
+    def _events(
+        self, kind: EventType, decision: str, user: User | None, facts: dict[str, Any]
+    ) -> Iterable[Event]:
+        now = self._services.clock()
+        name = None if user is None else user.name
+        for tenant in [_SHARED_TENANT] if user is None else user.tenants:
+            caller = Caller(tenant, "", "", "", "", "counterseal", name, "")
+            yield Event(kind, caller, now, decision, body=facts)
+
+    async def _record(self, events: Iterable[Event]) -> None:
+        """Write the events before the person is answered."""
+        await self._services.store.refuse(_SHARED_TENANT, "", "", (), list(events))
+
+
+# --- lock-out -------------------------------------------------------------------------------------
+
+
+def network_of(source: str) -> str:
+    """Return what counts as one address: for IPv6 its /64 network, which one customer has whole."""
+    try:
+        address = ip_address(source.strip().partition("%")[0])
+    except ValueError:
+        return source[:100]
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(IPv6Network((address, 64), strict=False))
+    return str(address)
+
+
+@dataclass(slots=True)
+class _Count:
+    failures: int = 0
+    last: float = 0.0
+    """When the last failure was."""
+    until: float = 0.0
+    """Until when no attempt is allowed."""
+
+
+class _Counts(Generic[K]):
+    """Failures by name, by address, or by both."""
+
+    def __init__(self, allowed: int, most: int) -> None:
+        self._allowed = allowed
+        self._most = most
+        self._all: OrderedDict[K, _Count] = OrderedDict()
+
+    def wait(self, key: K, now: float) -> float:
+        count = self._all.get(key)
+        return 0.0 if count is None else max(0.0, count.until - now)
+
+    def failed(self, key: K, now: float) -> None:
+        count = self._all.pop(key, None)
+        if count is None or now - max(count.last, count.until) >= _FORGET_AFTER:
+            count = _Count()
+        count.failures += 1
+        count.last = now
+        over = count.failures - self._allowed
+        if over >= 0:
+            count.until = now + min(_LONGEST_WAIT, _FIRST_WAIT * 2.0 ** min(over, 32))
+        self._all[key] = count
+        while len(self._all) > self._most:
+            self._all.popitem(last=False)
+
+    def took_back(self, key: K) -> None:
+        """Uncount one failure."""
+        count = self._all.get(key)
+        if count is not None and count.failures > 0:
+            count.failures -= 1
+            count.until = 0.0  # the attempt began when no wait was left
+
+    def forget(self, key: K) -> None:
+        self._all.pop(key, None)
+
+
+class Lockout:
+    """Counts attempts. `begin` counts one as failed until it is reported as `passed`.
+
+    So a thousand guesses at once are allowed no more than a thousand one after the other.
+    """
+
+    def __init__(
+        self,
+        *,
+        by_name: int = 5,
+        by_address: int = 20,
+        steady: Callable[[], float] = time.monotonic,
+        most: int = _MAX_COUNTED,
+    ) -> None:
+        self._names: _Counts[str] = _Counts(by_name, most)
+        self._addresses: _Counts[str] = _Counts(by_address, most)
+        self._pairs: _Counts[tuple[str, str]] = _Counts(by_name, most)
+        self._steady = steady
+        self._most = most
+        self._trusted: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """Names and the addresses from which they have signed in before."""
+
+    def begin(self, name: str, address: str) -> float:
+        """Count an attempt as failed, or return the seconds until one is allowed."""
+        wait = self.wait(name, address)
+        if wait > 0:
+            return wait
+        now, pair = self._steady(), (name, address)
+        if pair in self._trusted:
+            self._pairs.failed(pair, now)
+        else:
+            self._names.failed(name, now)
+        self._addresses.failed(address, now)
+        return 0.0
+
+    def wait(self, name: str, address: str) -> float:
+        """Return the seconds until an attempt is allowed; 0: now."""
+        now, pair = self._steady(), (name, address)
+        trusted = pair in self._trusted
+        by_name = self._pairs.wait(pair, now) if trusted else self._names.wait(name, now)
+        return max(by_name, self._addresses.wait(address, now))
+
+    def passed(self, name: str, address: str) -> None:
+        """Report an attempt as successful. Of the address only this attempt is uncounted."""
+        pair = (name, address)
+        if pair not in self._trusted:
+            self._names.forget(name)
+        self._pairs.forget(pair)
+        self._addresses.took_back(address)
+        self._trusted[pair] = None
+        self._trusted.move_to_end(pair)
+        while len(self._trusted) > self._most:
+            self._trusted.popitem(last=False)
+
+    def withdraw(self, name: str, address: str) -> None:
+        """Report an attempt as not made after all."""
+        pair = (name, address)
+        if pair in self._trusted:
+            self._pairs.took_back(pair)
+        else:
+            self._names.took_back(name)
+        self._addresses.took_back(address)

@@ -1,0 +1,349 @@
+"""Users: what their roles allow, how they are looked up, and how operators change them.
+
+A `Directory` says who a user is at the moment of a request, so that a role that was taken away is
+gone at once; `LocalUsers` is the one that reads the registry. `Accounts` changes users for every
+worker: each change has a reason, is on record by the operator's name, and ends the user's sessions
+where it takes something away.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final, Protocol, Self
+
+from counterseal.accounts.passwords import Passwords, check_password
+from counterseal.errors import RegistryError
+from counterseal.operations.operator import Follower, News, Operator
+from counterseal.registry import Registry, RegistryChange
+from counterseal.registry.identities import (
+    ADDED,
+    PERSON_MARK,
+    PersonalKey,
+    User,
+    folded,
+    key_id_in,
+    new_key,
+    new_stamp,
+    person_key_text,
+    read_person_key,
+    roles_by_tenant,
+)
+from counterseal.storage.base import Store
+
+__all__ = [
+    "EVERYWHERE",
+    "PERSON_MARK",
+    "AccountServices",
+    "Accounts",
+    "Directory",
+    "LocalUsers",
+    "Person",
+    "Role",
+    "Roles",
+    "SessionEnder",
+    "person_by_key",
+]
+
+_log = logging.getLogger("counterseal.accounts")
+
+EVERYWHERE: Final = "*"
+"""In a user's tenants: every tenant. Only roles held here reach what all tenants share."""
+Roles = Mapping[str, Iterable[str]]
+"""Roles by tenant; those under `*` count in every tenant."""
+
+
+class AccountServices(Follower, Protocol):
+    """The parts of a runtime that accounts use."""
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def registry(self) -> Registry: ...
+
+    @property
+    def tenants(self) -> Mapping[str, Any]: ...
+
+    @property
+    def clock(self) -> Callable[[], float]: ...
+
+    def operator(self, by: str) -> Operator: ...
+
+    def fingerprint(self, tenant: str, value: str) -> str: ...
+
+
+# --- roles ----------------------------------------------------------------------------------------
+
+
+class Role(StrEnum):
+    """The roles that the product itself asks for. Approvals may ask for further ones."""
+
+    VIEWER = "viewer"
+    """May look."""
+    APPROVER = "approver"
+    """May look and vote."""
+    OPERATOR = "operator"
+    """May look, stop and grant tools, and settle unknown outcomes."""
+    ADMIN = "admin"
+    """May do all of that, and change users."""
+
+
+_SUFFICIENT: Final[Mapping[Role, frozenset[str]]] = {
+    Role.VIEWER: frozenset(Role),
+    Role.APPROVER: frozenset({Role.APPROVER, Role.ADMIN}),
+    Role.OPERATOR: frozenset({Role.OPERATOR, Role.ADMIN}),
+    Role.ADMIN: frozenset({Role.ADMIN}),
+}
+"""Which roles are sufficient where a role is asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Person:
+    """A user at work in one tenant."""
+
+    name: str
+    tenant: str
+    roles: frozenset[str] = frozenset()
+    """All roles that count in this tenant."""
+    everywhere: frozenset[str] = frozenset()
+    """Those of them that count in every tenant."""
+
+    @classmethod
+    def of(cls, name: str, tenant: str, tenants: Mapping[str, frozenset[str]]) -> Self | None:
+        """Return the user with the roles that count in a tenant. None without any there."""
+        everywhere = frozenset(tenants.get(EVERYWHERE, ()))
+        roles = everywhere | frozenset(tenants.get(tenant, ()))
+        if not roles or tenant == EVERYWHERE:
+            return None
+        return cls(name=name, tenant=tenant, roles=roles, everywhere=everywhere)
+
+    def may(self, role: Role) -> bool:
+        """Return whether the roles held in this tenant are sufficient."""
+        return not self.roles.isdisjoint(_SUFFICIENT[role])
+
+    def may_everywhere(self, role: Role) -> bool:
+        """Return whether the roles held in every tenant are sufficient."""
+        return not self.everywhere.isdisjoint(_SUFFICIENT[role])
+
+
+# --- lookup ---------------------------------------------------------------------------------------
+
+
+class Directory(Protocol):
+    """Where users are looked up. Raises StoreError while it can't answer; access is denied then."""
+
+    async def user(self, name: str) -> User | None:
+        """Return the user, active or not; None if there is none. May be a second old."""
+
+    async def user_now(self, name: str) -> User | None:
+        """Return the user as of this moment, for decisions that let somebody in."""
+
+    async def holder(self, key_id: str) -> User | None:
+        """Return the user who holds a personal key; None if no user does."""
+
+
+class LocalUsers:
+    """The users in the registry, at most a second old."""
+
+    def __init__(
+        self, services: AccountServices, *, steady: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._services = services
+        self._changes = News(services, steady)
+        self._misses = News(services, steady)
+
+    async def user(self, name: str) -> User | None:
+        await self._changes.heard()
+        return self._services.registry.user(name)
+
+    async def user_now(self, name: str) -> User | None:
+        await self._services.catch_up()
+        return self._services.registry.user(name)
+
+    async def holder(self, key_id: str) -> User | None:
+        await self._changes.heard()
+        user = self._services.registry.key_holder(key_id)
+        if user is None:
+            await self._misses.heard()  # another worker may have issued it just now
+            user = self._services.registry.key_holder(key_id)
+        return user
+
+
+async def person_by_key(text: str, directory: Directory, now: float) -> Person | None:
+    """Return the holder of a personal key, with the roles held now. None if it is not valid."""
+    key = read_person_key(text)
+    if key is None:
+        _log.info("a personal key was refused: it is incomplete")
+        return None
+    user = await directory.holder(key.key_id)
+    stored = None if user is None else user.key(key.key_id)
+    if user is None or stored is None:
+        reason = "it is unknown or revoked"
+    elif not stored.matches(key):
+        reason = "its secret is wrong"
+    elif stored.expired(datetime.fromtimestamp(now, UTC)):
+        reason = "it has expired"
+    elif not user.active:
+        reason = "its holder is disabled"
+    else:
+        return Person.of(user.name, stored.tenant, user.tenants)
+    _log.info("the personal key %s was refused: %s", key.key_id, reason)
+    return None
+
+
+# --- changes --------------------------------------------------------------------------------------
+
+
+class SessionEnder(Protocol):
+    """The part of a store that ends a user's sessions."""
+
+    async def end_sessions(self, user: str) -> int: ...
+
+
+class Accounts:
+    """Changes users in an operator's name. Raises RegistryError for a change that is not valid.
+
+    With `sessions`, a change that takes something away also deletes the user's sessions at once;
+    without, other workers notice it within a second, by the user's new stamp.
+    """
+
+    def __init__(
+        self,
+        operator: Operator,
+        passwords: Passwords | None = None,
+        *,
+        sessions: SessionEnder | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._operator = operator
+        self._passwords = passwords or Passwords()
+        self._sessions = sessions
+        self._clock = clock
+
+    async def add(self, name: str, password: str, tenants: Roles, *, reason: str) -> User:
+        """Add a user, who can sign in at once."""
+        roles, password_hash = roles_by_tenant(tenants), await self._hashed(password)
+
+        def new_user(_: Registry) -> User:
+            return User(name=name, hash=password_hash, tenants=roles, stamp=new_stamp())
+
+        return await self._operator.put_user(ADDED, new_user, reason=reason)
+
+    async def set_password(self, name: str, password: str, *, reason: str) -> User:
+        """Set another password. Ends the user's sessions; personal keys stay valid."""
+        new = await self._hashed(password)
+        return await self._alter(name, "password", reason, lambda user: replace(user, hash=new))
+
+    async def set_roles(self, name: str, tenant: str, roles: Iterable[str], *, reason: str) -> User:
+        """Replace the user's roles in one tenant; no roles: no access there. Ends all sessions."""
+        listed = roles if isinstance(roles, str) else list(roles)  # a string is refused below
+        given = roles_by_tenant({tenant: listed}) if listed else {}
+
+        def altered(user: User) -> User:
+            others = {key: held for key, held in user.tenants.items() if key != tenant}
+            return replace(user, tenants=others | given)
+
+        return await self._alter(name, "roles", reason, altered)
+
+    async def set_active(self, name: str, *, active: bool, reason: str) -> User:
+        """Enable or disable a user. Ends all sessions; personal keys of a disabled user fail."""
+        change = "enabled" if active else "disabled"
+        return await self._alter(name, change, reason, lambda user: replace(user, active=active))
+
+    async def sign_out(self, name: str, *, reason: str) -> User:
+        """End all sessions of a user, on every worker."""
+        return await self._alter(name, "signed_out", reason, lambda user: user)
+
+    async def remove(self, name: str, *, reason: str) -> RegistryChange:
+        """Remove a user, with all sessions and personal keys."""
+        change = await self._operator.remove_user(name, reason=reason)
+        await self._end_sessions(name)
+        return change
+
+    async def issue_key(
+        self, name: str, tenant: str | None = None, *, until: datetime | None = None, reason: str
+    ) -> tuple[str, PersonalKey]:
+        """Issue a personal key for one tenant. Its text is returned once; only a hash is stored.
+
+        The tenant may be left out for a user who has roles in one tenant only.
+        """
+        key = new_key()
+
+        def altered(user: User) -> User:
+            now = datetime.fromtimestamp(self._clock(), UTC)
+            issued = PersonalKey(
+                key_id=key.key_id,
+                hash=key.hash,
+                tenant=_only_tenant(user) if tenant is None else tenant,
+                expires_at=until,
+                at=now,
+            )
+            return user.with_key(issued, now)
+
+        user = await self._alter(name, "key", reason, altered, ends_sessions=False)
+        return person_key_text(key), next(one for one in user.keys if one.key_id == key.key_id)
+
+    async def revoke_key(self, key_id: str, *, reason: str) -> User:
+        """End a personal key, by its id."""
+        known = key_id_in(key_id)
+
+        def holder_without_it(registry: Registry) -> User:
+            holder = registry.key_holder(known)
+            if holder is None:
+                raise RegistryError(f"no user holds the personal key {known}")
+            return holder.without_key(known)
+
+        return await self._operator.put_user("unkey", holder_without_it, reason=reason)
+
+    async def rehash(self, user: User, password: str) -> User:
+        """Store the same password with today's hash parameters.
+
+        Raises RegistryError if the password was changed in the meantime.
+        """
+        new = await self._passwords.hashed(password)
+
+        def altered(now: User) -> User:
+            if now.hash != user.hash:
+                raise RegistryError(f"the password of {user.name} was changed meanwhile")
+            return replace(now, hash=new)
+
+        reason = "hashed anew, by today's parameters"
+        return await self._alter(user.name, "rehashed", reason, altered, ends_sessions=False)
+
+    async def _hashed(self, password: str) -> str:
+        check_password(password)
+        return await self._passwords.hashed(password)
+
+    async def _alter(
+        self,
+        name: str,
+        change: str,
+        reason: str,
+        altered: Callable[[User], User],
+        *,
+        ends_sessions: bool = True,
+    ) -> User:
+        def stamped(registry: Registry) -> User:
+            user = altered(registry.existing_user(name))
+            return replace(user, stamp=new_stamp()) if ends_sessions else user
+
+        user = await self._operator.put_user(change, stamped, reason=reason)
+        if ends_sessions:
+            await self._end_sessions(name)
+        return user
+
+    async def _end_sessions(self, name: str) -> None:
+        if self._sessions is not None:
+            await self._sessions.end_sessions(folded(name))
+
+
+def _only_tenant(user: User) -> str:
+    (first, *others) = user.tenants
+    if others or first == EVERYWHERE:
+        raise RegistryError(f"tenant: {user.name} works in several tenants; name one for the key")
+    return first

@@ -1,0 +1,421 @@
+"""What a packet says, in the order in which it is read. Every renderer shows exactly this.
+
+The consequence comes first, then what is acted on and with what, what changes, whether it can be
+undone, what happens otherwise and until when; then who asks whom and why; ids at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from html import escape
+from typing import Any, Final, NamedTuple
+
+from counterseal.approvals.display import (
+    Part,
+    clock,
+    fill,
+    leaves,
+    name_of,
+    span,
+    stamp,
+    value_parts,
+    visible,
+)
+from counterseal.approvals.packet import Packet
+from counterseal.approvals.terms import PATTERNS, who_may
+from counterseal.approvals.votes import Choice, Vote
+
+__all__ = ["PacketLine", "PacketOutline", "PacketRow", "html", "markdown", "outline", "text"]
+
+
+_ORIGINS: Final = {
+    "user": "from the user",
+    "trusted": "from a trusted tool",
+    "untrusted": "from untrusted text",
+}
+
+
+class PacketLine(NamedTuple):
+    """One statement; a name where it is about a field of something."""
+
+    parts: tuple[Part, ...]
+    name: str = ""
+
+
+class PacketRow(NamedTuple):
+    label: str
+    lines: tuple[PacketLine, ...]
+
+
+class PacketOutline(NamedTuple):
+    title: str
+    risk: str
+    groups: tuple[tuple[PacketRow, ...], ...]
+
+
+def outline(packet: Packet, *, now: float | None, characters: int, values: int) -> PacketOutline:
+    """The packet in rows. Of a text so many characters are shown, of an object so many values."""
+    groups = (
+        (_row("If approved", packet.sentence),),
+        (
+            _row("Action", _action(packet)),
+            _row("Target", fill(packet.target) if packet.target else ()),
+            PacketRow("Arguments", tuple(_arguments(packet, characters, values))),
+            PacketRow("Config", tuple(_fields(packet.config, characters, values))),
+        ),
+        tuple(_state(packet, characters, values)),
+        (
+            _row("Reversible", [Part(packet.reversibility)]),
+            _row("If rejected", [Part(visible(packet.if_rejected))]),
+            _row("Expires", [Part(_expiry(packet, now))]),
+        ),
+        (
+            _row("Asked by", _requester(packet)),
+            _row("Why", _why(packet)),
+            _row("Approval", _approval(packet)),
+            PacketRow("So far", tuple(_votes(packet, characters))),
+            _row("Data class", _data(packet)),
+        ),
+        (
+            _row("Fingerprint", [Part(visible(packet.fingerprint))]),
+            _row("Approval id", fill(packet.approval_id)),
+            _row("Trace id", fill(packet.trace_id)),
+            _row("Contract", fill(packet.contract_hash)),
+        ),
+    )
+    told = (tuple(row for row in group if row.lines) for group in groups)
+    waiting = packet.status == "waiting"
+    return PacketOutline(
+        "APPROVAL NEEDED" if waiting else f"APPROVAL {visible(packet.status).upper()}",
+        packet.risk,
+        tuple(group for group in told if group),
+    )
+
+
+def _row(label: str, parts: Iterable[Part]) -> PacketRow:
+    said = tuple(parts)
+    return PacketRow(label, (PacketLine(said),) if said else ())
+
+
+# --- what is done ---------------------------------------------------------------------------------
+
+
+def _action(packet: Packet) -> Iterator[Part]:
+    yield Part(f"{visible(packet.tool)} {visible(packet.version)}")
+    if packet.effect:
+        yield Part(f" ({packet.effect})")
+
+
+def _arguments(packet: Packet, characters: int, values: int) -> Iterator[PacketLine]:
+    if not packet.arguments:
+        yield PacketLine((Part("none"),))
+    for line, place in _named(packet.arguments, characters, values):
+        origin = _origin(packet, place)
+        note = (Part(f"  ({origin})"),) if origin else ()
+        yield line._replace(parts=(*line.parts, *note))
+
+
+def _origin(packet: Packet, place: str | None) -> str:
+    """What is known of a value, or of the nearest thing that it is part of."""
+    while place:
+        if place in packet.origins:
+            return _ORIGINS.get(packet.origins[place], "")
+        place = place.rpartition("/")[0]
+    return ""
+
+
+def _fields(value: Mapping[str, Any], characters: int, values: int) -> Iterator[PacketLine]:
+    for line, _ in _named(value, characters, values) if value else ():
+        yield line
+
+
+def _named(value: Any, characters: int, values: int) -> Iterator[tuple[PacketLine, str | None]]:
+    """Every single value by its name, and where it is; then how many there are besides."""
+    more = 0
+    for count, (place, item) in enumerate(leaves(value)):
+        if count < values:
+            yield PacketLine(tuple(value_parts(item, characters)), name_of(place[1:])), place
+        else:
+            more += 1
+    if more:
+        yield (
+            PacketLine((Part(f"… and {more:,} more value{'' if more == 1 else 's'}, not shown"),)),
+            None,
+        )
+
+
+def _state(packet: Packet, characters: int, values: int) -> Iterator[PacketRow]:
+    """What is now and what is expected, side by side where it changes."""
+    changed = tuple(
+        PacketLine(
+            (
+                *value_parts(change.before, characters),
+                Part(" → "),
+                *value_parts(change.after, characters),
+            ),
+            name_of(change.pointer[1:]) if change.pointer else "",
+        )
+        for change in packet.changes
+    )
+    if packet.before is not None:
+        yield PacketRow("Before", tuple(_fields(packet.before, characters, values)))
+    if changed:
+        yield PacketRow("After", changed)
+    elif packet.after is not None and packet.before is None:
+        yield PacketRow("After", tuple(_fields(packet.after, characters, values)))
+    elif packet.after is not None:
+        yield _row("After", [Part("as before")])
+
+
+# --- who and when ---------------------------------------------------------------------------------
+
+
+def _expiry(packet: Packet, now: float | None) -> str:
+    at = clock(packet.expires_at)
+    if now is None:
+        return f"{span(packet.expires_at - packet.created_at)} after it was asked, at {at}"
+    if now >= packet.expires_at:
+        return f"expired at {at}"
+    return f"in {span(packet.expires_at - now)}, at {at}"
+
+
+def _requester(packet: Packet) -> Iterator[Part]:
+    yield Part("agent ")
+    yield from fill(packet.agent)
+    if packet.user is not None:
+        yield Part(", for user ")
+        yield from fill(packet.user)
+    yield Part(f", at {clock(packet.created_at)}")
+
+
+def _why(packet: Packet) -> Iterator[Part]:
+    demand = packet.demand
+    if demand.reason:
+        yield Part(visible(demand.reason))
+    if demand.rule:
+        yield Part(f"{' ' if demand.reason else ''}({visible(demand.rule)})")
+
+
+def _approval(packet: Packet) -> Iterator[Part]:
+    yield Part(f"{PATTERNS[packet.demand.pattern].title}: ")
+    for text, foreign in who_may(packet.demand, packet.user):
+        if foreign:
+            yield from fill(text)
+        else:
+            yield Part(text)
+
+
+def _votes(packet: Packet, characters: int) -> Iterator[PacketLine]:
+    yield PacketLine((Part(f"{packet.so_far} approved"),))
+    for vote in packet.votes:
+        yield PacketLine(tuple(_vote(vote, characters)))
+
+
+def _vote(vote: Vote, characters: int) -> Iterator[Part]:
+    yield from fill(vote.approver)
+    said = "approved" if vote.decision is Choice.APPROVE else "rejected"
+    yield Part(f" {said} at {clock(vote.voted_at)}")
+    for label, text in (("why", vote.justification), ("comment", vote.comment)):
+        if text:
+            yield Part(f", {label}: ")
+            yield from value_parts(text, characters)
+
+
+def _data(packet: Packet) -> Iterator[Part]:
+    demand = packet.demand
+    told = [("", [demand.data_class.value] if demand.data_class else [])]
+    told += [("jurisdiction ", sorted(demand.jurisdictions))]
+    told += [("accountable ", sorted(demand.accountable_owners))]
+    first = True
+    for label, names in told:
+        for name in names:
+            yield Part(f"{'' if first else '; '}{label}")
+            yield from fill(name)
+            first = False
+
+
+# --- text ---
+
+
+_LABEL = 13
+_NAME_WIDTH = 24
+_EDGE = 3
+_NARROWEST = 40
+_WORDS = re.compile(r" +|[^ ]+ *")
+_ASCII = str.maketrans({"┌": "+", "└": "+", "│": "|", "─": "-", "→": "->", "…": "..."})
+
+
+def text(
+    packet: Packet,
+    width: int = 80,
+    *,
+    now: float | None = None,
+    plain: bool = False,
+    characters: int = 600,
+    values: int = 60,
+) -> str:
+    """The card. With `now` it counts down; `plain` draws it in ASCII, as far as that is ours."""
+    width = max(width, _NARROWEST)
+    told = outline(packet, now=now, characters=characters, values=values)
+    body: list[str] = []
+    for group in told.groups:
+        body.append("")
+        for row in group:
+            body += _text_row(row, width - _EDGE, plain=plain)
+    rule = "─" * (width - len(told.title) - len(told.risk) - 7)
+    top, edge, bottom = f"┌─ {told.title} {rule} {told.risk} ─", "│  ", "└" + "─" * (width - 1)
+    if plain:
+        top, edge, bottom = (part.translate(_ASCII) for part in (top, edge, bottom))
+    return "\n".join([top, *((edge + line).rstrip() for line in body), bottom, ""])
+
+
+def _text_row(row: PacketRow, width: int, *, plain: bool) -> Iterator[str]:
+    names = [_cells(line.name) for line in row.lines]
+    column = min(max(names), _NAME_WIDTH, (width - _LABEL) // 2)
+    label = row.label
+    for line in row.lines:
+        for shown in _text_line(line, column, width - _LABEL, plain=plain):
+            yield f"{label:<{_LABEL}}{shown}"
+            label = ""
+
+
+def _text_line(line: PacketLine, column: int, width: int, *, plain: bool) -> Iterator[str]:
+    said = _joined(line.parts, plain=plain)
+    if not line.name:
+        yield from _wrap(said, width)
+        return
+    indent = " " * (column + 2)
+    first = line.name + " " * (column + 2 - _cells(line.name))
+    if _cells(line.name) > column:  # too long to stand beside its value
+        yield from _wrap(line.name, width)
+        first = indent
+    for shown in _wrap(said, width - column - 2):
+        yield first + shown
+        first = indent
+
+
+def _joined(parts: Iterable[Part], *, plain: bool) -> str:
+    """The parts as one text. Only our own words are put into ASCII: a value stays what it is."""
+    return "".join(
+        part.text.translate(_ASCII) if plain and not part.value else part.text for part in parts
+    )
+
+
+def _cells(shown: str) -> int:
+    """How many columns a text takes. Never too few: what is joined may come out narrower."""
+    return len(shown) if shown.isascii() else sum(map(_size, shown))
+
+
+@lru_cache(maxsize=4096)
+def _size(char: str) -> int:
+    from rich.cells import get_character_cell_size  # noqa: PLC0415 - only beyond ASCII
+
+    return get_character_cell_size(char)
+
+
+def _wrap(said: str, width: int) -> Iterator[str]:
+    """Lines of at most so many cells, broken between words where that is possible."""
+    line, taken = "", 0
+    for word in _words(said, width):
+        if line and taken + _cells(word.rstrip(" ")) > width:
+            yield line.rstrip(" ")
+            line, taken = "", 0
+        line, taken = line + word, taken + _cells(word)
+    yield line.rstrip(" ")
+
+
+def _words(said: str, width: int) -> Iterator[str]:
+    """The words, each with the blanks behind it; one that is wider than a line in pieces."""
+    for word in _WORDS.findall(said):
+        piece, taken = "", 0
+        for char in word:
+            size = _cells(char)
+            if piece and taken + size > width:
+                yield piece
+                piece, taken = "", 0
+            piece, taken = piece + char, taken + size
+        yield piece
+
+
+# --- markdown ---
+
+
+_MARKUP = re.compile(r"([\\`*_\[\]<>&~:@$#|!{}^]|(?<=www)\.)", re.IGNORECASE)
+_TICKS = re.compile(r"`+")
+
+
+def markdown(packet: Packet, *, now: float | None = None) -> str:
+    """The packet, beginning with the consequence."""
+    told = outline(packet, now=now, characters=10_000, values=1_000)
+    lines = [f"### {_escaped(told.title.capitalize())}: {_code(told.risk)}"]
+    for group in told.groups:
+        lines += ["", *(line for row in group for line in _markdown_row(row))]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown_row(row: PacketRow) -> Iterator[str]:
+    if len(row.lines) == 1 and not row.lines[0].name:
+        yield f"- **{row.label}:** {_markdown_parts(row.lines[0].parts)}"
+        return
+    yield f"- **{row.label}:**"
+    for line in row.lines:
+        name = f"{_code(line.name)}: " if line.name else ""
+        yield f"  - {name}{_markdown_parts(line.parts)}"
+
+
+def _markdown_parts(parts: Iterable[Part]) -> str:
+    return "".join(_code(part.text) if part.value else _escaped(part.text) for part in parts)
+
+
+def _escaped(text: str) -> str:
+    return _MARKUP.sub(r"\\\1", text)
+
+
+def _code(text: str) -> str:
+    """A code span that nothing in the text can end."""
+    longest = max(map(len, _TICKS.findall(text)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if text.startswith(("`", " ")) or text.endswith(("`", " ")) or not text else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
+
+
+# --- html ---
+
+
+def html(packet: Packet, *, now: float | None = None) -> str:
+    """An `article`. Values stand in `code` and `bdi`, so that no direction of text leaks out."""
+    told = outline(packet, now=now, characters=10_000, values=1_000)
+    pattern, status = escape(packet.demand.pattern.value), escape(packet.status)
+    about = f'data-pattern="{pattern}" data-status="{status}"'
+    until = f'data-expires-at="{stamp(packet.expires_at)}"'
+    lines = [
+        f'<article class="packet" id="{escape(packet.approval_id)}" {about} {until}>',
+        "<header>",
+        f'<p class="packet-title">{escape(told.title)}</p>',
+        f'<p class="packet-risk">{escape(told.risk)}</p>',
+        "</header>",
+    ]
+    for group in told.groups:
+        lines += ['<dl class="packet-fields">', *(line for row in group for line in _html_row(row))]
+        lines += ["</dl>"]
+    return "\n".join([*lines, "</article>"]) + "\n"
+
+
+def _html_row(row: PacketRow) -> Iterator[str]:
+    name = row.label.lower().replace(" ", "-")
+    yield f'<dt class="packet-{name}">{escape(row.label)}</dt>'
+    yield from (f'<dd class="packet-{name}">{_html_line(line)}</dd>' for line in row.lines)
+
+
+def _html_line(line: PacketLine) -> str:
+    name = f"<bdi><code>{escape(line.name)}</code></bdi> " if line.name else ""
+    return f"{name}{_html_parts(line.parts)}"
+
+
+def _html_parts(parts: Iterable[Part]) -> str:
+    return "".join(
+        f"<bdi><code>{escape(part.text)}</code></bdi>" if part.value else escape(part.text)
+        for part in parts
+    )

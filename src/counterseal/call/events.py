@@ -1,0 +1,345 @@
+"""What is recorded of a call, and what the agent reads of a refusal. Decides nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from time import perf_counter_ns
+from typing import Any, Final
+
+from counterseal.audit import Caller, Event, EventType
+from counterseal.call.call import Call
+from counterseal.call.services import EventServices, ObserveServices
+from counterseal.canonical import canonical
+from counterseal.codes import FINAL, Code, Path, Response
+from counterseal.errors import StoreError
+from counterseal.gates import GATES
+from counterseal.gates.base import EMPTY, Decision, GateContext, deny
+from counterseal.observation import Observation, neutralise, refusal
+from counterseal.proposal import System
+from counterseal.storage.base import HeldStatus
+from counterseal.telemetry import Finished, Telemetry, trace_in
+
+__all__ = [
+    "NOT_RECORDED",
+    "UNKNOWN_TOOL",
+    "count_refusal",
+    "emit_span",
+    "event",
+    "event_body",
+    "note_path",
+    "refuse",
+    "refuse_unrecorded",
+    "refused_observation",
+    "shown_config",
+    "shown_name",
+]
+
+NOT_RECORDED: Final = "The record can't be written right now. Nothing was done."
+UNKNOWN_TOOL: Final = "?"
+"""Refusals of tools that do not exist are counted under this name, whatever they are called."""
+# How often a refusal may happen in a run; the last time, the agent is told to escalate.
+_DENIALS: Final = 3
+_SAME_PAYLOAD: Final = 2
+_SAME_MISTAKE: Final = 3
+_ATTEMPTS: Final = 6
+"""Proposals of one tool, until one of its calls succeeds."""
+_RETRIES: Final = 20
+"""Refusals by a gate that say "later": something is broken, not busy."""
+_REPAIRS: Final = 30
+"""Refusals in a run that ask for a repair, unless the run's budgets say otherwise."""
+_PATH_EVENTS: Final = {
+    Path.REPAIR: EventType.REPAIR_ASKED,
+    Path.REPLAN: EventType.REPLAN_ASKED,
+    Path.ESCALATE: EventType.ESCALATED,
+}
+_GATE_NAMES: Final = frozenset(gate.name for gate in GATES)
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+def event(
+    call: Call,
+    kind: EventType,
+    decision: str,
+    body: Mapping[str, Any] = EMPTY,
+    at: float | None = None,
+) -> Event:
+    """Return an event of this call. Its time is when the call came in, unless `at` is given."""
+    ctx = call.ctx
+    if call.caller is None:
+        record, principal = ctx.record, ctx.principal
+        call.caller = Caller(
+            tenant=principal.tenant,
+            run_id=ctx.run.run_id,
+            call_id=ctx.call_id,
+            tool=record.name if record else shown_name(ctx.proposal.tool),
+            version=record.version if record else "",
+            agent=principal.agent,
+            user=principal.user,
+            trace_id=call.trace_id,
+        )
+    return Event(
+        type=kind,
+        caller=call.caller,
+        occurred_at=ctx.now if at is None else at,
+        decision=decision,
+        policy_version=call.policy_version,
+        body=body,
+    )
+
+
+def event_body(call: Call, answer: Observation | None = None) -> dict[str, Any]:
+    """Return what every event says that ends a call.
+
+    That is the kind of call, the decisions of its gates, the path that the answer points to, and
+    whether the agent was refused this tool before without getting it right since.
+    """
+    ctx, compiled = call.ctx, call.ctx.compiled
+    body = {} if compiled is None else dict(compiled.event_facts)
+    refused = ctx.run.refused
+    if refused and (ctx.record.name if ctx.record else UNKNOWN_TOOL) in refused:
+        body["again"] = True
+    if isinstance(ctx.principal, System):
+        body["system"] = True
+    if answer is not None and answer.path is not None:
+        body["path"] = answer.path.value
+    if call.decisions:
+        body["gates"] = _gates(call)
+    if call.resumed:
+        body["resumed"] = True
+    return body
+
+
+def _gates(call: Call) -> dict[str, Any]:
+    """By gate, its nanoseconds; with verdict and rule where it did more than allow."""
+    return {
+        timed.decision.gate: timed.nanoseconds
+        if timed.plain
+        else [timed.nanoseconds, str(timed.decision.verdict), timed.decision.rule]
+        for timed in call.decisions
+    }
+
+
+def shown_config(call: Call, services: ObserveServices) -> dict[str, Any]:
+    """Return the config that a decision rests on, redacted, as part of an event's body."""
+    config = call.ctx.config_shown
+    return {"config": services.redactor.redact(config)[0]} if config else {}
+
+
+def note_path(call: Call, answer: Observation, services: EventServices) -> None:
+    """Record which path an answer points to. Retries are recorded where they are made."""
+    if call.resumed:
+        return
+    kind = _PATH_EVENTS.get(answer.path) if answer.path else None
+    if kind is not None:
+        body: dict[str, Any] = {"code": answer.code.value, "next_action": answer.next_action}
+        if call.attempts_exhausted:
+            body["exhausted"] = True
+        services.store.note(event(call, kind, answer.path or "", body))
+
+
+def emit_span(call: Call, answer: Observation, telemetry: Telemetry) -> None:
+    """Hand an answered call to OpenTelemetry, if an SDK is configured."""
+    if not call.traced:
+        return
+    ctx, record = call.ctx, call.ctx.record
+    telemetry.emit(
+        Finished(
+            tenant=ctx.principal.tenant,
+            tool=answer.tool,
+            version=answer.version,
+            call_id=answer.call_id,
+            risk=record.contract.risk.value if record else "",
+            trace_id=call.trace_id,
+            traceparent=ctx.proposal.trace if trace_in(ctx.proposal.trace) else None,
+            key=call.key,
+            code=answer.code.value,
+            is_error=not answer.ok,
+            retryable=answer.response.retryable,
+            repairable=answer.response.repairable,
+            approval_id=answer.approval_id,
+            corrected=bool(ctx.corrections),
+            refused_by=call.refusal.gate if call.refusal else None,
+            idempotency_hit=answer.idempotency_hit,
+            started=ctx.now,
+            ended=ctx.now + (perf_counter_ns() - call.started_ns) / 1e9,
+        )
+    )
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+async def refuse(call: Call, decision: Decision, services: EventServices) -> Observation:
+    """Record a refusal and return it as an observation; `escalate` if it happens too often."""
+    code = decision.code or Code.UNKNOWN_ERROR
+    call.refusal = decision
+    if not call.decisions or decision != call.decisions[-1].decision:
+        call.decided(decision)  # by the ledger, not by a gate
+    if decision.voids and decision.approval_id is not None:
+        reason = {"approval_id": decision.approval_id, "reason": decision.reason}
+        voided = event(call, EventType.APPROVAL_VOID, "void", reason)
+        await services.store.decide(call.tenant, decision.approval_id, HeldStatus.VOID, [voided])
+    answer = refused_observation(call, decision)
+    by_gate = {
+        "gate": decision.gate,
+        "code": code.value,
+        "rule": decision.rule,
+        "fields": [error.field for error in decision.field_errors],
+        **shown_config(call, services),
+    }
+    body = {**by_gate, **event_body(call, answer)}
+    if decision.reason:
+        body["reason"] = services.redactor.redact(decision.reason)[0]
+    if decision.approval_id is not None:
+        body["approval_id"] = decision.approval_id
+    events = [event(call, EventType.DENIED, "deny", body)]
+    if decision.gate in _GATE_NAMES:
+        events.insert(0, event(call, EventType.refused_by(decision.gate), "deny", by_gate))
+    answer = await count_refusal(call, answer, services, events)
+    note_path(call, answer, services)
+    return answer
+
+
+def refuse_unrecorded(call: Call, error: StoreError, services: EventServices) -> Observation:
+    """Return the answer when the store fails: what can't be recorded is not executed."""
+    services.report(call.call_id, "store", error)
+    code = Code.DEPENDENCY_UNAVAILABLE
+    call.refusal = deny("ledger", code, NOT_RECORDED, rule="store-failed")
+    call.decided(call.refusal)
+    return refused_observation(call, call.refusal)
+
+
+def refused_observation(
+    call: Call, decision: Decision, *, approval_id: str | None = None
+) -> Observation:
+    """Return the observation of a call that was not executed, or failed."""
+    ctx, record = call.ctx, call.ctx.record
+    answer = refusal(
+        decision.code or Code.UNKNOWN_ERROR,
+        tool=record.name if record else shown_name(ctx.proposal.tool),
+        version=record.version if record else "",
+        contract=record.contract if record else None,
+        call_id=ctx.call_id,
+        timestamp=ctx.now,
+        reason=decision.reason,
+        errors=decision.field_errors,
+        next_action=decision.next_action,
+        retry_after=decision.retry_after,
+        approval_id=approval_id or decision.approval_id,
+        latency_ms=(perf_counter_ns() - call.started_ns) // 1_000_000,
+        trace_id=call.trace_id,
+        attempt=call.attempt,
+        decisions=tuple(call.decisions),
+    )
+    response = response_for(answer.response, decision)
+    return answer._replace(response=response, next_action=response.next_action)
+
+
+async def count_refusal(
+    call: Call, answer: Observation, services: EventServices, events: Sequence[Event] = ()
+) -> Observation:
+    """Record events and count a refusal. Beyond a limit, the answer becomes `escalate`.
+
+    A resumed call is not counted: no agent has made this attempt.
+    """
+    if call.resumed:
+        return answer
+    ctx, count = call.ctx, services.store.refuse
+    tool = ctx.record.name if ctx.record else UNKNOWN_TOOL
+    limits = _limits(call, answer)
+    if not limits and not events:
+        return answer
+    times = await count(call.tenant, ctx.run.run_id, tool, list(limits), events)
+    counts = dict(zip(limits, times, strict=True))
+    if all(counts[name] < limit for name, limit in limits.items()):
+        return answer
+    attempts_left = _ATTEMPTS - counts.get("tool", _ATTEMPTS)
+    if attempts_left > 0:
+        # An agent that repeats one mistake gets no new attempts by making another one.
+        await count(call.tenant, ctx.run.run_id, tool, ["tool"] * attempts_left, ())
+    call.attempts_exhausted = answer.path in (Path.REPAIR, Path.REPLAN) and all(
+        counts[name] <= limit for name, limit in limits.items()
+    )
+    return answer._replace(response=escalated(answer.response), next_action="escalate")
+
+
+def _limits(call: Call, answer: Observation) -> dict[str, int]:
+    """Return what is counted of a refusal, and how often it may happen."""
+    path, code, refused = answer.path, answer.code.value, call.refusal
+    if answer.code in FINAL:
+        # Trying one tool after another is one pattern, so they are counted together.
+        return {f"run/{code}": _DENIALS}
+    if path is Path.ESCALATE:
+        return {}
+    rule = refused.rule if refused else None
+    mistake = f"mistake/{code}/{rule}/{','.join(error.field for error in answer.errors)}"
+    if path is Path.RETRY:
+        # Waiting is no mistake. But no attempt and no budget bounds what stops at a gate.
+        by_gate = refused is not None and refused.gate in _GATE_NAMES
+        broken = answer.code is not Code.RATE_LIMITED and by_gate
+        return {mistake: _RETRIES} if broken else {}
+    if path is None:
+        return {mistake: _ATTEMPTS}
+    repairs = call.ctx.run.budgets.repairs
+    limits = {
+        "run/repairs": (_REPAIRS if repairs is None else repairs) + 1,
+        mistake: _SAME_MISTAKE,
+    }
+    if path is Path.REPAIR:
+        limits[f"payload/{_payload_digest(call.ctx)}"] = _SAME_PAYLOAD
+    return {**limits, "tool": _ATTEMPTS}
+
+
+def response_for(response: Response, decision: Decision) -> Response:
+    """Return the response vector, changed where the decision is more specific than its code."""
+    action = decision.next_action
+    if action is None:
+        return response
+    if action == "escalate":
+        return escalated(response)
+    if action in ("retry_same_key", "retry_later"):
+        return dataclasses.replace(
+            response,
+            next_action=action,
+            retryable=True,
+            repairable=False,
+            requires_approval=False,
+            escalate=False,
+        )
+    if response.escalate:
+        return response
+    response = dataclasses.replace(response, next_action=action, retryable=False)
+    if action in ("drop_step", "replan"):
+        # No other payload makes the step right, and there is nothing to wait for.
+        return dataclasses.replace(response, repairable=False, requires_approval=False)
+    return response
+
+
+def escalated(response: Response) -> Response:
+    """Return the response vector for an agent that has nothing left to try."""
+    return dataclasses.replace(
+        response, repairable=False, retryable=False, escalate=True, next_action="escalate"
+    )
+
+
+def _payload_digest(ctx: GateContext) -> str:
+    """Return a digest of what was proposed, the same however the JSON is written."""
+    payload: Any = ctx.arguments
+    if payload is EMPTY:  # could not be parsed
+        payload = ctx.proposal.arguments
+    if isinstance(payload, Mapping):
+        try:
+            payload = canonical(payload)
+        except (ValueError, TypeError):
+            payload = repr(payload)
+    raw = payload if isinstance(payload, bytes) else str(payload).encode(errors="replace")
+    return hashlib.sha256(shown_name(ctx.proposal.tool).encode() + b"\0" + raw).hexdigest()
+
+
+def shown_name(name: object) -> str:
+    """Return a tool's name as the model wrote it, bounded and neutralised for records."""
+    return neutralise(str(name)[:128].encode(errors="replace").decode())[0]

@@ -1,0 +1,438 @@
+"""Holds a call for approval: the stored request, and the packet that approvers are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from random import getrandbits
+from typing import Any, Final, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from counterseal.approvals.display import leaves, stamp
+from counterseal.approvals.packet import Packet, make_packet
+from counterseal.approvals.terms import Demand
+from counterseal.audit import EventType
+from counterseal.call.call import DECIDE_AGAIN, Call, DecideAgain
+from counterseal.call.events import event, event_body, refused_observation, shown_config
+from counterseal.call.services import HoldServices
+from counterseal.canonical import freeze, pointer, spelt_out, thaw
+from counterseal.codes import Code
+from counterseal.contract.approval_terms import Pattern, Then
+from counterseal.contract.model import Contract
+from counterseal.errors import CountersealError
+from counterseal.execution.probes import ProbeError, ProbeRequest, ask
+from counterseal.gates.approval import approval_hash, demand_of, ended, hash_of
+from counterseal.gates.base import Decision, GateContext, deny, tool_context
+from counterseal.gates.parse import is_sound
+from counterseal.gates.proof import votes_of
+from counterseal.gates.state import state_seen
+from counterseal.observation import Observation, Redactor
+from counterseal.proposal import Principal, Proposal
+from counterseal.storage.base import Held, HeldStatus
+from counterseal.vault import Vault, VaultError
+
+__all__ = [
+    "HeldCall",
+    "UnkeepableError",
+    "bounded_copy",
+    "can_be_kept",
+    "held_call",
+    "held_of",
+    "hold",
+    "packet_of",
+]
+
+_PROPOSAL_FIELDS: Final = (
+    "tool",
+    "run_id",
+    "version",
+    "key",
+    "workflow_id",
+    "operation_id",
+    "expected_version",
+)
+_SUPERSEDED: Final = "Something else was asked for under the same key, or on other terms."
+_OVERTAKEN: Final = {
+    HeldStatus.WAITING: (HeldStatus.EXPIRED, EventType.APPROVAL_EXPIRED),
+    HeldStatus.APPROVED: (HeldStatus.VOID, EventType.APPROVAL_VOID),
+}
+_ORIGINS: Final = ("user", "trusted", "untrusted")
+"""From the least suspicious to the most."""
+_DISTINCTIVE: Final = 4
+"""A text of this many characters does not equal another one by accident."""
+_UNREADABLE: Final = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, OSError)
+"""What reading a row can raise that was changed by other software."""
+
+
+class UnkeepableError(CountersealError):
+    """A call can't be stored, so it can't be held for approval."""
+
+
+async def hold(
+    call: Call, demand: Decision, services: HoldServices
+) -> Decision | Observation | DecideAgain:
+    """Store the call for approvers, unless exactly this call is approved already."""
+    ctx, record = call.ctx, call.ctx.record
+    if record is None or call.key is None:
+        reason = "The call has no key, so it can't be held for approval."
+        return deny("approval", Code.UNKNOWN_ERROR, reason)
+    terms = demand_of(ctx)
+    if terms.pattern is Pattern.USER_CONSENT and ctx.principal.user is None:
+        reason = "The user would have to consent, and this call is made on behalf of no user."
+        code, action = Code.CONFIRMATION_MISSING, "replan"
+        return deny("approval", code, reason, rule=demand.rule, next_action=action)
+    if not can_be_kept(ctx.proposal.configurable):
+        terms = replace(terms, then=Then.RESUBMIT)  # only the caller can give its config again
+    after = await _preview(call, record.contract, services)
+    try:
+        request = held_of(
+            ctx,
+            record.contract,
+            terms,
+            key=call.key,
+            after=after,
+            trace_id=call.trace_id,
+            vault=services.vault,
+        )
+    except UnkeepableError as error:
+        services.report(call.call_id, "approval", error)
+        reason = "The call can't be kept for approval."
+        return deny("approval", Code.UNKNOWN_ERROR, reason, rule="unkeepable")
+    body = {"rule": demand.rule, "approval_id": request.approval_id}
+    body |= shown_config(call, services) | event_body(call)
+    required = event(call, EventType.APPROVAL_REQUIRED, "require_approval", body)
+    held = await services.store.hold(request, [required], services.notices(request))
+    if held.approval_id == request.approval_id:
+        await _supersede(call, services)
+    if held.status is HeldStatus.APPROVED and ctx.now < held.expires_at:
+        return DECIDE_AGAIN  # approved this very moment: every gate must see it
+    over = ended(held, demand, ctx.now)
+    return over or refused_observation(call, demand, approval_id=held.approval_id)
+
+
+async def _supersede(call: Call, services: HoldServices) -> None:
+    """End the request that the same caller has replaced by this one, under the same key."""
+    memory, principal = call.ctx.memory, call.ctx.principal
+    before = memory.held if memory else None
+    if before is None or (before.agent, before.user) != (principal.agent, principal.user):
+        return
+    if before.status in _OVERTAKEN:
+        status, kind = _OVERTAKEN[before.status]
+        body = {"approval_id": before.approval_id, "reason": _SUPERSEDED}
+        ending = event(call, kind, status.value, body)
+        await services.store.decide(call.tenant, before.approval_id, status, [ending])
+
+
+async def _preview(
+    call: Call, contract: Contract, services: HoldServices
+) -> Mapping[str, Any] | None:
+    """Return the state that the contract's preview hook expects after the call, if it can say."""
+    if contract.preview is None:
+        return None
+    ctx, seconds = call.ctx, contract.runtime.timeout_ms / 1000
+    context = partial(tool_context, ctx, contract, until=ctx.now + seconds)
+    request = ProbeRequest(contract, ctx.arguments, context, ctx.registry, ctx.executor, seconds)
+    try:
+        state = await ask(contract.preview, request)
+    except ProbeError as error:
+        services.report(call.call_id, "preview", error.trace)
+        return None
+    return state if isinstance(state, Mapping) else None
+
+
+# --- the stored request ---------------------------------------------------------------------------
+
+
+class HeldCall(NamedTuple):
+    """The sealed part of a request: the proposal as it came, and the call as it would be made."""
+
+    proposal: dict[str, Any]
+    agent: str
+    user: str | None
+    roles: list[str]
+    scopes: list[str]
+    arguments: dict[str, Any]
+    """As they would be executed, after corrections."""
+    config: dict[str, Any]
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    origins: dict[str, str]
+    over_budget: list[str]
+    """Budgets that the call would go beyond."""
+
+    def proposed(self, version: str) -> Proposal:
+        """The proposal, to be made once more, of the very version that was approved."""
+        return Proposal(**{**self.proposal, "version": version})
+
+    def principal(self, tenant: str) -> Principal:
+        """On whose behalf; the scopes are those of then, and a ceiling."""
+        return Principal(
+            tenant=tenant, agent=self.agent, user=self.user, roles=self.roles, scopes=self.scopes
+        )
+
+
+def held_of(
+    ctx: GateContext,
+    contract: Contract,
+    demand: Demand,
+    *,
+    key: str,
+    after: Mapping[str, Any] | None,
+    trace_id: str,
+    vault: Vault,
+) -> Held:
+    """The request for a call's approval. Everything that may be personal in it is sealed.
+
+    UnkeepableError when that can't be.
+    """
+    who, approval_id = ctx.principal, f"appr_{int(ctx.now * 1000):011x}{getrandbits(52):013x}"
+    try:
+        kept = to_json(_kept(ctx, after), fallback=spelt_out)
+        seen = state_seen(ctx.version_seen, ctx.before)
+        approved = approval_hash(ctx)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UnkeepableError(f"the call can't be kept: {type(error).__name__}") from error
+    return Held(
+        approval_id=approval_id,
+        tenant=who.tenant,
+        key=key,
+        approval_hash=approved,
+        call_id=ctx.call_id,
+        run_id=ctx.run.run_id,
+        tool=contract.name,
+        version=contract.version,
+        contract_hash=contract.hash,
+        agent=who.agent,
+        user=who.user,
+        reason=demand.reason,
+        rule=demand.rule,
+        approvers=demand.approvers,
+        risk=contract.risk.value,
+        demand=demand.record(),
+        version_seen=seen,
+        created_at=ctx.now,
+        expires_at=ctx.now + demand.expires_after,
+        trace_id=trace_id,
+        sealed=vault.seal(who.tenant, approval_id, kept),
+    )
+
+
+def held_call(held: Held, vault: Vault) -> HeldCall:
+    """What was sealed with a request. VaultError when it can't be opened here, or is another."""
+    has_key = vault.key_id is not None
+    raw = vault.open(held.tenant, held.approval_id, held.sealed, sealed_only=has_key)
+    try:
+        call = HeldCall(**from_json(raw))
+        same = hash_of(call.arguments, call.config, call.over_budget) == held.approval_hash
+    except (ValueError, TypeError) as error:
+        said = f"what is kept of the request {held.approval_id} can't be read"
+        raise VaultError(said) from error
+    if not same:
+        raise VaultError(f"what is kept of the request {held.approval_id} is not what was asked")
+    if (call.agent, call.user) != (held.agent, held.user):
+        raise VaultError(f"the request {held.approval_id} was made for somebody else than it says")
+    return call
+
+
+def can_be_kept(config: Any) -> bool:
+    """Whether a call's own config is JSON, so that somebody else can make the call with it."""
+    try:
+        freeze(config)
+    except ValueError:
+        return False
+    return True
+
+
+def packet_of(
+    held: Held, contract: Contract, vault: Vault, redactor: Redactor, fingerprint: str
+) -> Packet:
+    """Everything that an approver is shown of a request, with the votes so far.
+
+    CountersealError when what is stored of it can't be shown.
+    """
+    call = held_call(held, vault)
+    try:
+        stamp(held.created_at), stamp(held.expires_at)  # whatever shows a packet tells them
+        return _packet(held, call, contract, redactor, fingerprint)
+    except _UNREADABLE as error:
+        said = f"what is stored of the request {held.approval_id} can't be shown"
+        raise CountersealError(said) from error
+
+
+def _packet(
+    held: Held, call: HeldCall, contract: Contract, redactor: Redactor, fingerprint: str
+) -> Packet:
+    packet = make_packet(
+        contract,
+        Demand.from_record(held.demand),
+        approval_id=held.approval_id,
+        trace_id=held.trace_id,
+        tenant=held.tenant,
+        agent=held.agent,
+        user=held.user,
+        arguments=call.arguments,
+        fingerprint=fingerprint,
+        created_at=held.created_at,
+        expires_at=held.expires_at,
+        config=call.config,
+        before=call.before,
+        after=call.after,
+        votes=votes_of(held),
+        status=held.status.value,
+        redact=lambda value: redactor.redact(value)[0],
+    )
+    known: Any = call.origins  # as the caller of `submit` gave them
+    return replace(packet, origins=known)
+
+
+def _proposal(ctx: GateContext) -> dict[str, Any]:
+    """The proposal as it came, to be made again: correctors will do to it what they did."""
+    kept = {name: getattr(ctx.proposal, name) for name in _PROPOSAL_FIELDS}
+    before = ctx.corrections[0].before if ctx.corrections else ctx.arguments
+    first = ctx.proposal.proposed
+    sound = isinstance(first, Mapping) and is_sound(dict(first))
+    given = {"arguments": before, "proposed": first if sound else None}
+    config = ctx.proposal.configurable
+    given["configurable"] = config if can_be_kept(config) else None
+    return {**kept, **given, "run_id": ctx.run.run_id}
+
+
+def _kept(ctx: GateContext, after: Mapping[str, Any] | None) -> dict[str, Any]:
+    who = ctx.principal
+    return HeldCall(
+        proposal=_proposal(ctx),
+        agent=who.agent,
+        user=who.user,
+        roles=sorted(who.roles),
+        scopes=sorted(who.scopes),
+        arguments=thaw(ctx.arguments),
+        config=thaw(ctx.config_shown),
+        before=bounded_copy(ctx.before),
+        after=bounded_copy(after),
+        origins=_origins(ctx),
+        over_budget=list(ctx.over_budget),
+    )._asdict()
+
+
+def _origins(ctx: GateContext) -> dict[str, str]:
+    """Where arguments came from: as the caller says and the run's state shows.
+
+    Where the two differ, the more suspicious one is told.
+    """
+    told: Any = ctx.proposal.origins
+    places = set(_places(ctx.arguments)) if told and isinstance(told, Mapping) else set()
+    given = {place: told[place] for place in places if place in told}
+    found = {place: str(word) for place, word in given.items() if word in _ORIGINS}
+    state: dict[str, str] = {}
+    for key, value in ctx.run.state.items():
+        if isinstance(value, str) and len(value) >= _DISTINCTIVE:
+            origin = "untrusted" if key in ctx.run.untrusted else "trusted"
+            state[value] = _worse(origin, state.get(value))
+    for place, value in leaves(ctx.arguments) if state else ():
+        if isinstance(value, str) and value in state:
+            found[place] = _worse(state[value], found.get(place))
+    return found
+
+
+def _places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[str]:
+    """A JSON Pointer to everything in a value."""
+    inside: Any = ()
+    if isinstance(value, Mapping):
+        inside = value.items()
+    elif isinstance(value, list | tuple):
+        inside = enumerate(value)
+    for key, item in inside:
+        yield pointer(*path, key)
+        yield from _places(item, (*path, key))
+
+
+def _worse(one: str, other: str | None) -> str:
+    return one if other is None else max(one, other, key=_ORIGINS.index)
+
+
+# --- a state within bounds ------------------------------------------------------------------------
+
+_DEEPEST: Final = 32
+_MOST_VALUES: Final = 4_000
+_MOST_CHARACTERS: Final = 200_000
+_LARGEST: Final = 2**53 - 1
+_DEEPER: Final = f"[nested deeper than {_DEEPEST} levels, not shown]"
+
+
+def bounded_copy(state: Any) -> Any:
+    """A copy as plain JSON data. Numbers that JSON can't carry become text."""
+    return _Copy().of(state, 0)
+
+
+class _Copy:
+    __slots__ = ("characters", "values")
+
+    def __init__(self) -> None:
+        self.values, self.characters = _MOST_VALUES, _MOST_CHARACTERS
+
+    def of(self, value: Any, depth: int) -> Any:
+        self.values -= 1
+        if isinstance(value, str):
+            return self._text(value)
+        if not isinstance(value, Mapping | list | tuple):
+            return _scalar(value)
+        if depth >= _DEEPEST:
+            return _DEEPER
+        if isinstance(value, Mapping):
+            return self._mapping(value, depth)
+        made: list[Any] = []
+        for item in value:
+            if self._is_full:
+                made.append(_more(len(value) - len(made)))
+                break
+            made.append(self.of(item, depth + 1))
+        return made
+
+    def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for count, (key, item) in enumerate(value.items()):
+            if self._is_full:
+                made[_unused("[more]", made)] = _more(len(value) - count)
+                break
+            name = self._text(str(key))
+            made[_unused(name, made)] = self.of(item, depth + 1)
+        return made
+
+    @property
+    def _is_full(self) -> bool:
+        return self.values <= 0 or self.characters <= 0
+
+    def _text(self, value: str) -> str:
+        kept = value[: max(self.characters, 0)]
+        self.characters -= len(kept)
+        rest = len(value) - len(kept)
+        whole = kept.encode(errors="replace").decode()
+        return f"{whole}[{rest:,} more characters, not shown]" if rest else whole
+
+
+def _scalar(value: Any) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return value if -_LARGEST <= value <= _LARGEST else _number(value)
+    return f"[{type(value).__name__}]"
+
+
+def _number(value: float) -> str:
+    try:
+        return str(value)
+    except ValueError:
+        return "[a number of too many digits]"
+
+
+def _more(count: int) -> str:
+    return f"[{count:,} more, not shown]"
+
+
+def _unused(name: str, taken: Iterable[str]) -> str:
+    shown, number = name, 2
+    while shown in taken:
+        shown, number = f"{name} ({number})", number + 1
+    return shown

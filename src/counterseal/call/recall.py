@@ -1,0 +1,296 @@
+"""Answers repeated calls from the ledger, and finds out what became of unknown ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from counterseal.audit import EventType
+from counterseal.call.call import Call, Patience
+from counterseal.call.events import count_refusal, event, event_body, note_path
+from counterseal.call.execute import read_back
+from counterseal.call.observe import observe
+from counterseal.call.services import CallServices, EventServices
+from counterseal.call.settle import settle
+from counterseal.codes import Code
+from counterseal.contract.approval_terms import Then
+from counterseal.contract.model import Contract, OnUnknown
+from counterseal.errors import RegistryError
+from counterseal.execution.attempt import Outcome
+from counterseal.execution.probes import ProbeError
+from counterseal.gates import semantics
+from counterseal.gates.base import Decision, GateContext, Learned, Verdict, deny
+from counterseal.gates.parse import is_sound
+from counterseal.ledger import entry as ledger
+from counterseal.ledger.entry import Answer, Entry, Phase
+from counterseal.ledger.rules import adrift
+from counterseal.observation import Observation
+from counterseal.observation.stored import from_stored
+from counterseal.registry import RegistryRecord
+from counterseal.storage.base import HeldStatus, Memory, Settle
+
+__all__ = [
+    "arguments_as_proposed",
+    "identify",
+    "note_repeat",
+    "read_memory",
+    "recall",
+    "repeated",
+    "seconds_until_not_executed",
+    "wait_for_other_call",
+]
+
+_IN_PROGRESS: Final = "in-progress"
+"""Rule of the refusal of a call while another one with the same key is executed."""
+_RETRY_AFTER: Final = 1.0
+
+
+async def recall(
+    call: Call, services: CallServices, *, always: bool = False
+) -> Decision | Observation | None:
+    """Read what is stored about this call: ONE read. Returns the answer of a repeated call.
+
+    Unless `always`, a call whose decision needs nothing stored is left to its admission.
+    """
+    record, compiled = call.ctx.record, call.ctx.compiled
+    if not (always or call.recall_first) or record is None or compiled is None:
+        return None
+    if not (compiled.keyed or compiled.recalls):
+        return None
+    if compiled.keyed:
+        identify(call, record)
+    counters = compiled.weighs or call.ctx.preview
+    memory = await read_memory(call, services, counters=counters)
+    return None if memory.entry is None else await _known(call, memory.entry, services)
+
+
+def identify(call: Call, record: RegistryRecord) -> None:
+    """Set the key and the request hash under which the ledger knows this call."""
+    ctx, arguments = call.ctx, arguments_as_proposed(call.ctx)
+    call.request_hash = ledger.request_hash(arguments)
+    call.key = ledger.derive_key(
+        record.contract,
+        ctx.proposal,
+        ctx.principal,
+        ctx.run.run_id,
+        ctx.run.started_at,
+        arguments,
+        call.request_hash or None,
+    )
+
+
+def arguments_as_proposed(ctx: GateContext) -> Mapping[str, Any]:
+    """Return the arguments before any correction, by the judge of a plan or by a gate.
+
+    They are what the request hash covers: a step that was corrected, and the step as the model
+    wrote it, are one operation.
+    """
+    proposed: object = ctx.proposal.proposed
+    if proposed is not None and isinstance(proposed, Mapping) and is_sound(dict(proposed)):
+        return proposed
+    return ctx.corrections[0].before if ctx.corrections else ctx.arguments
+
+
+async def read_memory(call: Call, services: EventServices, *, counters: bool = True) -> Memory:
+    """Read everything stored that matters to this call; counters only on request."""
+    principal, run_id = call.ctx.principal, call.ctx.run.run_id
+    requester = (principal.agent, principal.user)
+    memory = await services.store.recall(call.tenant, run_id, call.key, requester, spent=counters)
+    call.counters_recalled = counters
+    call.learn(memory=memory)
+    return memory
+
+
+async def wait_for_other_call(
+    call: Call, end: Decision, patience: Patience, services: EventServices
+) -> bool:
+    """Wait until the call that holds this key has ended. Returns False on timeout."""
+    if end.rule != _IN_PROGRESS or call.key is None or not patience.left:
+        return False
+    return await services.store.wait(call.tenant, call.key, patience.left)
+
+
+# --- a key that was used before -------------------------------------------------------------------
+
+
+def repeated(call: Call, entry: Entry) -> Decision | Observation | None:
+    """Return the answer to another request under the same key; None if it may be executed."""
+    answer = ledger.duplicate(entry, call.request_hash)
+    if answer is Answer.EXECUTE:
+        return None
+    if answer is Answer.MISMATCH:
+        reason = "The key was used for another request."
+        return deny("ledger", Code.SIGNATURE_MISMATCH, reason)
+    if answer is Answer.REPLAY and _must_be_named(call) and not _was_approved(call):
+        reason = "This call was made before. To mean it again, give an operation_id or a key."
+        return deny("ledger", Code.SEMANTIC_INVALIDITY, reason, rule="repeat-unnamed")
+    if answer is Answer.REPLAY and entry.observation is not None:
+        # The outcome is that of the first call, the trace that of this one.
+        return from_stored(entry.observation, idempotency_hit=True, trace_id=call.trace_id)
+    code = Code.IDEMPOTENCY_CONFLICT
+    if answer is Answer.EXPIRED:
+        reason = "The answer to this key is no longer kept."
+        return deny("ledger", code, reason, rule="key-expired", next_action="use_new_operation")
+    if _may_find_out(call, entry):
+        call.takes_over = entry.fence
+        return None
+    if entry.phase is Phase.ESCALATED or adrift(entry):
+        reason = "It is not known whether an earlier call with this key took effect."
+        return deny("ledger", code, reason, rule="outcome-unknown", next_action="escalate")
+    reason = "A call with the same key is under way."
+    return deny("ledger", code, reason, rule=_IN_PROGRESS, retry_after=_RETRY_AFTER)
+
+
+def note_repeat(call: Call, answer: Observation, services: EventServices) -> None:
+    """Record that a call was answered with the outcome of an earlier one."""
+    body = {**event_body(call), "of": answer.call_id}
+    services.store.note(event(call, EventType.REPLAYED, answer.code.value, body))
+
+
+def _may_find_out(call: Call, entry: Entry) -> bool:
+    """Return True if the outcome is unknown and the contract says how to find out."""
+    record = call.ctx.record
+    if record is None or not adrift(entry):
+        return False
+    return record.contract.on_unknown is not OnUnknown.ESCALATE
+
+
+def _must_be_named(call: Call) -> bool:
+    """Return True if the tool is repeatable, so that a second call needs a key or operation id."""
+    proposal, record = call.ctx.proposal, call.ctx.record
+    unnamed = proposal.key is None and proposal.operation_id is None
+    return unnamed and record is not None and record.contract.repeatable
+
+
+def _was_approved(call: Call) -> bool:
+    """Return True if a worker executed it after approval, and the same caller asks again."""
+    memory, principal = call.ctx.memory, call.ctx.principal
+    held = memory.held if memory else None
+    if held is None or held.status is not HeldStatus.SPENT:
+        return False
+    same_caller = (held.agent, held.user) == (principal.agent, principal.user)
+    return same_caller and held.demand.get("then") == Then.EXECUTE
+
+
+# --- an earlier call whose outcome is unknown -----------------------------------------------------
+
+
+async def _known(call: Call, entry: Entry, services: CallServices) -> Decision | Observation | None:
+    """Answer from the entry, after asking the destination where the outcome is unknown."""
+    end = repeated(call, entry)
+    if isinstance(end, Observation):
+        if call.ctx.preview:
+            return end
+        note_repeat(call, end, services)
+        return end if end.ok else await _failed_before(call, end, services)
+    if end is not None or call.takes_over is None:
+        return end
+    call.takes_over = None
+    contract = _contract_of(call, entry)
+    if contract is None or _still_runs(call, services):
+        return _not_known_yet(1.0)
+    if contract.on_unknown is OnUnknown.RETRY_SAME_KEY:
+        _take_over(call, entry)
+        call.in_doubt = True
+        return None
+    if call.ctx.preview:
+        return _not_known_yet(None)
+    return await _ask_destination(call, entry, contract, services)
+
+
+def _contract_of(call: Call, entry: Entry) -> Contract | None:
+    """Return the version that was executed: only that one says how to find out its outcome."""
+    record = call.ctx.record
+    if record is not None and record.version == entry.version:
+        return record.contract
+    try:
+        older = call.ctx.registry.get(entry.tool, entry.version).contract
+    except RegistryError:
+        return None
+    return None if older.on_unknown is OnUnknown.ESCALATE else older
+
+
+def _still_runs(call: Call, services: CallServices) -> bool:
+    return call.key is not None and services.executor.still_runs(call.tenant, call.key)
+
+
+async def _ask_destination(
+    call: Call, entry: Entry, contract: Contract, services: CallServices
+) -> Decision | Observation | None:
+    """Read back the outcome of an earlier call. Returns None if it was certainly not executed."""
+    if not _corrected(call):
+        return _not_known_yet(None)
+    # Before the question, because the answer is as old as that.
+    seconds = seconds_until_not_executed(entry, contract, services.clock())
+    try:
+        output = await read_back(call, contract, services, call.until - services.clock())
+    except ProbeError as error:
+        services.report(call.call_id, "read_back", error.trace)
+        return _not_known_yet(None)
+    if output is not None:
+        call.entry, call.reconciled = entry, True
+        call.outcome = Outcome(Code.SUCCESS, output)
+        answer = await settle(call, observe(call, services), services)
+        return answer._replace(idempotency_hit=True)
+    if seconds > 0:
+        if entry.unknown_since is None:  # its worker is gone, and this call is the first to notice
+            await _mark_unknown(call, entry, seconds, services)
+        return _not_known_yet(seconds)
+    _take_over(call, entry)
+    return None
+
+
+def seconds_until_not_executed(entry: Entry, contract: Contract, now: float) -> float:
+    """Return the seconds until a missing record at the destination counts as "not executed".
+
+    Until then, the request may still be on its way there.
+    """
+    since = now if entry.unknown_since is None else entry.unknown_since
+    return since + contract.runtime.timeout_ms / 1000 - now
+
+
+def _take_over(call: Call, entry: Entry) -> None:
+    """Continue an operation whose worker is gone. Its approval remains valid."""
+    call.takes_over = entry.fence
+    call.learn(takes_over=True)
+
+
+async def _mark_unknown(call: Call, entry: Entry, seconds: float, services: CallServices) -> None:
+    now = services.clock()
+    unknown = entry._replace(phase=Phase.UNKNOWN, unknown_since=now, worker=None)
+    request = Settle(
+        tenant=call.tenant,
+        run_id=entry.run_id,
+        now=now,
+        entry=unknown,
+        seen={},
+        state=(),
+        events=(),
+        again_after=seconds,
+    )
+    await services.store.settle(request)
+
+
+def _corrected(call: Call) -> bool:
+    """Let the invariants correct the arguments, as they did before the first execution."""
+    result = semantics.check(call.ctx)
+    decision = result.decision if isinstance(result, Learned) else result
+    if decision.verdict is not Verdict.ALLOW:
+        return False
+    if isinstance(result, Learned):
+        call.learn(**result.facts)
+    return True
+
+
+async def _failed_before(call: Call, answer: Observation, services: CallServices) -> Observation:
+    """Count the repetition of a failed call as the same mistake once more."""
+    counted = await count_refusal(call, answer, services)
+    if counted is not answer:
+        note_path(call, counted, services)
+    return counted
+
+
+def _not_known_yet(retry_after: float | None) -> Decision:
+    reason = "It is not known yet whether an earlier call with this key took effect."
+    code = Code.IDEMPOTENCY_CONFLICT
+    return deny("ledger", code, reason, rule="outcome-unknown", retry_after=retry_after)

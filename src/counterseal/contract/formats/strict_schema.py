@@ -1,0 +1,514 @@
+"""Input schemas for providers whose strict mode takes only a part of JSON Schema.
+
+`convert` reads a closed schema into a tree of `shapes`, from which come the strict schema and the
+mapping of calls both ways: every call that the original takes survives the way there and back.
+What strict mode cannot express is never dropped in silence. A mere bound on values is left out with
+a warning, since the schema gate enforces it on the call; anything else leaves the conversion
+without a schema, and the warnings say where and why.
+
+`subset` holds what strict mode takes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from itertools import chain, count
+from typing import Any, Final
+from urllib.parse import unquote
+
+from counterseal.canonical import MAX_DEPTH, canonical, pointer, thaw
+from counterseal.contract.formats.strict_shapes import (
+    ROOT,
+    Absence,
+    Array,
+    Json,
+    Object,
+    PropertySlot,
+    SchemaReference,
+    StrictShape,
+    Union,
+    Value,
+    Way,
+    converted_definitions,
+    settle,
+)
+from counterseal.contract.schemas import check_schema, resolve_local, types_of
+
+__all__ = [
+    "ARRAY_ONLY",
+    "BOUNDS",
+    "INEXPRESSIBLE",
+    "NOTES",
+    "OBJECT_ONLY",
+    "READ_ELSEWHERE",
+    "SHAPING",
+    "Conversion",
+    "beyond_limits",
+    "convert",
+    "is_expressible",
+]
+
+
+# --- subset ---
+
+
+_NUMBER_BOUNDS = frozenset(
+    {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+)
+ARRAY_ONLY: Final = frozenset(
+    {"items", "minItems", "maxItems", "uniqueItems", "contains", "minContains", "maxContains"}
+)
+OBJECT_ONLY: Final = frozenset(
+    {
+        "properties",
+        "required",
+        "additionalProperties",
+        "minProperties",
+        "maxProperties",
+        "propertyNames",
+    }
+)
+_TAKEN: Final[Mapping[str, frozenset[str]]] = {
+    "string": frozenset({"pattern", "format"}),
+    "number": _NUMBER_BOUNDS,
+    "integer": _NUMBER_BOUNDS,
+    "array": frozenset({"minItems", "maxItems"}),
+}
+"""The bounds that strict mode takes, by JSON type."""
+
+_FORMATS = frozenset(
+    {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
+)
+_LOOKAROUND = re.compile(r"\(\?<?[=!]")
+BOUNDS: Final = (
+    (ARRAY_ONLY | OBJECT_ONLY | _NUMBER_BOUNDS)
+    | {"minLength", "maxLength", "pattern", "format"}
+    | {"contentEncoding", "contentMediaType", "contentSchema"}
+)
+"""Keywords that only narrow what a value may be: without them, more calls reach the gate."""
+
+NOTES: Final = frozenset({"title", "description"})
+SHAPING: Final = frozenset({"type", "enum", "const", "anyOf", "oneOf"})
+READ_ELSEWHERE: Final = frozenset({"$ref", "$defs", "definitions"})
+INEXPRESSIBLE: Final[Mapping[str, str]] = {
+    "allOf": "allOf combines schemas",
+    "if": "if/then/else makes one argument depend on another",
+    "then": "if/then/else makes one argument depend on another",
+    "else": "if/then/else makes one argument depend on another",
+    "not": "not excludes by schema",
+    "dependentRequired": "dependentRequired makes one argument depend on another",
+    "dependentSchemas": "dependentSchemas makes one argument depend on another",
+    "dependencies": "dependencies makes one argument depend on another",
+    "patternProperties": "patternProperties leaves the names of properties open",
+    "prefixItems": "prefixItems gives each place of an array its own schema",
+    "additionalItems": "additionalItems gives each place of an array its own schema",
+    "unevaluatedProperties": "unevaluatedProperties depends on other keywords",
+    "unevaluatedItems": "unevaluatedItems depends on other keywords",
+    "$dynamicRef": "$dynamicRef has no fixed target",
+    "$recursiveRef": "$recursiveRef has no fixed target",
+}
+
+PROPERTIES: Final = 5_000
+NESTING: Final = 10
+ENUM_VALUES: Final = 1_000
+TEXT: Final = 120_000
+"""Characters of all property names, definition names, enum and const values together."""
+LARGE_ENUM: Final = 250
+LARGE_ENUM_TEXT: Final = 15_000
+
+
+def is_expressible(key: str, value: Any, types: tuple[str, ...]) -> bool:
+    """Whether strict mode takes this bound for one of these JSON types."""
+    if not any(key in _TAKEN.get(name, ()) for name in types):
+        return False
+    if key == "format":
+        return value in _FORMATS
+    return key != "pattern" or not _LOOKAROUND.search(value)
+
+
+@dataclass(slots=True)
+class _Count:
+    properties: int = 0
+    nesting: int = 0
+    enum_values: int = 0
+    text: int = 0
+    large_enums: list[int] = field(default_factory=list)
+
+
+def beyond_limits(schema: dict[str, Any]) -> Iterator[str]:
+    """A sentence for each limit that a strict schema exceeds."""
+    count = _Count()
+    _measure(schema, 0, count)
+    for name, definition in schema.get("$defs", {}).items():
+        count.text += len(name)
+        _measure(definition, 0, count)
+    measured = (
+        ("properties", count.properties, PROPERTIES),
+        ("levels of nested objects", count.nesting, NESTING),
+        ("enum values", count.enum_values, ENUM_VALUES),
+        ("characters in names and fixed values", count.text, TEXT),
+        ("characters in one large enum", max(count.large_enums, default=0), LARGE_ENUM_TEXT),
+    )
+    for what, size, limit in measured:
+        if size > limit:
+            yield f"#: {size} {what}, of which strict mode takes {limit}"
+
+
+def _measure(schema: dict[str, Any], level: int, count: _Count) -> None:
+    properties = schema.get("properties", {})
+    inner = level + 1 if "properties" in schema else level
+    count.nesting = max(count.nesting, inner)
+    count.properties += len(properties)
+    count.text += sum(len(name) for name in properties)
+    values = schema.get("enum", [])
+    length = sum(len(str(value)) for value in values)
+    count.enum_values += len(values)
+    count.text += length + len(str(schema.get("const", "")))
+    if len(values) > LARGE_ENUM:
+        count.large_enums.append(length)
+    for child in (*properties.values(), *schema.get("anyOf", ())):
+        _measure(child, inner, count)
+    if "items" in schema:
+        _measure(schema["items"], inner, count)
+
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """A schema for strict mode, or None where there is none; and how calls map to it and back."""
+
+    schema: Json | None
+    warnings: tuple[str, ...] = ()
+    shape: StrictShape | None = field(default=None, repr=False, compare=False)
+
+    def to_strict(self, arguments: Mapping[str, Any]) -> Json:
+        """A call as the strict schema wants it."""
+        return self._walk(arguments, Way.TO_STRICT)
+
+    def restore(self, arguments: Mapping[str, Any]) -> Json:
+        """A call made under the strict schema, as the contract's own schema wants it."""
+        return self._walk(arguments, Way.RESTORE)
+
+    def _walk(self, arguments: Mapping[str, Any], way: Way) -> Json:
+        # Deeper values are refused everywhere else, so they are passed on as they are.
+        walked = self.shape.walk(arguments, way, MAX_DEPTH) if self.shape else arguments
+        return dict(walked)
+
+
+def convert(schema: Mapping[str, Any]) -> Conversion:
+    """The strict form of an input schema."""
+    try:
+        check_schema(schema)
+    except ValueError as error:
+        return Conversion(schema=None, warnings=(f"#: not a valid schema: {error}",))
+    reader = _Reader(root=thaw(schema))
+    shape = reader.read_all()
+    strict = {} if reader.problems else _assemble(shape, reader.definitions)
+    problems = (*reader.problems, *beyond_limits(strict))
+    if problems:
+        return Conversion(schema=None, warnings=tuple(dict.fromkeys(problems)))
+    return Conversion(schema=strict, warnings=tuple(dict.fromkeys(reader.warnings)), shape=shape)
+
+
+def _assemble(shape: StrictShape, definitions: Mapping[str, StrictShape]) -> Json:
+    named = {name: inner.schema() for name, inner in definitions.items() if name != ROOT}
+    return {**shape.schema(), **({"$defs": named} if named else {})}
+
+
+@dataclass(slots=True, kw_only=True)
+class _Reader:
+    """Reads one schema. Goes on after a problem, so that all of them are told at once."""
+
+    root: Json
+    problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    definitions: dict[str, StrictShape] = field(default_factory=dict)
+    names: dict[Path, str] = field(default_factory=lambda: {(): ROOT})
+    """What is referred to, by where it stands in the original, and how it is called in ours."""
+    taken: set[str] = field(default_factory=set)
+    waiting: deque[Path] = field(default_factory=deque)
+    """What is referred to and has not been read yet."""
+    unions: list[tuple[Path, Union]] = field(default_factory=list)
+
+    def read_all(self) -> StrictShape:
+        if self.root.get("type") != "object" or not SHAPING.isdisjoint(self.root.keys() - {"type"}):
+            return self.refuse((), "the root is not a plain object")
+        shape = self.definitions[ROOT] = self.read(self.root, ())
+        while self.waiting:
+            path = self.waiting.popleft()
+            self.definitions[self.names[path]] = self.read(self.at(path), path)
+        self.check_references()
+        if not self.problems:
+            self.check_unions()
+        return shape
+
+    def refuse(self, path: Path, reason: str) -> StrictShape:
+        self.problems.append(f"#{pointer(*path)}: {reason}, which strict mode cannot express")
+        return Value(keywords={})
+
+    def warn(self, path: Path, text: str) -> None:
+        self.warnings.append(f"#{pointer(*path)}: {text}")
+
+    # --- one schema -------------------------------------------------------------------------------
+
+    def read(self, schema: Any, path: Path) -> StrictShape:
+        if not isinstance(schema, dict):
+            return self.refuse(path, "a schema that is true or false takes anything or nothing")
+        reasons = dict.fromkeys(INEXPRESSIBLE[key] for key in schema if key in INEXPRESSIBLE)
+        if "$id" in schema and path:
+            reasons["an $id of its own changes what references mean"] = None
+        if reasons:
+            return self.refuse(path, "; ".join(reasons))
+        if "$ref" in schema:
+            return self.reference(schema, path)
+        if "anyOf" in schema or "oneOf" in schema:
+            return self.union(schema, path)
+        return self.typed(schema, _types(schema), path)
+
+    def typed(self, schema: Json, types: tuple[str, ...], path: Path) -> StrictShape:
+        if not types:
+            return self.refuse(path, "no type is given")
+        if len(types) > 1 and not {"object", "array"}.isdisjoint(types):
+            return self.mixture(schema, types, path)
+        if types == ("object",):
+            return self.object(schema, path)
+        if types == ("array",):
+            return self.array(schema, path)
+        return self.value(schema, types, path)
+
+    def reference(self, schema: Json, path: Path) -> StrictShape:
+        target = _target(schema["$ref"])
+        known = target in self.names
+        if target is None or not (known or _is_schema(self.at(target))):
+            return self.refuse(path, f"$ref {schema['$ref']!r} leads to no schema in here")
+        if not (SHAPING | OBJECT_ONLY | {"items"}).isdisjoint(schema):
+            return self.refuse(path, "a reference beside other constraints combines schemas")
+        return SchemaReference(
+            name=self.name_for(target),
+            definitions=self.definitions,
+            keywords=self.keywords(schema, path),
+        )
+
+    def name_for(self, target: Path) -> str:
+        if target not in self.names:
+            parts = target[1:] if target[0] in {"$defs", "definitions"} else target
+            plain = re.sub(r"[^A-Za-z0-9_-]", "_", "_".join(map(str, parts))) or "definition"
+            numbered = (f"{plain}_{number}" for number in count(2))
+            name = next(name for name in chain([plain], numbered) if name not in self.taken)
+            self.names[target] = name
+            self.taken.add(name)
+            self.waiting.append(target)
+        return self.names[target]
+
+    def at(self, path: Path) -> Any:
+        return resolve_local(self.root, f"#{pointer(*path)}")
+
+    def union(self, schema: Json, path: Path) -> StrictShape:
+        keyword = "anyOf" if "anyOf" in schema else "oneOf"
+        if not ((SHAPING | OBJECT_ONLY | {"items"}) - {keyword}).isdisjoint(schema):
+            return self.refuse(path, f"{keyword} beside other constraints combines schemas")
+        variants = schema[keyword]
+        if keyword == "oneOf":
+            self.warn(path, "oneOf is sent as anyOf; the schema gate still enforces it")
+        return self.united(
+            [self.read(variant, (*path, keyword, i)) for i, variant in enumerate(variants)],
+            self.keywords(schema, path),
+            path,
+        )
+
+    def mixture(self, schema: Json, types: tuple[str, ...], path: Path) -> StrictShape:
+        """A list of types with object or array among them: a union of one schema for each."""
+        if not {"enum", "const"}.isdisjoint(schema):
+            return self.refuse(path, "fixed objects or arrays are listed")
+        own = {"object": OBJECT_ONLY, "array": ARRAY_ONLY}
+        variants = [
+            self.read({"type": name, **_only(schema, own[name])}, path)
+            for name in types
+            if name in own
+        ]
+        rest = _only(schema, schema.keys() - OBJECT_ONLY - ARRAY_ONLY)
+        scalars = [name for name in types if name not in own]
+        if not scalars:
+            return self.united(variants, self.keywords(rest, path), path)
+        variants.append(self.read({**_only(rest, rest.keys() - NOTES), "type": scalars}, path))
+        return self.united(variants, _only(rest, NOTES), path)
+
+    def united(self, variants: list[StrictShape], keywords: Json, path: Path) -> StrictShape:
+        union = Union(variants=tuple(variants), keywords=keywords)
+        self.unions.append((path, union))
+        return union
+
+    def array(self, schema: Json, path: Path) -> StrictShape:
+        if not {"enum", "const"}.isdisjoint(schema):
+            return self.refuse(path, "fixed arrays are listed")
+        if "items" not in schema:
+            return self.refuse(path, "an array without items holds anything")
+        return Array(
+            items=self.read(schema["items"], (*path, "items")),
+            keywords=self.keywords(schema, path, ("array",), read=frozenset({"items"})),
+        )
+
+    def value(self, schema: Json, types: tuple[str, ...], path: Path) -> StrictShape:
+        keywords: Json = {"type": types[0] if len(types) == 1 else list(types)}
+        values = None
+        if not {"enum", "const"}.isdisjoint(schema):
+            listed = _listed(schema, [])
+            values = tuple(value for value in listed if any(_is(value, name) for name in types))
+            if not values:
+                return self.refuse(path, "no value is possible")
+            keywords |= {"const": values[0]} if "const" in schema else {"enum": list(values)}
+        return Value(keywords=keywords | self.keywords(schema, path, types), values=values)
+
+    def keywords(
+        self,
+        schema: Json,
+        path: Path,
+        types: tuple[str, ...] = (),
+        *,
+        read: frozenset[str] = frozenset(),
+    ) -> Json:
+        """What strict mode takes of the rest, and a warning for each keyword that it does not."""
+        kept = {}
+        for key, value in _only(schema, schema.keys() - read - SHAPING - READ_ELSEWHERE).items():
+            if key in NOTES or is_expressible(key, value, types):
+                kept[key] = value
+            elif key in BOUNDS:
+                told = f"{key} {value!r}" if key == "format" else key
+                self.warn(path, f"strict mode has no {told}; the schema gate still enforces it")
+            else:
+                self.warn(path, f"strict mode has no {key}; left out, as no call depends on it")
+        return kept
+
+    # --- objects ----------------------------------------------------------------------------------
+
+    def object(self, schema: Json, path: Path) -> StrictShape:
+        if not {"enum", "const"}.isdisjoint(schema):
+            return self.refuse(path, "fixed objects are listed")
+        if schema.get("additionalProperties") is not False:
+            typed = isinstance(schema.get("additionalProperties"), dict)
+            return self.refuse(path, "the names of properties are " + ("data" if typed else "open"))
+        properties: Json = schema.get("properties", {})
+        required = schema.get("required", [])
+        if not set(required) <= set(properties):
+            return self.refuse(path, "a property is required that is not declared")
+        slots = {
+            name: self.slot(inner, (*path, "properties", name), required=name in required)
+            for name, inner in properties.items()
+        }
+        read = frozenset({"properties", "required", "additionalProperties"})
+        return Object(slots=slots, keywords=self.keywords(schema, path, ("object",), read=read))
+
+    def slot(self, schema: Any, path: Path, *, required: bool) -> PropertySlot:
+        if required or not isinstance(schema, dict):
+            return PropertySlot(shape=self.read(schema, path), absence=Absence.NEVER)
+        shape = self.read(_only(schema, schema.keys() - {"default"}), path)
+        default = schema.get("default")
+        takes_null = self.takes_null(schema)
+        note = ""
+        if default is not None:
+            note = f"Null stands for the default, {canonical(default).decode()}."
+            self.warn(path, "strict mode has no default; the description tells it instead")
+        if not takes_null or ("default" in schema and default is None):
+            return PropertySlot(shape=shape, absence=Absence.NULL, takes_null=takes_null, note=note)
+        note = f'{note or "Null leaves it out."} A value, or a null that is meant, goes in "value".'
+        return PropertySlot(shape=shape, absence=Absence.WRAPPED, takes_null=True, note=note)
+
+    def takes_null(self, schema: Json) -> bool:
+        seen: set[str] = set()
+        waiting: list[Any] = [schema]
+        while waiting:
+            current = waiting.pop()
+            if not isinstance(current, dict):
+                continue  # refused where it is read
+            if "null" in _types(current) and None in _listed(current, [None]):
+                return True
+            waiting += [*current.get("anyOf", ()), *current.get("oneOf", ())]
+            reference = current.get("$ref")
+            if reference is not None and reference not in seen:
+                seen.add(reference)
+                waiting.append(self.at(_target(reference) or ()))
+        return False
+
+    # --- the whole --------------------------------------------------------------------------------
+
+    def check_references(self) -> None:
+        """Nothing may refer only to itself: following it would never end."""
+        sound: set[str] = set()
+        for path, name in self.names.items():
+            trail = {name}
+            shape = self.definitions[name]
+            while isinstance(shape, SchemaReference) and shape.name not in sound:
+                if shape.name in trail:
+                    self.refuse(path, "the definition refers only to itself")
+                    break
+                trail.add(shape.name)
+                shape = shape.target
+            sound |= trail
+
+    def check_unions(self) -> None:
+        converted = converted_definitions(self.definitions)
+        for path, union in self.unions:
+            if not settle(union, converted):
+                self.refuse(
+                    path,
+                    "the variants differ neither in JSON type nor in a required property "
+                    "with values of its own",
+                )
+
+
+def _types(schema: Json) -> tuple[str, ...]:
+    """The JSON types that a schema names, or those of the values that it lists."""
+    named = types_of(schema) or map(_type_of, _listed(schema, []))
+    return tuple(dict.fromkeys(named))
+
+
+def _listed(schema: Json, otherwise: list[Any]) -> list[Any]:
+    """The only values that a schema takes."""
+    listed: list[Any] = [schema["const"]] if "const" in schema else schema.get("enum", otherwise)
+    return listed
+
+
+def _type_of(value: Any) -> str:
+    names = ("null", "boolean", "integer", "number", "string", "array", "object")
+    return next(name for name in names if _is(value, name))
+
+
+def _is(value: Any, name: str) -> bool:
+    if isinstance(value, bool) or value is None:
+        return name == ("null" if value is None else "boolean")
+    if name == "integer":
+        return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    kinds: dict[str, type | tuple[type, ...]] = {
+        "number": (int, float),
+        "string": str,
+        "array": list,
+        "object": dict,
+    }
+    return name in kinds and isinstance(value, kinds[name])
+
+
+def _only(schema: Json, keys: AbstractSet[str]) -> Json:
+    return {key: value for key, value in schema.items() if key in keys}
+
+
+def _target(reference: Any) -> Path | None:
+    """Where a local reference leads, or None for any other."""
+    if not isinstance(reference, str) or not re.match(r"#(/|$)", reference):
+        return None
+    parts = unquote(reference[1:]).split("/")[1:]
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in parts)
+
+
+def _is_schema(value: Any) -> bool:
+    """A reference may lead anywhere, even into somebody's default."""
+    try:
+        check_schema(value)
+    except (TypeError, ValueError):
+        return False
+    return isinstance(value, dict)

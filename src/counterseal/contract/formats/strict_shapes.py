@@ -1,0 +1,364 @@
+"""A schema that strict mode can express, as a small tree that maps calls there and back.
+
+Every shape knows its strict schema and how a value under it is written for the provider
+(`Way.TO_STRICT`) and read again (`Way.RESTORE`). Mapping never refuses: what does not fit is passed
+on as it is, because judging a call is the schema gate's work. `strict` reads schemas into shapes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Final
+
+__all__ = [
+    "ROOT",
+    "Absence",
+    "Array",
+    "Object",
+    "PropertySlot",
+    "SchemaReference",
+    "StrictShape",
+    "Union",
+    "Value",
+    "Way",
+    "converted_definitions",
+    "settle",
+]
+
+
+Json = dict[str, Any]
+
+ROOT: Final = "#"
+"""The name under which the whole schema refers to itself."""
+
+_NOTES = ("title", "description")
+_NULL: Final[Json] = {"type": "null"}
+_STRUCTURE: Final = frozenset({"properties", "items", "enum", "const", "$ref"})
+_ABSENT: Final = object()
+
+
+class Way(Enum):
+    TO_STRICT = auto()
+    RESTORE = auto()
+
+
+class Absence(Enum):
+    """How a property that may be left out is written where every property is required."""
+
+    NEVER = auto()
+    """It may not be left out."""
+    NULL = auto()
+    """Null, because null is no value of its own here, or means the same."""
+    WRAPPED = auto()
+    """Null, and a value inside an object, because null is a value too and means something else."""
+
+
+class StrictShape(ABC):
+    """One node of the tree."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def schema(self) -> Json: ...
+
+    def walk(self, value: Any, way: Way, depth: int) -> Any:
+        return value
+
+    def parts(self) -> Iterable[StrictShape]:
+        return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Value(StrictShape):
+    """A scalar. Never converted."""
+
+    keywords: Json
+    values: tuple[Any, ...] | None = None
+    """The only ones possible, where the schema lists them."""
+
+    def schema(self) -> Json:
+        return dict(self.keywords)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Array(StrictShape):
+    items: StrictShape
+    keywords: Json
+
+    def schema(self) -> Json:
+        return {"type": "array", **self.keywords, "items": self.items.schema()}
+
+    def walk(self, value: Any, way: Way, depth: int) -> Any:
+        if depth == 0 or not isinstance(value, list | tuple):
+            return value
+        return [self.items.walk(item, way, depth - 1) for item in value]
+
+    def parts(self) -> Iterable[StrictShape]:
+        return (self.items,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PropertySlot:
+    """A property of an object."""
+
+    shape: StrictShape
+    absence: Absence
+    takes_null: bool = False
+    note: str = ""
+    """What the model has to be told about its form."""
+
+    def schema(self) -> Json:
+        inner = self.shape.schema()
+        if self.absence is Absence.WRAPPED:
+            inner = _wrapped(inner)
+        elif self.absence is Absence.NULL and not self.takes_null:
+            inner = _nullable(inner)
+        return _noted(inner, self.note)
+
+    def enter(self, value: Any, depth: int) -> Any:
+        inner = self.shape.walk(value, Way.TO_STRICT, depth)
+        return {"value": inner} if self.absence is Absence.WRAPPED else inner
+
+    def leave(self, value: Any, depth: int) -> Any:
+        if value is None and self.absence is not Absence.NEVER:
+            return _ABSENT
+        if (
+            self.absence is Absence.WRAPPED
+            and isinstance(value, Mapping)
+            and set(value) == {"value"}
+        ):
+            value = value["value"]
+        return self.shape.walk(value, Way.RESTORE, depth)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Object(StrictShape):
+    slots: Mapping[str, PropertySlot]
+    keywords: Json
+
+    def schema(self) -> Json:
+        return {
+            "type": "object",
+            **self.keywords,
+            "properties": {name: slot.schema() for name, slot in self.slots.items()},
+            "required": list(self.slots),
+            "additionalProperties": False,
+        }
+
+    def walk(self, value: Any, way: Way, depth: int) -> Any:
+        if depth == 0 or not isinstance(value, Mapping):
+            return value
+        if way is Way.TO_STRICT:
+            return self._enter(value, depth - 1)
+        return self._leave(value, depth - 1)
+
+    def _enter(self, value: Mapping[str, Any], depth: int) -> Json:
+        entered = {}
+        for name, slot in self.slots.items():
+            if name in value:
+                entered[name] = slot.enter(value[name], depth)
+            elif slot.absence is not Absence.NEVER:
+                entered[name] = None
+        return {**entered, **{name: value[name] for name in value if name not in self.slots}}
+
+    def _leave(self, value: Mapping[str, Any], depth: int) -> Json:
+        left = {
+            name: self.slots[name].leave(item, depth) if name in self.slots else item
+            for name, item in value.items()
+        }
+        return {name: item for name, item in left.items() if item is not _ABSENT}
+
+    def parts(self) -> Iterable[StrictShape]:
+        return (slot.shape for slot in self.slots.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SchemaReference(StrictShape):
+    """A definition by its name. `definitions` is shared, and complete once the schema is read."""
+
+    name: str
+    definitions: Mapping[str, StrictShape]
+    keywords: Json
+
+    @property
+    def target(self) -> StrictShape:
+        return self.definitions[self.name]
+
+    def schema(self) -> Json:
+        where = ROOT if self.name == ROOT else f"#/$defs/{self.name}"
+        # Strict mode takes no keyword beside a reference.
+        return {"anyOf": [{"$ref": where}], **self.keywords} if self.keywords else {"$ref": where}
+
+    def walk(self, value: Any, way: Way, depth: int) -> Any:
+        shape: StrictShape = self
+        while isinstance(shape, SchemaReference):
+            shape = shape.target
+        return shape.walk(value, way, depth)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Pick:
+    """Which variant a value of one JSON type belongs to: the only one, or the one with its tag."""
+
+    options: Mapping[Hashable, StrictShape]
+    tag: str | None = None
+
+    def variant(self, value: Any) -> StrictShape | None:
+        if self.tag is None:
+            return next(iter(self.options.values()))
+        return self.options.get(_key(value.get(self.tag)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Union(StrictShape):
+    variants: tuple[StrictShape, ...]
+    keywords: Json
+    picks: dict[type[StrictShape], _Pick] = field(default_factory=dict)
+    """For objects and for arrays; filled by `settle`. What is not in it needs no mapping."""
+
+    def schema(self) -> Json:
+        return {"anyOf": [variant.schema() for variant in self.variants], **self.keywords}
+
+    def walk(self, value: Any, way: Way, depth: int) -> Any:
+        kind = Object if isinstance(value, Mapping) else Array
+        pick = self.picks.get(kind)
+        variant = pick.variant(value) if pick else None
+        return variant.walk(value, way, depth) if variant else value
+
+    def parts(self) -> Iterable[StrictShape]:
+        return self.variants
+
+
+def settle(union: Union, converted: frozenset[str]) -> bool:
+    """Work out how to tell the variants apart. False when a value could be meant as two of them.
+
+    `converted` names the definitions in which something is written differently under strict mode.
+    Variants that are written the same way need not be told apart.
+    """
+    leaves = _leaves(union)
+    for kind in (Object, Array):
+        alike = [leaf for leaf in leaves if isinstance(leaf, kind)]
+        if not any(_is_converted(leaf, converted) for leaf in alike):
+            continue
+        pick = _Pick(options={None: alike[0]}) if len(alike) == 1 else _by_tag(alike)
+        if pick is None:
+            return False
+        union.picks[kind] = pick
+    return True
+
+
+def _by_tag(leaves: Sequence[StrictShape]) -> _Pick | None:
+    """The first required property that all of these have, with values that no two share."""
+    objects = [leaf for leaf in leaves if isinstance(leaf, Object)]
+    if len(objects) < len(leaves):
+        return None
+    for name in objects[0].slots:
+        tagged = [(_key(tag), leaf) for leaf in objects for tag in _tags(leaf, name)]
+        options = dict(tagged)
+        complete = all(_tags(leaf, name) for leaf in objects)
+        if complete and len(options) == len(tagged):
+            return _Pick(options=options, tag=name)
+    return None
+
+
+def _tags(leaf: Object, name: str) -> tuple[Any, ...]:
+    slot = leaf.slots.get(name)
+    if slot is None or slot.absence is not Absence.NEVER:
+        return ()
+    leaves = _leaves(slot.shape)
+    only = leaves[0] if len(leaves) == 1 else None
+    return only.values or () if isinstance(only, Value) else ()
+
+
+def converted_definitions(definitions: Mapping[str, StrictShape]) -> frozenset[str]:
+    """The definitions in which a property may be left out, themselves or through another."""
+    users: dict[str, set[str]] = {}
+    found = []
+    for name, shape in definitions.items():
+        optional, references = _inside(shape)
+        if optional:
+            found.append(name)
+        for reference in references:
+            users.setdefault(reference, set()).add(name)
+    converted = set(found)
+    while found:
+        fresh = users.get(found.pop(), set()) - converted
+        converted |= fresh
+        found.extend(fresh)
+    return frozenset(converted)
+
+
+def _is_converted(shape: StrictShape, converted: frozenset[str]) -> bool:
+    optional, references = _inside(shape)
+    return optional or not converted.isdisjoint(references)
+
+
+def _inside(shape: StrictShape) -> tuple[bool, set[str]]:
+    """Whether a property may be left out in it, and what it refers to, without following that."""
+    optional, references, waiting = False, set(), [shape]
+    while waiting:
+        current = waiting.pop()
+        waiting.extend(current.parts())
+        if isinstance(current, SchemaReference):
+            references.add(current.name)
+        elif isinstance(current, Object):
+            absences = (slot.absence for slot in current.slots.values())
+            optional = optional or any(absence is not Absence.NEVER for absence in absences)
+    return optional, references
+
+
+def _leaves(shape: StrictShape) -> list[StrictShape]:
+    """The shapes that a value can have, with references and unions inside unions opened."""
+    leaves, seen, waiting = [], set(), [shape]
+    while waiting:
+        current = waiting.pop()
+        if isinstance(current, Union):
+            waiting.extend(reversed(current.variants))
+        elif not isinstance(current, SchemaReference):
+            leaves.append(current)
+        elif current.name not in seen:
+            seen.add(current.name)
+            waiting.append(current.target)
+    return leaves
+
+
+def _key(value: Any) -> Hashable:
+    """A scalar for comparison as JSON compares: 1 is 1.0, but not true."""
+    comparable = value is None or isinstance(value, str | int | float)
+    return (isinstance(value, bool), value) if comparable else None
+
+
+def _nullable(schema: Json) -> Json:
+    if "anyOf" in schema:
+        return {**schema, "anyOf": [*schema["anyOf"], dict(_NULL)]}
+    if _STRUCTURE.isdisjoint(schema):
+        types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        return {**schema, "type": [*types, "null"]}
+    inner, notes = _apart(schema)
+    return {"anyOf": [inner, dict(_NULL)], **notes}
+
+
+def _wrapped(schema: Json) -> Json:
+    inner, notes = _apart(schema)
+    wrapper = {
+        "type": "object",
+        "properties": {"value": inner},
+        "required": ["value"],
+        "additionalProperties": False,
+    }
+    return {"anyOf": [dict(_NULL), wrapper], **notes}
+
+
+def _noted(schema: Json, note: str) -> Json:
+    if not note:
+        return schema
+    description = " ".join(filter(None, (schema.get("description"), note)))
+    return {**schema, "description": description}
+
+
+def _apart(schema: Json) -> tuple[Json, Json]:
+    notes = {key: schema[key] for key in _NOTES if key in schema}
+    return {key: value for key, value in schema.items() if key not in notes}, notes

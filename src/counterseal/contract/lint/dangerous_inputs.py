@@ -1,0 +1,306 @@
+"""Rules on raw power: inputs that are commands, code or credentials, not business arguments.
+
+What sounds like code is told in `code`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from counterseal.contract.lint.regex import is_bounded
+from counterseal.contract.lint.rule import Breach, breach, rule
+from counterseal.contract.lint.schema_rules import INPUT, fields
+from counterseal.contract.model import Contract, Isolation
+from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
+
+__all__ = ["Sounds", "argument_sounds", "tool_sounds", "words_of"]
+
+
+# --- words ---
+
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
+
+
+def words_of(name: str) -> list[str]:
+    """A name's words in lower case and in the singular: `fileUrls` is file, url."""
+    words = [word.lower() for word in _WORDS.findall(name)]
+    return [
+        word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] != "s" else word
+        for word in words
+    ]
+
+
+# --- code ---
+
+
+class Sounds(NamedTuple):
+    what: str
+    certain: bool
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_SHELL = _set("shell bash zsh powershell cmd command argv")
+_LANGUAGES = _set("python javascript js typescript perl ruby lua")
+_CODE = _LANGUAGES | _set("script code eval exec")
+_DOUBTFUL = _set("snippet expression formula program notebook macro lambda")
+_RUN = _set("run execute exec eval evaluate interpret")
+_RUNNERS = _SHELL | _LANGUAGES | _set("repl terminal interpreter eval exec")
+_FILLERS = _set("a an the my some in tool")
+_OTHER_CODES = _set(
+    "access account airport area auth authorization bank bar branch campaign category center "
+    "centre city color colour confirmation cost country coupon currency customer department "
+    "diagnosis dial discount error exit facility gift industry invitation invite iso item language "
+    "locale location offer otp phone pin plan postal product project promo promotion qr reason "
+    "referral region response security site sms sort state station status supplier swift tariff "
+    "tax tracking trade vat vendor verification voucher zip"
+)
+"""Codes that stand for something, and are never run."""
+_OTHER_DOUBTS = _set("cron regular facial gene loyalty")
+_ABOUT = _set(
+    "author category count date format hash id index key kind label language length level limit "
+    "name number owner page path ref size state status tag time title type uri url uuid version"
+)
+"""The last word of a name that tells of a thing, and is not the thing."""
+
+_NOUN = r"(?:code|scripts?|commands?(?: line)?|snippets?|programs?)"
+_DOUBTFUL_NOUN = r"(?:expressions?|formulas?|source|statements?|macros?|cells?|notebooks?)"
+_LANGUAGE = r"(?:python|javascript|js|typescript|bash|powershell|shell|perl|ruby|lua)"
+_RUNS = r"(?:runs?|running|executes?|executed|evals?|evaluates?|evaluated|interprets?|interpreted)"
+_GAP = r"(?:[^\w.;!?]+\w+){0,5}?[^\w.;!?]+"
+_NOT = re.compile(
+    r"(?:\b(?:not|never|no|without|nothing|none|cannot)|n['\u2019]t)(?: +[\w'\u2019]+){0,4} *\Z"
+)
+
+
+def _near(one: str, other: str) -> str:
+    """Both in one sentence, a few words apart, either first."""
+    return rf"{one}{_GAP}{other}|{other}{_GAP}{one}"
+
+
+def _pattern(*alternatives: str) -> re.Pattern[str]:
+    return re.compile(rf"\b(?:{'|'.join(alternatives)})\b", re.IGNORECASE)
+
+
+_SURELY_RUN = _pattern(
+    _near(_LANGUAGE, _RUNS),
+    rf"{_NOUN} +(?:to|to be|that is|that will be|which is|will be|is|are|gets) +{_RUNS}",
+    rf"{_RUNS}(?: +(?:as|the|a|an|this|that|given|your|any|arbitrary))* +{_NOUN}",
+)
+_MAYBE_RUN = _pattern(_near(_NOUN, _RUNS), _near(_DOUBTFUL_NOUN, _RUNS))
+_A_LANGUAGE_RUN = _pattern(_near(_LANGUAGE, _RUNS))
+_IN_A_LANGUAGE = _pattern(rf"{_LANGUAGE} +(?:source +)?(?:{_NOUN}|{_DOUBTFUL_NOUN})")
+
+
+def argument_sounds(name: str, description: str) -> Sounds | None:
+    """What an argument sounds like, by its name and by what is said of it; None for nothing."""
+    words = set(words_of(name))
+    about = not _ABOUT.isdisjoint(words_of(name)[-1:])
+    code = _CODE & words
+    other = code == {"code"} and not _OTHER_CODES.isdisjoint(words)
+    if _SHELL & words:
+        return Sounds("a shell command", certain=True)
+    if code and not about and not other:
+        return Sounds("code", certain=True)
+    if _said(_A_LANGUAGE_RUN if about or other else _SURELY_RUN, description):
+        return Sounds("code", certain=not about)
+    if about or other:
+        return None
+    doubtful = _DOUBTFUL & words and not _OTHER_DOUBTS & words
+    if doubtful or _said(_MAYBE_RUN, description) or _said(_IN_A_LANGUAGE, description):
+        return Sounds("what may be code", certain=False)
+    return None
+
+
+def tool_sounds(
+    name: str, description: str, arguments: Sequence[str]
+) -> Iterator[tuple[tuple[str, ...], Sounds]]:
+    """What a tool sounds like that takes these texts, and the place that says so."""
+    # An argument that only tells which script is run holds none.
+    writes = any(_ABOUT.isdisjoint(words_of(argument)[-1:]) for argument in arguments)
+    words = [word for word in words_of(name) if word not in _FILLERS]
+    runs, rest = _RUN & set(words), set(words) - _RUN
+    if words and (_RUNNERS | _CODE).issuperset(words) and _RUNNERS & set(words):
+        yield ("identity", "name"), Sounds("code", certain=writes)
+    elif runs and rest & (_CODE | _SHELL | _DOUBTFUL):
+        plain = rest <= _CODE | _SHELL or "eval" in runs
+        yield ("identity", "name"), Sounds("code", certain=writes and plain)
+    place = ("affordance", "model_description")
+    if _said(_A_LANGUAGE_RUN, description):
+        yield place, Sounds("code", certain=writes)
+    elif _said(_MAYBE_RUN, description):
+        yield place, Sounds("what may be code", certain=False)
+
+
+def _said(pattern: re.Pattern[str], text: str) -> bool:
+    """Whether a text says so, and does not deny it: "no code is run", "code that is never run"."""
+    text = text[:4_000].lower()
+    return any(
+        not _NOT.search(text[: found.start()]) and not _NOT.search(found[0].rpartition(" ")[0])
+        for found in pattern.finditer(text)
+    )
+
+
+_URL = {"url", "uri", "href", "endpoint", "webhook"}
+_PATH = {"path", "filepath", "filename", "directory", "dir"}
+_SQL_WORDS = re.compile(r"\bSQL\b")
+_CREDENTIAL = re.compile(
+    r"(^|_)(password|passwd|passphrase|api_?key|secret|access_token|auth_token|bearer|private_key|"
+    r"refresh_token|session_token|credentials?)$"
+)
+_AUTHORITY = re.compile(
+    r"^(roles?|scopes?|permissions?|is_admin|acting_as|on_behalf_of|tenant(_id)?|as_user)$"
+)
+
+
+def is_credential(name: str) -> bool:
+    """Whether a name is one that credentials have."""
+    return _CREDENTIAL.search("_".join(words_of(name))) is not None
+
+
+def _kinds(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
+    words = words_of(name)
+    last = words[-1] if words else ""
+    if "sql" in words or _SQL_WORDS.search(str(schema.get("description", ""))):
+        yield "SQL"
+    if last in _URL or schema.get("format") in ("uri", "uri-reference", "iri"):
+        yield "a URL"
+    if last in _PATH:
+        yield "a file path"
+
+
+def _texts(contract: Contract) -> Iterator[tuple[tuple[str | int, ...], str, Mapping[str, Any]]]:
+    """Every field that takes a text, or texts, of the model's own making."""
+    schema = contract.affordance.input_schema
+    for path, name, value in fields(schema):
+        full = without_refs(schema, value)
+        for part in (full, *_parts(schema, full)):
+            if "string" in types_of(part):
+                yield (*INPUT, *path), name, {**full, **part}
+                break
+
+
+def _parts(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """What a value may be instead, or hold: the branches of a union, the items of a list."""
+    for word in ("anyOf", "oneOf"):
+        for branch in listed(schema, word):
+            yield without_refs(root, branch)
+    if isinstance(schema.get("items"), Mapping):
+        yield without_refs(root, schema["items"])
+
+
+def _closed(schema: Mapping[str, Any]) -> bool:
+    """Whether the author, not the model, decides what can be written."""
+    pattern = schema.get("pattern")
+    bounded = isinstance(pattern, str) and is_bounded(pattern) and ".{" not in pattern
+    return bounded or "enum" in schema or "const" in schema
+
+
+_Found = tuple[tuple[str | int, ...], str, Sounds]
+
+
+def _code(contract: Contract) -> list[_Found]:
+    """Every place that sounds like code, and what is said there."""
+    texts = [(place, name, schema) for place, name, schema in _texts(contract)]
+    free = [(place, name, schema) for place, name, schema in texts if not _closed(schema)]
+    found: list[_Found] = [
+        (place, f"{name} takes {sounds.what} as the model writes it", sounds)
+        for place, name, schema in free
+        if (sounds := argument_sounds(name, str(schema.get("description", ""))))
+    ]
+    # Without a text of the model's own making there is nothing that it could have run.
+    if free and not any(sounds.certain for _, _, sounds in found):
+        affordance = contract.affordance
+        for place, sounds in tool_sounds(
+            contract.name, affordance.model_description, [name for _, name, _ in free]
+        ):
+            found.append((place, f"the tool says that it runs {sounds.what}", sounds))
+    return found
+
+
+@rule("code-unsandboxed", "tools that run somebody's code run it in a sandbox")
+def code_unsandboxed(contract: Contract) -> Iterator[Breach]:
+    if contract.isolation is Isolation.SANDBOX or contract.runs_code is False:
+        return
+    found = [(place, what) for place, what, sounds in _code(contract) if sounds.certain]
+    if contract.runs_code and not found:
+        found = [(("runs_code",), "runs code")]
+    for place, what in found:
+        yield breach(
+            place,
+            f"{what}, and isolation is {contract.isolation}",
+            "Set isolation to sandbox; or, if nothing of it is ever run, runs_code to false.",
+        )
+
+
+@rule("code-suspected", "tools that may run somebody's code say whether they do", warning=True)
+def code_suspected(contract: Contract) -> Iterator[Breach]:
+    if contract.isolation is Isolation.SANDBOX or contract.runs_code is not None:
+        return
+    found = _code(contract)
+    if any(sounds.certain for _, _, sounds in found):
+        return  # code-unsandboxed says so
+    for place, what, _ in found:
+        yield breach(
+            place,
+            f"{what}; is it run?",
+            "Set runs_code to true, and isolation to sandbox; or runs_code to false.",
+        )
+
+
+@rule("raw-power", "inputs name business things, not SQL, shell, code, URLs or paths", warning=True)
+def raw_power(contract: Contract) -> Iterator[Breach]:
+    if contract.isolation is Isolation.SANDBOX:
+        return
+    found = [
+        (place, f"{name} takes {kind} as the model writes it")
+        for place, name, schema in _texts(contract)
+        for kind in (() if _closed(schema) else _kinds(name, schema))
+    ]
+    if contract.runs_code is False:  # otherwise code-unsandboxed says so
+        found += [(place, what) for place, what, sounds in _code(contract) if sounds.certain]
+    for place, what in found:
+        yield breach(
+            place,
+            what,
+            "Offer the business operation instead, bound it with an enum or a pattern, "
+            "or set isolation to sandbox.",
+        )
+
+
+@rule("credential-argument", "credentials are injected, never argued")
+def credential_argument(contract: Contract) -> Iterator[Breach]:
+    for place, name, _ in _texts(contract):
+        if is_credential(name):
+            yield breach(
+                place,
+                f"{name} would put a credential into a model's hands",
+                'Inject it: Annotated[str, Secret("name")].',
+            )
+
+
+@rule("authority-argument", "authority comes from the principal, not from arguments", warning=True)
+def authority_argument(contract: Contract) -> Iterator[Breach]:
+    for path, name, _ in fields(contract.affordance.input_schema):
+        if _AUTHORITY.match(name.lower()) and name != contract.tenant_argument:
+            yield breach(
+                (*INPUT, *path),
+                f"{name} lets the model say whose authority it acts with",
+                "Take it from the context; mark a tenant with tenant_argument.",
+            )
+
+
+@rule("identifier-ambiguous", "identifiers say what they identify", warning=True)
+def identifier_ambiguous(contract: Contract) -> Iterator[Breach]:
+    for name in properties_of(contract.affordance.input_schema):
+        if name in ("id", "ids", "uuid", "key"):
+            yield breach(
+                (*INPUT, "properties", name),
+                f"{name} does not say what it identifies",
+                "Name the thing: case_id, invoice_id.",
+            )

@@ -1,0 +1,340 @@
+"""Rules on schemas: closed, typed, described, bounded, compilable, self-contained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from counterseal.canonical import canonical, pointer
+from counterseal.contract.lint.regex import is_bounded, is_catastrophic
+from counterseal.contract.lint.rule import Breach, breach, rule
+from counterseal.contract.model import Contract
+from counterseal.contract.outputs import is_blocks
+from counterseal.contract.schemas import (
+    DIALECT,
+    check_schema,
+    compile_schema,
+    listed,
+    properties_of,
+    resolve_local,
+    subschemas,
+    types_of,
+    without_refs,
+)
+
+INPUT = ("affordance", "input_schema")
+OUTPUT = ("affordance", "output_schema")
+MAX_BYTES = 256 * 1024
+
+_IN_PLACE_ONE = ("not", "if", "then", "else")
+_IN_PLACE_MANY = ("allOf", "anyOf", "oneOf")
+_REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+def both(contract: Contract) -> Iterator[tuple[tuple[str, str], Mapping[str, Any]]]:
+    yield INPUT, contract.affordance.input_schema
+    yield OUTPUT, contract.affordance.output_schema
+
+
+def fields(schema: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str, Any]]:
+    """Every named property anywhere in a schema: its path, its name, its own schema."""
+    for path, inner in subschemas(schema):
+        for name, value in properties_of(inner).items():
+            yield (*path, "properties", name), name, value
+
+
+@rule("schema-invalid", "schemas are valid JSON Schema 2020-12 and compile")
+def schema_invalid(contract: Contract) -> Iterator[Breach]:
+    for place, schema in both(contract):
+        # References that lead nowhere have rules of their own; the rest is checked without them.
+        self_contained = not _remote(schema) and not list(_cycles(schema))
+        try:
+            (compile_schema if self_contained else check_schema)(schema)
+        except ValueError as error:
+            yield breach(place, f"does not compile: {error}", "Use JSON Schema 2020-12.")
+
+
+@rule("schema-dialect", "schemas are written in JSON Schema 2020-12")
+def schema_dialect(contract: Contract) -> Iterator[Breach]:
+    for place, schema in both(contract):
+        for path, inner in subschemas(schema):
+            dialect = inner.get("$schema", DIALECT)
+            if str(dialect).rstrip("#") != DIALECT:
+                yield breach(
+                    (*place, *path, "$schema"),
+                    "another dialect than JSON Schema 2020-12",
+                    f"Use {DIALECT}, or leave $schema out.",
+                )
+
+
+@rule("schema-not-object", "input is an object, and so is its output")
+def schema_not_object(contract: Contract) -> Iterator[Breach]:
+    for place, schema in both(contract):
+        if types_of(schema) != ("object",):
+            yield breach(place, "is not of type object", 'Set "type": "object" at the top.')
+
+
+@rule("schema-too-large", "schemas stay below 256 KiB")
+def schema_too_large(contract: Contract) -> Iterator[Breach]:
+    for place, schema in both(contract):
+        size = len(canonical(schema))
+        if size > MAX_BYTES:
+            yield breach(
+                place,
+                f"is {size:,} bytes long; the limit is {MAX_BYTES:,}",
+                "Split the tool, or move closed lists into the tool itself.",
+            )
+
+
+@rule("schema-ref-remote", "schemas refer to nothing outside themselves")
+def schema_ref_remote(contract: Contract) -> Iterator[Breach]:
+    for place, schema in both(contract):
+        for path, reference in _remote(schema):
+            yield breach(
+                (*place, *path),
+                f"refers outside the contract: {reference[:80]}",
+                "Copy the definition into $defs and refer to it with #/$defs/….",
+            )
+
+
+def _remote(schema: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...], str]]:
+    return [
+        ((*path, word), str(inner[word]))
+        for path, inner in subschemas(schema)
+        for word in _REFERENCES
+        if word in inner and not str(inner[word]).startswith("#")
+    ]
+
+
+@rule("schema-ref-cycle", "references lead somewhere")
+def schema_ref_cycle(contract: Contract) -> Iterator[Breach]:
+    for place, schema in both(contract):
+        for reference in _cycles(schema):
+            yield breach(
+                f"{pointer(*place)}{reference[1:]}",
+                f"{reference} leads back to itself without describing anything",
+                "Break the cycle: a recursive type must pass through properties or items.",
+            )
+
+
+def _cycles(root: Mapping[str, Any]) -> Iterator[str]:
+    """References that reach themselves without going a level deeper into the value."""
+    leads_to: dict[str, set[str]] = {}
+    waiting = [ref for _, inner in subschemas(root) for ref in [inner.get("$ref")]]
+    while waiting:
+        reference = waiting.pop()
+        if isinstance(reference, str) and reference not in leads_to:
+            leads_to[reference] = set(_in_place(resolve_local(root, reference)))
+            waiting.extend(leads_to[reference])
+    for reference in sorted(leads_to):
+        seen: set[str] = set()
+        ahead = set(leads_to[reference])
+        while ahead - seen:
+            seen |= ahead
+            ahead = {further for ref in ahead for further in leads_to.get(ref, ())}
+        if reference in seen:
+            yield reference
+
+
+def _in_place(schema: Any) -> Iterator[str]:
+    """The references that apply to the same value as this schema does."""
+    if not isinstance(schema, Mapping):
+        return
+    if isinstance(schema.get("$ref"), str):
+        yield schema["$ref"]
+    for word in _IN_PLACE_ONE:
+        yield from _in_place(schema.get(word))
+    for word in _IN_PLACE_MANY:
+        branches = schema.get(word)
+        if isinstance(branches, list | tuple):
+            for branch in branches:
+                yield from _in_place(branch)
+
+
+@rule("schema-open", "input schema is closed, at every level")
+def schema_open(contract: Contract) -> Iterator[Breach]:
+    yield from _open_objects(INPUT, contract.affordance.input_schema)
+
+
+@rule("output-open", "output schema is closed, at every level", warning=True)
+def output_open(contract: Contract) -> Iterator[Breach]:
+    if not is_blocks(contract.affordance.output_schema):
+        yield from _open_objects(OUTPUT, contract.affordance.output_schema)
+
+
+def _open_objects(place: tuple[str, str], schema: Mapping[str, Any]) -> Iterator[Breach]:
+    merged = {(*path, "allOf") for path, inner in subschemas(schema) if _closed_after(inner)}
+    for path, inner in subschemas(schema):
+        is_object = "object" in types_of(inner) or "properties" in inner
+        rest = inner.get("additionalProperties", True)
+        delegates = "$ref" in inner and "properties" not in inner
+        if not is_object or _closed_after(inner) or delegates or path[:-1] in merged:
+            continue
+        if rest is True or rest == {}:
+            yield breach(
+                (*place, *path),
+                "takes fields that nobody declared",
+                'Set "additionalProperties": false.',
+            )
+
+
+def _closed_after(schema: Mapping[str, Any]) -> bool:
+    return schema.get("unevaluatedProperties") is False
+
+
+@rule("parameter-untyped", "parameters say their type")
+def parameter_untyped(contract: Contract) -> Iterator[Breach]:
+    schema = contract.affordance.input_schema
+    for path, name, value in fields(schema):
+        if not says_type(value):
+            yield breach(
+                (*INPUT, *path),
+                f"{name} has no type",
+                'Give it a "type", an "enum" or a "$ref".',
+            )
+    for path, inner in subschemas(schema):
+        for word, value in _values_inside(inner):
+            if not says_type(value):
+                yield breach((*INPUT, *path, word), "takes anything at all", 'Give it a "type".')
+
+
+def says_type(schema: Any) -> bool:
+    """Whether a schema limits what kind of value it takes."""
+    if not isinstance(schema, Mapping):
+        return schema is False
+    if any(word in schema for word in ("type", "enum", "const", "$ref")):
+        return True
+    for word in ("anyOf", "oneOf"):
+        branches = listed(schema, word)
+        if branches:
+            return all(says_type(branch) for branch in branches)
+    return any(says_type(part) for part in listed(schema, "allOf"))
+
+
+def _values_inside(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The schemas of values that stand inside a value, other than its named properties."""
+    if "array" in types_of(schema) and not {"items", "prefixItems"} & set(schema):
+        yield "items", {}
+    if "items" in schema:
+        yield "items", schema["items"]
+    if isinstance(schema.get("additionalProperties"), Mapping):
+        yield "additionalProperties", schema["additionalProperties"]
+    for item in listed(schema, "prefixItems"):
+        yield "prefixItems", item
+    named = schema.get("patternProperties")
+    if isinstance(named, Mapping):
+        yield from (("patternProperties", item) for item in named.values())
+
+
+@rule("default-invalid", "defaults satisfy their own schema")
+def default_invalid(contract: Contract) -> Iterator[Breach]:
+    schema = contract.affordance.input_schema
+    named = [word for word in ("$defs", "definitions") if word in schema]
+    definitions: dict[str, Any] = {word: schema[word] for word in named}
+    if _remote(schema) or any(_cycles(schema)):
+        return
+    for path, name, value in fields(schema):
+        if not isinstance(value, Mapping) or "default" not in value:
+            continue
+        try:
+            fits = compile_schema({**value, **definitions}).is_valid(value["default"])
+        except ValueError:
+            continue  # reported by schema-invalid
+        if not fits:
+            yield breach((*INPUT, *path, "default"), f"the default of {name} breaks its schema")
+
+
+@rule("schema-ref-misplaced", "references lead to schemas that can be seen")
+def schema_ref_misplaced(contract: Contract) -> Iterator[Breach]:
+    for place, schema in both(contract):
+        seen = {f"#{pointer(*path)}" for path, _ in subschemas(schema)}
+        for path, inner in subschemas(schema):
+            for word in _REFERENCES:
+                reference = inner.get(word)
+                local = isinstance(reference, str) and reference.startswith("#")
+                if local and (word != "$ref" or unquote(str(reference)) not in seen):
+                    yield breach(
+                        (*place, *path, word),
+                        f"{str(reference)[:80]} leads to nothing that is looked at",
+                        "Put the definition into $defs and refer to it with #/$defs/….",
+                    )
+
+
+@rule("parameter-undescribed", "parameters say what they mean")
+def parameter_undescribed(contract: Contract) -> Iterator[Breach]:
+    yield from _undescribed(contract, top=True)
+
+
+@rule("field-undescribed", "nested fields say what they mean", warning=True)
+def field_undescribed(contract: Contract) -> Iterator[Breach]:
+    yield from _undescribed(contract, top=False)
+
+
+def _undescribed(contract: Contract, *, top: bool) -> Iterator[Breach]:
+    schema = contract.affordance.input_schema
+    for path, name, value in fields(schema):
+        if (len(path) == 2) is not top or not isinstance(value, Mapping):
+            continue
+        described = without_refs(schema, value).get("description")
+        if not isinstance(described, str) or not described.strip():
+            yield breach(
+                (*INPUT, *path),
+                f"{name} has no description",
+                "Say what it is and where its value comes from.",
+            )
+
+
+@rule("input-unbounded", "strings and arrays have a bound", warning=True)
+def input_unbounded(contract: Contract) -> Iterator[Breach]:
+    for path, inner in subschemas(contract.affordance.input_schema):
+        types = types_of(inner)
+        if "string" in types and not _bounded_text(inner):
+            yield breach(
+                (*INPUT, *path),
+                "takes a text of any length",
+                'Give it a "maxLength", an "enum" or a bounded "pattern".',
+            )
+        if "array" in types and "maxItems" not in inner and inner.get("items") is not False:
+            yield breach((*INPUT, *path), "takes a list of any length", 'Give it a "maxItems".')
+
+
+def _bounded_text(schema: Mapping[str, Any]) -> bool:
+    if any(word in schema for word in ("maxLength", "enum", "const", "format")):
+        return True
+    return isinstance(schema.get("pattern"), str) and is_bounded(schema["pattern"])
+
+
+@rule("pattern-catastrophic", "patterns can't be made to run for ever")
+def pattern_catastrophic(contract: Contract) -> Iterator[Breach]:
+    for place, schema in both(contract):
+        for path, inner in subschemas(schema):
+            named = inner.get("patternProperties")
+            patterns = [((*path, "pattern"), inner.get("pattern"))]
+            if isinstance(named, Mapping):
+                patterns += [((*path, "patternProperties", key), key) for key in named]
+            for where, pattern in patterns:
+                if isinstance(pattern, str) and is_catastrophic(pattern):
+                    yield breach(
+                        (*place, *where),
+                        "a backtracking engine could run for ever on this pattern",
+                        "Let no repeated group hold a repetition that can match the same text.",
+                    )
+
+
+@rule("example-invalid", "examples satisfy its own input schema")
+def example_invalid(contract: Contract) -> Iterator[Breach]:
+    schema = contract.affordance.input_schema
+    if not contract.affordance.examples or list(_cycles(schema)):
+        return
+    try:
+        validator = compile_schema(schema)
+    except ValueError:
+        return  # reported by schema-invalid
+    for index, example in enumerate(contract.affordance.examples):
+        for error in validator.iter_errors(example.arguments):
+            yield breach(
+                ("affordance", "examples", index, "arguments", *error.instance_path),
+                f"breaks the input schema: {error.message}",
+                "Correct the example, or the schema.",
+            )

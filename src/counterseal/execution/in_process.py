@@ -1,0 +1,285 @@
+"""Running a tool in this process within a deadline: async in its own task, sync in a thread.
+
+A task can be cancelled; a thread can only be notified through a flag. Either may ignore it. The
+caller gets its answer at the deadline anyway, and the result of what still runs is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context, copy_context
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from counterseal.errors import IsolationError
+from counterseal.execution.logs import ACTIVE
+from counterseal.masking import Mask
+
+__all__ = ["GRACE", "Ended", "Flag", "Threads", "in_task", "in_thread"]
+
+
+# --- threads --------------------------------------------------------------------------------------
+
+
+T = TypeVar("T")
+
+
+class _Job(NamedTuple):
+    function: Callable[[], Any]
+    context: Context
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Any]
+
+
+_Jobs = SimpleQueue[_Job | None]
+"""A thread's own queue, which identifies the thread. None tells the thread to end."""
+
+
+class Threads:
+    """Daemon threads for sync tools: at most `most` at once, each ends after `idle_seconds`.
+
+    An idle thread is reused, and a new one is made when none is idle, so a tool never waits for
+    another tool. Daemon threads do not delay the interpreter's exit when they hang.
+    """
+
+    def __init__(self, *, most: int = 512, idle_seconds: float = 10.0) -> None:
+        self._most = most
+        self._idle_seconds = idle_seconds
+        self._lock = Lock()
+        self._idle: list[_Jobs] = []
+        self._alive = 0
+        self._closed = False
+
+    def run(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Start a function at once, with the caller's context variables, from the event loop.
+
+        The future carries any exception, SystemExit included. It may be cancelled or dropped: the
+        function continues, and its result is discarded.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._free().put(_Job(function, copy_context(), loop, future))
+        return future
+
+    def close(self) -> None:
+        """End the idle threads now, and each busy thread when its function returns."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+            self._alive -= len(idle)
+        for jobs in idle:
+            jobs.put(None)
+
+    def _free(self) -> _Jobs:
+        """Return the queue of the thread that became idle last, or of a new thread."""
+        with self._lock:
+            if self._closed:
+                raise IsolationError("the runtime is closed; open it again to run tools")
+            if self._idle:
+                return self._idle.pop()
+            if self._alive >= self._most:
+                raise IsolationError(
+                    f"all {self._most} threads are busy with tools that do not return; give the "
+                    "tools timeouts of their own, or declare isolation='process'"
+                )
+            self._alive += 1
+        jobs: _Jobs = SimpleQueue()
+        try:
+            Thread(target=self._work, args=(jobs,), name="counterseal-tool", daemon=True).start()
+        except RuntimeError as error:
+            with self._lock:
+                self._alive -= 1
+            raise IsolationError("the operating system can't start another thread") from error
+        return jobs
+
+    def _work(self, jobs: _Jobs) -> None:
+        """Run jobs from the thread's queue until the thread is told to end or stays idle."""
+        alive = True
+        while alive:
+            try:
+                job = jobs.get(timeout=self._idle_seconds)
+            except Empty:
+                alive = not self._leave(jobs)
+                continue
+            if job is None:
+                return
+            value, error = _outcome(job)
+            alive = self._rest(jobs)  # first, so that the caller finds the thread idle
+            _deliver(job, value, error)
+            del job, value, error  # drop references while the thread waits
+
+    def _rest(self, jobs: _Jobs) -> bool:
+        """Mark the thread as idle. Return False if the pool is closed."""
+        with self._lock:
+            if self._closed:
+                self._alive -= 1
+                return False
+            self._idle.append(jobs)
+            return True
+
+    def _leave(self, jobs: _Jobs) -> bool:
+        """Remove the idle thread. Return False if it was just chosen for a job."""
+        with self._lock:
+            if jobs not in self._idle:
+                return False
+            self._idle.remove(jobs)
+            self._alive -= 1
+            return True
+
+
+def _outcome(job: _Job) -> tuple[Any, BaseException | None]:
+    try:
+        return job.context.run(job.function), None
+    except StopIteration as error:
+        # A future can't carry StopIteration: the caller would wait for ever.
+        failure = RuntimeError("the tool raised StopIteration")
+        failure.__cause__ = error
+        return None, failure
+    except BaseException as error:  # noqa: BLE001 - the caller gets it, not the thread
+        return None, error
+
+
+def _deliver(job: _Job, value: Any, error: BaseException | None) -> None:
+    try:
+        job.loop.call_soon_threadsafe(_settle, job.future, value, error)
+    except RuntimeError:
+        return  # the loop is closed: nobody waits any more
+
+
+def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if future.done():
+        return  # cancelled meanwhile
+    if error is None:
+        future.set_result(value)
+        return
+    future.set_exception(error)
+    future.exception()  # seen: asyncio would complain of one that nobody asks for
+
+
+GRACE = 0.25
+"""Seconds that a tool gets to end after it was told to stop."""
+
+
+class Flag(Protocol):
+    """The flag that tells a tool that its call was given up."""
+
+    cancelled: bool
+
+
+class Ended(NamedTuple):
+    """The result of a function, or the reason why there is none."""
+
+    value: Any = None
+    error: BaseException | None = None
+    answered: bool = True
+    began: bool = True
+    interrupted: bool = False
+    late: asyncio.Future[Any] | None = None
+    """The function, if it still runs after its call was given up."""
+
+
+async def in_task(
+    running: Coroutine[Any, Any, Any], *, seconds: float, flag: Flag, mask: Mask
+) -> Ended:
+    """Run a coroutine in its own task, so that it can be abandoned at the deadline."""
+    context = copy_context()
+    context.run(ACTIVE.set, mask)
+    task = asyncio.get_running_loop().create_task(_contained(running), context=context)
+    interrupted = await _within(task, seconds, flag, task.cancel)
+    if not task.done():
+        task.add_done_callback(_dropped)
+        return Ended(answered=False, interrupted=interrupted, late=task)
+    if task.cancelled():
+        if flag.cancelled:
+            return Ended(answered=False, interrupted=interrupted)
+        return Ended(error=asyncio.CancelledError("the tool cancelled itself"))
+    error = task.exception()
+    ended = Ended(error=error) if error is not None else task.result()
+    return ended._replace(interrupted=interrupted)
+
+
+async def in_thread(
+    function: Callable[[], Any],
+    *,
+    threads: Threads,
+    seconds: float,
+    flag: Flag,
+    mask: Mask,
+    stop: Callable[[], object] | None = None,
+) -> Ended:
+    """Run a function in a thread. If it outlives its deadline, its result is dropped.
+
+    `stop` is called in addition to setting the flag.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + seconds
+    token = ACTIVE.set(mask)
+    try:
+        future = threads.run(function)
+    finally:
+        ACTIVE.reset(token)
+    interrupted = await _within(future, seconds, flag, stop)
+    if not future.done():
+        future.add_done_callback(_dropped)
+        return Ended(answered=False, interrupted=interrupted, late=future)
+    error = future.exception()
+    if error is not None:
+        return Ended(error=error, interrupted=interrupted)
+    value = future.result()
+    if inspect.isawaitable(value):
+        # A callable object or a lambda may be async without looking so.
+        if interrupted:
+            if inspect.iscoroutine(value):
+                value.close()
+            return Ended(answered=False, interrupted=True)
+        return await in_task(_await(value), seconds=until - loop.time(), flag=flag, mask=mask)
+    return Ended(value, interrupted=interrupted)
+
+
+async def _await(value: Awaitable[Any]) -> Any:
+    return await value
+
+
+async def _within(
+    running: asyncio.Future[Any], seconds: float, flag: Flag, stop: Callable[[], object] | None
+) -> bool:
+    """Wait until the deadline, then stop the function. Return True if the caller was cancelled."""
+    interrupted = False
+    try:
+        done, _ = await asyncio.wait({running}, timeout=max(0.0, seconds))
+    except asyncio.CancelledError:
+        done, interrupted = set(), True
+    except GeneratorExit:
+        flag.cancelled = True
+        if stop is not None:
+            stop()
+        raise
+    if done:
+        return False
+    flag.cancelled = True
+    if stop is not None:
+        stop()
+    try:
+        await asyncio.wait({running}, timeout=GRACE)
+    except asyncio.CancelledError:
+        interrupted = True
+    return interrupted
+
+
+def _dropped(late: asyncio.Future[Any]) -> None:
+    """Retrieve a late exception, so that asyncio does not log it as never retrieved."""
+    if not late.cancelled():
+        late.exception()
+
+
+async def _contained(running: Coroutine[Any, Any, Any]) -> Ended:
+    """Return a tool's exception as data: the event loop would let SystemExit through."""
+    try:
+        return Ended(await running)
+    except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
+        return Ended(error=error)

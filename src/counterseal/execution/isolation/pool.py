@@ -1,0 +1,409 @@
+"""Processes for isolated tools: `Workers` are kept and reused, `Sandboxes` serve one call each.
+
+Processes are spawned, never forked. The number of calls at once is limited; calls are served in
+order, and waiting counts towards a call's deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import PydanticSerializationError
+
+import counterseal
+from counterseal.errors import IsolationError
+from counterseal.execution.isolation import processes, sandbox
+from counterseal.execution.isolation.address import Address
+from counterseal.execution.isolation.child import Child, ChildLink, NotStartedError
+from counterseal.execution.isolation.messages import Job, Reply, Tell
+
+__all__ = ["Job", "Reply", "Sandboxes", "Tell", "Workers", "start_sandbox", "start_worker"]
+
+
+# --- starting processes ---------------------------------------------------------------------------
+
+
+_SECRETS = "COUNTERSEAL_SECRET_"
+
+_BOOT = """
+import json, sys
+from importlib.util import module_from_spec, spec_from_file_location
+options = json.loads(sys.argv[1])
+root, sys.path[:] = options["package"], options["path"]
+spec = spec_from_file_location(
+    "counterseal", root + "/__init__.py", submodule_search_locations=[root]
+)
+sys.modules["counterseal"] = module_from_spec(spec)
+spec.loader.exec_module(sys.modules["counterseal"])
+from counterseal.execution.isolation.worker import main
+main(options)
+"""
+
+
+def _command(*flags: str, path: Sequence[str], code: Sequence[str] = (), sealed: bool) -> list[str]:
+    """Return the command that starts Python with this package, loaded from its path.
+
+    `code` are folders of which a sealed child sees only the code.
+    """
+    package = Path(counterseal.__file__).absolute().parent
+    options = {"package": str(package), "path": list(path), "code": list(code), "sealed": sealed}
+    return [sys.executable, *flags, "-c", _BOOT, json.dumps(options)]
+
+
+def _in_words(status: int) -> str:
+    """Return how a process ended: the status is an exit code, or a negative signal number."""
+    if status >= 0:
+        return f"it ended with exit code {status}"
+    with suppress(ValueError):
+        return f"it was killed by {signal.Signals(-status).name}"
+    return f"it was killed by signal {-status}"
+
+
+async def start_worker() -> Child:
+    """Start a process in its own session, with this environment except for secrets."""
+    if os.name != "posix" or not sys.executable:
+        raise IsolationError(
+            "isolation process needs a POSIX system and a Python interpreter to start; choose "
+            "another isolation"
+        )
+    mark = secrets.token_hex(16)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(_SECRETS)}
+    ours, theirs = _pipes()
+    try:
+        # Not asyncio's subprocess: it waits for ever if its loop is closed at this moment.
+        process = subprocess.Popen(  # noqa: S603, ASYNC220 - this interpreter; takes a moment
+            _command("-P", path=_search_path(), sealed=False),
+            stdin=theirs[0],
+            stdout=theirs[1],
+            stderr=theirs[2],
+            env={**environment, processes.MARK: mark},
+            start_new_session=True,
+        )
+    except BaseException:
+        for end in ours:
+            os.close(end)
+        raise
+    finally:
+        for end in theirs:
+            os.close(end)
+
+    return Child(
+        process.pid,
+        ChildLink(*ours),
+        _end_of(process),
+        partial(processes.end, process.pid, mark),
+        watched=True,
+    )
+
+
+def _end_of(process: subprocess.Popen[bytes]) -> asyncio.Future[str]:
+    """Return a future with how the process ended."""
+    loop = asyncio.get_running_loop()
+    if not hasattr(os, "pidfd_open"):
+        waiting = loop.run_in_executor(None, process.wait)
+        return asyncio.ensure_future(_worded(waiting))
+    ended: asyncio.Future[str] = loop.create_future()
+    watched = os.pidfd_open(process.pid)
+
+    def over() -> None:
+        loop.remove_reader(watched)
+        os.close(watched)
+        if not ended.done():
+            ended.set_result(_in_words(process.wait()))
+
+    loop.add_reader(watched, over)
+    return ended
+
+
+async def _worded(waiting: asyncio.Future[int]) -> str:
+    return _in_words(await waiting)
+
+
+def _search_path() -> list[str]:
+    """Return this process's search path with absolute folders; "" is the current folder."""
+    return [str(Path(entry).absolute()) for entry in sys.path]
+
+
+def _pipes() -> tuple[list[int], list[int]]:
+    """Make three pipes (jobs, messages, output). Return our ends and the child's."""
+    job, (ours_in, theirs_out), (ours_printed, theirs_err) = os.pipe(), os.pipe(), os.pipe()
+    return [job[1], ours_in, ours_printed], [job[0], theirs_out, theirs_err]
+
+
+async def start_sandbox(job: Job, directory: str, threads: ThreadPoolExecutor) -> Child:
+    """Start a process in a sandbox that may write into the directory; needs a thread."""
+    loop = asyncio.get_running_loop()
+    path, code = sandbox.search_path()
+    program = _command("-I", "-B", path=path, code=code, sealed=True)
+    starting = loop.run_in_executor(
+        threads, sandbox.start, program, job.address, directory, job.memory_mb
+    )
+    try:
+        process, ends = await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        starting.add_done_callback(_abandon)
+        raise
+
+    async def exited() -> str:
+        return _how_it_ended(await loop.run_in_executor(threads, process.wait))
+
+    def end(*, running: bool) -> None:
+        if running:
+            with suppress(OSError):
+                process.kill()  # processes outside its group end when it is waited for
+
+    return Child(
+        process.pid or -1, ChildLink(*ends), asyncio.ensure_future(exited()), end, watched=False
+    )
+
+
+def _abandon(starting: asyncio.Future[sandbox.Process]) -> None:
+    """End a sandbox whose caller was cancelled while it was being started."""
+    if not starting.cancelled() and starting.exception() is None:
+        process, ends = starting.result()
+        for end in ends:
+            os.close(end)
+        process.kill()
+        process.wait()
+
+
+def _how_it_ended(result: Any) -> str:
+    if result.signal > 0:
+        return _in_words(-result.signal)
+    if result.exit_code >= 0:
+        return _in_words(result.exit_code)
+    return "it was killed: by its memory limit, or from outside"
+
+
+_START_SECONDS = 60.0
+
+
+class _Pool:
+    """Limits the calls at once, and keeps background tasks until they end."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._turns = asyncio.Semaphore(most)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @asynccontextmanager
+    async def _turn(self, until: float) -> AsyncIterator[None]:
+        """Wait for a free place. Raise TimeoutError if there is none in time."""
+        async with asyncio.timeout_at(until):
+            await self._turns.acquire()
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    def _soon(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _shielded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for the work, which continues if the caller is cancelled."""
+        await asyncio.shield(self._soon(work))
+
+    async def _finish(self) -> None:
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+
+class Workers(_Pool):
+    """Processes that run one call after another."""
+
+    def __init__(self, *, most: int = 8, calls: int = 1000) -> None:
+        super().__init__(most)
+        self._calls = calls
+        self._idle: list[Child] = []
+        self._alive = 0
+        self._warming = asyncio.Lock()
+        self._replacing: set[asyncio.Task[None]] = set()
+
+    async def warm(self, count: int = 1, address: Address | None = None) -> None:
+        """Start processes in advance. A failure is reported by the first call."""
+        until = asyncio.get_running_loop().time() + _START_SECONDS
+        async with self._warming, AsyncExitStack() as stack:
+            if self._closed:
+                return
+            with suppress(TimeoutError, NotStartedError, OSError, IsolationError):
+                for _ in range(min(count, self._most)):
+                    await stack.enter_async_context(self._turn(until))
+                    child = await self._take(address.folder if address else None, until)
+                    stack.callback(self._give_back, child)
+                    if address is not None:
+                        await child.load(address, until)
+
+    async def run(
+        self, job: Job, *, seconds: float, grace: float = 0.25, tell: Tell | None = None
+    ) -> Reply:
+        """Run one call in a process that has loaded only tools of the same folder.
+
+        If the caller is cancelled, the reply says so and still has the result; nothing is raised.
+        """
+        until = asyncio.get_running_loop().time() + seconds
+        if self._closed:
+            return Reply("unavailable", trace="the workers are closed", began=False)
+        try:
+            async with self._turn(until):
+                try:
+                    child = await self._take(job.address.folder, until)
+                except TimeoutError:
+                    self._replace(job.address)  # it gets more time to start, for the next call
+                    raise
+                try:
+                    return await child.run(job, until=until, grace=grace, tell=tell)
+                finally:
+                    self._give_back(child, job.address)
+        except asyncio.CancelledError:
+            return Reply("late", began=False, interrupted=True)
+        except TimeoutError:
+            return Reply("late", began=False)
+        except (NotStartedError, OSError, IsolationError, PydanticSerializationError) as error:
+            return Reply("unavailable", trace=str(error), began=False)
+
+    async def _take(self, folder: str | None, until: float) -> Child:
+        for child in [child for child in self._idle if not child.fit]:
+            self._idle.remove(child)  # it died while idle
+            self._retire(child)
+        for wanted in (folder, None):
+            for child in reversed(self._idle):
+                if child.folder == wanted:
+                    self._idle.remove(child)
+                    return child
+        if self._alive >= self._most:
+            # It has loaded modules of another folder, which may have the same names.
+            self._retire(self._idle.pop(0))
+        return await self._start(until)
+
+    def _give_back(self, child: Child, address: Address | None = None) -> None:
+        if child.fit and child.calls < self._calls and not self._closed:
+            self._idle.append(child)
+            return
+        self._retire(child)
+        if address is not None:
+            self._replace(address)
+
+    def _replace(self, address: Address) -> None:
+        if not self._closed:
+            task = self._soon(self.warm(1, address))
+            self._replacing.add(task)
+            task.add_done_callback(self._replacing.discard)
+
+    def _retire(self, child: Child) -> None:
+        self._alive -= 1
+        self._soon(child.close())
+
+    async def _start(self, until: float) -> Child:
+        self._alive += 1
+        try:
+            child = await start_worker()
+        except BaseException:
+            self._alive -= 1
+            raise
+        try:
+            await child.ready(until)
+        except BaseException:
+            self._retire(child)
+            raise
+        return child
+
+    async def aclose(self) -> None:
+        """End all processes. No call may be running."""
+        self._closed = True
+        for task in self._replacing:
+            task.cancel()
+        async with self._warming:
+            pass  # wait until processes that were being started are idle
+        while self._idle:
+            self._retire(self._idle.pop())
+        await self._finish()
+
+
+class Sandboxes(_Pool):
+    """Runs each call in a new sandbox, so that calls leave nothing for each other."""
+
+    def __init__(self, *, most: int = 8) -> None:
+        super().__init__(most)
+        self._threads: ThreadPoolExecutor | None = None
+
+    @staticmethod
+    def available() -> None:
+        """Raise IsolationError if this machine can't run a sandbox."""
+        sandbox.check()
+
+    async def run(
+        self, job: Job, *, seconds: float, grace: float = 0.25, tell: Tell | None = None
+    ) -> Reply:
+        """Run one call without network, writing into its files directory or a temporary one.
+
+        If the caller is cancelled, the reply says so and still has the result; nothing is raised.
+        """
+        until = asyncio.get_running_loop().time() + seconds
+        reply: Reply | None = None
+        try:
+            self.available()
+            async with self._turn(until), self._directory(job) as directory:
+                child = await self._start(job, directory)
+                try:
+                    await child.ready(until)
+                    own = job._replace(files=directory)
+                    reply = await child.run(own, until=until, grace=grace, tell=tell)
+                finally:
+                    child.end()
+                    await self._shielded(child.close())
+        except asyncio.CancelledError:
+            # If it happened while the sandbox was being removed, there is a reply.
+            return (reply or Reply("late", began=False))._replace(interrupted=True)
+        except TimeoutError:
+            return reply or Reply("late", began=False)
+        except (NotStartedError, OSError, IsolationError, PydanticSerializationError) as error:
+            return reply or Reply("unavailable", trace=str(error), began=False)
+        return reply
+
+    @asynccontextmanager
+    async def _directory(self, job: Job) -> AsyncIterator[str]:
+        if job.files is not None:
+            yield _made(job.files)
+            return
+        directory = tempfile.mkdtemp(prefix="counterseal-")
+        try:
+            yield directory
+        finally:
+            await self._shielded(asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True))
+
+    async def _start(self, job: Job, directory: str) -> Child:
+        if self._threads is None:
+            # One thread waits for one sandbox and must outlive it: the kernel ends a sandbox with
+            # the thread that started it.
+            self._threads = ThreadPoolExecutor(2 * self._most, "counterseal-sandbox")
+        return await start_sandbox(job, directory, self._threads)
+
+    async def aclose(self) -> None:
+        await self._finish()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False)
+            self._threads = None
+
+
+def _made(directory: str) -> str:
+    path = Path(directory).absolute()
+    path.mkdir(parents=True, exist_ok=True)
+    return str(path)

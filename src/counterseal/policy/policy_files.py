@@ -1,0 +1,374 @@
+"""A policy: rules from one or more documents, layered, with one version.
+
+Layers only add rules, and the strictest verdict wins, so that no file can loosen what another one
+demands. The default policy is such a document too, and lies beside this module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from enum import StrEnum
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+
+from pydantic import ValidationError
+
+from counterseal.canonical import digest, pointer
+from counterseal.contract.approval_terms import PATTERNS, ApprovalTerms, term_faults
+from counterseal.contract.effects import Effect
+from counterseal.contract.model import shape_problems
+from counterseal.documents import Document, read_document
+from counterseal.errors import ContractError, ExpressionError, Problem
+from counterseal.expressions import Expression
+from counterseal.policy.evaluate import CompiledPolicy
+from counterseal.policy.policy_rules import (
+    FIELDS,
+    FUNCTIONS,
+    NAMES,
+    RESERVED,
+    PolicyError,
+    PolicyRule,
+    PolicyVerdict,
+    unknown_fields,
+    uses,
+)
+
+__all__ = ["DEFAULT", "Policy", "Reader", "duplicates", "read_overlay_rules", "read_rules"]
+
+
+# --- reading ---
+
+
+_E = TypeVar("_E", bound=StrEnum)
+
+_ID: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")
+_RULE_FIELDS: Final = (
+    "id",
+    "when",
+    "then",
+    "reason",
+    "approvers",
+    "approval",
+    "tools",
+    "effects",
+)
+_WORD: Final = re.compile(r"[A-Za-z]\w*")
+MAX_REASON: Final = 500
+
+
+class Reader:
+    """Takes fields out of a document's mappings, and remembers what was wrong with them."""
+
+    def __init__(self, file: Document) -> None:
+        self.file = file
+        self.problems: list[Problem] = []
+
+    def problem(self, place: tuple[str | int, ...], message: str, fix: str = "") -> None:
+        where = pointer(*place)
+        self.problems.append(
+            Problem(
+                rule="policy-invalid",
+                message=message,
+                fix=fix,
+                pointer=where,
+                source=self.file.source(where),
+            )
+        )
+
+    def mapping(
+        self, value: Any, place: tuple[str | int, ...], what: str, known: Collection[str] = ()
+    ) -> Mapping[str, Any]:
+        """A mapping that has none but the known fields; an empty one where it isn't a mapping."""
+        if not isinstance(value, Mapping):
+            self.problem(place, f"{what} is a mapping of fields, not {_kind(value)}")
+            return {}
+        for key in value if known else ():
+            if key not in known:
+                near = get_close_matches(str(key), known, n=1)
+                fix = f"Did you mean {near[0]}?" if near else f"It takes {', '.join(known)}."
+                self.problem((*place, key), f"{key} is not a field of {what}", fix)
+        return value
+
+    def items(self, value: Any, place: tuple[str | int, ...], what: str) -> list[Any]:
+        if not isinstance(value, list):
+            self.problem(place, f"{what} is a list, not {_kind(value)}")
+            return []
+        return value
+
+    def text(
+        self, data: Mapping[str, Any], place: tuple[str | int, ...], field: str, fix: str = ""
+    ) -> str:
+        """A field that must be there and hold a text."""
+        value = data.get(field)
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+        if field not in data:
+            self.problem(place, f"{field} is missing", fix)
+        else:
+            self.problem((*place, field), f"{field} is a text, not {_kind(value)}", fix)
+        return ""
+
+    def texts(
+        self, data: Mapping[str, Any], place: tuple[str | int, ...], field: str
+    ) -> tuple[str, ...]:
+        """A field that may hold several texts."""
+        if field not in data:
+            return ()
+        value = data[field]
+        if isinstance(value, list) and value and all(isinstance(v, str) and v for v in value):
+            return tuple(value)
+        self.problem((*place, field), f"{field} is a list of texts, with at least one in it")
+        return ()
+
+    def one_of(
+        self, kind: type[_E], value: Any, place: tuple[str | int, ...], field: str
+    ) -> _E | None:
+        """One of an enumeration's words."""
+        try:
+            return kind(value)
+        except ValueError:
+            shown = repr(value) if isinstance(value, str) else _kind(value)
+            self.problem(place, f"{field} is one of {', '.join(kind)}, not {shown}")
+            return None
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "a mapping", list: "a list", str: "a text", bool: "a yes or no"}
+    empty = value is None or value == ""
+    return "empty" if empty else names.get(type(value), "a number")
+
+
+def read_rules(reader: Reader) -> list[PolicyRule]:
+    """The rules of a document. Those that make no sense are left out and reported."""
+    document = reader.mapping(reader.file.data, (), "a policy", ("rules", "tests"))
+    if isinstance(reader.file.data, Mapping) and "rules" not in document:
+        reader.problem((), "a policy has rules, and there are none", "Begin with `rules:`.")
+    return _listed_rules(reader, document)
+
+
+def read_overlay_rules(reader: Reader, server: str) -> list[PolicyRule]:
+    """The rules in an upstream's overlay, which are about that upstream's tools alone.
+
+    What else stands in an overlay is read by others.
+    """
+    document = reader.mapping(reader.file.data, (), "an overlay")
+    return [replace(rule, server=server) for rule in _listed_rules(reader, document)]
+
+
+def _listed_rules(reader: Reader, document: Mapping[str, Any]) -> list[PolicyRule]:
+    listed = reader.items(document.get("rules", []), ("rules",), "rules")
+    rules = [_read_rule(reader, item, ("rules", i)) for i, item in enumerate(listed)]
+    return [rule for rule in rules if rule is not None]
+
+
+def _read_rule(reader: Reader, item: Any, place: tuple[str | int, ...]) -> PolicyRule | None:
+    before = len(reader.problems)
+    data = reader.mapping(item, place, "a rule", _RULE_FIELDS)
+    if not data:
+        return None
+    name = _read_id(reader, data, place)
+    then = reader.one_of(PolicyVerdict, data.get("then"), (*place, "then"), "then")
+    when = _read_condition(reader, data, place)
+    effects = reader.texts(data, place, "effects")
+    for i, effect in enumerate(effects):
+        reader.one_of(Effect, effect, (*place, "effects", i), "an effect")
+    reason = reader.text(data, place, "reason", "Say why; the agent and the approver read it.")
+    if len(reason) > MAX_REASON:
+        reader.problem((*place, "reason"), f"reason is longer than {MAX_REASON} characters")
+    approval = _read_approval(reader, data, place, then)
+    approvers = _read_approvers(reader, data, place, then, approval)
+    tools = reader.texts(data, place, "tools")
+    if len(reader.problems) > before or then is None or when is None:
+        return None
+    return PolicyRule(
+        id=name,
+        when=when,
+        then=then,
+        reason=reason,
+        approvers=approvers,
+        approval=approval,
+        tools=tools,
+        effects=effects,
+        source=reader.file.source(pointer(*place)),
+    )
+
+
+def _read_id(reader: Reader, data: Mapping[str, Any], place: tuple[str | int, ...]) -> str:
+    name = reader.text(data, place, "id", "Decisions name the rule by it.")
+    if name and not _ID.fullmatch(name):
+        fix = "Use letters, digits, '.', '_' and '-', and begin with a letter."
+        reader.problem((*place, "id"), f"{name!r} can't be an id", fix)
+    if name in RESERVED:
+        reader.problem((*place, "id"), f"{name} is what a decision names when no rule made it")
+    return name
+
+
+def _read_approval(
+    reader: Reader,
+    data: Mapping[str, Any],
+    place: tuple[str | int, ...],
+    then: PolicyVerdict | None,
+) -> ApprovalTerms | None:
+    """The section that says how people are asked, in the form that contracts have it in."""
+    if "approval" not in data:
+        return None
+    here = (*place, "approval")
+    if then is not None and then is not PolicyVerdict.REQUIRE_APPROVAL:
+        reader.problem(here, f"nobody approves what the rule says to {then}")
+        return None
+    given = reader.mapping(data["approval"], here, "approval", tuple(ApprovalTerms.model_fields))
+    known = {key: value for key, value in given.items() if key in ApprovalTerms.model_fields}
+    try:
+        return ApprovalTerms.model_validate(known)
+    except ValidationError as error:
+        for problem in shape_problems(error):
+            parts = problem.pointer.split("/")[1:]
+            reader.problem((*here, *parts[:1]), problem.message)
+        return None
+
+
+def _read_approvers(
+    reader: Reader,
+    data: Mapping[str, Any],
+    place: tuple[str | int, ...],
+    then: PolicyVerdict | None,
+    approval: ApprovalTerms | None,
+) -> int | Literal["contract"]:
+    asked = then is PolicyVerdict.REQUIRE_APPROVAL
+    pattern = approval.pattern if approval else None
+    fewest = PATTERNS[pattern].approvers if pattern else 1
+    value = data.get("approvers", fewest if asked else 0)
+    if "approvers" in data and then is not None and not asked:
+        reader.problem((*place, "approvers"), f"nobody approves what the rule says to {then}")
+    elif value == "contract":
+        return "contract"  # how many that is, and whether it is enough, each contract tells
+    elif not isinstance(value, int) or isinstance(value, bool) or value < asked:
+        message = "approvers is a number from 1, or the word contract"
+        reader.problem((*place, "approvers"), message)
+    elif approval is not None:
+        for fault in term_faults(approval, value):
+            where = ("approval", fault.field) if fault.field else ("approvers",)
+            what = "" if fault.field else "approvers "
+            reader.problem((*place, *where), f"{what}{fault.message}", fault.fix)
+    return value if isinstance(value, int) else 0
+
+
+def _read_condition(
+    reader: Reader, data: Mapping[str, Any], place: tuple[str | int, ...]
+) -> Expression | None:
+    """The condition, or one that always holds where there is none."""
+    if "when" not in data:
+        return Expression("true", names=NAMES)
+    here = (*place, "when")
+    text = reader.text(data, place, "when", "Leave it out for a rule that always applies.")
+    if not text:
+        return None
+    try:
+        expression = Expression(text, names=NAMES)
+    except ExpressionError as error:
+        reader.problem(here, f"the condition is refused: {error}")
+        return None
+    for name, field in unknown_fields(uses(text)):
+        fields = sorted(FIELDS[name])
+        near = get_close_matches(field, fields, n=1)
+        fix = f"Did you mean {name}.{near[0]}?" if near else f"It has {', '.join(fields)}."
+        reader.problem(here, f"{name} has no {field}", fix)
+    for function in sorted(expression.functions - FUNCTIONS):
+        if _WORD.fullmatch(function):
+            fix = f"There is {', '.join(sorted(FUNCTIONS))}."
+            reader.problem(here, f"there is no function {function}", fix)
+    return expression
+
+
+def duplicates(rules: Iterable[PolicyRule]) -> list[Problem]:
+    """Ids that stand twice, in one document or in two."""
+    first: dict[str, PolicyRule] = {}
+    problems = []
+    for rule in rules:
+        earlier = first.setdefault(rule.id, rule)
+        if earlier is not rule:
+            problems.append(
+                Problem(
+                    rule="policy-invalid",
+                    message=f"the id {rule.id} is taken by the rule at {earlier.source}",
+                    fix="Give each rule an id of its own.",
+                    source=rule.source,
+                )
+            )
+    return problems
+
+
+DEFAULT: Final = Path(__file__).with_name("default.yaml")
+"""The effect table, as policy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Rules, in the order in which they were written."""
+
+    rules: tuple[PolicyRule, ...]
+
+    @classmethod
+    def load(
+        cls,
+        *paths: str | Path,
+        default: bool = True,
+        overlays: Mapping[str, str | Path] | None = None,
+    ) -> Policy:
+        """The rules of these files, upon the default ones. PolicyError lists what is wrong.
+
+        `overlays` are those of upstreams, by the upstream's name: their rules are about nothing but
+        that upstream's tools.
+        """
+        files: list[tuple[str, Document]] = []
+        problems: list[Problem] = []
+        for server, path in (*(("", path) for path in paths), *(overlays or {}).items()):
+            try:
+                files.append((server, read_document(path)))
+            except ContractError as error:
+                problems.extend(error.problems)
+        return _layer(files, problems, default=default)
+
+    @classmethod
+    def from_data(
+        cls, data: Mapping[str, Any], *, name: str = "policy", default: bool = True
+    ) -> Policy:
+        """The rules of a document that is not a file; `name` stands in errors."""
+        return _layer([("", Document(name=name, data=data, places={}))], [], default=default)
+
+    @staticmethod
+    def default() -> Policy:
+        """What holds when nobody wrote a policy."""
+        return _default()
+
+    @cached_property
+    def version(self) -> str:
+        """The hash of the rules: the same rules have the same version, wherever they lie."""
+        return digest([rule.record() for rule in self.rules])
+
+    def compile_for(self, contract: Mapping[str, Any]) -> CompiledPolicy:
+        """Ready for calls of one contract, given as its facts. Meant for registration."""
+        return CompiledPolicy(self.rules, contract, version=self.version)
+
+
+@cache
+def _default() -> Policy:
+    return _layer([("", read_document(DEFAULT))], [], default=False)
+
+
+def _layer(
+    files: Iterable[tuple[str, Document]], problems: list[Problem], *, default: bool
+) -> Policy:
+    rules = list(_default().rules) if default else []
+    for server, file in files:
+        reader = Reader(file)
+        rules += read_overlay_rules(reader, server) if server else read_rules(reader)
+        problems += reader.problems
+    problems += duplicates(rules)
+    if problems:
+        raise PolicyError(problems)
+    return Policy(rules=tuple(rules))

@@ -1,0 +1,280 @@
+"""`counterseal serve`: the gateway over HTTP, from start to end, on stock uvicorn.
+
+The application it serves is plain ASGI and is put together in `site`; nothing there depends on
+uvicorn, and the tests also run it on another server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import uvicorn
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.types import ASGIApp
+
+from counterseal.config import ConfigError, Settings
+from counterseal.config.tables import is_loopback
+from counterseal.gateway.quarantines import summary
+from counterseal.gateway.running import Gateway, Tell, gateway
+from counterseal.proposal import Principal
+from counterseal.web.access import Access, OAuth
+from counterseal.web.auth import Door, principal_of
+from counterseal.web.site import Site, site
+
+__all__ = ["MAX_HEAD_BYTES", "GatewayServer", "Running", "SlowClients", "serve"]
+
+_LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
+_GRACE: Final = 10.0
+"""Seconds that calls under way are given to come to an end when the gateway stops."""
+_MAX_CONNECTIONS: Final = 1000
+"""Connections, or requests under way, beyond which a request is answered with 503."""
+_HANG_UP_SECONDS: Final = 2
+"""Seconds after which connections that are still open are closed when the gateway stops."""
+MAX_HEAD_BYTES: Final = 32 * 1024
+"""Bytes of a request's head after which the parser gives up; an OAuth token may have 16 kB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A gateway that takes requests."""
+
+    url: str
+    mcp_url: str
+    health_url: str
+    upstreams: list[dict[str, Any]]
+    credentials: int
+    """How many API keys are in force."""
+
+
+async def serve(
+    settings: Settings,
+    *,
+    host: str,
+    port: int,
+    anonymous: Principal | None = None,
+    store: str | None = None,
+    tell: Tell = lambda _: None,
+    ready: Callable[[Running], None] = lambda _: None,
+) -> None:
+    """Serve until a signal comes, then stop cleanly. ConfigError when it can't begin."""
+    if anonymous is not None and not is_loopback(f"http://{_bracketed(host)}"):
+        raise ConfigError("anonymous access is for loopback only; bind to 127.0.0.1")
+    with _bound(host, port) as listening:
+        own = f"http://{_bracketed(host)}:{listening.getsockname()[1]}"
+        public = (settings.gateway.public_url or own).rstrip("/")
+        access = _access(settings, f"{public}/mcp", anonymous)
+        late: list[Door] = []
+
+        async def valid(identity: Any) -> bool:
+            return not late or await late[0].verifier.still_valid(identity)
+
+        async with gateway(
+            settings, who=principal_of, console=public, store=store, valid=valid, tell=tell
+        ) as running:
+            urls = list(dict.fromkeys((public, own)))
+            served = site(running, access, _security(settings, own, public), urls=urls)
+            late.append(served.door)
+            server = GatewayServer(
+                served.app,
+                proxies=settings.gateway.trusted_proxies,
+                stopping=lambda: _last_calls(running, served, tell),
+            )
+            serving = asyncio.ensure_future(server.serve(sockets=[listening]))
+            up = asyncio.ensure_future(server.up.wait())
+            await asyncio.wait({serving, up}, return_when=asyncio.FIRST_COMPLETED)
+            up.cancel()
+            if server.started:
+                ready(
+                    Running(
+                        url=public,
+                        mcp_url=f"{public}/mcp",
+                        health_url=f"{public}/health",
+                        upstreams=summary(running.behind),
+                        credentials=len(running.runtime.registry.credentials),
+                    )
+                )
+            await serving
+            tell("stopped")
+
+
+# Who may come, and from where ---------------------------------------------------------------------
+
+
+def _access(settings: Settings, resource: str, anonymous: Principal | None) -> Access:
+    table = settings.gateway.oauth
+    oauth = None
+    if table is not None:
+        oauth = OAuth(
+            issuer=table.issuer,
+            audience=table.audience or "",
+            jwks_url=table.jwks_url or "",
+            algorithms=table.algorithms,
+            required_scopes=table.required_scopes,
+            claims=table.claims.model_dump(),
+        )
+    return Access(resource=resource, oauth=oauth, anonymous=anonymous)
+
+
+def _security(settings: Settings, own: str, public: str) -> TransportSecuritySettings:
+    """Under which names it may be called, and by which pages."""
+    hosts = [f"{name}:*" for name in _LOCAL]
+    hosts += [urlsplit(url).netloc for url in (own, public)]
+    origins = [f"http://{name}:*" for name in _LOCAL]
+    parts = urlsplit(public)
+    origins.append(f"{parts.scheme}://{parts.netloc}")
+    return TransportSecuritySettings(
+        allowed_hosts=[*hosts, *settings.gateway.allowed_hosts],
+        allowed_origins=[*origins, *settings.gateway.allowed_origins],
+    )
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+# Beginning and end --------------------------------------------------------------------------------
+
+
+@contextmanager
+def _bound(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With its protocol named, so that answers are sent at once: accepted connections inherit it.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    with listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, port))
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            fix = "give another port; 0 takes one that is free"
+            where = f"{_bracketed(host)}:{port}"
+            raise ConfigError(f"can't listen on {where}: {why}; {fix}") from None
+        yield listening
+
+
+async def _last_calls(running: Gateway, served: Site, tell: Tell) -> None:
+    """Let calls under way end; what takes longer is left to be reconciled."""
+    tell("stopping; a second signal ends it at once")
+    running.front.telling.close()
+    served.close()
+    calling, submitting = running.front.calling, served.api.submitting
+    under_way = calling.under_way + submitting.under_way
+    if under_way:
+        tell(f"waiting for {under_way} calls under way")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_GRACE):
+            await asyncio.gather(calling.idle(), served.idle())
+
+
+class GatewayServer(uvicorn.Server):
+    """Stock uvicorn with the gateway's settings.
+
+    The first signal ends it after the calls under way, a second one at once. Connections on which
+    a request does not arrive in time are closed.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        proxies: Sequence[str] = (),
+        stopping: Callable[[], Awaitable[None]] | None = None,
+        slow_clients: SlowClients | None = None,
+        keep_alive: int = 5,
+    ) -> None:
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            ws="none",
+            http="h11",  # the parser that bounds heads: docs/decisions/0029
+            h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+            limit_concurrency=_MAX_CONNECTIONS,
+            proxy_headers=bool(proxies),  # otherwise a caller could claim another address
+            forwarded_allow_ips=list(proxies),
+            timeout_keep_alive=keep_alive,
+            timeout_graceful_shutdown=_HANG_UP_SECONDS,
+        )
+        super().__init__(config)
+        self._stopping = stopping
+        self._slow_clients = slow_clients or SlowClients()
+        self._ending: asyncio.Task[None] | None = None
+        self.up = asyncio.Event()
+        """Set when the server accepts connections."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:  # once a second
+            self._slow_clients.close_overdue(self.server_state.connections)
+        return await super().on_tick(counter)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGINT, signal.SIGTERM)
+        for number in signals:
+            with suppress(NotImplementedError, RuntimeError, ValueError):  # not on every platform
+                loop.add_signal_handler(number, self.end)
+        try:
+            yield
+        finally:
+            for number in signals:
+                with suppress(NotImplementedError, RuntimeError, ValueError):
+                    loop.remove_signal_handler(number)
+
+    def end(self) -> None:
+        """Stop gracefully; called again, stop at once."""
+        if self._ending is not None:
+            self.should_exit = self.force_exit = True
+            return
+        self._ending = asyncio.ensure_future(self._end())
+
+    async def _end(self) -> None:
+        try:
+            if self._stopping is not None:
+                await self._stopping()
+        finally:
+            self.should_exit = True
+
+
+class SlowClients:
+    """Closes connections on which a whole request has not arrived within `seconds`.
+
+    uvicorn has no time limit for a request's head or body, so a client could keep connections busy
+    with nothing. Routes have their own, shorter limit for bodies and answer 408; this one covers
+    requests that never reach a route. It looks at all connections once a second, so requests pay
+    nothing for it.
+    """
+
+    def __init__(self, seconds: float = 30.0, *, clock: Callable[[], float] = monotonic) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._waiting: dict[Any, tuple[object, float]] = {}
+        """Connections that owe us a request: the request before it, and since when."""
+
+    def close_overdue(self, connections: Collection[Any]) -> None:
+        """Close those of uvicorn's connections that have had their time."""
+        now, before = self._clock(), self._waiting
+        self._waiting = {}
+        for connection in connections:
+            last = connection.cycle  # None before the first request
+            if last is not None and not (last.response_complete or last.more_body):
+                continue  # a whole request is being answered, which may take as long as it takes
+            previous, since = before.get(connection, (last, now))
+            if previous is not last:
+                since = now
+            self._waiting[connection] = (last, since)
+            if now - since >= self._seconds:
+                connection.transport.close()
