@@ -98,5 +98,5 @@ async def test_the_runtime_uses_the_store_and_the_keys(settings, tmp_path):
 
 
 def test_keys_that_can_not_be_used_name_the_setting(settings):
-    with pytest.raises(ConfigError, match=r"keys\.path: .*there is no such folder"):
+    with pytest.raises(ConfigError, match=r"keys\.path: .*the folder does not exist"):
         open_runtime(settings('[keys]\npath = "keys"\n'))
