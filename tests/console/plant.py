@@ -21,17 +21,15 @@ from starlette.routing import Route
 from counterseal import Grant, Principal, Proposal, Runtime
 from counterseal.accounts import People, Person
 from counterseal.accounts.passwords import Passwords
-from counterseal.contract.sources.mcp.changes import describe
-from counterseal.contract.sources.mcp.definition import Definition
+from counterseal.contract.sources.mcp.definition import Definition, describe
 from counterseal.errors import CountersealError
 from counterseal.storage.base import Claim, Due, DueKind, Finish
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.testing import FakeClock, fake_tool
 from counterseal.views import Desk
-from counterseal.web.access import Access
 from counterseal.web.api.app import api_app
-from counterseal.web.auth import Verifier
 from counterseal.web.console import Broker, console_routes, marks_of
+from counterseal.web.identity import Access, Verifier
 from tests.console.world import PASSWORD, served
 
 USERS = {

@@ -30,7 +30,7 @@ from counterseal import Principal
 from counterseal.config import load_settings, open_runtime
 from counterseal.contract.sources.mcp import Definition, Lock
 from counterseal.gateway.running import Gateway, gateway
-from counterseal.web.auth import principal_of
+from counterseal.web.identity import principal_of
 from tests.gateway.served import BOT, Served, listening
 
 COUNTERSEAL = [sys.executable, "-m", "counterseal"]

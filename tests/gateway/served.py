@@ -25,8 +25,7 @@ from pydantic import BaseModel, Field
 from counterseal import Context, Grant, Principal, Runtime, Voter, tool
 from counterseal.gateway.running import Gateway
 from counterseal.gateway.server import Front
-from counterseal.web.access import Access
-from counterseal.web.auth import principal_of
+from counterseal.web.identity import Access, principal_of
 from counterseal.web.site import site
 from tests.gateway.servers import UVICORN, serving_on
 

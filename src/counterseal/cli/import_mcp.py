@@ -244,11 +244,11 @@ def _page(plan: _Plan, done: _Done) -> Iterator[RenderableType]:
 
 def _proposals(listing: Listing) -> Iterator[RenderableType]:
     """Yield the proposed effects, and the tools that are suspicious or unusable."""
-    from counterseal.contract.sources.mcp import propose, visible
+    from counterseal.contract.sources.mcp import propose_mcp_effect, visible
 
     rows = []
     for definition in sorted(listing.definitions, key=lambda definition: definition.name):
-        effect, reasons = propose(definition)
+        effect, reasons = propose_mcp_effect(definition)
         rows.append((definition.name, effect.value, "; ".join(reasons)))
     yield table(rows, titles=("Tool", "Effect", "Why"))
     suspicious = [(one.name, "has invisible characters") for one in _with_invisible_text(listing)]
@@ -261,12 +261,12 @@ def _proposals(listing: Listing) -> Iterator[RenderableType]:
 
 
 def _record(plan: _Plan, done: _Done) -> dict[str, Any]:
-    from counterseal.contract.sources.mcp import propose
+    from counterseal.contract.sources.mcp import propose_mcp_effect
 
     listing, tools = done.listing, []
     suspicious = {definition.name for definition in _with_invisible_text(listing)}
     for definition in listing.definitions:
-        effect, reasons = propose(definition)
+        effect, reasons = propose_mcp_effect(definition)
         tools.append(
             {
                 "tool": definition.name,

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
-from urllib.parse import unquote
 
 import jsonschema_rs
 from pydantic import BaseModel
+from referencing import Registry, Specification
+from referencing.exceptions import Unresolvable
 
 from counterseal.canonical import pointer
 
@@ -90,21 +91,12 @@ def types_of(schema: Schema) -> tuple[str, ...]:
 
 
 def resolve_local(root: Schema, reference: str) -> Any:
-    """The schema that `#/…` names, or None when there is none."""
-    if reference == "#":
-        return root
-    if not reference.startswith("#/"):
+    """Return the value at `#/…` in the document, or None. Nothing outside of it is looked up."""
+    registry = Registry[Any]().with_resource("", Specification.OPAQUE.create_resource(root))
+    try:
+        return registry.resolver().lookup(reference).contents
+    except (Unresolvable, ValueError):
         return None
-    current: Any = root
-    for part in unquote(reference[2:]).split("/"):
-        step = part.replace("~1", "/").replace("~0", "~")
-        if isinstance(current, Mapping) and step in current:
-            current = current[step]
-        elif isinstance(current, list | tuple) and step.isdigit() and int(step) < len(current):
-            current = current[int(step)]
-        else:
-            return None
-    return current
 
 
 def properties_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from counterseal.audit import Caller, Event, EventType
 from counterseal.contract.sources.mcp import Change, Definition, Finding, Lock, State, describe
 from counterseal.errors import CountersealError
 from counterseal.gateway.upstreams import Behind
-from counterseal.operations.operator import EVERYBODY
+from counterseal.operations.operator import ALL_TENANTS
 
 __all__ = ["Quarantined", "Quarantines", "summary"]
 
@@ -92,7 +92,7 @@ class Quarantines:
 
     def _note(self, held: Quarantined, by: str, decision: str, reason: str) -> None:
         runtime = self._behind.runtime
-        caller = Caller(EVERYBODY, "", "", held.name, "", "counterseal", by, "")
+        caller = Caller(ALL_TENANTS, "", "", held.name, "", "counterseal", by, "")
         body = {**held.record(), "reason": reason}
         event = Event(EventType.QUARANTINED, caller, runtime.clock(), decision, body=body)
         runtime.store.note(event)

@@ -21,7 +21,7 @@ from mcp.shared.uri_template import UriTemplate
 
 from counterseal.audit import Caller, Event, EventType
 from counterseal.codes import Code
-from counterseal.contract.sources.mcp.characters import plain
+from counterseal.contract.sources.foreign_text import plain
 from counterseal.errors import CountersealError
 from counterseal.gateway.answering import COMPLETE, FACTS
 from counterseal.gateway.calling import Calling

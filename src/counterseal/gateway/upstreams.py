@@ -28,7 +28,7 @@ from counterseal.gateway.asking import lacks
 from counterseal.gateway.names import Names
 from counterseal.gateway.passing import pass_through
 from counterseal.gateway.plans import Plan, plans
-from counterseal.operations.operator import EVERYBODY
+from counterseal.operations.operator import ALL_TENANTS
 from counterseal.proposal import Principal
 from counterseal.registry import Grant, Quarantine, QuarantineReason, Refusal
 from counterseal.runtime import Runtime
@@ -310,7 +310,7 @@ class Behind:
     def _note(
         self, kind: EventType, server: str, name: str, definition: str, why: str = ""
     ) -> None:
-        caller = Caller(EVERYBODY, "", "", name, "", "counterseal", None, "")
+        caller = Caller(ALL_TENANTS, "", "", name, "", "counterseal", None, "")
         body = {"server": server, "definition": definition, **({"why": why} if why else {})}
         now = self.runtime.clock()
         self.runtime.store.note(Event(kind, caller, now, why or "accepted", body=body))

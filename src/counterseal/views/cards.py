@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from counterseal.contract.sources.mcp.changes import Change as DefinitionChange
+from counterseal.contract.sources.mcp.definition import Change as DefinitionChange
 from counterseal.registry import Grant, Kill
 from counterseal.views.quarantine import Quarantined
 from counterseal.views.rollout import StepBack

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from counterseal.accounts.users import Role
-from counterseal.contract.sources.mcp.changes import Change
+from counterseal.contract.sources.mcp.definition import Change
 from counterseal.views.base import NotAllowed, NotThere, Seat
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from counterseal.config.tables import is_loopback
 from counterseal.gateway.quarantines import summary
 from counterseal.gateway.running import Gateway, Tell, gateway
 from counterseal.proposal import Principal
-from counterseal.web.access import Access, OAuth
-from counterseal.web.auth import Door, principal_of
+from counterseal.web.identity import Access, ProtectedEndpoint, principal_of
+from counterseal.web.oauth import OAuth
 from counterseal.web.site import Site, site
 
 __all__ = ["MAX_HEAD_BYTES", "GatewayServer", "Running", "SlowClients", "serve"]
@@ -71,7 +71,7 @@ async def serve(
         own = f"http://{_bracketed(host)}:{listening.getsockname()[1]}"
         public = (settings.gateway.public_url or own).rstrip("/")
         access = _access(settings, f"{public}/mcp", anonymous)
-        late: list[Door] = []
+        late: list[ProtectedEndpoint] = []
 
         async def valid(identity: Any) -> bool:
             return not late or await late[0].verifier.still_valid(identity)

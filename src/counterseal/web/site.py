@@ -26,14 +26,13 @@ from counterseal.gateway.running import Gateway
 from counterseal.views import Desk
 from counterseal.views.exposition import prometheus
 from counterseal.views.metrics import measured
-from counterseal.web.access import Access
 from counterseal.web.api.app import Api, api_app
 from counterseal.web.api.limits import Limits
 from counterseal.web.api.problems import ProblemError
-from counterseal.web.auth import Door, protect
 from counterseal.web.console.app import console_routes
 from counterseal.web.console.live import Broker, marks_of
 from counterseal.web.entrance import Entrance
+from counterseal.web.identity import Access, ProtectedEndpoint, protect
 
 __all__ = ["Site", "site"]
 
@@ -45,7 +44,7 @@ class Site:
     """The ASGI application of a gateway, and the parts of it that have to be told of its end."""
 
     app: Entrance
-    door: Door
+    door: ProtectedEndpoint
     api: Api
     broker: Broker
 

@@ -21,10 +21,9 @@ from counterseal import Context, Grant, Principal, Runtime, tool
 from counterseal.accounts import People
 from counterseal.accounts.passwords import Passwords
 from counterseal.views import Desk
-from counterseal.web.access import Access
 from counterseal.web.api.app import Api, api_app
 from counterseal.web.api.limits import Limits, Rate
-from counterseal.web.auth import Verifier
+from counterseal.web.identity import Access, Verifier
 from tests.gateway.servers import running
 
 PUBLIC = "http://127.0.0.1:8787"

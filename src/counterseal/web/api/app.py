@@ -15,7 +15,6 @@ from counterseal.accounts import People, Person
 from counterseal.gateway.catalogue import Catalogue
 from counterseal.runtime import Runtime
 from counterseal.views import Desk
-from counterseal.web.access import Access
 from counterseal.web.api import (
     approvals,
     calls,
@@ -36,7 +35,7 @@ from counterseal.web.api.front import Front
 from counterseal.web.api.limits import Limits
 from counterseal.web.api.openapi import document
 from counterseal.web.api.submitting import Submitting
-from counterseal.web.auth import Verifier
+from counterseal.web.identity import Access, Verifier
 
 __all__ = ["Api", "api_app", "api_document"]
 

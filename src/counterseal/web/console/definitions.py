@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import thaw
-from counterseal.contract.sources.mcp.changes import Change, Kind, visible
+from counterseal.contract.sources.mcp.definition import Change, Kind, visible
 
 __all__ = ["Piece", "Shown", "shown"]
 

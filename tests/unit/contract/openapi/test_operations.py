@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.contract.sources.openapi import contracts_from_openapi
-from counterseal.contract.sources.openapi.security import secret_name
+from counterseal.contract.sources.openapi.arguments import secret_name
 from counterseal.errors import ContractError
 from counterseal.execution.secrets import secret_variable
 

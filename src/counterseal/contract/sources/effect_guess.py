@@ -8,12 +8,24 @@ the card" does not. When in doubt it is a change: a person reads why, and may lo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import pairwise
+from typing import Any, Final, Protocol
 
-from counterseal.contract.sources.openapi.texts import clean, words
+from counterseal.contract.effects import EFFECTS, Effect
+from counterseal.contract.sources.foreign_text import clean, words
+from counterseal.contract.sources.review_notes import Notes
 
-__all__ = ["changes_in_name", "changes_in_path", "changes_in_prose"]
+__all__ = [
+    "changes_in_name",
+    "changes_in_path",
+    "changes_in_prose",
+    "contradiction",
+    "propose_mcp_effect",
+    "propose_operation_effect",
+    "strictest",
+]
 
 
 def _set(words: str) -> frozenset[str]:
@@ -223,3 +235,209 @@ def _deeds_done(spoken: list[str]) -> Iterator[str]:
         asks = word != "be" and not _ASKS.isdisjoint(spoken[max(0, index - 3) : index])
         if word in _IS and rest and not asks:
             yield _suffered(rest[0])
+
+
+# --- OpenAPI operations ---------------------------------------------------------------------------
+
+
+_ORDER = (
+    Effect.READ_ONLY,
+    Effect.COMPUTE,
+    Effect.RETRIEVE,
+    Effect.DRAFT,
+    Effect.INTERNAL_MUTATION,
+    Effect.EXTERNAL_NOTIFICATION,
+    Effect.IRREVERSIBLE,
+    Effect.META,
+)
+_BY_METHOD = {"GET": Effect.RETRIEVE, "HEAD": Effect.RETRIEVE, "DELETE": Effect.IRREVERSIBLE}
+
+# The beginnings of words: delet is delete, deletes, deleted, deleting, deletion.
+_STEMS = "delet|remov|purg|charg|terminat|revok|revoc|eras|wip|overwrit|expung|irrevers"
+_WORDS = "destroy|cancell?|transferr?|refund|dropp?|withdraw|payout|deduct|debit"
+_ENDS = "e|es|ed|ing|al|als|ion|ions|ation|ations|ible|ibly"
+_FINAL_WORD = re.compile(
+    rf"(?:{_STEMS})(?:{_ENDS})|(?:{_WORDS})(?:{_ENDS}|s)?|withdrawn|overwritten"
+    r"|pay|pays|paid|paying|payments?|permanently"
+)
+
+
+def propose_operation_effect(
+    method: str, path: str, operation: Mapping[str, Any], notes: Notes
+) -> Effect:
+    """The effect to write down, and in the notes why."""
+    effect = _BY_METHOD.get(method, Effect.EXTERNAL_NOTIFICATION)
+    why = f"proposed from {method}"
+    word, place = _telling_word(method, path, operation)
+    if word:
+        told = Effect.IRREVERSIBLE if _is_final(word) else Effect.EXTERNAL_NOTIFICATION
+        if _ORDER.index(told) > _ORDER.index(effect):
+            effect, why = told, f"raised above {method}, for {word!r} in the {place}"
+    notes.add("/effect", f"{why}; set it to what the operation does")
+    return _raised(effect, operation.get("x-counterseal-effect"), notes)
+
+
+def _raised(effect: Effect, wanted: object, notes: Notes) -> Effect:
+    """A document may ask for more care, never for less."""
+    if wanted is None:
+        return effect
+    known = next((one for one in Effect if one == wanted), None)
+    if known is not None and _ORDER.index(known) > _ORDER.index(effect):
+        notes.add("/effect", "raised by the document's x-counterseal-effect")
+        return known
+    if known is not effect:
+        shown = clean(str(wanted), 40)
+        notes.add("/effect", f"the document's x-counterseal-effect {shown!r} was not followed")
+    return effect
+
+
+def _telling_word(method: str, path: str, operation: Mapping[str, Any]) -> tuple[str, str]:
+    """The word that says most, and where it stands."""
+    texts = {
+        "operationId": operation.get("operationId"),
+        "summary": operation.get("summary"),
+        "path": path,
+        "description": operation.get("description"),
+    }
+    read = _READING if method in ("GET", "HEAD") else dict.fromkeys(texts, _final_words)
+    told = [(word, place) for place, text in texts.items() for word in read[place](text)]
+    return next((pair for pair in told if _is_final(pair[0])), told[0] if told else ("", ""))
+
+
+def _is_final(word: str) -> bool:
+    return _FINAL_WORD.fullmatch(word) is not None
+
+
+def _final_words(text: object) -> Iterator[str]:
+    return filter(_is_final, words(text))
+
+
+_READING: dict[str, Callable[[object], Iterator[str]]] = {
+    "operationId": changes_in_name,
+    "summary": partial(changes_in_prose, brief=True),
+    "path": changes_in_path,
+    "description": changes_in_prose,
+}
+"""How a request that should only read is read: its nouns must not count."""
+
+
+# --- MCP tools ------------------------------------------------------------------------------------
+
+
+_READING_WORDS: Final = _set(
+    "get list search find fetch read retrieve show count check describe query view lookup status "
+    "diff log inspect download export browse ls cat head tail tree stat info ping echo history"
+)
+_COMPUTING: Final = _set(
+    "calculate compute convert format parse validate hash encode decode translate estimate compare "
+    "sum think thinking"
+)
+_WRITING: Final = _set(
+    "create write update add insert edit modify set save commit move rename copy upload put patch "
+    "merge append replace store stage checkout branch tag fork clone import apply assign enable "
+    "disable open close start stop restart mark toggle archive restore init register schedule "
+    "change configure sync link unlink upsert make mkdir touch click type fill press navigate"
+)
+_TELLING: Final = _set(
+    "send post notify publish email mail message tweet reply comment share invite submit push "
+    "broadcast announce call dial book order request trigger subscribe alert forward"
+)
+_FINAL: Final = _set(
+    "delete remove drop purge destroy erase wipe truncate reset revoke terminate kill cancel "
+    "uninstall overwrite expunge clear flush execute exec run eval evaluate shell bash command "
+    "script sql pay charge refund transfer withdraw buy sell purchase trade deploy merge release "
+    "shutdown reboot deactivate void unsubscribe rm rmdir force"
+)
+_UNAMBIGUOUS: Final = _FINAL - _set(
+    "clear command script sql charge refund transfer trade release run merge force void flush "
+    "order sell"
+)
+"""Not the names of things that a reader lists: `list_runs` runs nothing."""
+
+_MCP_ORDER: Final = (
+    Effect.COMPUTE,
+    Effect.RETRIEVE,
+    Effect.INTERNAL_MUTATION,
+    Effect.EXTERNAL_NOTIFICATION,
+    Effect.IRREVERSIBLE,
+)
+_KINDS: Final = (
+    (Effect.IRREVERSIBLE, _FINAL),
+    (Effect.EXTERNAL_NOTIFICATION, _TELLING),
+    (Effect.INTERNAL_MUTATION, _WRITING),
+)
+
+
+class AnnotatedTool(Protocol):
+    """The parts of an MCP tool's definition that tell its effect."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+    def hint(self, name: str) -> bool | None: ...
+
+
+def propose_mcp_effect(definition: AnnotatedTool) -> tuple[Effect, tuple[str, ...]]:
+    """The effect to write down for a person to review, and the reasons in the order they came."""
+    effect, why = _by_name(definition.name)
+    reasons = [why]
+    for told, reason in (*_by_prose(definition), *_by_hints(definition, effect)):
+        if _MCP_ORDER.index(told) > _MCP_ORDER.index(effect):
+            effect = told
+            reasons.append(reason)
+    if not EFFECTS[effect].mutates and definition.hint("readOnlyHint") is False:
+        effect = Effect.INTERNAL_MUTATION
+        reasons.append("raised, for it says readOnlyHint: false")
+    elif EFFECTS[effect].mutates and definition.hint("readOnlyHint"):
+        reasons.append("its readOnlyHint: true was not followed")
+    return effect, tuple(reasons)
+
+
+def strictest(definition: AnnotatedTool) -> Effect:
+    """The effect of a tool that nobody has described: a person approves each call."""
+    if definition.hint("destructiveHint"):
+        return Effect.IRREVERSIBLE
+    return Effect.EXTERNAL_NOTIFICATION
+
+
+def contradiction(definition: AnnotatedTool, effect: Effect) -> str:
+    """The annotation that says more than an effect admits; empty when none does."""
+    if EFFECTS[effect].mutates:
+        return ""
+    if definition.hint("destructiveHint"):
+        return "destructiveHint: true"
+    return "readOnlyHint: false" if definition.hint("readOnlyHint") is False else ""
+
+
+def _by_name(name: str) -> tuple[Effect, str]:
+    spoken = words(name)
+    reader = next((at for at, word in enumerate(spoken) if word in _READING_WORDS), None)
+    acting = spoken if reader is None else spoken[:reader]
+    for effect, verbs in _KINDS:
+        found = next((word for word in acting if word in verbs), None)
+        later = next((word for word in spoken if word in _UNAMBIGUOUS & verbs), None)
+        if found or later:
+            return effect, f"proposed for {found or later!r} in its name"
+    if reader is not None:
+        return Effect.RETRIEVE, f"proposed for {spoken[reader]!r} in its name"
+    counted = next((word for word in spoken if word in _COMPUTING), None)
+    if counted:
+        return Effect.COMPUTE, f"proposed for {counted!r} in its name"
+    return Effect.EXTERNAL_NOTIFICATION, "its name does not say what it does"
+
+
+def _by_prose(definition: AnnotatedTool) -> Iterator[tuple[Effect, str]]:
+    """What a description admits of a tool whose name only reads."""
+    for word in changes_in_prose(definition.description):
+        effect = next((one for one, verbs in _KINDS if word in verbs), Effect.EXTERNAL_NOTIFICATION)
+        yield effect, f"raised, for {word!r} in its description"
+
+
+def _by_hints(definition: AnnotatedTool, effect: Effect) -> Iterator[tuple[Effect, str]]:
+    if definition.hint("destructiveHint"):
+        yield Effect.IRREVERSIBLE, "raised, for it says destructiveHint: true"
+    if EFFECTS[effect].mutates and definition.hint("openWorldHint"):
+        yield Effect.EXTERNAL_NOTIFICATION, "raised, for it says openWorldHint: true"

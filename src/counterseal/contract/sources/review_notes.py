@@ -1,4 +1,4 @@
-"""What a person should look at: collected while an operation is read, written beside its place."""
+"""Notes for the person who reviews an imported contract, collected while a source is read."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ __all__ = ["Notes", "Review", "UnsupportedError"]
 
 
 class UnsupportedError(ValueError):
-    """An operation can't be expressed. Says why, in words that end a sentence."""
+    """An operation can't be expressed as a contract; the message gives the reason."""
 
 
 class Review(NamedTuple):
-    """Something that was guessed, changed or left out, and where in the contract it shows."""
+    """A guess, change or omission, with its place in the contract."""
 
     pointer: str
-    """Empty for what concerns the whole."""
+    """Empty for the contract as a whole."""
     text: str
 
 
 @dataclass(slots=True)
 class Notes:
-    """The reviews of one operation, each once."""
+    """The notes on one operation, without repetitions."""
 
     reviews: dict[Review, None] = field(default_factory=dict)
 

@@ -20,14 +20,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from counterseal.contract.sources.mcp.characters import is_hidden
+from counterseal.contract.sources.foreign_text import is_hidden
 from counterseal.contract.sources.mcp.definition import Definition
 from counterseal.errors import CountersealError
 
+__all__ = ["Finding", "Lock", "LockError", "Pin", "State"]
+
+
 if os.name == "posix":
     import fcntl
-
-__all__ = ["Finding", "Lock", "LockError", "Pin", "State"]
 
 FORMAT: Final = 1
 _POSIX: Final = os.name == "posix"
