@@ -538,7 +538,7 @@ class RequestLine(NamedTuple):
 
     def record(self) -> dict[str, Any]:
         from counterseal.approvals.display import stamp
-        from counterseal.views.approvals import approved_by
+        from counterseal.views.approvals import votes_for
 
         held = self.held
         return {
@@ -551,7 +551,7 @@ class RequestLine(NamedTuple):
             "consequence": self.consequence,
             "agent": held.agent,
             "user": held.user,
-            "approved": approved_by(held),
+            "approved": votes_for(held),
             "approvers": held.approvers,
             "created_at": stamp(held.created_at),
             "expires_at": stamp(held.expires_at),
@@ -561,10 +561,10 @@ class RequestLine(NamedTuple):
 async def _rows(
     project: OpenedProject, tenant: str | None, status: str, limit: int
 ) -> Sequence[RequestLine]:
-    from counterseal.views.approvals import inbox_row
+    from counterseal.views.approvals import approval_row
 
     requests = await project.runtime.approvals.list(tenant, status=status, limit=limit)
-    rows = [(held, inbox_row(project.runtime, held)) for held in requests]
+    rows = [(held, approval_row(project.runtime, held)) for held in requests]
     return [RequestLine(held, row.consequence, one_line(row.unreadable)) for held, row in rows]
 
 
@@ -572,10 +572,10 @@ def _entry(row: RequestLine, now: float) -> Iterator[RenderableType]:
     """Three lines: id and state, the consequence, the tool and who called it."""
     from rich.text import Text
 
-    from counterseal.views.approvals import approved_by
+    from counterseal.views.approvals import votes_for
 
     held = row.held
-    votes = f"{approved_by(held)} of {held.approvers} approved"
+    votes = f"{votes_for(held)} of {held.approvers} approved"
     consequence = row.consequence or f"(can't be shown here: {row.unreadable})"
     caller = held.agent if held.user is None else f"{held.agent} for {held.user}"
     about = f"{held.tool} {held.version}, {held.risk}, by {caller}, tenant {held.tenant}"

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.storage import Store
-    from counterseal.views import Metric
+    from counterseal.views import MetricRow
 
 __all__ = ["metrics"]
 
-MetricsByTenant = Sequence[tuple[str, "Sequence[Metric]"]]
+MetricsByTenant = Sequence[tuple[str, "Sequence[MetricRow]"]]
 
 
 def metrics(
@@ -40,20 +40,20 @@ def metrics(
     """
     import time
 
-    from counterseal.views.metrics import measured
-    from counterseal.views.windows import seconds_of
+    from counterseal.views.base import window_seconds
+    from counterseal.views.metrics import metric_rows
 
     if as_json and as_prometheus:
         fail("--json and --prometheus contradict each other.", "Give one of them.")
     try:
-        seconds_of(window)
+        window_seconds(window)
     except ValueError as error:
         fail(f"--{error}.")
 
     async def measure_all(opened: Store) -> MetricsByTenant:
         known = [name for name in await opened.tenants() if name != "*"]  # "*" has no calls
         names = known if tenant is None else [tenant]
-        return [(name, await measured(opened, name, window, time.time())) for name in names]
+        return [(name, await metric_rows(opened, name, window, time.time())) for name in names]
 
     by_tenant = with_store(store, measure_all)
     if as_prometheus:
@@ -63,8 +63,7 @@ def metrics(
         return
     if not by_tenant and not as_json:
         note("The store has no calls yet.")
-    record = {name: [metric.record() for metric in values] for name, values in by_tenant}
-    render(record, lambda: _page(by_tenant, window), as_json=as_json)
+    render(dict(by_tenant), lambda: _page(by_tenant, window), as_json=as_json)
 
 
 def _page(by_tenant: MetricsByTenant, window: str) -> Iterator[RenderableType]:
@@ -82,7 +81,7 @@ def _page(by_tenant: MetricsByTenant, window: str) -> Iterator[RenderableType]:
         yield table(rows, titles=("Metric", "Value", "Counted", "Formula"))
 
 
-def _value(metric: Metric) -> str:
+def _value(metric: MetricRow) -> str:
     if metric.value is None:
         return "-"
     return f"{metric.value:.1%}" if metric.unit == "ratio" else f"{metric.value:.4g}"

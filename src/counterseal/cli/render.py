@@ -100,14 +100,18 @@ def render(data: Any, page: Page, *, as_json: bool) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print indented JSON."""
-    text = json.dumps(value, ensure_ascii=False, indent=2)
+    """Print indented JSON. Rows of `views` are printed with all their fields."""
+    text = json.dumps(value, ensure_ascii=False, indent=2, default=_row_data)
     print(_UNSAFE.sub(lambda match: json.dumps(match[0])[1:-1], text))
 
 
 def print_json_line(value: Any) -> None:
     """Print one line of a JSON Lines stream, at once."""
-    print(json.dumps(value), flush=True)
+    print(json.dumps(value, default=_row_data), flush=True)
+
+
+def _row_data(row: Any) -> Any:
+    return row.model_dump(mode="json")
 
 
 def print_page(*parts: RenderableType) -> None:

@@ -23,9 +23,8 @@ from counterseal.accounts.users import Role
 from counterseal.errors import CountersealError
 from counterseal.gateway.quarantines import Quarantines
 from counterseal.gateway.running import Gateway
-from counterseal.views import Desk
-from counterseal.views.exposition import prometheus
-from counterseal.views.metrics import measured
+from counterseal.views import TenantView
+from counterseal.views.metrics import metric_rows, prometheus
 from counterseal.web.api.app import Api, api_app
 from counterseal.web.api.limits import Limits
 from counterseal.web.api.problems import ProblemError
@@ -72,15 +71,15 @@ def site(
     people, broker = People(runtime), Broker(marks_of(runtime))
     quarantines, limits = Quarantines(running.behind), Limits()
 
-    def desk_for(person: Person) -> Desk:
-        return Desk(runtime, person, upstreams=quarantines)
+    def view_for(person: Person) -> TenantView:
+        return TenantView(runtime, person, quarantine=quarantines)
 
     api = api_app(
         runtime,
         access=access,
         verifier=door.verifier,
         people=people,
-        desk_for=desk_for,
+        view_for=view_for,
         public=public,
         origins=tuple(urls)[1:],
         limits=limits,
@@ -97,7 +96,7 @@ def site(
         Route("/ready", endpoint=watch.ready),
         Route("/metrics", endpoint=watch.metrics),
         *door.routes,
-        *console_routes(runtime, people, desk_for, urls=urls, broker=broker),
+        *console_routes(runtime, people, view_for, urls=urls, broker=broker),
     ]
     app = Entrance(
         Starlette(routes=routes, lifespan=lifespan),
@@ -136,7 +135,7 @@ class _Watch:
         if person.may_everywhere(Role.VIEWER):
             tenants = [name for name in await self._runtime.store.tenants() if name != "*"]
         store, now = self._runtime.store, self._runtime.clock()
-        told = [(name, await measured(store, name, _WINDOW, now)) for name in tenants]
+        told = [(name, await metric_rows(store, name, _WINDOW, now)) for name in tenants]
         return PlainTextResponse(
             prometheus(told),
             headers={"Cache-Control": "no-store"},
