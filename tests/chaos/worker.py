@@ -86,7 +86,7 @@ class Worker:
         """Open the store and take in the tools; from here on it is a worker like any other."""
         store = open_store(url)
         if url.startswith("sqlite"):
-            self.points.watch_commits(store._database._connection)
+            self.points.watch_commits(store._backend.database.connection)
         self.runtime = Runtime(
             Failing(store, self.points), lease=lease, secrets={"worker": worker_name()}
         )

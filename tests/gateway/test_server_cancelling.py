@@ -11,7 +11,7 @@ from tests.gateway.served import LEGACY, MODERN, MODES, Desk, facts, raw_call, s
 
 def in_doubt(served):
     """Whether the one call is on record as one of which nobody knows what it did."""
-    entries = list(served.runtime.store._entries.values())
+    entries = [row.entry for row in served.runtime.store._backend.entries.values()]
     asked = (Phase.UNKNOWN, Phase.ESCALATED)
     return len(entries) == 1 and entries[0].status is Status.PENDING and entries[0].phase in asked
 

@@ -58,7 +58,7 @@ def parked(served):
 
 
 async def entries(runtime):
-    return list(runtime.store._entries.values())
+    return [row.entry for row in runtime.store._backend.entries.values()]
 
 
 async def test_a_parked_call_goes_on_where_it_stood_and_executes_once():
