@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.config import Settings
-    from counterseal.reconcile import OperatorList, Tally
+    from counterseal.operations.attention import NeedsAttention
+    from counterseal.reconcile import Tally
     from counterseal.runtime import Runtime
     from counterseal.storage.base import Concern, DueKind
 
@@ -157,7 +158,7 @@ def list_attention(
     tenant: AsTenant = None, store: StoreUrl = None, as_json: AsJson = False
 ) -> None:
     """List what needs attention: outcomes that an operator has to decide, oldest first."""
-    rows = _operate(store, "-", lambda operator: operator.list(tenant, 1000))
+    rows = _operate(store, "-", lambda attention: attention.list(tenant, 1000))
 
     def page() -> Iterator[RenderableType]:
         if not rows:
@@ -186,12 +187,12 @@ def settle(
     """Record the outcome of a call that could not be found out."""
     returned = None if data is None else _object(data)
 
-    async def act(operator: OperatorList) -> None:
-        owner = await _tenant_of(operator, tenant, key)
+    async def act(attention: NeedsAttention) -> None:
+        owner = await _tenant_of(attention, tenant, key)
         if happened:
-            await operator.happened(owner, key, reason=reason, data=returned)
+            await attention.happened(owner, key, reason=reason, data=returned)
         else:
-            await operator.did_not_happen(owner, key, reason=reason)
+            await attention.did_not_happen(owner, key, reason=reason)
 
     _operate(store, by, act)
     text = "Recorded: the call took effect." if happened else "Recorded: the call had no effect."
@@ -212,7 +213,7 @@ def undo(
     """Reverse a call with the compensation tool of its contract."""
     if tenant is None:
         fail("The call's tenant is missing. Give it with --tenant T.")
-    _operate(store, by, lambda operator: operator.compensate(tenant, call, reason=reason))
+    _operate(store, by, lambda attention: attention.compensate(tenant, call, reason=reason))
     text = "The next pass of `counterseal reconcile` reverses it."
     _print_decision(text, call, "compensate", as_json=as_json)
 
@@ -229,9 +230,9 @@ def again(
 ) -> None:
     """Try a failed verification or reversal once more."""
 
-    async def act(operator: OperatorList) -> None:
-        owner = await _tenant_of(operator, tenant, key)
-        await operator.again(owner, _due_kind(kind), key, reason=reason)
+    async def act(attention: NeedsAttention) -> None:
+        owner = await _tenant_of(attention, tenant, key)
+        await attention.again(owner, _due_kind(kind), key, reason=reason)
 
     _operate(store, by, act)
     text = "The next pass of `counterseal reconcile` tries it again."
@@ -250,9 +251,9 @@ def dismiss(
 ) -> None:
     """Dismiss a failed verification or reversal: it needs no attention any more."""
 
-    async def act(operator: OperatorList) -> None:
-        owner = await _tenant_of(operator, tenant, key)
-        await operator.dismiss(owner, _due_kind(kind), key, reason=reason)
+    async def act(attention: NeedsAttention) -> None:
+        owner = await _tenant_of(attention, tenant, key)
+        await attention.dismiss(owner, _due_kind(kind), key, reason=reason)
 
     _operate(store, by, act)
     _print_decision("Dismissed.", key, "dismissed", as_json=as_json)
@@ -290,14 +291,16 @@ def _runtime(settings: Settings, store: str | None) -> Runtime:
     return open_project(settings, store)
 
 
-def _operate(store: str | None, by: str | None, work: Callable[[OperatorList], Awaitable[T]]) -> T:
+def _operate(
+    store: str | None, by: str | None, work: Callable[[NeedsAttention], Awaitable[T]]
+) -> T:
     runtime = _runtime(project_settings(), store)
 
     async def act() -> T:
-        from counterseal.reconcile import OperatorList
+        from counterseal.operations.attention import NeedsAttention
 
         async with runtime:
-            return await work(OperatorList(runtime, by=by or user_name("--by")))
+            return await work(NeedsAttention(runtime, by=by or user_name("--by")))
 
     return _run(act)
 
@@ -318,13 +321,13 @@ def _run(work: Callable[[], Awaitable[T]]) -> T:
         raise typer.Exit(130) from None
 
 
-async def _tenant_of(operator: OperatorList, tenant: str | None, key: str) -> str:
+async def _tenant_of(attention: NeedsAttention, tenant: str | None, key: str) -> str:
     """Return the given tenant, else the only tenant with this key among what needs attention."""
     if tenant is not None:
         return tenant
     from counterseal.errors import CountersealError
 
-    tenants = {row.tenant for row in await operator.list(None, 1000) if row.key == key}
+    tenants = {row.tenant for row in await attention.list(None, 1000) if row.key == key}
     if len(tenants) == 1:
         return tenants.pop()
     if not tenants:

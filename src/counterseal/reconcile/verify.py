@@ -1,8 +1,8 @@
-"""Verification: is the world as a call has left it? Asked after the call, as its contract says."""
+"""Verification: checks after a call whether its target is in the expected state."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from counterseal.audit import Event, EventType
 from counterseal.call.call import Call
@@ -18,33 +18,31 @@ from counterseal.errors import CountersealError
 from counterseal.execution.probes import Probe, ProbeError
 from counterseal.ledger.entry import Status
 from counterseal.observation.stored import from_stored
-from counterseal.reconcile.orphans import run_of
+from counterseal.reconcile.unknown import run_of
+from counterseal.runtime import Runtime
 from counterseal.storage.base import Due, Finish, Kept
-
-if TYPE_CHECKING:
-    from counterseal.runtime import Runtime
 
 __all__ = ["verify"]
 
 _MISMATCHES: Final = 3
-"""How often a world that is not as expected is looked at again: some are slow to show it."""
+"""How often an unexpected state is read before it counts: some systems show changes late."""
 _TRIES: Final = 10
-"""How often somebody tries to look at all."""
+"""How often reading the state is tried."""
 
 
 async def verify(runtime: Runtime, work: Due) -> str:
-    """Look, and put on record what was seen. One word for what came of it."""
+    """Check the target's state and record the result. Returns one word for the tally."""
     kept = await runtime.store.look_up(work.tenant, work.key)
     if kept is None or kept.entry.status is Status.COMPENSATED:
-        await runtime.store.finish(Finish(work))  # reversed: nothing left to look at
+        await runtime.store.finish(Finish(work))  # reversed: nothing to verify
         return "dropped"
     if kept.entry.status is not Status.COMPLETED or kept.resume is None:
-        return await _failed(runtime, work, None, "what is needed to look is no longer kept")
+        return await _failed(runtime, work, None, "what verification needs is no longer kept")
     try:
         call = await _call_of(runtime, work, kept)
         contract = _contract(call)
-        found = None if contract.probe is None else await probe_target(call, contract, runtime)
-        wrong = await _differences(runtime, call, found, work, kept)
+        target = None if contract.probe is None else await probe_target(call, contract, runtime)
+        wrong = await _differences(runtime, call, target, work, kept)
     except CountersealError as error:
         trace = error.trace if isinstance(error, ProbeError) else str(error)
         runtime.report(work.call_id, "verification", trace)
@@ -55,7 +53,7 @@ async def verify(runtime: Runtime, work: Due) -> str:
         recorded = _event(call, EventType.VERIFIED, {"tries": work.tries})
         await runtime.store.finish(Finish(work, events=(recorded,)))
         return "verified"
-    if found is not None and _is_newer(found, _contract(call), kept):
+    if target is not None and _is_newer(target, _contract(call), kept):
         recorded = _event(call, EventType.OVERTAKEN, {"tries": work.tries, "wrong": wrong})
         await runtime.store.finish(Finish(work, events=(recorded,)))
         return "overtaken"
@@ -68,33 +66,33 @@ async def _call_of(runtime: Runtime, work: Due, kept: Kept) -> Call:
     resume = unpack(kept.resume or b"", work.tenant, work.key, runtime.vault)
     record = contract_for(runtime.registry, kept.entry, resume)
     if record is None:
-        raise CountersealError(f"{work.tool} {work.version} is not here as it was called")
+        raise CountersealError(f"this worker lacks {work.tool} {work.version} as it was called")
     run = await run_of(runtime, kept.entry)
     return resumed_call(kept.entry, resume, run, record, runtime)
 
 
-def _is_newer(found: Probe, contract: Contract, kept: Kept) -> bool:
-    """Whether somebody has changed the target since: what this call left can't be seen any more."""
+def _is_newer(target: Probe, contract: Contract, kept: Kept) -> bool:
+    """Return True if the target has a later version, so that this call's effect is not visible."""
     if contract.version_from is None or kept.entry.observation is None:
         return False
-    left = at(from_stored(kept.entry.observation).data, contract.version_from)
-    return type(found.version) is int and type(left) is int and found.version > left
+    version = at(from_stored(kept.entry.observation).data, contract.version_from)
+    return type(target.version) is int and type(version) is int and target.version > version
 
 
 async def _differences(
-    runtime: Runtime, call: Call, found: Probe | None, work: Due, kept: Kept
+    runtime: Runtime, call: Call, target: Probe | None, work: Due, kept: Kept
 ) -> list[str]:
-    """Where the world is not as expected, as JSON Pointers; values stay out of the record."""
+    """Return JSON Pointers to what is not as expected; values are not recorded."""
     contract = _contract(call)
     if contract.probe is None:
         return [] if await read_back(call, contract, runtime) is not None else ["the call itself"]
-    if found is None:
+    if target is None:
         return ["the target itself"]
     sealed = work.body.get("expected")
     expected = open_text(runtime.vault, kept.entry, sealed) if isinstance(sealed, str) else None
     if expected is None:
         return []
-    return [pointer for pointer, _, _ in differences(expected, found.state)]
+    return [pointer for pointer, _, _ in differences(expected, target.state)]
 
 
 async def _again(runtime: Runtime, work: Due) -> str:
