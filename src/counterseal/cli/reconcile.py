@@ -296,13 +296,13 @@ def _operate(
 ) -> T:
     runtime = _runtime(project_settings(), store)
 
-    async def act() -> T:
+    async def work() -> T:
         from counterseal.operations.attention import NeedsAttention
 
         async with runtime:
-            return await work(NeedsAttention(runtime, by=by or user_name("--by")))
+            return await act(NeedsAttention(runtime, by=by or user_name("--by")))
 
-    return _run(act)
+    return _run(work)
 
 
 def _run(work: Callable[[], Awaitable[T]]) -> T:

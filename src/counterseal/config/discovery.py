@@ -30,7 +30,7 @@ from typing import Any
 from packaging.version import Version
 
 from counterseal.config.settings import ConfigError
-from counterseal.contract.declare import PlainTool, Tool, from_protocol, looks_like_protocol
+from counterseal.contract.declare import PlainTool, Tool, is_plain_tool, wrap_plain_tool
 from counterseal.contract.files import read_contracts
 from counterseal.contract.lint import lint
 from counterseal.contract.model import Contract
@@ -225,7 +225,7 @@ def _from_declaration(file: Path, declared: Declaration) -> Discovered:
 def _parts(value: Any) -> tuple[Contract, Tool[..., Any] | None]:
     if isinstance(value, Contract):
         return value, None
-    tool = value if isinstance(value, Tool) else from_protocol(value)
+    tool = value if isinstance(value, Tool) else wrap_plain_tool(value)
     return tool.contract, tool
 
 
@@ -441,7 +441,7 @@ def _is_made_here(value: object, module: ModuleType) -> bool:
 
 
 def _is_plain_tool(value: object) -> bool:
-    return not isinstance(value, type | ModuleType) and looks_like_protocol(value)
+    return not isinstance(value, type | ModuleType) and is_plain_tool(value)
 
 
 def _names(tree: ast.Module) -> dict[str, tuple[int, int]]:

@@ -100,7 +100,7 @@ REACHED = '[upstreams.a]\ncommand = ["x"]\n'
         (REACHED + 'env = { A = "a\\nb" }\n', "upstreams.a.env.A: must not contain a "),
         (
             REACHED + 'env = { A = "{secret:}" }\n',
-            "upstreams.a.env.A: {secret:} names nothing",
+            "upstreams.a.env.A: {secret:} has no name",
         ),
         (
             REACHED + 'env = { A = "{secret:a b}" }\n',
@@ -108,7 +108,7 @@ REACHED = '[upstreams.a]\ncommand = ["x"]\n'
         ),
         (REACHED + 'env = { A = "{token}" }\n', "upstreams.a.env.A: {token} is no secret; write"),
         (REACHED + 'env = { A = "{call:key}" }\n', "upstreams.a.env.A: {call:key} is no secret"),
-        (REACHED + 'env = { A = "{" }\n', "upstreams.a.env.A: a lone {; a plain brace is written"),
+        (REACHED + 'env = { A = "{" }\n', "upstreams.a.env.A: a single {; write {{ for a"),
         ('[upstreams.a]\nurl = "ftp://a.example"\n', "upstreams.a.url: must be an http or http"),
         ('[upstreams.a]\nurl = "https://"\n', "upstreams.a.url: must be an http or https URL"),
         ('[upstreams.a]\nurl = "https://a:b/"\n', "upstreams.a.url: must be an http or https"),
