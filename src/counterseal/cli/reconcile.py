@@ -291,9 +291,7 @@ def _runtime(settings: Settings, store: str | None) -> Runtime:
     return open_project(settings, store)
 
 
-def _operate(
-    store: str | None, by: str | None, work: Callable[[NeedsAttention], Awaitable[T]]
-) -> T:
+def _operate(store: str | None, by: str | None, act: Callable[[NeedsAttention], Awaitable[T]]) -> T:
     runtime = _runtime(project_settings(), store)
 
     async def work() -> T:
