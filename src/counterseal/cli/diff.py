@@ -157,12 +157,12 @@ def _hidden_tools(
 ) -> tuple[list[Finding], list[str]]:
     """Return the tools that the overlay hides from agents, and the faults of overlays."""
     from counterseal.errors import ContractError
-    from counterseal.gateway.upstreams import plans
+    from counterseal.gateway.upstream_contracts import upstream_plans
 
     hidden: list[Finding] = []
     faults: list[str] = []
     with errors_end_the_command("nothing was compared"):
-        planned = plans(settings)
+        planned = upstream_plans(settings)
     for finding in findings:
         if finding.server in planned and finding.seen is not None:
             try:

@@ -203,7 +203,7 @@ def open_project(settings: Settings, store: str | None = None) -> Runtime:
             runtime = open_runtime(settings, url, progress=progress)
             if settings.upstreams:
                 # Their tools can be looked up and decided on here; only the gateway calls them.
-                from counterseal.gateway.plans import register_pinned
+                from counterseal.gateway.upstream_contracts import register_pinned
 
                 register_pinned(runtime, settings)
     finally:

@@ -170,7 +170,7 @@ def mcp(
         if sys.stderr.isatty() and stdin.isatty():
             note("Waiting for an MCP client on standard input. Stop with Ctrl-C.")
         with errors_end_the_command("nothing is served"):
-            from counterseal.gateway.stdio import serve_stdio
+            from counterseal.gateway.running import serve_stdio
 
             work = serve_stdio(
                 settings, principal, store=store, tell=_note_progress, stdin=stdin, stdout=stdout
