@@ -42,10 +42,11 @@ if TYPE_CHECKING:
     from counterseal.keys import KeyRing
     from counterseal.observation import Observation
     from counterseal.operations.approver import ApprovalError
+    from counterseal.operations.attention import NeedsAttention
     from counterseal.plans import Plan, PlanRule
     from counterseal.policy import Policy
     from counterseal.proposal import Principal, Proposal
-    from counterseal.reconcile import OperatorList, Reconciler
+    from counterseal.reconcile import Reconciler
     from counterseal.registry import Grant, Registry
     from counterseal.repair import RepairLoop
     from counterseal.runs import Run, RunError
@@ -88,7 +89,8 @@ _HOMES = {
     "counterseal.plans": ("Plan", "PlanRule"),
     "counterseal.policy": ("Policy",),
     "counterseal.proposal": ("Principal", "Proposal"),
-    "counterseal.reconcile": ("OperatorList", "Reconciler"),
+    "counterseal.operations.attention": ("NeedsAttention",),
+    "counterseal.reconcile": ("Reconciler",),
     "counterseal.registry": ("Grant", "Registry"),
     "counterseal.repair": ("RepairLoop",),
     "counterseal.runs": ("Run", "RunError"),
@@ -117,10 +119,10 @@ __all__ = [
     "GrantError",
     "Invariant",
     "KeyRing",
+    "NeedsAttention",
     "NotDoneError",
     "NotSentError",
     "Observation",
-    "OperatorList",
     "Partial",
     "Path",
     "Plan",

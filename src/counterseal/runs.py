@@ -1,6 +1,6 @@
-"""A run in an agent's hands: what it has seen, what it may still do, what it has written down.
+"""Runs: opening one, using its tools, reading its state, rendering prompts from it.
 
-Everything is in the store; a `Run` only says which one, and for whom.
+Everything is in the store; a `Run` only names the run and its principal.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from pydantic_core import to_json
 
@@ -16,89 +16,120 @@ from counterseal.canonical import freeze, thaw
 from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
+from counterseal.execution.attempt import ProgressCallback
 from counterseal.observation import Observation
 from counterseal.observation.observe import summarise
 from counterseal.observation.render import fence
 from counterseal.plans import Plan
 from counterseal.proposal import Principal, Proposal, text_set
 from counterseal.registry import Registry
-from counterseal.storage.base import Budgets, RunRecord
+from counterseal.storage.base import Budgets, RunRecord, Store
 
-if TYPE_CHECKING:
-    from counterseal.runtime import Runtime
-
-__all__ = ["Run", "RunError", "kept_keys", "opened", "render_state", "settings_of"]
+__all__ = [
+    "Run",
+    "RunError",
+    "RunServices",
+    "check_settings",
+    "kept_keys",
+    "render_state",
+    "settings_of",
+]
 
 _VARIABLE: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
-_MOST_BYTES: Final = 65_536
-"""How much of one value goes into a prompt; of more, a summary."""
-
-
-_LONGEST_OBJECTIVE: Final = 10_000
+_MAX_BYTES: Final = 65_536
+"""Of one value in a prompt; a larger one is summarised."""
+_MAX_OBJECTIVE: Final = 10_000
 
 
 class RunError(CountersealError):
-    """A run can't be opened, or is not there."""
+    """A run can't be opened, or does not exist."""
+
+
+class RunServices(Protocol):
+    """What a run needs of the runtime."""
+
+    store: Store
+    registry: Registry
+
+    async def submit(
+        self,
+        proposal: Proposal,
+        principal: Principal,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - as `Runtime.submit` has it
+        wait: float = 0.0,
+        progress: ProgressCallback | None = None,
+    ) -> Observation: ...
+
+    async def plan(
+        self,
+        steps: Iterable[Proposal | Mapping[str, Any]],
+        principal: Principal,
+        *,
+        run_id: str | None = None,
+    ) -> Plan: ...
 
 
 class Run:
-    """One agent run. Made by `Runtime.run`, which opens it or finds it as it was opened."""
+    """One agent run, opened or found by `Runtime.run`."""
 
-    def __init__(self, runtime: Runtime, principal: Principal, record: RunRecord) -> None:
-        self._runtime = runtime
+    def __init__(self, services: RunServices, principal: Principal, record: RunRecord) -> None:
+        self._services = services
         self.principal = principal
         self.record = record
-        """As it was when this was made, or last refreshed."""
+        """As it was when this object was made, or last refreshed."""
 
     @property
     def id(self) -> str:
         return self.record.run_id
 
     async def contracts(self) -> tuple[Contract, ...]:
-        """What may be used in this run, by name, each in the version that the run gets."""
+        """Return the contracts that may be used in this run, in the versions that the run gets."""
         run = await self.refresh()
-        usable = self._runtime.registry.catalogue(self.principal, run.run_id, run.pins)
+        usable = self._services.registry.catalogue(self.principal, run.run_id, run.pins)
         allowed = run.allowed_tools
-        return tuple(one.contract for one in usable if allowed is None or one.name in allowed)
+        return tuple(
+            record.contract for record in usable if allowed is None or record.name in allowed
+        )
 
     async def submit(
         self, tool: str, arguments: str | bytes | Mapping[str, Any] | None = None, **more: Any
     ) -> Observation:
-        """Submit a proposal in this run. Takes what `Proposal` takes, and `submit`'s own."""
-        waiting = {name: more.pop(name) for name in ("timeout", "wait", "progress") if name in more}
-        given = {} if arguments is None else arguments
-        proposal = Proposal(tool=tool, arguments=given, run_id=self.id, **more)
-        return await self._runtime.submit(proposal, self.principal, **waiting)
+        """Submit a proposal in this run. Takes the fields of `Proposal` and `submit`'s options."""
+        options = {name: more.pop(name) for name in ("timeout", "wait", "progress") if name in more}
+        arguments = {} if arguments is None else arguments
+        proposal = Proposal(tool=tool, arguments=arguments, run_id=self.id, **more)
+        return await self._services.submit(proposal, self.principal, **options)
 
     async def plan(self, steps: Iterable[Proposal | Mapping[str, Any]]) -> Plan:
-        """What would become of these steps, in this run."""
-        return await self._runtime.plan(steps, self.principal, run_id=self.id)
+        """Return what would become of these steps in this run."""
+        return await self._services.plan(steps, self.principal, run_id=self.id)
 
     async def refresh(self) -> RunRecord:
-        """The run as it is now."""
-        found = await self._runtime.store.find_run(self.principal.tenant, self.id)
-        return self._now(found)
+        """Read the run from the store and return its record."""
+        record = await self._services.store.find_run(self.principal.tenant, self.id)
+        return self._update(record)
 
     async def state(self) -> dict[str, Any]:
-        """What its tools have left in its state so far, as a copy."""
+        """Return a copy of the run's state, as its tools have left it so far."""
         state: dict[str, Any] = thaw((await self.refresh()).state)
         return state
 
     async def new_turn(self) -> RunRecord:
-        """Begin another turn: what is not declared to be preserved across turns is forgotten."""
+        """Begin another turn: state that no contract preserves across turns is removed."""
         tenant = self.principal.tenant
-        keep = kept_keys(self._runtime.registry, tenant)
-        return self._now(await self._runtime.store.new_turn(tenant, self.id, keep))
+        keep = kept_keys(self._services.registry, tenant)
+        return self._update(await self._services.store.new_turn(tenant, self.id, keep))
 
     async def render(self, prompt: str) -> str:
-        """A prompt with what state holds in the place of `{{VARIABLES}}` that contracts declare."""
-        return render_state(prompt, await self.refresh(), self._runtime.registry)
+        """Return a prompt with the state's values in place of the declared `{{VARIABLES}}`."""
+        return render_state(prompt, await self.refresh(), self._services.registry)
 
-    def _now(self, found: RunRecord | None) -> RunRecord:
-        if found is None:
+    def _update(self, record: RunRecord | None) -> RunRecord:
+        if record is None:
             raise RunError(f"there is no run {self.id}")
-        self.record = found
-        return found
+        self.record = record
+        return record
 
 
 def settings_of(
@@ -109,40 +140,40 @@ def settings_of(
     budgets: Budgets | None,
     config: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """What is given of a run's settings, as its record keeps them. The error names the field."""
-    given: dict[str, Any] = {}
+    """Return the settings that are not None, checked. RunError names the field that is wrong."""
+    settings: dict[str, Any] = {}
     if objective is not None:
-        given["objective"] = _objective(objective)
+        settings["objective"] = _objective(objective)
     if allowed_tools is not None:
-        given["allowed_tools"] = text_set("allowed_tools", allowed_tools)
+        settings["allowed_tools"] = text_set("allowed_tools", allowed_tools)
     if deadline is not None:
-        given["deadline"] = _moment(deadline)
+        settings["deadline"] = _moment(deadline)
     if budgets is not None:
         if not isinstance(budgets, Budgets):
-            raise RunError(f"budgets: takes Budgets(…), got {type(budgets).__name__}")
-        given["budgets"] = budgets
+            raise RunError(f"budgets must be Budgets(…), got {type(budgets).__name__}")
+        settings["budgets"] = budgets
     if config is not None:
         if not isinstance(config, Mapping):
-            raise RunError(f"config: takes a mapping, got {type(config).__name__}")
+            raise RunError(f"config must be a mapping, got {type(config).__name__}")
         try:
-            # A copy, so that nobody changes it afterwards, and plain, as any store gives it back.
-            given["config"] = thaw(freeze(dict(config)))
+            # A plain copy: the caller can't change it later, and every store returns it alike.
+            settings["config"] = thaw(freeze(dict(config)))
         except ValueError as error:
-            raise RunError(f"config: can't be kept: {error}") from None
-    return given
+            raise RunError(f"config can't be stored: {error}") from None
+    return settings
 
 
 def _objective(text: Any) -> str:
     if not isinstance(text, str):
-        raise RunError(f"objective: takes a text, got {type(text).__name__}")
-    if len(text) > _LONGEST_OBJECTIVE:
+        raise RunError(f"objective must be a text, got {type(text).__name__}")
+    if len(text) > _MAX_OBJECTIVE:
         raise RunError(
-            f"objective: is at most {_LONGEST_OBJECTIVE:,} characters, not {len(text):,}"
+            f"objective must have at most {_MAX_OBJECTIVE:,} characters, got {len(text):,}"
         )
     if text.encode(errors="replace").decode() != text:
-        raise RunError("objective: a lone surrogate is not text")
+        raise RunError("objective must not contain a lone surrogate")
     if "\0" in text:
-        raise RunError("objective: a NUL is not text")
+        raise RunError("objective must not contain a NUL character")
     return text
 
 
@@ -150,47 +181,47 @@ def _moment(deadline: Any) -> float:
     number = isinstance(deadline, int | float) and not isinstance(deadline, bool)
     if number and math.isfinite(deadline):
         return float(deadline)
-    raise RunError("deadline: takes seconds since the epoch, such as time.time() + 600")
+    raise RunError("deadline must be seconds since the epoch, such as time.time() + 600")
 
 
-def opened(found: RunRecord, given: Mapping[str, Any]) -> RunRecord:
-    """The run that was found, if it is the one that was asked for."""
-    for name, value in given.items():
-        if getattr(found, name) != value:
+def check_settings(run: RunRecord, settings: Mapping[str, Any]) -> RunRecord:
+    """Return the run. RunError if it was opened with other settings than these."""
+    for name, value in settings.items():
+        if getattr(run, name) != value:
             raise RunError(
-                f"{name}: the run {found.run_id} was opened with another; leave it out to go on"
-                " with the run as it is, or open a new one"
+                f"{name}: the run {run.run_id} was opened with another value; leave {name} out to"
+                " go on with the run as it is, or open a new run"
             )
-    return found
+    return run
 
 
 def kept_keys(registry: Registry, tenant: str) -> frozenset[str]:
-    """The keys that live across turns: every contract of the tenant that writes them says so."""
-    declared: dict[str, bool] = {}
+    """Return the keys that live across turns: all contracts of the tenant that write them agree."""
+    preserved: dict[str, bool] = {}
     for record in registry.records:
         for effect in record.contract.state_effects if record.allows_tenant(tenant) else ():
-            kept = declared.get(effect.key, True)
-            declared[effect.key] = kept and effect.preserve_across_turns
-    return frozenset(key for key, kept in declared.items() if kept)
+            others = preserved.get(effect.key, True)
+            preserved[effect.key] = others and effect.preserve_across_turns
+    return frozenset(key for key, keep in preserved.items() if keep)
 
 
 def render_state(prompt: str, run: RunRecord, registry: Registry) -> str:
-    """Variables that no contract of this tenant declares stay as they are; empty ones vanish.
+    """Return a prompt with state in place of variables; undeclared ones stay, empty ones vanish.
 
-    One pass: what a value says is never read as a template. A value that came from outside stands
-    on lines of its own, between markers that it can't end.
+    In one pass, so that a value is never read as a template. An untrusted value stands on lines of
+    its own, between markers that it can't end.
     """
     keys = _variables(registry, run.tenant)
 
-    def value(found: re.Match[str]) -> str:
-        key = keys.get(found[1])
+    def value(variable: re.Match[str]) -> str:
+        key = keys.get(variable[1])
         if key is None:
-            return found[0]
+            return variable[0]
         if key not in run.state:
             return ""
         text = _text(key, run.state[key])
         if key not in run.untrusted or isinstance(run.state[key], bool | int | float | None):
-            return text  # a number has nothing to say, wherever it comes from
+            return text  # a number can't carry instructions
         lines = fence(text, f"{run.run_id}/{key}", Trust.UNTRUSTED)
         return "\n".join(("", *lines, ""))
 
@@ -199,14 +230,14 @@ def render_state(prompt: str, run: RunRecord, registry: Registry) -> str:
 
 def _text(key: str, value: Any) -> str:
     text = to_json(value)
-    if len(text) > _MOST_BYTES:
-        # What a state holds was redacted before it was kept.
-        text = to_json(summarise({key: value}, len(text), _MOST_BYTES, lambda clean: clean))
+    if len(text) > _MAX_BYTES:
+        # State was redacted before it was stored.
+        text = to_json(summarise({key: value}, len(text), _MAX_BYTES, lambda clean: clean))
     return text.decode()
 
 
 def _variables(registry: Registry, tenant: str) -> dict[str, str]:
-    """Which key each variable stands for; where versions differ, the newest says."""
+    """Return the key that each variable stands for; where versions differ, the newest counts."""
     return {
         effect.prompt_template_var: effect.key
         for record in reversed(registry.records)

@@ -56,7 +56,7 @@ from counterseal.plans.judge import judge_plan
 from counterseal.policy import Policy
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Grant, Registry, RegistryRecord
-from counterseal.runs import Run, RunError, opened, settings_of
+from counterseal.runs import Run, RunError, check_settings, settings_of
 from counterseal.storage import open_store
 from counterseal.storage.base import Budgets, Due, DueKind, Held, RunRecord, Store
 from counterseal.telemetry import Telemetry
@@ -98,23 +98,23 @@ class Runtime:
         self.store = store
         self.clock = clock
         self.pause = pause
-        """How to wait between attempts."""
+        """Waits between attempts."""
         self.policy = policy or Policy.default()
         self.executor = Executor(secrets, files=files, network=network)
         self.plan_rules = distinct(plan_rules)
         self.tenants = dict(tenants or {})
         self.redactor = Redactor(pii=tuple(pii))
-        self._keep_reads, self.keep_reads_bytes = _of_reads(keep_reads, keep_reads_bytes)
-        """How much of what a model read is kept, where it is."""
+        self._keep_reads, self.keep_reads_bytes = _checked_reads(keep_reads, keep_reads_bytes)
+        """Limits of the observations of reads that are kept."""
         self.registry = Registry(clock=lambda: datetime.fromtimestamp(clock(), UTC))
         self.keys = keys
         self.vault = PLAIN if keys is None else keys.vault()
         self.worker = f"{gethostname()[:40]}:{getpid()}:{getrandbits(32):08x}"
-        """Under which name it holds what it is at work on."""
+        """The name under which this process holds leases."""
         self.tasks = BackgroundTasks()
         self.leases = Leases(store, lease, self.tasks)
         self.due = asyncio.Event()
-        """Set when something was left to be done at once, for the reconciler beside this."""
+        """Set when due work was added, to wake the reconciler of this process."""
         self.approvals = Approvals(self)
         self.webhook = webhook
         self._compiled: dict[tuple[str, str], CompiledContract] = {}
@@ -122,7 +122,7 @@ class Runtime:
 
     @classmethod
     def open(cls, url: str, **options: Any) -> Self:
-        """A runtime on the store that the URL names. `memory:` forgets at the end."""
+        """Return a runtime on the store that the URL names. `memory:` is lost at the end."""
         return cls(open_store(url), **options)
 
     async def __aenter__(self) -> Self:
@@ -157,19 +157,19 @@ class Runtime:
         self.tasks.begin_if_open(work)
 
     def fingerprint(self, tenant: str, value: str) -> str:
-        """Something to recognise a key by that does not tell it: the same wherever the keys are."""
+        """Return a per-tenant HMAC of a value, the same in every process that has the keys."""
         return self.telemetry.fingerprint(tenant, value)
 
     def notices(self, held: Held) -> Sequence[tuple[float, Due]]:
-        """Who is to be told of a request for approval, as due work."""
+        """Return the due work that notifies the webhook of a request for approval."""
         return () if self.webhook is None else ((0.0, work_for(DueKind.NOTIFY, held)),)
 
     def operator(self, by: str) -> Operator:
-        """Somebody who changes the registry for all workers, on record by this name."""
+        """Return an operator who changes the registry for all workers, recorded by this name."""
         return Operator(self.store, self.registry, by=by, clock=self.clock)
 
     async def catch_up(self) -> bool:
-        """Take in what operators changed since, wherever they did. Whether there was anything."""
+        """Apply what operators have changed on any worker. Returns False if nothing changed."""
         return await catch_up(self.store, self.registry)
 
     def register(
@@ -178,7 +178,7 @@ class Runtime:
         grants: Iterable[Grant] = (),
         **settings: Any,
     ) -> tuple[Problem, ...]:
-        """Take in tools and grants: all of them, or none. Returns the warnings."""
+        """Register tools and grants: all of them, or none. Returns the warnings."""
         self._refuse_unrunnable(tools)
         warnings = self.registry.register(*tools, grants=grants, **settings)
         for record in self.registry.records:
@@ -186,7 +186,7 @@ class Runtime:
         return warnings
 
     def _refuse_unrunnable(self, tools: Iterable[object]) -> None:
-        """A tool whose isolation can't be had here is refused as a whole, with what is missing."""
+        """Raise ContractError for tools whose isolation is not available on this machine."""
         problems = []
         for tool in tools:
             if isinstance(tool, Tool):
@@ -207,14 +207,13 @@ class Runtime:
             raise ContractError(problems)
 
     def compiled_for(self, record: RegistryRecord) -> CompiledContract:
-        """A record made ready for calls; once, at registration."""
+        """Return the compiled contract of a record; compiled once, at registration."""
         key = (record.name, record.version)
-        known = self._compiled.get(key)
-        if known is None:
-            known = self._compiled[key] = compile_record(
-                record, self.policy, self.executor, self._keep_reads
-            )
-        return known
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = compile_record(record, self.policy, self.executor, self._keep_reads)
+            self._compiled[key] = compiled
+        return compiled
 
     async def submit(
         self,
@@ -225,10 +224,10 @@ class Runtime:
         wait: float = 0.0,
         progress: ProgressCallback | None = None,
     ) -> Observation:
-        """Carry out a proposal if it may be, and say what came of it.
+        """Carry out a proposal if every gate allows it, and return the observation.
 
-        `timeout` is how many seconds the caller waits for the tool; `wait`, how many for another
-        call under the same key that is under way; `progress` is called with the tool's own reports.
+        `timeout` bounds the tool, in seconds; `wait` bounds the wait for another call with the same
+        key that is in progress; `progress` is called with the tool's progress reports.
         """
         until = inf if timeout is None else self._until(timeout)
         patience, rounds = Patience(wait), 0
@@ -279,14 +278,14 @@ class Runtime:
         return answer
 
     def _until(self, timeout: float) -> float:
-        if not timeout >= 0:  # nan is no time either
+        if not timeout >= 0:  # also true of nan
             raise ValueError(f"timeout must be 0 or more seconds, got {timeout!r}")
         return self.clock() + timeout
 
     async def preview(self, proposal: Proposal, principal: Principal) -> Preview:
-        """What the gates would say. Nothing is recorded, held, spent or executed."""
+        """Return what the gates decide. Nothing is recorded, held, spent or executed."""
         await self.catch_up()
-        run = await self._found(principal, proposal.run_id)
+        run = await self._find_run(principal, proposal.run_id)
         return await preview(new_call(proposal, principal, self), run, self)
 
     async def plan(
@@ -296,9 +295,9 @@ class Runtime:
         *,
         run_id: str | None = None,
     ) -> Plan:
-        """What would become of a whole plan. Nothing is recorded, held, spent or executed."""
+        """Return what would become of a plan. Nothing is recorded, held, spent or executed."""
         await self.catch_up()
-        run = await self._found(principal, run_id)
+        run = await self._find_run(principal, run_id)
         return await judge_plan(steps, principal, run, self, rules=self.plan_rules, run_id=run_id)
 
     async def run(
@@ -312,11 +311,8 @@ class Runtime:
         budgets: Budgets | None = None,
         config: Mapping[str, Any] | None = None,
     ) -> Run:
-        """Open a run, or go on with it as it was opened.
-
-        RunError when something is given that is not what it was opened with.
-        """
-        given = settings_of(
+        """Open a run, or return it if it is open. RunError if it was opened with other settings."""
+        settings = settings_of(
             objective=objective,
             allowed_tools=allowed_tools,
             deadline=deadline,
@@ -327,31 +323,33 @@ class Runtime:
         if run_id is None:
             run_id = f"run_{int(now * 1000):011x}{getrandbits(52):013x}"
         if not is_id(run_id):
-            raise RunError(f"run_id: {ascii(run_id)[:80]} is no id that can be kept")
-        asked = RunRecord(tenant=principal.tenant, run_id=run_id, started_at=now, **given)
-        found = await self.store.open_run(asked)
-        return Run(self, principal, opened(found, given))
+            raise RunError(
+                f"run_id must be a text of 1 to 512 characters without NUL,"
+                f" got {ascii(run_id)[:80]}"
+            )
+        wanted = RunRecord(tenant=principal.tenant, run_id=run_id, started_at=now, **settings)
+        record = await self.store.open_run(wanted)
+        return Run(self, principal, check_settings(record, settings))
 
-    async def _run_of(self, named: str | None, who: Principal, now: float) -> RunRecord:
-        """The run that a proposal names, else the implicit one of its principal."""
-        store, tenant = self.store, who.tenant
-        # An id that no store could keep is refused by the first gate; until then it names no run.
-        if named is None or not is_id(named):
-            return await store.implicit_run(tenant, who.agent, who.user, now)
-        found = await store.find_run(tenant, named)
-        if found is None:
-            new = RunRecord(tenant=tenant, run_id=named, started_at=now)
-            found = await store.open_run(new)
-        return found
+    async def _run_of(self, run_id: str | None, principal: Principal, now: float) -> RunRecord:
+        """Return the run that a proposal names, else the implicit run of its principal."""
+        store, tenant = self.store, principal.tenant
+        # An invalid id names no run here; the parse gate refuses it.
+        if run_id is None or not is_id(run_id):
+            return await store.implicit_run(tenant, principal.agent, principal.user, now)
+        run = await store.find_run(tenant, run_id)
+        if run is None:
+            run = await store.open_run(RunRecord(tenant=tenant, run_id=run_id, started_at=now))
+        return run
 
-    async def _found(self, principal: Principal, run_id: str | None) -> RunRecord:
-        """A run to look at; one that would be opened is made up, and not kept."""
+    async def _find_run(self, principal: Principal, run_id: str | None) -> RunRecord:
+        """Return the run of a preview. A run that would be opened is not stored."""
         tenant, now = principal.tenant, self.clock()
         if run_id is not None and is_id(run_id):
-            found = await self.store.find_run(tenant, run_id)
-            return found or RunRecord(tenant=tenant, run_id=run_id, started_at=now)
-        who = (tenant, principal.agent, principal.user)
-        return await self.store.find_implicit_run(*who, now) or implicit(*who, now)
+            run = await self.store.find_run(tenant, run_id)
+            return run or RunRecord(tenant=tenant, run_id=run_id, started_at=now)
+        owner = (tenant, principal.agent, principal.user)
+        return await self.store.find_implicit_run(*owner, now) or implicit(*owner, now)
 
     def report(self, call_id: str, where: str, error: BaseException | str) -> None:
         """Log an error for the operator. A text is a trace from which secrets were removed."""
@@ -362,9 +360,9 @@ class Runtime:
             _log.error("%s failed in call %s", where, call_id, exc_info=error)
 
 
-def _of_reads(kind: KeepReads | str, most: int) -> tuple[KeepReads, int]:
+def _checked_reads(kind: KeepReads | str, most: int) -> tuple[KeepReads, int]:
     if kind not in list(KeepReads):
-        raise ValueError(f"keep_reads: takes {', '.join(KeepReads)}, not {kind!r}")
+        raise ValueError(f"keep_reads must be one of {', '.join(KeepReads)}, got {kind!r}")
     if most < 1:
-        raise ValueError(f"keep_reads_bytes: takes a number above 0, not {most!r}")
+        raise ValueError(f"keep_reads_bytes must be 1 or more, got {most!r}")
     return KeepReads(kind), most

@@ -21,17 +21,15 @@ from starlette.routing import Route
 from counterseal import Grant, Principal, Proposal, Runtime
 from counterseal.accounts import People, Person
 from counterseal.accounts.passwords import Passwords
-from counterseal.contract.sources.mcp.changes import describe
-from counterseal.contract.sources.mcp.definition import Definition
+from counterseal.contract.sources.mcp.definition import Definition, describe
 from counterseal.errors import CountersealError
 from counterseal.storage.base import Claim, Due, DueKind, Finish
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.testing import FakeClock, fake_tool
-from counterseal.views import Desk
-from counterseal.web.access import Access
+from counterseal.views import TenantView
 from counterseal.web.api.app import api_app
-from counterseal.web.auth import Verifier
 from counterseal.web.console import Broker, console_routes, marks_of
+from counterseal.web.identity import Access, Verifier
 from tests.console.world import PASSWORD, served
 
 USERS = {
@@ -185,11 +183,11 @@ class Works:
         (work,) = [one for one in claimed if one.key == due.key]
         await store.finish(Finish(work, failed=why))
 
-    def desk(self, name: str = "root", tenant: str = "acme") -> Desk:
+    def view(self, name: str = "root", tenant: str = "acme") -> TenantView:
         tenants = {where: frozenset(roles) for where, roles in USERS[name].items()}
         person = Person.of(name, tenant, tenants)
         assert person is not None
-        return Desk(self.runtime, person, upstreams=self.kept)
+        return TenantView(self.runtime, person, quarantine=self.kept)
 
 
 @contextlib.asynccontextmanager
@@ -211,8 +209,8 @@ async def plant(folder: Any, **options: Any) -> Any:
         app = Starlette()
         async with served(app) as url:
 
-            def desk_for(person: Person) -> Desk:
-                return Desk(runtime, person, upstreams=works.kept)
+            def view_for(person: Person) -> TenantView:
+                return TenantView(runtime, person, quarantine=works.kept)
 
             access = Access(resource=f"{url}/mcp")
             verifier = Verifier(access, runtime)
@@ -221,12 +219,12 @@ async def plant(folder: Any, **options: Any) -> Any:
                 access=access,
                 verifier=verifier,
                 people=people,
-                desk_for=desk_for,
+                view_for=view_for,
                 public=url,
             )
             app.router.routes += [
                 Route("/v1/{path:path}", endpoint=api),
-                *console_routes(runtime, people, desk_for, urls=[url], broker=broker),
+                *console_routes(runtime, people, view_for, urls=[url], broker=broker),
             ]
             works.url = url
             try:

@@ -218,7 +218,7 @@ async def test_a_viewer_looks_and_decides_nothing(bank):
     approval_id = await bank.notice()
     async with client_of(bank, "vic") as vic:
         page = (await vic.get(f"/approvals/{approval_id}")).text
-        assert "takes the role approver" in page
+        assert "requires the role approver" in page
         assert "<form id=" not in page
         answer = await decide(vic, approval_id, "approve")
         assert answer.status_code == 403

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.contract.sources.mcp.changes import describe
+from counterseal.contract.sources.mcp.definition import describe
 from counterseal.testing import fake_tool
 from counterseal.views import GateRow
 from counterseal.web.console.charts import amount, chart, whole

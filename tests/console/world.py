@@ -24,7 +24,7 @@ from counterseal import Context, Grant, Principal, Proposal, Runtime, tool
 from counterseal.accounts import People
 from counterseal.accounts.passwords import Passwords
 from counterseal.testing import FakeClock
-from counterseal.views import Desk
+from counterseal.views import TenantView
 from counterseal.web.console import Broker, console_routes, marks_of
 
 PASSWORD = "correct horse battery"
@@ -192,7 +192,11 @@ async def world(folder, **options):
         app = Starlette(routes=routes)
         async with served(app) as url:
             app.router.routes += console_routes(
-                runtime, people, lambda person: Desk(runtime, person), urls=[url], broker=broker
+                runtime,
+                people,
+                lambda person: TenantView(runtime, person),
+                urls=[url],
+                broker=broker,
             )
             bank.url, bank.store_url = url, store_url
             try:

@@ -8,7 +8,7 @@ import pytest
 from counterseal import Grant, Proposal, Runtime
 from counterseal.audit import EventType
 from counterseal.codes import Code
-from counterseal.operations.operator import EVERYBODY
+from counterseal.operations.operator import ALL_TENANTS
 from counterseal.registry import Deprecation
 from counterseal.testing import FakeClock, fake_tool, someone
 
@@ -160,7 +160,7 @@ async def test_drift_is_shown_wherever_one_looks_and_every_change_is_on_record(s
             "number": 1,
         }
     ]
-    ((_, event),) = await there.runtime.store.events(EVERYBODY)
+    ((_, event),) = await there.runtime.store.events(ALL_TENANTS)
     assert (event.type, event.decision) == (EventType.REGISTRY_CHANGED, "disable")
     assert (event.caller.user, event.body["reason"]) == ("u_7", "wrong totals")
 

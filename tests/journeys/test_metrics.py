@@ -3,6 +3,7 @@
 import re
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import datetime
 from typing import Annotated
 
 import pytest
@@ -11,11 +12,12 @@ from pydantic import Field
 from counterseal import Grant, Proposal, tool
 from counterseal.accounts.users import Person
 from counterseal.approvals.votes import Voter
+from counterseal.operations.attention import NeedsAttention
 from counterseal.policy import Policy
-from counterseal.reconcile import OperatorList, Reconciler
+from counterseal.reconcile import Reconciler
 from counterseal.runtime import Runtime
 from counterseal.testing import fake_tool, someone
-from counterseal.views import METRICS, Desk, NotThere, prometheus
+from counterseal.views import METRICS, CallSearch, NotFoundError, TenantView, prometheus
 from tests.postgres_server import borrowed_database
 
 NUMBER = {
@@ -160,13 +162,18 @@ async def a_day(runtime):
     await call("liar")
     await call("buy")
     await call("post", 3, key="p")
-    await OperatorList(runtime, by="op").compensate("acme", "call:post:p", reason="A mistake.")
+    await NeedsAttention(runtime, by="op").compensate("acme", "call:post:p", reason="A mistake.")
     await Reconciler(runtime).once()
 
 
 async def measured(runtime):
-    desk = Desk(runtime, Person(name="ann", tenant="acme", roles=frozenset({"viewer"})))
-    return {one.name: one for one in await desk.metrics("1h")}, desk
+    view = TenantView(runtime, Person(name="ann", tenant="acme", roles=frozenset({"viewer"})))
+    return {one.name: one for one in await view.metrics.rows("1h")}, view
+
+
+def search_of(query):
+    times = {name: datetime.fromisoformat(query[name]).timestamp() for name in ("since", "until")}
+    return CallSearch(**{**query, **times})
 
 
 async def test_every_metric_counts_what_it_says(runtime):
@@ -182,11 +189,11 @@ async def test_every_metric_counts_what_it_says(runtime):
 
 async def test_behind_every_number_are_as_many_rows_as_it_says(runtime):
     await a_day(runtime)
-    found, desk = await measured(runtime)
+    found, view = await measured(runtime)
 
     async def rows(metric, part):
-        search = metric.behind(part)
-        return None if search is None else len((await desk.calls(search)).items)
+        query = getattr(metric.link, part)
+        return None if query is None else len((await view.calls.search(search_of(query))).items)
 
     counted = {name: await rows(one, "numerator") for name, one in found.items()}
     said = {name: one.numerator for name, one in found.items()}
@@ -200,34 +207,34 @@ async def test_behind_every_number_are_as_many_rows_as_it_says(runtime):
 
 async def test_what_is_behind_a_number_goes_on_page_by_page_and_is_narrowed(runtime):
     await a_day(runtime)
-    found, desk = await measured(runtime)
-    search = replace(found["schema_valid_call_rate"].behind(), limit=4)
-    whole = (await desk.calls(replace(search, limit=200))).items
+    found, view = await measured(runtime)
+    search = replace(search_of(found["schema_valid_call_rate"].link.numerator), limit=4)
+    whole = (await view.calls.search(replace(search, limit=200))).items
     rows, cursor, pages = [], None, 0
     while pages == 0 or cursor:
-        page = await desk.calls(replace(search, cursor=cursor))
+        page = await view.calls.search(replace(search, cursor=cursor))
         rows, cursor, pages = rows + list(page.items), page.next, pages + 1
     assert (rows, pages) == (whole, 5)
     assert [row.at for row in rows] == sorted((row.at for row in rows), reverse=True)
-    looked = await desk.calls(replace(search, limit=200, tool="look", code="SUCCESS"))
+    looked = await view.calls.search(replace(search, limit=200, tool="look", code="SUCCESS"))
     assert [row.tool for row in looked.items] == ["look", "look"]
 
 
 async def test_a_series_falls_into_the_parts_of_its_window(runtime):
     await a_day(runtime)
-    found, desk = await measured(runtime)
+    found, view = await measured(runtime)
     for metric in METRICS:
-        (whole,) = await desk.series(metric, "1h", 1)
+        (whole,) = (await view.metrics.series(metric, "1h", 1)).values
         assert whole == found[metric].value
-    parts = await desk.series("validation_failure_rate", "1h", 60)
+    parts = (await view.metrics.series("validation_failure_rate", "1h", 60)).values
     assert len(parts) == 60
     assert set(parts[:-2]) == {None}, "it all happened just now"
     assert any(part is not None for part in parts[-2:])
     for wrong in ({"buckets": 0}, {"buckets": 501}, {"window": "1y"}, {"window": "0m"}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            await desk.series("retry_success_rate", **wrong)
-    with pytest.raises(NotThere):
-        await desk.series("no_such")
+            await view.metrics.series("retry_success_rate", **wrong)
+    with pytest.raises(NotFoundError):
+        await view.metrics.series("no_such")
 
 
 async def test_nothing_that_was_not_counted_has_a_value(runtime):

@@ -10,7 +10,7 @@ from counterseal.config import load_settings, open_runtime
 from counterseal.keys import Purpose, new_key
 from counterseal.operations.auditor import verify_store
 from counterseal.reconcile import Retention
-from counterseal.views import Desk
+from counterseal.views import TenantView
 
 TOOLS = '''
 from counterseal import tool
@@ -70,13 +70,13 @@ async def test_what_a_model_read_is_shown_later_sealed_on_disk_and_forgotten_in_
     assert b"hunter2" not in on_disk(tmp_path)
     assert b"case_7711" not in on_disk(tmp_path)
     async with project() as runtime:
-        page = await Desk(runtime, VIC).call(seen.call_id)
+        page = await TenantView(runtime, VIC).calls.page(seen.call_id)
         assert page.text == seen.for_model()
-        assert [one["pointer"] for one in page.redactions] == ["/password"]
-        found = await Desk(runtime, VIC).observation(call_id=seen.call_id)
+        assert [one.pointer for one in page.redactions] == ["/password"]
+        found = await TenantView(runtime, VIC).calls.observation(call_id=seen.call_id)
         assert found["result_payload"]["data"] == seen.data
         await Reconciler(runtime, retention=Retention(vault_days=1e-9)).once()
-        page = await Desk(runtime, VIC).call(seen.call_id)
+        page = await TenantView(runtime, VIC).calls.page(seen.call_id)
         assert (page.text, page.not_kept) == (None, "It is no longer kept.")
         assert page.redactions
         assert (await verify_store(runtime.store, "acme", runtime.keys)).ok
@@ -89,5 +89,5 @@ async def test_what_a_model_read_is_shown_later_sealed_on_disk_and_forgotten_in_
 async def test_the_file_decides_unless_the_contract_does(project, setting, own, kept):
     said = {} if own is None else {"keep_reads": own}
     async with project(f'[observations]\nkeep_reads = "{setting}"\n', **said) as runtime:
-        page = await Desk(runtime, VIC).call((await opened(runtime)).call_id)
+        page = await TenantView(runtime, VIC).calls.page((await opened(runtime)).call_id)
     assert (page.text is not None) is kept

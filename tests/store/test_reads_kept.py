@@ -11,7 +11,8 @@ from counterseal.errors import NotDoneError
 from counterseal.keys import KeyRing, Purpose, new_key
 from counterseal.storage.base import Erasure
 from counterseal.testing import fake_tool, someone
-from counterseal.views import Desk, NotThere
+from counterseal.views import NotFoundError, TenantView
+from counterseal.views.call_page import RedactionRow
 
 NUMBER = {
     "type": "object",
@@ -38,11 +39,13 @@ class Archive:
         asked = Proposal(tool=tool, arguments={"n": n}, run_id="run_1", **more)
         return await self.runtime.submit(asked, someone(tenant=tenant))
 
-    def desk(self, tenant="acme"):
-        return Desk(self.runtime, Person(name="vic", tenant=tenant, roles=frozenset({"viewer"})))
+    def view(self, tenant="acme"):
+        return TenantView(
+            self.runtime, Person(name="vic", tenant=tenant, roles=frozenset({"viewer"}))
+        )
 
     async def page(self, seen, tenant="acme"):
-        return await self.desk(tenant).call(seen.call_id)
+        return await self.view(tenant).calls.page(seen.call_id)
 
     async def end(self, seen, tenant="acme"):
         *_, (_, event) = await self.runtime.store.events(tenant, call_id=seen.call_id)
@@ -71,10 +74,10 @@ async def test_a_read_that_something_was_taken_out_of_keeps_what_the_model_saw(a
         page = await there.page(seen)
         assert page.text == seen.for_model()
         assert '"password":"[redacted:password]"' in page.text
-        assert page.redactions == [{"rule": "password", "pointer": "/password", "count": 1}]
-        assert page.observation["result_payload"]["data"]["case"] == "case_1"
+        assert page.redactions == [RedactionRow(rule="password", pointer="/password", count=1)]
+        assert page.observation.result_payload.data["case"] == "case_1"
         assert (page.not_kept, page.cut, page.ledger) == ("", "", None)
-        found = await there.desk().observation(call_id=seen.call_id)
+        found = await there.view().calls.observation(call_id=seen.call_id)
         assert (found["text"], found["cut"]) == (page.text, "")
         kept = await there.runtime.store.fetch("acme", (await there.end(seen))["seen"])
         assert SECRET.encode() not in kept
@@ -143,10 +146,10 @@ async def test_what_is_announced_or_leaves_a_version_is_kept_like_any_other_read
 async def test_it_is_found_under_its_own_tenant_only(archive):
     async with archive() as there:
         seen = await there.read(1)
-        theirs = there.desk("zeta")
-        with pytest.raises(NotThere):
-            await theirs.call(seen.call_id)
-        with pytest.raises(NotThere):
+        theirs = there.view("zeta")
+        with pytest.raises(NotFoundError):
+            await theirs.calls.page(seen.call_id)
+        with pytest.raises(NotFoundError):
             await theirs.observation(call_id=seen.call_id)
         pointer = (await there.end(seen))["seen"]
         assert await there.runtime.store.fetch("zeta", pointer) is None
@@ -157,7 +160,7 @@ async def test_one_id_in_two_tenants_leads_each_to_its_own(archive):
         for tenant, n in (("acme", 1), ("zeta", 3)):
             await there.read(n, tenant=tenant, call_id="call_x")
         for tenant, n in (("acme", 1), ("zeta", 3)):
-            found = await there.desk(tenant).observation(call_id="call_x")
+            found = await there.view(tenant).calls.observation(call_id="call_x")
             assert found["result_payload"]["data"]["case"] == f"case_{n}"
 
 
@@ -167,8 +170,8 @@ async def test_an_id_that_two_agents_have_used_shows_neither_what_the_other_read
         await there.read(1, call_id="call_x")
         asked = Proposal(tool="look_up", arguments={"n": 3}, run_id="run_2", call_id="call_x")
         await there.runtime.submit(asked, someone("other"))
-        with pytest.raises(NotThere):
-            await there.desk().observation(call_id="call_x")
+        with pytest.raises(NotFoundError):
+            await there.view().calls.observation(call_id="call_x")
 
 
 async def test_what_is_forgotten_with_the_vault_is_no_longer_kept(archive, store):
@@ -177,9 +180,9 @@ async def test_what_is_forgotten_with_the_vault_is_no_longer_kept(archive, store
         assert (await store.expire(Erasure(vault_after=-1)))["vault"] == 1
         page = await there.page(seen)
         assert (page.text, page.observation, page.not_kept) == (None, None, NO_LONGER)
-        assert page.redactions == [{"rule": "password", "pointer": "/password", "count": 1}]
-        with pytest.raises(NotThere):
-            await there.desk().observation(call_id=seen.call_id)
+        assert page.redactions == [RedactionRow(rule="password", pointer="/password", count=1)]
+        with pytest.raises(NotFoundError):
+            await there.view().calls.observation(call_id=seen.call_id)
 
 
 async def test_with_a_key_it_is_sealed_and_without_that_key_no_longer_kept(
@@ -207,7 +210,7 @@ async def test_a_long_one_is_cut_and_the_page_says_so(archive):
         assert seen.for_model().startswith(page.text)
         assert len(page.text) == 2000
         assert page.cut.startswith("Only the first 2,000 of its ")
-        assert page.observation["result_payload"]["data"]["truncated"] is True
+        assert page.observation.result_payload.data["truncated"] is True
 
 
 async def test_a_vault_that_fails_does_not_keep_a_read_from_its_end(archive, store, monkeypatch):
@@ -222,7 +225,7 @@ async def test_a_vault_that_fails_does_not_keep_a_read_from_its_end(archive, sto
         page = await there.page(seen)
         assert (page.text, page.not_kept) == (
             None,
-            "It could not be kept: the vault did not take it.",
+            "It could not be kept: the vault did not accept it.",
         )
         assert page.redactions
 

@@ -2,7 +2,7 @@
 
 from counterseal.accounts import Accounts, LocalUsers, SignIn, SignInRefused
 from counterseal.accounts.passwords import Passwords
-from counterseal.operations.operator import EVERYBODY, Operator, catch_up
+from counterseal.operations.operator import ALL_TENANTS, Operator, catch_up
 from counterseal.registry import Registry
 from counterseal.runtime import Runtime
 
@@ -37,5 +37,5 @@ async def test_who_signs_in_and_who_tries_is_on_record_on_every_store(store):
     await door.attempt("bob", "wrong", source="127.0.0.1")
     told = [(event.type, event.caller.user) for _, event in await store.events("acme")]
     assert told == [("person.signed_in", "ada"), ("person.refused", "ada")]
-    told = [(event.type, event.caller.user) for _, event in await store.events(EVERYBODY)]
+    told = [(event.type, event.caller.user) for _, event in await store.events(ALL_TENANTS)]
     assert told == [("registry.changed", "root"), ("person.refused", None)]

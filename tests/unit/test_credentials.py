@@ -8,7 +8,7 @@ import pytest
 
 from counterseal.audit import EventType
 from counterseal.errors import RegistryError, StoreError
-from counterseal.operations.operator import EVERYBODY, Operator, catch_up
+from counterseal.operations.operator import ALL_TENANTS, Operator, catch_up
 from counterseal.proposal import Principal
 from counterseal.registry import Registry
 from counterseal.registry.identities import IssuedKey, key_id_in, new_key
@@ -140,7 +140,7 @@ async def test_key_expires_at_its_end_and_not_before(here, clock):
 async def test_who_issued_and_revoked_a_key_is_on_record_without_its_secret(here, store):
     text, made = await here.operator.issue_key(BOT, reason="the desk")
     await here.operator.revoke_key(made.key_id, reason="it leaked")
-    events = [event for _, event in await store.events(EVERYBODY)]
+    events = [event for _, event in await store.events(ALL_TENANTS)]
     assert [(one.type, one.decision, one.caller.user) for one in events] == [
         (EventType.REGISTRY_CHANGED, "key", "u_1"),
         (EventType.REGISTRY_CHANGED, "unkey", "u_1"),
@@ -165,7 +165,7 @@ async def test_key_that_makes_no_sense_is_refused_and_nothing_is_stored(here, cl
     for wrong, said in (
         ({"expires_at": now}, "is over already"),
         ({"expires_at": datetime(2030, 1, 1)}, "time zone"),  # noqa: DTZ001 - that is what is wrong
-        ({"reason": " "}, "say why"),
+        ({"reason": " "}, "says why"),
     ):
         with pytest.raises(RegistryError, match=said):
             await here.operator.issue_key(BOT, **{"reason": "x", **wrong})

@@ -8,7 +8,7 @@ import pytest
 
 from counterseal.audit import EventType
 from counterseal.errors import GrantError, RegistryError, StoreError
-from counterseal.operations.operator import EVERYBODY, Operator, catch_up
+from counterseal.operations.operator import ALL_TENANTS, Operator, catch_up
 from counterseal.proposal import Principal
 from counterseal.registry import Deprecation, Grant, Reason, Refusal, Registry
 from counterseal.testing import FakeClock, MemoryStore, fake_tool
@@ -183,7 +183,7 @@ async def test_every_change_is_on_record_with_who_and_why(here, store):
     await here.operator.kill(tool="look", reason="leak")
     await here.operator.grant(GRANT, reason="for the audit")
     await here.operator.set_rollout("look", "1.0.0", 5, reason="slowly")
-    events = [event for _, event in await store.events(EVERYBODY)]
+    events = [event for _, event in await store.events(ALL_TENANTS)]
     assert {event.type for event in events} == {EventType.REGISTRY_CHANGED}
     assert [event.decision for event in events] == ["kill", "grant", "rollout"]
     assert [event.caller.user for event in events] == ["u_1"] * 3
@@ -204,10 +204,10 @@ async def test_every_change_is_on_record_with_who_and_why(here, store):
     [
         (lambda one: one.kill(tool="loook", reason="leak"), RegistryError, "is look meant"),
         (lambda one: one.kill(effect="drafts", reason="leak"), RegistryError, "is none of"),
-        (lambda one: one.kill(reason=" "), RegistryError, "reason: say why"),
-        (lambda one: one.kill(reason=None), RegistryError, "reason: say why"),
-        (lambda one: one.kill(reason="x" * 1001), RegistryError, "reason: takes at most 1000"),
-        (lambda one: one.kill(reason="a\0b"), RegistryError, "null character"),
+        (lambda one: one.kill(reason=" "), RegistryError, "reason must be a text that says why"),
+        (lambda one: one.kill(reason=None), RegistryError, "reason must be a text that says why"),
+        (lambda one: one.kill(reason="x" * 1001), RegistryError, "reason must have at most 1000"),
+        (lambda one: one.kill(reason="a\0b"), RegistryError, "NUL character"),
         (lambda one: one.kill(reason="\ud800"), RegistryError, "plain JSON"),
         (lambda one: one.restore("kill_7", reason="mended"), RegistryError, "not in force"),
         (lambda one: one.enable("look", "9", reason="mended"), RegistryError, "no version '9'"),
@@ -225,11 +225,14 @@ async def test_change_that_makes_no_sense_stores_nothing(here, store, act, error
     with pytest.raises(error, match=message):
         await act(here.operator)
     assert await store.changes(0) == []
-    assert await store.events(EVERYBODY) == []
+    assert await store.events(ALL_TENANTS) == []
     assert here.registry.stored == 0
 
 
-@pytest.mark.parametrize(("by", "message"), [("", "by: say who"), ("u" * 201, "by: takes at most")])
+@pytest.mark.parametrize(
+    ("by", "message"),
+    [("", "by must be a text that says who"), ("u" * 201, "by must have at most")],
+)
 def test_operator_has_a_name(by, message):
     with pytest.raises(RegistryError, match=message):
         Operator(MemoryStore(), Registry(), by=by)

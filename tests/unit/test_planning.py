@@ -339,5 +339,5 @@ async def waiting(steps, facts):
 
 @pytest.mark.parametrize("field", ["check", "when"])
 def test_rule_that_would_have_to_be_awaited_is_refused_when_it_is_made(field):
-    with pytest.raises(ValueError, match="a plan rule is a plain function"):
+    with pytest.raises(ValueError, match="a plan rule must be a plain function"):
         rule(**{field: waiting})

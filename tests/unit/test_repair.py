@@ -149,7 +149,7 @@ async def test_what_a_model_did_not_propose_is_never_submitted(answer):
     told, *noted = says.fed
     assert "note" not in told
     for feedback in noted:
-        assert feedback.pop("note").startswith("The last answer was no proposal")
+        assert feedback.pop("note").startswith("The last answer was not a proposal")
         assert feedback == told
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.registry import Registry
-from counterseal.runs import RunError, kept_keys, opened, render_state, settings_of
+from counterseal.runs import RunError, check_settings, kept_keys, render_state, settings_of
 from counterseal.storage.base import Budgets, RunRecord
 from counterseal.testing import fake_tool
 
@@ -57,10 +57,10 @@ def test_settings_are_kept_as_any_store_gives_them_back():
 
 def test_a_run_that_was_opened_otherwise_is_not_the_one_that_was_asked_for():
     found = run(objective="a", budgets=Budgets(reads=1))
-    assert opened(found, {}) is found
-    assert opened(found, {"objective": "a"}) is found
+    assert check_settings(found, {}) is found
+    assert check_settings(found, {"objective": "a"}) is found
     with pytest.raises(RunError, match="budgets: the run run_1"):
-        opened(found, {"objective": "a", "budgets": Budgets(reads=2)})
+        check_settings(found, {"objective": "a", "budgets": Budgets(reads=2)})
 
 
 # --- turns ----------------------------------------------------------------------------------------

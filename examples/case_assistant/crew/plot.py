@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from counterseal.web.api.shapes.approvals import Packet
+from counterseal.views import ApprovalPage
 from crew.model import Task
 
 __all__ = ["LANGUAGE", "SCRIPTED", "judge"]
@@ -116,7 +116,7 @@ LANGUAGE: Final = (
 """What a real language model is given to do, in the place of all that."""
 
 
-def judge(packet: Packet) -> tuple[Literal["approve", "reject"], str]:
+def judge(packet: ApprovalPage) -> tuple[Literal["approve", "reject"], str]:
     """A reviewer's mind, where nobody is there to have one: by what the packet shows."""
     case_id = (packet.before or {}).get("case_id")
     if case_id in REJECTED:

@@ -18,7 +18,7 @@ from office.planted import ATTACKERS, PLANTED
 from office.stock import TENANTS, marks
 
 from counterseal.client import Client
-from counterseal.web.api.shapes.approvals import Packet
+from counterseal.views import ApprovalPage
 from stage.world import World
 
 __all__ = ["Held", "check"]
@@ -91,7 +91,7 @@ async def _approved(client: Client) -> dict[tuple[str, str], set[str]]:
     found = {}
     for request in [one async for one in client.approvals.list("decided")]:
         packet = await client.approvals.get(request.approval_id)
-        if not isinstance(packet, Packet) or packet.action.tool != "send_approved_notice":
+        if not isinstance(packet, ApprovalPage) or packet.action.tool != "send_approved_notice":
             continue
         asked = {packet.requester.agent, packet.requester.user}
         voters = {vote.approver for vote in packet.votes.cast if vote.decision == "approve"}

@@ -20,7 +20,7 @@ from counterseal import Principal
 from counterseal.accounts import Accounts
 from counterseal.client import Client, ProblemError
 from counterseal.config import Settings, open_runtime
-from counterseal.web.api.shapes.approvals import Packet
+from counterseal.views import ApprovalPage
 
 __all__ = ["PEOPLE", "READER", "Judge", "SignIns", "admit", "decide"]
 
@@ -77,7 +77,7 @@ async def _admit(settings: Settings, store: str) -> SignIns:
     return SignIns(password=password, agents=agents, people=people)
 
 
-Judge = Callable[[Packet], tuple[Literal["approve", "reject"], str]]
+Judge = Callable[[ApprovalPage], tuple[Literal["approve", "reject"], str]]
 """What somebody thinks of a request, and says of it."""
 
 
@@ -87,11 +87,11 @@ async def decide(
     """Let the people of an office vote on a request, one after another, until it is decided."""
     for client in offices[tenant]:
         packet = await client.approvals.get(approval_id)
-        if isinstance(packet, Packet) and packet.status == "waiting":
+        if isinstance(packet, ApprovalPage) and packet.status == "waiting":
             await _vote(client, packet, judge)
 
 
-async def _vote(client: Client, packet: Packet, judge: Judge) -> None:
+async def _vote(client: Client, packet: ApprovalPage, judge: Judge) -> None:
     """A vote is not taken where somebody lacks the role, or has voted before."""
     decision, comment = judge(packet)
     said = {"comment": comment, "justification": comment}

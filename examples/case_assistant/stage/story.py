@@ -21,8 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from counterseal.client import Client, ProblemError
-from counterseal.web.api.shapes.approvals import Packet, Vote
-from counterseal.web.api.shapes.calls import CallRow
+from counterseal.views import ApprovalPage, CallRow, VoteRow
 from stage.invariants import Held
 
 __all__ = ["Story"]
@@ -128,13 +127,13 @@ class Story:
             packet = await self.record[task.tenant].approvals.get(approval_id)
         except ProblemError:
             return
-        if isinstance(packet, Packet):
+        if isinstance(packet, ApprovalPage):
             told = self._told.get(approval_id, 0)
             self._told[approval_id] = len(packet.votes.cast)
             for number, vote in enumerate(packet.votes.cast[told:], told + 1):
                 self._vote(task, vote, f"{number} of {packet.approval.approvers}")
 
-    def _vote(self, task: Task, vote: Vote, count: str) -> None:
+    def _vote(self, task: Task, vote: VoteRow, count: str) -> None:
         self._subject(task)
         does = ("rejects", "red")
         if vote.decision == "approve":

@@ -17,7 +17,7 @@ from typing import Any
 from rich.table import Table
 
 from counterseal.client import Client
-from counterseal.web.api.shapes.calls import Event
+from counterseal.views import EventRow
 
 __all__ = ["Figures", "gather", "settled", "table", "total"]
 
@@ -81,7 +81,7 @@ async def gather(client: Client) -> Figures:
     )
 
 
-def _by_gate(events: Iterable[Event]) -> dict[str, int]:
+def _by_gate(events: Iterable[EventRow]) -> dict[str, int]:
     said_no = Counter(event.body["gate"] for event in events if event.type == "tool.denied")
     return {gate: said_no[gate] for gate in GATES}
 

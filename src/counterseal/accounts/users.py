@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol, Self
 
 from counterseal.accounts.passwords import Passwords, check_password
 from counterseal.errors import RegistryError
-from counterseal.operations.operator import Follower, News, Operator
+from counterseal.operations.operator import Operator, RegistryFollower, RegistryServices
 from counterseal.registry import Registry, RegistryChange
 from counterseal.registry.identities import (
     ADDED,
@@ -57,7 +57,7 @@ Roles = Mapping[str, Iterable[str]]
 """Roles by tenant; those under `*` count in every tenant."""
 
 
-class AccountServices(Follower, Protocol):
+class AccountServices(RegistryServices, Protocol):
     """The parts of a runtime that accounts use."""
 
     @property
@@ -154,11 +154,11 @@ class LocalUsers:
         self, services: AccountServices, *, steady: Callable[[], float] = time.monotonic
     ) -> None:
         self._services = services
-        self._changes = News(services, steady)
-        self._misses = News(services, steady)
+        self._changes = RegistryFollower(services, steady)
+        self._misses = RegistryFollower(services, steady)
 
     async def user(self, name: str) -> User | None:
-        await self._changes.heard()
+        await self._changes.refresh()
         return self._services.registry.user(name)
 
     async def user_now(self, name: str) -> User | None:
@@ -166,10 +166,10 @@ class LocalUsers:
         return self._services.registry.user(name)
 
     async def holder(self, key_id: str) -> User | None:
-        await self._changes.heard()
+        await self._changes.refresh()
         user = self._services.registry.key_holder(key_id)
         if user is None:
-            await self._misses.heard()  # another worker may have issued it just now
+            await self._misses.refresh()  # another worker may have issued it just now
             user = self._services.registry.key_holder(key_id)
         return user
 

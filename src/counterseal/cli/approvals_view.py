@@ -42,9 +42,9 @@ class Listed(NamedTuple):
 
 async def listed(runtime: Runtime, held: Held) -> Listed:
     """A request with its consequence, as far as this project still knows the contract."""
-    from counterseal.views.approvals import inbox_row
+    from counterseal.views.approvals import approval_row
 
-    row = inbox_row(runtime, held)
+    row = approval_row(runtime, held)
     if row.consequence is None:
         return Listed(held, one_line(row.unreadable), readable=False)
     return Listed(held, row.consequence, readable=True)
@@ -68,7 +68,7 @@ def print_listed(one: Listed, now: float) -> None:
 def record_of(one: Listed) -> dict[str, Any]:
     """The same for programs."""
     from counterseal.approvals.display import stamp
-    from counterseal.views.approvals import approved_by
+    from counterseal.views.approvals import votes_for
 
     held = one.held
     return {
@@ -81,7 +81,7 @@ def record_of(one: Listed) -> dict[str, Any]:
         "consequence": one.consequence if one.readable else None,
         "agent": held.agent,
         "user": held.user,
-        "approved": approved_by(held),
+        "approved": votes_for(held),
         "approvers": held.approvers,
         "created_at": stamp(held.created_at),
         "expires_at": stamp(held.expires_at),
@@ -89,9 +89,9 @@ def record_of(one: Listed) -> dict[str, Any]:
 
 
 def _votes(held: Held) -> str:
-    from counterseal.views.approvals import approved_by
+    from counterseal.views.approvals import votes_for
 
-    return f"{approved_by(held)} of {held.approvers} approved"
+    return f"{votes_for(held)} of {held.approvers} approved"
 
 
 def _left(held: Held, now: float) -> str:

@@ -139,12 +139,12 @@ def _judged(
     And what is wrong with overlays, as far as it shows only now.
     """
     from counterseal.errors import ContractError
-    from counterseal.gateway.upstreams import plans
+    from counterseal.gateway.upstream_contracts import upstream_plans
 
     hidden: list[Finding] = []
     faults: list[str] = []
     with usable():
-        planned = plans(settings)
+        planned = upstream_plans(settings)
     for one in found:
         if one.server in planned and one.seen is not None:
             try:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterseal.cli.layout import heading, table
 from counterseal.cli.output import one_line
-from counterseal.contract.sources.mcp import Definition, contract_of, propose, visible
+from counterseal.contract.sources.mcp import Definition, contract_of, propose_mcp_effect, visible
 from counterseal.errors import ContractError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def page(listing: Listing) -> Iterator[RenderableType]:
     """What is proposed, what is suspicious, and what can't be had."""
     rows = []
     for definition in sorted(listing.definitions, key=lambda one: one.name):
-        effect, reasons = propose(definition)
+        effect, reasons = propose_mcp_effect(definition)
         rows.append((definition.name, effect.value, "; ".join(reasons)))
     yield table(rows, titles=("Tool", "Effect", "Why"))
     twice = [(one.name, "holds characters that can't be seen") for one in _odd(listing)]
@@ -68,7 +68,7 @@ def record(listing: Listing) -> dict[str, Any]:
     tools = []
     odd = {one.name for one in _odd(listing)}
     for definition in listing.definitions:
-        effect, reasons = propose(definition)
+        effect, reasons = propose_mcp_effect(definition)
         tools.append(
             {
                 "tool": definition.name,

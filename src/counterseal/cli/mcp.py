@@ -48,7 +48,7 @@ def mcp(
         if sys.stderr.isatty() and stdin.isatty():
             note("Waiting for an MCP client on standard input; Ctrl-C ends it.")
         with usable():
-            from counterseal.gateway.stdio import serve_stdio
+            from counterseal.gateway.running import serve_stdio
 
             work = serve_stdio(
                 settings, principal, store=store, tell=tell, stdin=stdin, stdout=stdout

@@ -12,11 +12,11 @@ from counterseal.cli.stores import StoreUrl, with_store
 
 if TYPE_CHECKING:
     from counterseal.storage import Store
-    from counterseal.views import Metric
+    from counterseal.views import MetricRow
 
 __all__ = ["metrics"]
 
-Told = Sequence[tuple[str, "Sequence[Metric]"]]
+Told = Sequence[tuple[str, "Sequence[MetricRow]"]]
 
 
 def metrics(
@@ -39,20 +39,20 @@ def metrics(
     """
     import time
 
-    from counterseal.views.metrics import measured
-    from counterseal.views.windows import seconds_of
+    from counterseal.views.base import window_seconds
+    from counterseal.views.metrics import metric_rows
 
     if as_json and as_prometheus:
         fail("Give --json or --prometheus, not both.")
     try:
-        seconds_of(window)
+        window_seconds(window)
     except ValueError as error:
         fail(f"--{error}.")
 
     async def counted(there: Store) -> Told:
         known = [name for name in await there.tenants() if name != "*"]  # everybody's: no calls
         names = known if tenant is None else [tenant]
-        return [(name, await measured(there, name, window, time.time())) for name in names]
+        return [(name, await metric_rows(there, name, window, time.time())) for name in names]
 
     found = with_store(store, counted)
     if as_prometheus:
@@ -60,7 +60,9 @@ def metrics(
 
         typer.echo(prometheus(found), nl=False)
     elif as_json:
-        print_json({name: [one.record() for one in several] for name, several in found})
+        print_json(
+            {name: [one.model_dump(mode="json") for one in several] for name, several in found}
+        )
     elif not found:
         note("Nothing is on record yet.")
     else:
@@ -81,7 +83,7 @@ def _print(found: Told, window: str) -> None:
         )
 
 
-def _value(one: Metric) -> str:
+def _value(one: MetricRow) -> str:
     if one.value is None:
         return "-"
     return f"{one.value:.1%}" if one.unit == "ratio" else f"{one.value:.4g}"

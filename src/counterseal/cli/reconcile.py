@@ -16,7 +16,8 @@ from counterseal.cli.trying import AsTenant, opened, project_settings, user_name
 
 if TYPE_CHECKING:
     from counterseal.config import Settings
-    from counterseal.reconcile import OperatorList, Tally
+    from counterseal.operations.attention import NeedsAttention
+    from counterseal.reconcile import Tally
     from counterseal.runtime import Runtime
     from counterseal.storage.base import Concern
 
@@ -145,7 +146,7 @@ def settle(
     """Say what became of a call that nobody could find out about."""
     given = None if data is None else _object(data)
 
-    async def say(people: OperatorList) -> None:
+    async def say(people: NeedsAttention) -> None:
         of = await _tenant_of(people, tenant, key)
         if happened:
             await people.happened(of, key, reason=reason, data=given)
@@ -188,7 +189,7 @@ def again(
 ) -> None:
     """Have a verification or a reversal that failed tried once more."""
 
-    async def say(people: OperatorList) -> None:
+    async def say(people: NeedsAttention) -> None:
         of = await _tenant_of(people, tenant, key)
         await people.again(of, _kind(kind), key, reason=reason)
 
@@ -209,7 +210,7 @@ def dismiss(
 ) -> None:
     """Take a verification or a reversal that failed off the list."""
 
-    async def say(people: OperatorList) -> None:
+    async def say(people: NeedsAttention) -> None:
         of = await _tenant_of(people, tenant, key)
         await people.dismiss(of, _kind(kind), key, reason=reason)
 
@@ -236,14 +237,14 @@ def _runtime(settings: Settings, store: str | None) -> Runtime:
     return opened(settings, store)
 
 
-def _people(store: str | None, by: str | None, work: Callable[[OperatorList], Awaitable[T]]) -> T:
+def _people(store: str | None, by: str | None, work: Callable[[NeedsAttention], Awaitable[T]]) -> T:
     runtime = _runtime(project_settings(), store)
 
     async def act() -> T:
-        from counterseal.reconcile import OperatorList
+        from counterseal.operations.attention import NeedsAttention
 
         async with runtime:
-            return await work(OperatorList(runtime, by=by or user_name("--by")))
+            return await work(NeedsAttention(runtime, by=by or user_name("--by")))
 
     return _run(act)
 
@@ -264,7 +265,7 @@ def _run(work: Callable[[], Awaitable[T]]) -> T:
         raise typer.Exit(130) from None
 
 
-async def _tenant_of(people: OperatorList, tenant: str | None, key: str) -> str:
+async def _tenant_of(people: NeedsAttention, tenant: str | None, key: str) -> str:
     """The tenant whose key it is, where only one has such a key on the list."""
     if tenant is not None:
         return tenant

@@ -94,7 +94,7 @@ def _refuse_empty(url: str) -> None:
         )
     if url.startswith("sqlite:"):
         from counterseal.errors import CountersealError
-        from counterseal.storage.sqlite.address import path_of
+        from counterseal.storage.sqlite.database import path_of
 
         try:
             file = path_of(url)

@@ -103,7 +103,7 @@ def opened(settings: Settings, store: str | None = None) -> Runtime:
         runtime = open_runtime(settings, url, progress=progress)
         if settings.upstreams:
             # Their tools are called through the gateway, and decided on and looked into anywhere.
-            from counterseal.gateway.plans import register_pinned
+            from counterseal.gateway.upstream_contracts import register_pinned
 
             register_pinned(runtime, settings)
     except ConfigError as error:

@@ -38,8 +38,7 @@ from counterseal.client.wire import (
 )
 from counterseal.observation import Observation
 from counterseal.proposal import Proposal
-from counterseal.web.api.shapes.calls import BudgetRow, Event, Run
-from counterseal.web.api.shapes.record import Me, Metric
+from counterseal.views import BudgetRow, EventRow, Me, MetricRow, RunPage
 
 __all__ = ["Client", "ProblemError"]
 
@@ -118,22 +117,22 @@ class Client:
         query = {"call_id": call_id, "key": key, "tool": tool}
         return observation_of(await self.get("/v1/observations", query))
 
-    async def run(self, run_id: str) -> Run:
-        return Run.model_validate(await self.get(f"/v1/runs/{in_path(run_id)}"))
+    async def run(self, run_id: str) -> RunPage:
+        return RunPage.model_validate(await self.get(f"/v1/runs/{in_path(run_id)}"))
 
     async def budgets(self, run: str | None = None) -> list[BudgetRow]:
         return await self.items("/v1/budgets", BudgetRow, {"run": run})
 
-    async def metrics(self, window: str = "24h") -> list[Metric]:
-        return await self.items("/v1/metrics", Metric, {"window": window})
+    async def metrics(self, window: str = "24h") -> list[MetricRow]:
+        return await self.items("/v1/metrics", MetricRow, {"window": window})
 
     async def me(self) -> Me:
         """Whom the server takes this client for."""
         return Me.model_validate(await self.get("/v1/me"))
 
-    def events(self, **query: Any) -> AsyncIterator[Event]:
+    def events(self, **query: Any) -> AsyncIterator[EventRow]:
         """Events, newest first; takes what `/v1/events` takes."""
-        return self.pages("/v1/events", Event, query)
+        return self.pages("/v1/events", EventRow, query)
 
     # --- for the parts below ----------------------------------------------------------------------
 

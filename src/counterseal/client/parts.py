@@ -6,10 +6,21 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from counterseal.client.wire import in_path, query_of, request_of
-from counterseal.web.api.shapes.approvals import ApprovalRow, Packet
-from counterseal.web.api.shapes.calls import CallPage, CallRow, Event
-from counterseal.web.api.shapes.record import Chain, ConcernRow, Report
-from counterseal.web.api.shapes.tools import CatalogueEntry, Grant, Kill, Stopped, Tool, ToolRow
+from counterseal.views import (
+    ApprovalPage,
+    ApprovalRow,
+    AttentionRow,
+    AuditReport,
+    CallPage,
+    CallRow,
+    ChainStatus,
+    EventRow,
+    GrantRow,
+    KillRow,
+    ToolPage,
+    ToolRow,
+)
+from counterseal.views.tools import CatalogueEntry, StoppedTool
 
 if TYPE_CHECKING:
     from counterseal.client import Client
@@ -31,9 +42,9 @@ class Calls(_Part):
         told = await self._client.get(f"/v1/calls/{in_path(call_id)}")
         return CallPage.model_validate(told)
 
-    async def events(self, call_id: str) -> Sequence[Event]:
+    async def events(self, call_id: str) -> Sequence[EventRow]:
         path = f"/v1/calls/{in_path(call_id)}/events"
-        return await self._client.items(path, Event)
+        return await self._client.items(path, EventRow)
 
 
 class Approvals(_Part):
@@ -42,22 +53,22 @@ class Approvals(_Part):
         query["status"] = status
         return self._client.pages("/v1/approvals", ApprovalRow, query)
 
-    async def get(self, approval_id: str) -> Packet | ApprovalRow:
+    async def get(self, approval_id: str) -> ApprovalPage | ApprovalRow:
         """In full for people, in short for the agent that asked."""
         return request_of(await self._client.get(f"/v1/approvals/{in_path(approval_id)}"))
 
-    async def wait(self, approval_id: str, seconds: float = 30.0) -> Packet | ApprovalRow:
+    async def wait(self, approval_id: str, seconds: float = 30.0) -> ApprovalPage | ApprovalRow:
         """The same once it is decided, or as it is when the time is over; 30 s at most."""
         path = f"/v1/approvals/{in_path(approval_id)}/wait"
         return request_of(await self._client.get(path, {"seconds": min(seconds, 30.0)}))
 
     async def decide(
         self, approval_id: str, decision: Literal["approve", "reject"], **said: str
-    ) -> Packet | None:
+    ) -> ApprovalPage | None:
         """Vote; takes comment, justification and typed. None: it can't be shown there."""
         path = f"/v1/approvals/{in_path(approval_id)}/decision"
         told = await self._client.post(path, {"decision": decision, **said})
-        return None if told is None else Packet.model_validate(told)
+        return None if told is None else ApprovalPage.model_validate(told)
 
 
 class Tools(_Part):
@@ -69,8 +80,8 @@ class Tools(_Part):
         """For an agent: what it may use."""
         return await self._client.items("/v1/tools", CatalogueEntry, {"run": run})
 
-    async def get(self, name: str) -> Tool:
-        return Tool.model_validate(await self._client.get(f"/v1/tools/{in_path(name)}"))
+    async def get(self, name: str) -> ToolPage:
+        return ToolPage.model_validate(await self._client.get(f"/v1/tools/{in_path(name)}"))
 
     async def enable(self, name: str, *, reason: str, version: str | None = None) -> None:
         await self._client.post(
@@ -84,42 +95,42 @@ class Tools(_Part):
 
 
 class Grants(_Part):
-    async def list(self, **query: Any) -> Sequence[Grant]:
-        return await self._client.items("/v1/grants", Grant, query)
+    async def list(self, **query: Any) -> Sequence[GrantRow]:
+        return await self._client.items("/v1/grants", GrantRow, query)
 
-    async def give(self, agent: str, tool: str, *, reason: str, **limits: Any) -> Grant:
+    async def give(self, agent: str, tool: str, *, reason: str, **limits: Any) -> GrantRow:
         body = {"agent": agent, "tool": tool, "reason": reason, **query_of(limits)}
-        return Grant.model_validate(await self._client.post("/v1/grants", body))
+        return GrantRow.model_validate(await self._client.post("/v1/grants", body))
 
     async def revoke(self, grant_id: str, *, reason: str) -> None:
         await self._client.delete(f"/v1/grants/{in_path(grant_id)}", {"reason": reason})
 
 
 class Kills(_Part):
-    async def list(self) -> Sequence[Kill]:
-        return await self._client.items("/v1/kills", Kill)
+    async def list(self) -> Sequence[KillRow]:
+        return await self._client.items("/v1/kills", KillRow)
 
     async def preview(
         self, *, tool: str | None = None, effect: str | None = None
-    ) -> Sequence[Stopped]:
+    ) -> Sequence[StoppedTool]:
         """What such a kill would stop."""
         told = await self._client.post("/v1/kills/preview", {"tool": tool, "effect": effect})
-        return [Stopped.model_validate(one) for one in told["items"]]
+        return [StoppedTool.model_validate(one) for one in told["items"]]
 
     async def kill(
         self, *, reason: str, tool: str | None = None, effect: str | None = None
-    ) -> Kill:
+    ) -> KillRow:
         """Stop a tool, every tool of an effect, or everything."""
         body = {"tool": tool, "effect": effect, "reason": reason}
-        return Kill.model_validate(await self._client.post("/v1/kills", body))
+        return KillRow.model_validate(await self._client.post("/v1/kills", body))
 
     async def restore(self, kill_id: str, *, reason: str) -> None:
         await self._client.delete(f"/v1/kills/{in_path(kill_id)}", {"reason": reason})
 
 
 class Concerns(_Part):
-    def list(self) -> AsyncIterator[ConcernRow]:
-        return self._client.pages("/v1/concerns", ConcernRow, {})
+    def list(self) -> AsyncIterator[AttentionRow]:
+        return self._client.pages("/v1/concerns", AttentionRow, {})
 
     async def act(self, kind: str, key: str, action: str, *, reason: str, **more: Any) -> None:
         """One of its `actions`; `happened` takes `data`."""
@@ -128,13 +139,13 @@ class Concerns(_Part):
 
 
 class Audit(_Part):
-    async def chain(self) -> Chain:
+    async def chain(self) -> ChainStatus:
         """How far the record is sealed."""
-        return Chain.model_validate(await self._client.get("/v1/audit"))
+        return ChainStatus.model_validate(await self._client.get("/v1/audit"))
 
-    async def verify(self) -> Report:
+    async def verify(self) -> AuditReport:
         """Check all of it."""
-        return Report.model_validate(await self._client.post("/v1/audit/verify", {}))
+        return AuditReport.model_validate(await self._client.post("/v1/audit/verify", {}))
 
     def export(self, form: Literal["jsonl", "csv"] = "jsonl", **query: Any) -> AsyncIterator[bytes]:
         """All events as they come, in chunks; takes since and until."""

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 from counterseal.errors import CountersealError
 from counterseal.observation import Observation
 from counterseal.proposal import Proposal
-from counterseal.web.api.shapes.approvals import ApprovalRow, Packet
-from counterseal.web.api.shapes.problems import Problem
+from counterseal.views import ApprovalPage, ApprovalRow
+from counterseal.web.api.problems import ProblemBody
 
 __all__ = [
     "LONGEST_PAUSE",
@@ -37,13 +37,13 @@ Query = Mapping[str, Any]
 LONGEST_PAUSE: Final = 30.0
 """Seconds for which a client waits before it asks again, whatever the server says."""
 _UNSENDABLE: Final = ("call_id", "workflow_id", "approval", "origins", "proposed")
-_REQUEST: Final[TypeAdapter[Packet | ApprovalRow]] = TypeAdapter(Packet | ApprovalRow)
+_REQUEST: Final[TypeAdapter[ApprovalPage | ApprovalRow]] = TypeAdapter(ApprovalPage | ApprovalRow)
 
 
 class ProblemError(CountersealError):
     """The server's refusal, or that it could not be reached: then `status` is 0."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: ProblemBody) -> None:
         where = f" ({problem.param})" if problem.param else ""
         super().__init__(f"{problem.code}: {problem.detail}{where} [{problem.request_id}]")
         self.problem = problem
@@ -77,7 +77,7 @@ def observation_of(told: Mapping[str, Any]) -> Observation:
     return Observation.from_record({**told, "field_errors": errors, "decisions": [], "raw": None})
 
 
-def request_of(told: Any) -> Packet | ApprovalRow:
+def request_of(told: Any) -> ApprovalPage | ApprovalRow:
     """A request for approval: in full, or in short."""
     return _REQUEST.validate_python(told)
 
@@ -120,7 +120,7 @@ def pause_after(answer: httpx.Response, tries: int) -> float:
 def problem_of(answer: httpx.Response) -> ProblemError:
     """What the server refused with."""
     try:
-        return ProblemError(Problem.model_validate(answer.json()))
+        return ProblemError(ProblemBody.model_validate(answer.json()))
     except ValueError:
         detail = f"the server answered {answer.status_code}, and not in the form of this API"
         return ProblemError(_made_up("unknown-answer", detail, answer.status_code))
@@ -131,8 +131,8 @@ def unreachable(error: httpx.TransportError) -> ProblemError:
     return ProblemError(_made_up("unreachable", f"{type(error).__name__}: {error}", 0))
 
 
-def _made_up(code: str, detail: str, status: int) -> Problem:
-    return Problem(
+def _made_up(code: str, detail: str, status: int) -> ProblemBody:
+    return ProblemBody(
         type=f"urn:counterseal:problem:{code}",
         title="The server can't be used",
         status=status,

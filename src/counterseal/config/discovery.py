@@ -19,7 +19,7 @@ from packaging.version import Version
 
 from counterseal.config.modules import Declaration, import_files
 from counterseal.config.settings import ConfigError
-from counterseal.contract.declare import Tool, from_protocol
+from counterseal.contract.declare import Tool, wrap_plain_tool
 from counterseal.contract.files import read_contracts
 from counterseal.contract.lint import lint
 from counterseal.contract.model import Contract
@@ -213,7 +213,7 @@ def _from_declaration(file: Path, declared: Declaration) -> Discovered:
 def _parts(value: Any) -> tuple[Contract, Tool[..., Any] | None]:
     if isinstance(value, Contract):
         return value, None
-    tool = value if isinstance(value, Tool) else from_protocol(value)
+    tool = value if isinstance(value, Tool) else wrap_plain_tool(value)
     return tool.contract, tool
 
 

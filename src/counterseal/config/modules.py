@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from counterseal.contract.declare import PlainTool, Tool, looks_like_protocol
+from counterseal.contract.declare import PlainTool, Tool, is_plain_tool
 from counterseal.contract.model import Contract
 from counterseal.errors import ContractError, Problem, Source
 
@@ -166,7 +166,7 @@ def _is_made_here(value: object, module: ModuleType) -> bool:
 
 
 def _is_plain_tool(value: object) -> bool:
-    return not isinstance(value, type | ModuleType) and looks_like_protocol(value)
+    return not isinstance(value, type | ModuleType) and is_plain_tool(value)
 
 
 def _names(tree: ast.Module) -> dict[str, tuple[int, int]]:

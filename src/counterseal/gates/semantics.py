@@ -13,7 +13,7 @@ from typing import Any, Final
 from counterseal.canonical import thaw
 from counterseal.codes import Code
 from counterseal.contract.invariants import Call, Fixed, Invariant, Judgement, judge
-from counterseal.contract.tool_context import UnusableConfigError, resolve_config, shown_config
+from counterseal.contract.tool_context import UnusableConfigError, config_as_json, resolve_config
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.gates.parse import is_sound
 from counterseal.observation.envelope import FieldError
@@ -34,7 +34,7 @@ def check(ctx: GateContext) -> Decision | Learned:
     contract = ctx.record.contract
     config = resolve_config(contract.config_params, given, ctx.run.config)
     try:
-        shown = shown_config(config) if config else config
+        shown = config_as_json(config) if config else config
     except UnusableConfigError as error:
         return _unusable(f"The config value of {error} can't be used.")
     found: dict[str, Any] = {"config": config, "config_shown": shown}

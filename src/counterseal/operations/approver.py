@@ -1,16 +1,16 @@
-"""Approvals for those who decide: what waits, what exactly is asked, and a person's yes or no.
+"""What approvers do: list requests, read their packets, vote.
 
-Requests and votes are the store's, so any worker can show and decide what another has asked. Who a
-voter is, and which roles they have, comes from whoever authenticates people; nothing of it comes
-from a model.
+Requests and votes are in the store, so that any worker can show and decide the requests of another.
+The voter's name and roles come from authentication, never from a model.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from counterseal.approvals.packet import Packet
 from counterseal.approvals.terms import Demand, Then
@@ -30,22 +30,22 @@ from counterseal.call.hold import packet_of
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.gates.parse import is_id
 from counterseal.gates.proof import has_keys, has_unknown_keys, proven_votes, signed, votes_of
-from counterseal.keys import Purpose
+from counterseal.keys import KeyRing, Purpose
 from counterseal.ledger.rules import stands
-from counterseal.storage.base import Ballot, Due, DueKind, Held, HeldStatus
+from counterseal.observation import Redactor
+from counterseal.registry import Registry
+from counterseal.storage.base import Ballot, Due, DueKind, Held, HeldStatus, Store
+from counterseal.vault import Vault
 
-if TYPE_CHECKING:
-    from counterseal.runtime import Runtime
-
-__all__ = ["ApprovalError", "Approvals", "Approver", "Voter", "work_for"]
+__all__ = ["ApprovalError", "ApprovalServices", "Approvals", "Approver", "Voter", "work_for"]
 
 Approver = Callable[[Packet], Awaitable[tuple[Voter, Choice, str]] | tuple[Voter, Choice, str]]
-"""Somebody who decides at once; for tests."""
+"""Decides on a request at once; for tests."""
 _TRIES: Final = 20
-_LONGEST: Final = 2000
-"""How much of what a voter says is kept."""
+_MAX_CHARACTERS: Final = 2000
+"""Of a voter's comment or justification; the rest is cut off."""
 _UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError)
-"""What a row that somebody has damaged can lead to."""
+"""What reading a damaged row can raise."""
 _OUTCOMES: Final = {
     Tally.WAITING: HeldStatus.WAITING,
     Tally.APPROVED: HeldStatus.APPROVED,
@@ -65,22 +65,36 @@ _END: Final[Mapping[HeldStatus, tuple[HeldStatus, EventType, Mapping[str, str]]]
         {"reason": "It was not used in time."},
     ),
 }
-"""What becomes of a request whose time is over."""
+"""Status, event and body with which a request ends when its time is over."""
 
 
 class ApprovalError(CountersealError):
-    """A vote is not taken, or a request is not there. `why` is one word for programs."""
+    """A vote is refused, or a request does not exist. `why` is one word for programs."""
 
     def __init__(self, why: str, message: str) -> None:
         super().__init__(message)
         self.why = why
 
 
-class Approvals:
-    """Reached as `runtime.approvals`."""
+class ApprovalServices(Protocol):
+    """What approvals need of the runtime."""
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    store: Store
+    registry: Registry
+    redactor: Redactor
+    vault: Vault
+    keys: KeyRing | None
+    due: asyncio.Event
+    clock: Callable[[], float]
+
+    def fingerprint(self, tenant: str, value: str) -> str: ...
+
+
+class Approvals:
+    """The requests for approval of one runtime: `runtime.approvals`."""
+
+    def __init__(self, services: ApprovalServices) -> None:
+        self._services = services
 
     async def list(
         self,
@@ -89,30 +103,30 @@ class Approvals:
         status: HeldStatus | str = HeldStatus.WAITING,
         limit: int = 100,
     ) -> Sequence[Held]:
-        """Requests of this status; None: of every tenant.
+        """Return the requests with this status, of one tenant or of all.
 
-        Of those that wait, what ends first is at the top; of others, what ends last. Nothing is
-        written, and what nobody decided in time no longer waits, whoever puts that on record.
+        Waiting requests are ordered by their end, the first to end at the top; others the other way
+        round. An expired request is not listed as waiting, even before its expiry is recorded.
         """
-        asked = HeldStatus(status)
+        wanted = HeldStatus(status)
         if tenant is not None and not is_id(tenant):
             return []
-        store = self._runtime.store
-        if asked is HeldStatus.WAITING:
-            return await store.list_held(tenant, asked, limit, after=self._runtime.clock())
-        found = await store.list_held(tenant, asked, limit, newest_first=True)
-        return [_shown(held) for held in found]
+        store = self._services.store
+        if wanted is HeldStatus.WAITING:
+            return await store.list_held(tenant, wanted, limit, after=self._services.clock())
+        requests = await store.list_held(tenant, wanted, limit, newest_first=True)
+        return [_without_token(held) for held in requests]
 
     async def find(self, tenant: str, approval_id: str) -> Held:
-        """The request as it is kept, whether or not it can be shown. ApprovalError: none there."""
-        return _shown(await self._held(tenant, approval_id))
+        """Return the request as it is stored. ApprovalError if there is none."""
+        return _without_token(await self._held(tenant, approval_id))
 
     async def get(self, tenant: str, approval_id: str) -> Packet:
-        """Everything that is asked, as an approver is shown it. ApprovalError when it is gone."""
+        """Return the packet that an approver is shown. ApprovalError if there is no request."""
         return self._packet(await self._held(tenant, approval_id))
 
     def packet(self, held: Held) -> Packet:
-        """The same of a request that was found. ApprovalError when it can't be shown here."""
+        """Return the packet of a request. ApprovalError if this worker can't show it."""
         return self._packet(held)
 
     async def decide(
@@ -124,20 +138,21 @@ class Approvals:
         comment: str = "",
         justification: str = "",
     ) -> Packet | None:
-        """Take a person's vote. ApprovalError says why it can't be taken.
+        """Record a vote. ApprovalError says why it is refused.
 
-        Gives the packet as it is then; None after a rejection of what can't be shown here.
+        Returns the packet with the vote; None after the rejection of a request that this worker
+        can't show.
         """
         choice = _choice(decision)
-        said = {"comment": self._words(comment), "justification": self._words(justification)}
+        texts = {"comment": self._clean(comment), "justification": self._clean(justification)}
         for _ in range(_TRIES):
             held = await self._held(voter.tenant, approval_id)
             if choice is Choice.APPROVE:
-                self._packet(held)  # nobody approves what could not be shown to them
-            now = self._runtime.clock()
+                self._packet(held)  # only what can be shown can be approved
+            now = self._services.clock()
             try:
                 demand = Demand.from_record(held.demand)
-                vote = cast(demand, _request(held), voter, choice, now=now, **said)
+                vote = cast(demand, _pending(held), voter, choice, now=now, **texts)
             except _UNREADABLE as error:
                 raise _unreadable(error) from error
             if isinstance(vote, Objection):
@@ -145,73 +160,73 @@ class Approvals:
                 raise ApprovalError(vote.value, vote.text)
             if choice is Choice.APPROVE:
                 self._must_be_provable(held)
-            decided = await self._runtime.store.vote(self._ballot(held, demand, vote, now))
-            self._runtime.due.set()  # where that approved it, it is carried out at once
+            decided = await self._services.store.vote(self._ballot(held, demand, vote, now))
+            self._services.due.set()  # an approved call is executed at once
             if decided is not None:
                 return self._packet_if_any(decided)
         raise ApprovalError("busy", "Others keep voting on this. Try again.")
 
     async def wait(self, tenant: str, approval_id: str, seconds: float) -> Packet:
-        """The request once it is decided, or as it is when the time is over."""
+        """Return the packet once the request is decided, or after this many seconds."""
         until = monotonic() + seconds
         held = await self._held(tenant, approval_id)
         while held.status is HeldStatus.WAITING and monotonic() < until:
-            left = held.expires_at - self._runtime.clock()
+            left = held.expires_at - self._services.clock()
             if left <= 0:
-                await self._note_expiry(held, self._runtime.clock())
+                await self._note_expiry(held, self._services.clock())
             else:
                 most = max(0.0, min(until - monotonic(), left))
-                await self._runtime.store.wait_held(tenant, approval_id, most)
+                await self._services.store.wait_held(tenant, approval_id, most)
             held = await self._held(tenant, approval_id)
         return self._packet(held)
 
     async def expire(self, limit: int = 100) -> int:
-        """Put on record what nobody decided, or used, in time. Returns how many."""
-        now, done = self._runtime.clock(), 0
+        """Record the expiry of requests not decided, or not used, in time. Returns how many."""
+        now, count = self._services.clock(), 0
         for status in _END:
-            for held in await self._runtime.store.list_held(None, status, limit):
+            for held in await self._services.store.list_held(None, status, limit):
                 if now < held.expires_at:
-                    break  # they are ordered by when they end
-                done += await self._note_expiry(held, now)
-        return done
+                    break  # ordered by their end
+                count += await self._note_expiry(held, now)
+        return count
 
     async def answer(self, approver: Approver) -> int:
-        """Let somebody decide all that waits, for tests. Returns how many votes were taken."""
-        taken = 0
+        """Let an approver decide on every waiting request, for tests. Returns how many."""
+        count = 0
         for held in await self.list():
-            said = approver(self._packet(held))
-            voter, choice, comment = await said if isinstance(said, Awaitable) else said
+            answer = approver(self._packet(held))
+            voter, choice, comment = await answer if isinstance(answer, Awaitable) else answer
             await self.decide(held.approval_id, voter, choice, comment=comment)
-            taken += 1
-        return taken
+            count += 1
+        return count
 
     # --- inside -----------------------------------------------------------------------------------
 
     async def _held(self, tenant: str, approval_id: str) -> Held:
-        possible = is_id(tenant) and is_id(approval_id)
-        held = await self._runtime.store.find_held(tenant, approval_id) if possible else None
+        valid = is_id(tenant) and is_id(approval_id)
+        held = await self._services.store.find_held(tenant, approval_id) if valid else None
         if held is None:
             raise ApprovalError("unknown", "There is no such request.")
         return held
 
-    def _words(self, said: str) -> str:
-        """What a voter says, as everybody gets it: the record, the card, and the model."""
-        plain = said[: 10 * _LONGEST].replace("\0", " ").encode(errors="replace").decode()
-        clean: str = self._runtime.redactor.redact(plain)[0]
-        return clean[:_LONGEST]
+    def _clean(self, text: str) -> str:
+        """Return a voter's text redacted and bounded, for the record, the packet and the model."""
+        plain = text[: 10 * _MAX_CHARACTERS].replace("\0", " ").encode(errors="replace").decode()
+        clean: str = self._services.redactor.redact(plain)[0]
+        return clean[:_MAX_CHARACTERS]
 
     def _packet(self, held: Held) -> Packet:
-        runtime = self._runtime
+        services = self._services
         try:
-            contract = runtime.registry.get(held.tool, held.version).contract
+            contract = services.registry.get(held.tool, held.version).contract
         except RegistryError:
             contract = None
         if contract is None or contract.hash != held.contract_hash:
-            said = f"{held.tool} {held.version} is not here as it was when this was asked."
-            raise ApprovalError("contract", said)
-        mark = runtime.fingerprint(held.tenant, held.key)
+            reason = f"{held.tool} {held.version} has changed since approval was requested."
+            raise ApprovalError("contract", reason)
+        fingerprint = services.fingerprint(held.tenant, held.key)
         try:
-            return packet_of(held, contract, runtime.vault, runtime.redactor, mark)
+            return packet_of(held, contract, services.vault, services.redactor, fingerprint)
         except (*_UNREADABLE, CountersealError) as error:
             raise _unreadable(error) from error
 
@@ -222,31 +237,31 @@ class Approvals:
             return None
 
     def _must_be_provable(self, held: Held) -> None:
-        """Nobody's yes is taken that would be worth nothing, or that others' votes only seem to be.
+        """Refuse an approval that could not be proven, or that follows a forged vote.
 
-        A no always counts.
+        A rejection always counts.
         """
-        ring = self._runtime.keys
+        ring = self._services.keys
         if ring is None or not has_keys(ring):
             return
         if ring.newest(Purpose.APPROVAL) is None:
             raise ApprovalError("keys", "There is no key here to sign approvals with.")
         if has_unknown_keys(held, ring):
-            said = "A vote on this request was signed with a key that is not here. Put it back."
-            raise ApprovalError("keys", said)
+            reason = "A vote on this request was signed with a key that is not here. Put it back."
+            raise ApprovalError("keys", reason)
         if len(proven_votes(held, ring)) != len(held.votes):
-            said = "A vote on this request was not cast by whom it names. It can only be rejected."
-            raise ApprovalError("forged", said)
+            reason = "A vote on this request has no valid signature. It can only be rejected."
+            raise ApprovalError("forged", reason)
 
     def _ballot(self, held: Held, demand: Demand, vote: Vote, now: float) -> Ballot:
-        ring = self._runtime.keys
+        ring = self._services.keys
         votes = (*votes_of(held), vote)
         status = _OUTCOMES[tally(demand, votes, now=now, expires_at=held.expires_at)]
         approved = status is HeldStatus.APPROVED
         events = [_event(held, EventType.APPROVAL_VOTED, vote.decision.value, now, vote.record())]
         if status in _EVENTS:
-            by = {"by": [one.approver for one in votes if one.decision is vote.decision]}
-            events.append(_event(held, _EVENTS[status], status.value, now, by))
+            voters = [each.approver for each in votes if each.decision is vote.decision]
+            events.append(_event(held, _EVENTS[status], status.value, now, {"by": voters}))
         signer = None if ring is None else ring.signer(Purpose.APPROVAL)
         return Ballot(
             tenant=held.tenant,
@@ -262,10 +277,10 @@ class Approvals:
         )
 
     def _token(self, held: Held, votes: Sequence[Vote], now: float) -> str | None:
-        ring = self._runtime.keys
+        ring = self._services.keys
         if ring is None or not has_keys(ring):
             return None
-        people = [vote.approver for vote in votes if vote.decision is Choice.APPROVE]
+        approvers = [vote.approver for vote in votes if vote.decision is Choice.APPROVE]
         claims = Claims(
             approval_id=held.approval_id,
             trace_id=held.trace_id,
@@ -274,7 +289,7 @@ class Approvals:
             tool_version=held.version,
             contract_hash=held.contract_hash,
             payload_hash=held.approval_hash,
-            approver_ids=tuple(people),
+            approver_ids=tuple(approvers),
             approved_at=now,
             expires_at=held.expires_at,
         )
@@ -284,15 +299,15 @@ class Approvals:
         if held.status not in _END or now < held.expires_at:
             return False
         if held.status is HeldStatus.APPROVED and stands(held, held.run_id, now):
-            return False  # its run is still told that it has expired, and asks nobody anew
-        status, kind, told = _END[held.status]
-        event = _event(held, kind, status.value, now, told)
-        store = self._runtime.store
+            return False  # its run must still learn that it has expired, before a new request
+        status, kind, body = _END[held.status]
+        event = _event(held, kind, status.value, now, body)
+        store = self._services.store
         return await store.decide(held.tenant, held.approval_id, status, [event]) is not None
 
 
 def work_for(kind: DueKind, held: Held) -> Due:
-    """A piece of due work about a request."""
+    """Return due work about a request."""
     return Due(
         tenant=held.tenant,
         kind=kind,
@@ -305,24 +320,24 @@ def work_for(kind: DueKind, held: Held) -> Due:
 
 
 def _unreadable(error: Exception) -> ApprovalError:
-    why = str(error) if isinstance(error, CountersealError) else "it is damaged"
-    return ApprovalError("unreadable", f"What is kept of this request can't be read: {why}.")
+    reason = str(error) if isinstance(error, CountersealError) else "it is damaged"
+    return ApprovalError("unreadable", f"The stored request can't be read: {reason}.")
 
 
 def _choice(decision: Choice | str) -> Choice:
     try:
         return Choice(decision)
     except ValueError:
-        said = f"decision: takes approve or reject, not {ascii(decision)[:80]}"
-        raise ApprovalError("decision", said) from None
+        reason = f"decision must be approve or reject, got {ascii(decision)[:80]}"
+        raise ApprovalError("decision", reason) from None
 
 
-def _shown(held: Held) -> Held:
-    """Without the token: it is for execution, not for eyes."""
+def _without_token(held: Held) -> Held:
+    """Return the request without its token, which only execution needs."""
     return replace(held, token=None)
 
 
-def _request(held: Held) -> PendingApproval:
+def _pending(held: Held) -> PendingApproval:
     return PendingApproval(
         tenant=held.tenant,
         agent=held.agent,

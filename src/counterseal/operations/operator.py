@@ -1,8 +1,8 @@
-"""Operators' changes to the registry: stored for good, on record, and heeded by every worker.
+"""What operators do: change the registry, durably, on record, for every worker.
 
-A change is made in the store first and replayed on the registry then, here and wherever the store
-is shared: `admit` refuses what was decided without it, and the worker catches up. The registry says
-what a change means; who may be an operator is for whoever hands out an `Operator` to know.
+A change is stored first, and then applied to the registry of each worker that shares the store:
+`admit` refuses a decision that was made without it, and the worker catches up. The registry defines
+what a change means; the code that hands out an `Operator` decides who may be one.
 """
 
 from __future__ import annotations
@@ -37,69 +37,69 @@ from counterseal.registry.identities import (
 )
 from counterseal.storage.base import Store
 
-__all__ = ["EVERYBODY", "News", "Operator", "catch_up"]
+__all__ = ["ALL_TENANTS", "Operator", "RegistryFollower", "RegistryServices", "catch_up"]
 
-EVERYBODY: Final = "*"
-"""The tenant under which changes are on record: they concern all of them."""
+ALL_TENANTS: Final = "*"
+"""The tenant under which changes are recorded, because they concern all of them."""
 
-_LONGEST_REASON: Final = 1000
-_LONGEST_NAME: Final = 200
-_MOST_BYTES: Final = 16_384
+_MAX_REASON: Final = 1000
+_MAX_NAME: Final = 200
+_MAX_BYTES: Final = 16_384
 _TRIES: Final = 5
-"""How often a change is tried while others make theirs."""
-_FRESH: Final = 1.0
-"""For how many seconds news are new."""
+"""How often a change is tried while other operators make theirs."""
+_FRESH_SECONDS: Final = 1.0
 
 
 async def catch_up(store: Store, registry: Registry) -> bool:
-    """Replay what was stored since. Whether there was anything."""
-    known = registry.stored
-    for number, what in await store.changes(known):
-        registry.apply(number, what)
-    return registry.stored > known
+    """Apply the changes stored since the last one known. Returns False if there are none."""
+    last = registry.stored
+    for number, change in await store.changes(last):
+        registry.apply(number, change)
+    return registry.stored > last
 
 
-class Follower(Protocol):
-    """What has a registry to keep up to date: the runtime."""
+class RegistryServices(Protocol):
+    """What following the registry needs of the runtime."""
 
     async def catch_up(self) -> bool: ...
-
     def begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Future[None]: ...
 
 
-class News:
-    """Keeps up with what operators change, asking the store at most once a second."""
+class RegistryFollower:
+    """Keeps the registry up to date, reading from the store at most once a second."""
 
-    def __init__(self, runtime: Follower, steady: Callable[[], float] = time.monotonic) -> None:
-        self._runtime = runtime
+    def __init__(
+        self, services: RegistryServices, steady: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._services = services
         self._steady = steady
-        self._heard = -float("inf")
-        self._hearing: asyncio.Future[None] | None = None
+        self._read_at = -float("inf")
+        self._reading: asyncio.Future[None] | None = None
 
     @property
     def fresh(self) -> bool:
-        """Whether what is known is at most a second old."""
-        return self._steady() - self._heard < _FRESH
+        """True if the registry is at most a second old."""
+        return self._steady() - self._read_at < _FRESH_SECONDS
 
-    async def heard(self) -> None:
-        """Wait until it is. StoreError."""
+    async def refresh(self) -> None:
+        """Wait until the registry is at most a second old. StoreError if it can't be read."""
         if self.fresh:
             return
-        if self._hearing is None or self._hearing.done():
-            self._hearing = self._runtime.begin(self._catch_up())
-        await asyncio.shield(self._hearing)
+        if self._reading is None or self._reading.done():
+            self._reading = self._services.begin(self._catch_up())
+        await asyncio.shield(self._reading)
 
     async def _catch_up(self) -> None:
         began = self._steady()
-        await self._runtime.catch_up()
-        self._heard = began
+        await self._services.catch_up()
+        self._read_at = began
 
 
 class Operator:
-    """Somebody who changes the registry for all workers, and until it is changed again.
+    """Changes the registry for all workers, each change with a reason.
 
-    Has the registry's own methods, each with a reason. RegistryError or GrantError when a change
-    makes no sense; then nothing is stored.
+    Has the registry's own methods. RegistryError or GrantError if a change is invalid; then nothing
+    is stored.
     """
 
     def __init__(
@@ -112,13 +112,13 @@ class Operator:
     ) -> None:
         self._store = store
         self._registry = registry
-        self._by = _text("by", by, _LONGEST_NAME)
+        self._by = _text("by", by, _MAX_NAME)
         self._clock = clock
 
     async def preview_kill(
         self, *, tool: str | None = None, effect: Effect | str | None = None
     ) -> tuple[RegistryRecord, ...]:
-        """What such a kill would stop that nothing else has stopped yet."""
+        """Return what such a kill would stop that is not stopped already."""
         await catch_up(self._store, self._registry)
         return self._registry.preview_kill(tool=tool, effect=effect)
 
@@ -136,7 +136,7 @@ class Operator:
         return await self._make(Op.RESTORE, reason, lambda: {"kill": kill_id})
 
     async def enable(self, name: str, version: str | None = None, *, reason: str) -> RegistryChange:
-        """Without a version: all that there are."""
+        """Enable a version; without one, all that exist now."""
 
         def what() -> dict[str, Any]:
             line = [record.version for record in self._registry.versions(name)]
@@ -148,7 +148,7 @@ class Operator:
     async def disable(
         self, name: str, version: str | None = None, *, reason: str
     ) -> RegistryChange:
-        """Without a version: all of them, and those that come later."""
+        """Disable a version; without one, all of them, also those registered later."""
         return await self._make(Op.DISABLE, reason, lambda: {"tool": name, "version": version})
 
     async def set_rollout(
@@ -160,13 +160,13 @@ class Operator:
     async def deprecate(
         self, name: str, version: str, deprecation: Deprecation | None, *, reason: str
     ) -> RegistryChange:
-        """None takes a deprecation back; a contract that declares itself sunset stays so."""
-        given = None if deprecation is None else deprecation.export()
-        what = {"tool": name, "version": version, "deprecation": given}
+        """Deprecate a version; None takes it back, unless the contract declares its own sunset."""
+        exported = None if deprecation is None else deprecation.export()
+        what = {"tool": name, "version": version, "deprecation": exported}
         return await self._make(Op.DEPRECATE, reason, lambda: what)
 
     async def grant(self, grant: Grant, *, reason: str) -> RegistryChange:
-        """Add a grant. It is weighed before those that code declares."""
+        """Add a grant. It comes before the grants that code declares."""
 
         def what() -> dict[str, Any]:
             without = sorted(self._registry.deprecated_versions(grant.tool))
@@ -175,90 +175,93 @@ class Operator:
         return await self._make(Op.GRANT, reason, what)
 
     async def revoke(self, grant: Grant, *, reason: str) -> RegistryChange:
-        """Take a grant back, whoever gave it: code that declares it has no say any more."""
+        """Take a grant back, also one that code declares."""
         return await self._make(Op.REVOKE, reason, lambda: {"grant": grant.export()})
 
     async def issue_key(
         self, principal: Principal, *, expires_at: datetime | None = None, reason: str
     ) -> tuple[str, Credential]:
-        """An API key for a principal. Its text is given this once: only a hash of it is kept."""
+        """Issue an API key. Its text is returned only here; the store keeps a hash."""
         key = new_key()
         what = stored(key, principal, expires_at)
         change = await self._make(Op.KEY, reason, lambda: {"key": what})
         return key.text, cast("Credential", change.credential)
 
     async def revoke_key(self, key_id: str, *, reason: str) -> RegistryChange:
-        """End an API key, by its id: every worker refuses it, also in a session that it began."""
-        known = key_id_in(key_id)
-        return await self._make(Op.UNKEY, reason, lambda: {"key_id": known})
+        """Revoke an API key by its id: every worker refuses it, also in sessions opened with it."""
+        checked = key_id_in(key_id)
+        return await self._make(Op.UNKEY, reason, lambda: {"key_id": checked})
 
     async def put_user(self, did: str, made: Callable[[Registry], User], *, reason: str) -> User:
-        """Store a user as `made` gives them; it is called with all that others changed known."""
+        """Store the user that `made` returns. It is called with an up-to-date registry."""
         change = await self._make(
             Op.USER, reason, lambda: {"did": did, "user": made(self._registry).stored()}
         )
         return cast("User", change.user)
 
     async def remove_user(self, name: str, *, reason: str) -> RegistryChange:
-        """Forget a user: no session and no personal key of theirs is good any more."""
-        known = self._registry.existing_user
-        return await self._make(Op.UNUSER, reason, lambda: {"name": known(name).name})
+        """Remove a user, with all their sessions and personal keys."""
+        user = self._registry.existing_user
+        return await self._make(Op.UNUSER, reason, lambda: {"name": user(name).name})
 
     async def _make(
         self, op: Op, reason: str, what: Callable[[], dict[str, Any]]
     ) -> RegistryChange:
-        """Store a change as the next one. Whoever was faster is replayed first."""
+        """Store a change as the next one, after those that other operators stored meanwhile."""
         store, registry = self._store, self._registry
-        said = {"reason": _text("reason", reason, _LONGEST_REASON), "by": self._by}
+        signature = {"reason": _text("reason", reason, _MAX_REASON), "by": self._by}
         for _ in range(_TRIES):
             await catch_up(store, registry)
             now = self._clock()
             at = datetime.fromtimestamp(now, UTC).isoformat()
-            change = {"op": op.value, **what(), **said, "at": at}
+            change = {"op": op.value, **what(), **signature, "at": at}
             _refuse_unstorable(change)
             registry.check(change)
             number = registry.stored + 1
             if await store.change(number, change, [_event(number, change, now)]):
                 registry.apply(number, change)
                 return registry.changes[number - 1]
-        raise StoreError(f"others kept changing the registry; {op} was tried {_TRIES} times")
+        raise StoreError(
+            f"{op} was tried {_TRIES} times, and other operators changed the registry each time;"
+            " try again"
+        )
 
 
-def _event(number: int, what: Mapping[str, Any], now: float) -> Event:
-    about = what.get("grant", what)
+def _event(number: int, change: Mapping[str, Any], now: float) -> Event:
+    about = change.get("grant", change)
     caller = Caller(
-        tenant=EVERYBODY,
+        tenant=ALL_TENANTS,
         run_id="",
         call_id="",
         tool=about.get("tool") or "",
         version=about.get("version") or "",
         agent="counterseal",
-        user=what["by"],
+        user=change["by"],
         trace_id="",
     )
-    body = {"number": number, **without_hashes(what)}
-    return Event(EventType.REGISTRY_CHANGED, caller, now, what["op"], body=body)
+    body = {"number": number, **without_hashes(change)}
+    return Event(EventType.REGISTRY_CHANGED, caller, now, change["op"], body=body)
 
 
 def _text(name: str, value: object, longest: int) -> str:
     if not isinstance(value, str) or not value.strip():
-        asked = "say why" if name == "reason" else "say who"
-        raise RegistryError(f"{name}: {asked}; it is what the next person will read")
+        purpose = "why" if name == "reason" else "who"
+        raise RegistryError(f"{name} must be a text that says {purpose}, for the audit record")
     if len(value) > longest:
-        raise RegistryError(f"{name}: takes at most {longest} characters, got {len(value)}")
+        raise RegistryError(f"{name} must have at most {longest} characters, got {len(value)}")
     return value
 
 
-def _refuse_unstorable(what: Mapping[str, Any]) -> None:
-    """What one of the stores could not keep as it is."""
-    if any("\0" in text for text in _texts(what)):
-        raise RegistryError("a change can't hold a null character")
+def _refuse_unstorable(change: Mapping[str, Any]) -> None:
+    """Raise RegistryError for a change that one of the stores could not keep as it is."""
+    if any("\0" in text for text in _texts(change)):
+        raise RegistryError("a change must not contain a NUL character")
     try:
-        size = len(canonical(what))
+        size = len(canonical(change))
     except ValueError as error:
         raise RegistryError(f"a change must be plain JSON: {error}") from None
-    if size > _MOST_BYTES:
-        raise RegistryError(f"a change takes at most {_MOST_BYTES:,} bytes, got {size:,}")
+    if size > _MAX_BYTES:
+        raise RegistryError(f"a change must have at most {_MAX_BYTES:,} bytes, got {size:,}")
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
 from counterseal.canonical import pointer, thaw
-from counterseal.contract.invariants import Call, must_not_wait
+from counterseal.contract.invariants import Call, require_sync
 from counterseal.documents import read_document
 from counterseal.errors import ContractError, ExpressionError, Problem, Source
 from counterseal.expressions import Expression
@@ -73,7 +73,7 @@ class PlanRule(BaseModel):
         if isinstance(value, str):
             _condition(value)
         else:
-            must_not_wait("a plan rule", value)
+            require_sync("a plan rule", value)
         return value
 
     def model_post_init(self, context: Any, /) -> None:

@@ -1,52 +1,64 @@
-"""What people look at and do: approvals, calls, tools, concerns, the record, metrics.
+"""One typed row per thing that people see, and the queries behind it.
 
-A `Desk` is one person's in one tenant. Roles are checked here, and nothing of another tenant can be
-reached from here, so that neither the console nor the API can forget it. Every record that it gives
-has `.record()`, so that all of them say the same.
+`TenantView` has a section for each subject: `approvals`, `attention`, `calls`, `metrics`, `record`,
+`runs`, `tools`. It checks roles and reaches the data of one tenant only, so that the HTTP API and
+the console cannot forget to. Rows are pydantic models: the API returns them, the console's
+templates read them, the command line prints `row.model_dump(mode="json")`.
 """
 
 from __future__ import annotations
 
-from counterseal.views.approvals import confirmation, packet_record
-from counterseal.views.base import NotAllowed, NotThere, Page
-from counterseal.views.calls import Attempt, CallPage, CallRow, CallSearch, GateRow
-from counterseal.views.cards import ToolPage, ToolRow, ToolUse
-from counterseal.views.concerns import ACTIONS, ConcernRow
-from counterseal.views.desk import Desk
-from counterseal.views.exposition import prometheus
-from counterseal.views.inbox import InboxRow
-from counterseal.views.metrics import METRICS, Metric
-from counterseal.views.quarantine import Quarantined, Quarantines
-from counterseal.views.record import ChainStatus, EventRow
-from counterseal.views.runs import BudgetRow, RunPage, RunRow, StateRow
+from counterseal.views.approvals import (
+    ApprovalPage,
+    ApprovalRow,
+    VoteRow,
+    approval_page,
+    approval_row,
+    confirmation,
+)
+from counterseal.views.attention import ACTIONS, AttentionRow
+from counterseal.views.base import Items, NotFoundError, Page, RoleRequiredError
+from counterseal.views.call_page import AttemptRow, CallPage, CallRow, GateRow
+from counterseal.views.calls import BudgetRow, CallSearch, RunPage, RunRow, StateRow
+from counterseal.views.metrics import METRICS, MetricRow, prometheus
+from counterseal.views.record import AuditReport, ChainStatus, EventRow
+from counterseal.views.tenant import Me, TenantView
+from counterseal.views.tools import GrantRow, KillRow, QuarantineSource, ToolPage, ToolRow, ToolUse
 
 __all__ = [
     "ACTIONS",
     "METRICS",
-    "Attempt",
+    "ApprovalPage",
+    "ApprovalRow",
+    "AttemptRow",
+    "AttentionRow",
+    "AuditReport",
     "BudgetRow",
     "CallPage",
     "CallRow",
     "CallSearch",
     "ChainStatus",
-    "ConcernRow",
-    "Desk",
     "EventRow",
     "GateRow",
-    "InboxRow",
-    "Metric",
-    "NotAllowed",
-    "NotThere",
+    "GrantRow",
+    "Items",
+    "KillRow",
+    "Me",
+    "MetricRow",
+    "NotFoundError",
     "Page",
-    "Quarantined",
-    "Quarantines",
+    "QuarantineSource",
+    "RoleRequiredError",
     "RunPage",
     "RunRow",
     "StateRow",
+    "TenantView",
     "ToolPage",
     "ToolRow",
     "ToolUse",
+    "VoteRow",
+    "approval_page",
+    "approval_row",
     "confirmation",
-    "packet_record",
     "prometheus",
 ]

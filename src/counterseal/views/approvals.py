@@ -1,79 +1,348 @@
-"""A request for approval: what exactly is asked, and a person's vote. Lists are in `inbox`."""
+"""Requests for approval: the lists, one request in full, and a person's vote on it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
-from typing import Any, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
+
+from pydantic import Field, PlainSerializer, WithJsonSchema
 
 from counterseal.accounts.users import Role
 from counterseal.approvals.packet import Packet
 from counterseal.approvals.votes import Choice, PendingApproval, Voter, may_vote
 from counterseal.contract.effects import RiskClass
 from counterseal.operations.approver import ApprovalError
-from counterseal.storage.base import HeldStatus
-from counterseal.views.base import NotAllowed, NotThere
-from counterseal.views.inbox import InboxDesk, InboxRow, approved_by, inbox_row
+from counterseal.storage.base import Held, HeldStatus
+from counterseal.views.base import (
+    JsonObject,
+    JsonValue,
+    Moment,
+    NotFoundError,
+    Number,
+    Page,
+    RoleRequiredError,
+    RowModel,
+    TenantSection,
+    cursor_error,
+    page_size,
+    read_cursor,
+    storable,
+    utc,
+    write_cursor,
+)
+
+if TYPE_CHECKING:
+    from counterseal.runtime import Runtime
 
 __all__ = [
-    "ApprovalsDesk",
-    "approved_by",
+    "ApprovalPage",
+    "ApprovalRow",
+    "ApprovalStatus",
+    "ApprovalViews",
+    "VoteRow",
+    "approval_page",
+    "approval_row",
     "confirmation",
     "current",
-    "inbox_row",
-    "packet_record",
+    "votes_for",
 ]
 
-_LONGEST_WORD: Final = 64
-"""What a person can be asked to type."""
-_LONGEST_WAIT: Final = 300.0
-_UNKNOWN: Final = "unknown"
+# --- rows -----------------------------------------------------------------------------------------
+
+ApprovalStatus = Literal["waiting", "approved", "rejected", "expired", "spent", "void"]
+_Second = Annotated[
+    datetime,
+    PlainSerializer(
+        lambda moment: f"{moment:%Y-%m-%dT%H:%M:%SZ}", return_type=str, when_used="json"
+    ),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+"""A time in whole seconds, as the packet shows it."""
+
+
+class ApprovalRow(RowModel):
+    """One request in a list."""
+
+    approval_id: str
+    status: ApprovalStatus
+    tool: str
+    version: str
+    risk_class: str
+    consequence: str | None = Field(description="Null where it cannot be shown here.")
+    unreadable: str = Field(description="Why it cannot be shown; empty where it can.")
+    agent: str
+    user: str | None
+    run_id: str
+    call_id: str
+    approved: int = Field(description="Approvals so far.")
+    approvers: int = Field(description="Approvals that are needed.")
+    created_at: Moment
+    expires_at: Moment
+
+
+class VoteRow(RowModel):
+    """One person's vote."""
+
+    approver: str
+    decision: Literal["approve", "reject"]
+    voted_at: Number
+    roles: list[str]
+    comment: str
+    justification: str
+
+
+class Action(RowModel):
+    """The tool version that a request is about."""
+
+    tool: str
+    version: str
+    effect: str | None
+    contract_hash: str
+
+
+class StateChange(RowModel):
+    """A place in the state that the call is expected to change."""
+
+    pointer: str
+    before: JsonValue
+    after: JsonValue
+
+
+class ApprovalReason(RowModel):
+    """Why the call needs approval."""
+
+    reason: str
+    rule: str | None
+
+
+class ApprovalTerms(RowModel):
+    """Who may approve, how many must, and until when."""
+
+    approvers: int
+    pattern: str
+    roles: list[list[str]]
+    expires_after: int
+    then: str
+    justification_required: bool
+    data_class: str | None
+    jurisdictions: list[str]
+    accountable_owners: list[str]
+    who: str
+
+
+class Votes(RowModel):
+    """The votes so far."""
+
+    so_far: str
+    cast: list[VoteRow]
+
+
+class Requester(RowModel):
+    """The agent that made the call, and the user it acts for."""
+
+    tenant: str
+    agent: str
+    user: str | None
+
+
+class Reversibility(RowModel):
+    """Whether the call can be undone."""
+
+    text: str
+    compensation_tool: str | None
+
+
+class ApprovalPage(RowModel):
+    """Everything that an approver reads before deciding."""
+
+    approval_id: str
+    status: ApprovalStatus
+    consequence: str
+    action: Action
+    target: str | None
+    arguments: JsonObject
+    config: JsonObject
+    origins: dict[str, str]
+    before: JsonObject | None
+    after: JsonObject | None
+    changes: list[StateChange]
+    fingerprint: str
+    risk_class: str
+    why: ApprovalReason
+    approval: ApprovalTerms
+    votes: Votes
+    requester: Requester
+    reversibility: Reversibility
+    if_rejected: str
+    created_at: _Second
+    expires_at: _Second
+    trace_id: str
+    confirmation: str | None = Field(description="The text that an approver must type to approve.")
+
+
+def approval_row(runtime: Runtime, held: Held) -> ApprovalRow:
+    """Return a held call as a row.
+
+    The consequence needs the contract; `unreadable` says why it is missing where this process does
+    not know it. A request whose time is over counts as expired before any worker has recorded it.
+    """
+    consequence, unreadable = None, ""
+    try:
+        consequence = runtime.approvals.packet(held).consequence
+    except ApprovalError as error:
+        unreadable = str(error)
+    expired = held.status is HeldStatus.WAITING and runtime.clock() >= held.expires_at
+    return ApprovalRow(
+        approval_id=held.approval_id,
+        status=HeldStatus.EXPIRED.value if expired else held.status.value,
+        tool=held.tool,
+        version=held.version,
+        risk_class=held.risk,
+        consequence=consequence,
+        unreadable=unreadable,
+        agent=held.agent,
+        user=held.user,
+        run_id=held.run_id,
+        call_id=held.call_id,
+        approved=votes_for(held),
+        approvers=held.approvers,
+        created_at=utc(held.created_at),
+        expires_at=utc(held.expires_at),
+    )
+
+
+def votes_for(held: Held) -> int:
+    """Return how many people have approved a request so far."""
+    stored: Sequence[Any] = held.votes  # read from the store, so anything may be in it
+    votes = [vote for vote in stored if isinstance(vote, Mapping)]
+    return len({str(vote.get("approver")) for vote in votes if vote.get("decision") == "approve"})
+
+
+def approval_page(packet: Packet) -> ApprovalPage:
+    """Return a packet as a row, with the text that an approver must type."""
+    return ApprovalPage(**packet.record(), confirmation=confirmation(packet))
+
+
+# --- one request ----------------------------------------------------------------------------------
+
+_MAX_TYPED: Final = 64
+"""Characters that an approver can be expected to type."""
 
 
 def confirmation(packet: Packet) -> str | None:
-    """What must be typed to approve it; None where nothing must.
+    """Return the text that an approver must type to approve; None where no text is needed.
 
-    Only a critical mutation asks for it: then it is the target, so that nobody approves one thing
-    while thinking of another; or the tool, where there is no target that could be typed.
+    Critical mutations need it: the target, so that an approver does not confuse two requests, or
+    the tool's name where the target cannot be typed.
     """
     if packet.risk != RiskClass.CRITICAL_MUTATION.value:
         return None
     target = packet.target or ""
     typeable = target.isascii() and target.isprintable() and target == " ".join(target.split())
-    return target if target and typeable and len(target) <= _LONGEST_WORD else packet.tool
+    return target if target and typeable and len(target) <= _MAX_TYPED else packet.tool
 
 
 def current(packet: Packet, now: float) -> Packet:
-    """As it is now: one whose time is over has expired, whoever has written that down."""
+    """Return the packet with the status expired if its time is over."""
     over = packet.status == "waiting" and now >= packet.expires_at
     return replace(packet, status="expired") if over else packet
 
 
-def packet_record(packet: Packet) -> dict[str, Any]:
-    """The packet as plain JSON data, with the word that must be typed as `confirmation`."""
-    return {**packet.record(), "confirmation": confirmation(packet)}
+# --- the section ----------------------------------------------------------------------------------
+
+_BATCH: Final = 200
+_MAX_SCANNED: Final = 2000
+"""Requests that are read for one page of those that match."""
+_MAX_WAIT: Final = 300.0
+_ENDED: Final = (
+    HeldStatus.APPROVED,
+    HeldStatus.REJECTED,
+    HeldStatus.EXPIRED,
+    HeldStatus.SPENT,
+    HeldStatus.VOID,
+)
+_AFTER_ALL_IDS: Final = "\U0010ffff"
+
+Position = tuple[float, str]
+"""Expiry and id: requests are listed in this order."""
 
 
-class ApprovalsDesk(InboxDesk):
-    """Looking is for every viewer; a vote takes an approver."""
+class _Filter(NamedTuple):
+    """A filter of requests. None matches everything."""
+
+    tool: str | None
+    agent: str | None
+    risk: str | None
+    text: str | None
+
+    def matches(self, held: Held) -> bool:
+        own = (held.tool, held.agent, held.risk)
+        return all(want in (None, have) for want, have in zip(self[:3], own, strict=True))
+
+    def matches_text(self, row: ApprovalRow) -> bool:
+        return self.text is None or self.text.casefold() in (row.consequence or "").casefold()
+
+
+class ApprovalViews(TenantSection):
+    """Requests of a tenant. Viewers may read; voting requires the role approver."""
+
+    async def waiting(
+        self,
+        *,
+        tool: str | None = None,
+        agent: str | None = None,
+        risk: str | None = None,
+        text: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[ApprovalRow]:
+        """Return requests that wait for a decision, in the order in which they expire.
+
+        `text` is searched in the consequence.
+        """
+        held_calls = self._read_waiting(_position(cursor))
+        return await self._page(held_calls, _Filter(tool, agent, risk, text), page_size(limit))
+
+    async def decided(
+        self,
+        *,
+        status: str | None = None,
+        tool: str | None = None,
+        agent: str | None = None,
+        risk: str | None = None,
+        text: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[ApprovalRow]:
+        """Return decided and expired requests, latest first. ValueError for an unknown status."""
+        statuses = _ENDED if status is None else (HeldStatus(status),)
+        wanted, limit = _Filter(tool, agent, risk, text), page_size(limit)
+        batch = _BATCH if any(wanted) else limit + 1
+        held_calls = self._read_decided(statuses, batch, _position(cursor))
+        return await self._page(held_calls, wanted, limit)
+
+    async def row(self, approval_id: str) -> ApprovalRow:
+        """Return a request in short, whether or not it can be shown here. NotFoundError."""
+        with _translated():
+            held = await self.runtime.approvals.find(self.tenant, approval_id)
+            return approval_row(self.runtime, held)
 
     async def packet(self, approval_id: str) -> Packet:
-        """Everything that is asked. NotThere; ApprovalError where it can't be shown here."""
-        with _there():
+        """Return a request's packet. NotFoundError; ApprovalError if it cannot be shown here."""
+        with _translated():
             return self._current(await self.runtime.approvals.get(self.tenant, approval_id))
 
-    async def request(self, approval_id: str) -> InboxRow:
-        """A request in short, whether or not it can be shown here. NotThere."""
-        with _there():
-            return inbox_row(
-                self.runtime, await self.runtime.approvals.find(self.tenant, approval_id)
-            )
+    async def page(self, approval_id: str) -> ApprovalPage:
+        """Return a request in full. NotFoundError; ApprovalError if it cannot be shown here."""
+        return approval_page(await self.packet(approval_id))
 
     def objection(self, packet: Packet) -> str | None:
-        """Why this person can't vote on it, in a sentence; None when they can."""
+        """Return a sentence that says why this person cannot vote; None if they can."""
         if not self.person.may(Role.APPROVER):
-            return str(NotAllowed(Role.APPROVER))
+            return str(RoleRequiredError(Role.APPROVER))
         request = PendingApproval(
             tenant=packet.tenant,
             agent=packet.agent,
@@ -82,12 +351,8 @@ class ApprovalsDesk(InboxDesk):
             votes=packet.votes,
             decided=packet.status != HeldStatus.WAITING,
         )
-        why = may_vote(packet.demand, request, self._voter(), now=self.runtime.clock())
-        return None if why is None else why.text
-
-    def _voter(self) -> Voter:
-        who = self.person
-        return Voter(user=who.name, tenant=who.tenant, roles=who.roles)
+        reason = may_vote(packet.demand, request, self._voter(), now=self.runtime.clock())
+        return None if reason is None else reason.text
 
     async def decide(
         self,
@@ -98,43 +363,116 @@ class ApprovalsDesk(InboxDesk):
         justification: str = "",
         typed: str = "",
     ) -> Packet | None:
-        """Vote. To approve what is critical, `typed` must be `confirmation(packet)`.
+        """Vote on a request, and return its packet; None after rejecting an unreadable one.
 
-        NotAllowed, NotThere, or ApprovalError, whose `why` is one word for programs: `typed` where
-        the confirmation is not what was asked for. None after a rejection of what can't be shown.
+        Approving a critical mutation requires `typed` to be `confirmation(packet)`. Raises
+        RoleRequiredError, NotFoundError, or ApprovalError, whose `why` is a word for programs.
         """
-        self.needs(Role.APPROVER)
-        voter = self._voter()
-        with _there():
+        self.require(Role.APPROVER)
+        with _translated():
             if choice == Choice.APPROVE:
-                _refuse_untyped(await self.runtime.approvals.get(self.tenant, approval_id), typed)
+                packet = await self.runtime.approvals.get(self.tenant, approval_id)
+                _check_typed(packet, typed)
             decided = await self.runtime.approvals.decide(
-                approval_id, voter, choice, comment=comment, justification=justification
+                approval_id, self._voter(), choice, comment=comment, justification=justification
             )
         return None if decided is None else self._current(decided)
 
     async def wait(self, approval_id: str, seconds: float) -> Packet:
-        """The request once it is decided, or as it is when the time is over."""
-        most = max(0.0, min(float(seconds), _LONGEST_WAIT))
-        with _there():
-            return self._current(await self.runtime.approvals.wait(self.tenant, approval_id, most))
+        """Return the packet once the request is decided, or when the time is over."""
+        timeout = max(0.0, min(float(seconds), _MAX_WAIT))
+        with _translated():
+            packet = await self.runtime.approvals.wait(self.tenant, approval_id, timeout)
+            return self._current(packet)
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _voter(self) -> Voter:
+        person = self.person
+        return Voter(user=person.name, tenant=person.tenant, roles=person.roles)
 
     def _current(self, packet: Packet) -> Packet:
         return current(packet, self.runtime.clock())
 
+    async def _page(
+        self, held_calls: AsyncGenerator[Held], wanted: _Filter, limit: int
+    ) -> Page[ApprovalRow]:
+        rows: list[ApprovalRow] = []
+        scanned, last, shown = 0, (0.0, ""), (0.0, "")
+        async with aclosing(held_calls):
+            async for held in held_calls:
+                if scanned == _MAX_SCANNED:
+                    return Page[ApprovalRow](items=rows, next=write_cursor(*last))
+                scanned, last = scanned + 1, (held.expires_at, held.approval_id)
+                if not wanted.matches(held):
+                    continue
+                row = approval_row(self.runtime, held)
+                if wanted.matches_text(row):
+                    if len(rows) == limit:
+                        return Page[ApprovalRow](items=rows, next=write_cursor(*shown))
+                    rows.append(row)
+                    shown = last
+        return Page[ApprovalRow](items=rows, next=None)
+
+    async def _read_waiting(self, beyond: Position | None) -> AsyncGenerator[Held]:
+        """Yield waiting requests beyond a position, in batches."""
+        store, now, full = self.runtime.store, self.runtime.clock(), True
+        while full:
+            batch = await store.list_held(
+                self.tenant, HeldStatus.WAITING, _BATCH, after=now, beyond=beyond
+            )
+            full = len(batch) == _BATCH
+            for held in batch:
+                beyond = (held.expires_at, held.approval_id)
+                yield held
+
+    async def _read_decided(
+        self, statuses: Sequence[HeldStatus], size: int, beyond: Position | None
+    ) -> AsyncGenerator[Held]:
+        """Yield ended requests beyond a position, in batches of `size`."""
+        now, full = (self.runtime.clock(), _AFTER_ALL_IDS), True
+        while full:
+            batch: list[Held] = []
+            for status in statuses:
+                batch += await self._read_ended(status, size, beyond)
+                if status is HeldStatus.EXPIRED:  # and those whose expiry is not recorded yet
+                    over = now if beyond is None else min(beyond, now)
+                    batch += await self._read_ended(HeldStatus.WAITING, size, over)
+            batch.sort(key=lambda held: (held.expires_at, held.approval_id), reverse=True)
+            full = len(batch) >= size
+            for held in batch[:size]:
+                beyond = (held.expires_at, held.approval_id)
+                yield held
+
+    async def _read_ended(
+        self, status: HeldStatus, limit: int, beyond: Position | None
+    ) -> Sequence[Held]:
+        return await self.runtime.store.list_held(
+            self.tenant, status, limit, newest_first=True, beyond=beyond
+        )
+
+
+def _position(cursor: str | None) -> Position | None:
+    if cursor is None:
+        return None
+    expires_at, approval_id = read_cursor(cursor, float, str)
+    if not storable(approval_id):
+        raise cursor_error()
+    return float(expires_at), approval_id
+
 
 @contextmanager
-def _there() -> Iterator[None]:
-    """What approvals say of a request that is not there, in the words of every desk."""
+def _translated() -> Iterator[None]:
+    """Turn the ApprovalError of an unknown request into NotFoundError."""
     try:
         yield
     except ApprovalError as error:
-        if error.why == _UNKNOWN:
-            raise NotThere("approval") from None
+        if error.why == "unknown":
+            raise NotFoundError("approval") from None
         raise
 
 
-def _refuse_untyped(packet: Packet, typed: str) -> None:
-    word = confirmation(packet)
-    if word is not None and typed.strip() != word:
-        raise ApprovalError("typed", f"To approve this, type {word} to confirm what it acts on.")
+def _check_typed(packet: Packet, typed: str) -> None:
+    text = confirmation(packet)
+    if text is not None and typed.strip() != text:
+        raise ApprovalError("typed", f"To approve this, type {text} to confirm what it acts on.")

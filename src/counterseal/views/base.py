@@ -1,7 +1,8 @@
-"""What everything at a desk has in common: whose it is, pages, and the two ways to say no.
+"""Parts that all views share: row models, pages and cursors, time windows, and role checks.
 
-A desk is one person's in one tenant. What is another tenant's is not there, in the same words as
-what never was.
+A row is a frozen pydantic model. The HTTP API returns it and documents it, the console's templates
+read it, the command line prints it, and the Python client parses it. Rows of another tenant answer
+exactly like rows that do not exist.
 """
 
 from __future__ import annotations
@@ -9,12 +10,21 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+)
 
 from counterseal.accounts.users import Person, Role
+from counterseal.canonical import thaw
 from counterseal.errors import CountersealError
 from counterseal.gates.parse import is_id
 
@@ -22,68 +32,106 @@ if TYPE_CHECKING:
     from counterseal.runtime import Runtime
 
 __all__ = [
-    "MOST",
-    "Cursor",
-    "NotAllowed",
-    "NotThere",
+    "MAX_PAGE",
+    "ROW_CONFIG",
+    "WINDOWS",
+    "Items",
+    "JsonObject",
+    "JsonValue",
+    "Moment",
+    "NotFoundError",
+    "Number",
     "Page",
-    "Recordable",
-    "Seat",
-    "bounded",
-    "findable",
+    "RoleRequiredError",
+    "RowModel",
+    "TenantSection",
+    "cursor_error",
     "iso",
+    "page_size",
     "read_cursor",
+    "storable",
+    "utc",
+    "window_seconds",
     "write_cursor",
 ]
 
-MOST: Final = 200
-"""How many rows a page has at most."""
-_LONGEST_CURSOR: Final = 1000
-
 T = TypeVar("T")
 
+# --- rows -----------------------------------------------------------------------------------------
 
-class Recordable(Protocol):
-    """Something that can be given as plain JSON data."""
+_PLAIN: Final = BeforeValidator(thaw)
+"""Turns frozen mappings and tuples into the dicts and lists that JSON writers know."""
+JsonObject = Annotated[dict[str, Any], _PLAIN, WithJsonSchema({"type": "object"})]
+JsonValue = Annotated[Any, _PLAIN, WithJsonSchema({})]
+Moment = Annotated[
+    datetime,
+    PlainSerializer(datetime.isoformat, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+"""A time in UTC. JSON has it with its offset and, unless they are zero, its microseconds."""
+Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
+"""A number that stays whole in JSON if it is."""
+ROW_CONFIG: Final = ConfigDict(
+    frozen=True, extra="ignore", json_schema_extra={"additionalProperties": False}
+)
+"""Rows are exact in the OpenAPI document; an older client ignores fields that it does not know."""
 
-    def record(self) -> dict[str, Any]: ...
+
+class RowModel(BaseModel):
+    """Base of the rows. Fields without a default are always present."""
+
+    model_config = ROW_CONFIG
 
 
-R_co = TypeVar("R_co", bound=Recordable, covariant=True)
+class Page(RowModel, Generic[T]):
+    """Some rows, and the cursor of the next page."""
+
+    items: list[T]
+    next: str | None = Field(description="Pass it as `cursor` to get the next page.")
 
 
-class NotThere(CountersealError):  # noqa: N818 - it is an answer, not a fault
-    """There is no such thing in this tenant. `what` is its kind: call, approval, run, tool."""
+class Items(RowModel, Generic[T]):
+    """A complete list."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(f"There is no such {what}.")
-        self.what = what
+    items: list[T]
 
 
-class NotAllowed(CountersealError):  # noqa: N818 - it is an answer, not a fault
-    """The person's roles are not enough. `role` is the one that is needed."""
+def utc(moment: float) -> datetime:
+    """Return seconds since the epoch as a time in UTC."""
+    return datetime.fromtimestamp(moment, UTC)
+
+
+def iso(moment: float | None) -> str | None:
+    """Return seconds since the epoch as ISO 8601 text in UTC."""
+    return None if moment is None else utc(moment).isoformat()
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+class NotFoundError(CountersealError):
+    """The tenant has no such object. `kind` is call, approval, run, tool, ..."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__(f"There is no such {kind}.")
+        self.kind = kind
+
+
+class RoleRequiredError(CountersealError):
+    """The person lacks the role that is needed. `role` names it."""
 
     def __init__(self, role: Role, *, everywhere: bool = False) -> None:
         where = " for all tenants, because all of them share it" if everywhere else ""
-        super().__init__(f"This takes the role {role.value}{where}.")
+        super().__init__(f"This requires the role {role.value}{where}.")
         self.role = role
         self.everywhere = everywhere
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[R_co]):
-    """Some rows, and where to go on."""
-
-    items: Sequence[R_co]
-    next: str | None = None
-    """Give it as `cursor` for the rows behind these; None: there are none."""
-
-    def record(self) -> dict[str, Any]:
-        return {"items": [item.record() for item in self.items], "next": self.next}
+# --- sections of a tenant view --------------------------------------------------------------------
 
 
-class Seat:
-    """Whose desk it is, and what they may do."""
+class TenantSection:
+    """Base of the sections of a `TenantView`: the runtime, the person, and a role check."""
 
     def __init__(self, runtime: Runtime, person: Person) -> None:
         self.runtime = runtime
@@ -93,54 +141,71 @@ class Seat:
     def tenant(self) -> str:
         return self.person.tenant
 
-    def needs(self, role: Role) -> None:
-        """NotAllowed unless the person's roles in this tenant are enough."""
+    def require(self, role: Role) -> None:
+        """Raise RoleRequiredError unless the person has this role in the tenant."""
         if not self.person.may(role):
-            raise NotAllowed(role)
+            raise RoleRequiredError(role)
 
 
-# --- cursors --------------------------------------------------------------------------------------
+# --- pages and cursors ----------------------------------------------------------------------------
 
-Cursor = tuple[Any, ...]
-"""The place of a row in its order."""
+MAX_PAGE: Final = 200
+"""Rows of one page at most."""
+_MAX_CURSOR: Final = 1000
 
 
-def write_cursor(place: Cursor) -> str:
-    """As text that fits into a URL."""
-    text = json.dumps(place, separators=(",", ":"))
+def write_cursor(*position: Any) -> str:
+    """Return the position of a row in its list as text that fits into a URL."""
+    text = json.dumps(position, separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def read_cursor(text: str, *kinds: type) -> Cursor:
-    """What was written; ValueError for anything else. It comes from outside, and may be made up."""
+def read_cursor(text: str, *kinds: type) -> tuple[Any, ...]:
+    """Return the position that a cursor stands for. ValueError if its parts have other types."""
     try:
-        if len(text) > _LONGEST_CURSOR:
-            raise ValueError("too long")  # noqa: TRY301 - one answer for every bad cursor
-        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
-        place = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        fits = isinstance(place, list) and len(place) == len(kinds)
-        if fits and all(map(_is, place, kinds)):
-            return tuple(place)
+        padded = text[:_MAX_CURSOR].encode("ascii") + b"=" * (-len(text) % 4)
+        position = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
     except (ValueError, binascii.Error, RecursionError):
-        pass
-    raise ValueError("cursor: is none that was given out; leave it out to begin at the top")
+        raise cursor_error() from None
+    fits = isinstance(position, list) and len(position) == len(kinds)
+    if len(text) > _MAX_CURSOR or not fits or not all(map(_has_type, position, kinds)):
+        raise cursor_error()
+    return tuple(position)
 
 
-def _is(value: object, kind: type) -> bool:
-    """JSON writes a whole number of seconds without a fraction."""
+def _has_type(value: object, kind: type) -> bool:
+    """JSON writes whole seconds without a fraction, so an int counts as a float."""
     return type(value) is kind or (kind is float and type(value) is int)
 
 
-def bounded(limit: int) -> int:
-    """How many rows a page has that was asked for so many."""
-    return max(1, min(int(limit), MOST))
+def cursor_error() -> ValueError:
+    """Return the error for a cursor that no list has issued."""
+    return ValueError("cursor: not a cursor of this list. Leave it out to start at the first page.")
 
 
-def findable(*given: str | None) -> bool:
-    """Whether any store could hold such values; what can't be kept is not there."""
-    return all(one is None or is_id(one) for one in given)
+def page_size(limit: int) -> int:
+    """Return the number of rows of a page, between 1 and `MAX_PAGE`."""
+    return max(1, min(int(limit), MAX_PAGE))
 
 
-def iso(moment: float | None) -> str | None:
-    """Seconds since the epoch as ISO text in UTC."""
-    return None if moment is None else datetime.fromtimestamp(moment, UTC).isoformat()
+def storable(*values: str | None) -> bool:
+    """Return whether a store can hold these ids and names; others match no row."""
+    return all(value is None or is_id(value) for value in values)
+
+
+# --- time windows ---------------------------------------------------------------------------------
+
+WINDOWS: Final = ("15m", "1h", "6h", "24h", "7d", "30d")
+"""Windows that the console offers; others of this form work as well."""
+_WINDOW: Final = re.compile(r"(\d{1,4})([mhd])")
+_UNITS: Final = {"m": 60, "h": 3600, "d": 86_400}
+_MAX_WINDOW: Final = 366 * 86_400
+
+
+def window_seconds(window: str) -> float:
+    """Return the length of a window such as 15m, 24h or 7d. ValueError for other text."""
+    match = _WINDOW.fullmatch(window)
+    seconds = int(match[1]) * _UNITS[match[2]] if match else 0
+    if not 0 < seconds <= _MAX_WINDOW:
+        raise ValueError("window: expected minutes, hours or days up to 366d: 15m, 24h, 7d")
+    return float(seconds)

@@ -1,40 +1,69 @@
-"""Calls: which there were, by what is known of them. One call's page is in `story`."""
+"""Calls and the runs they belong to: searches, a run's page, and what was spent of budgets."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import isfinite
-from typing import Any
+from typing import Any, Final, Literal
+
+from pydantic import Field
 
 from counterseal.audit import Event
 from counterseal.audit.facts import filed
+from counterseal.call.hold import bounded_copy as within_bounds
 from counterseal.codes import Code
 from counterseal.errors import CountersealError
 from counterseal.ledger.rules import micros, place_of
-from counterseal.storage.base import Calls, Search
+from counterseal.storage.base import Budgets, Calls, RunRecord, Search
 from counterseal.views.base import (
-    NotThere,
+    JsonValue,
+    Moment,
+    NotFoundError,
+    Number,
     Page,
-    Seat,
-    bounded,
-    findable,
+    RowModel,
+    TenantSection,
+    cursor_error,
     iso,
+    page_size,
     read_cursor,
+    storable,
+    utc,
     write_cursor,
 )
-from counterseal.views.behind import Span, behind
-from counterseal.views.formulas import METRICS, PARTS, Test
-from counterseal.views.seen import Seen, end_of, in_ledger, in_vault, without_gates
-from counterseal.views.story import Attempt, CallPage, CallRow, GateRow, call_row, page_of
+from counterseal.views.call_page import (
+    CallPage,
+    CallRow,
+    Events,
+    ModelInput,
+    call_page,
+    call_row,
+    last_event,
+    without_decisions,
+)
+from counterseal.views.formulas import METRICS, PARTS, Span, Test, counted_events
+from counterseal.views.record import EventRow, event_row
 
-__all__ = ["Attempt", "CallPage", "CallRow", "CallSearch", "CallsDesk", "GateRow"]
+__all__ = ["BudgetRow", "CallSearch", "CallViews", "RunPage", "RunRow", "RunViews", "StateRow"]
+
+# --- searching calls ------------------------------------------------------------------------------
+
+_TEXTS: Final = ("tool", "agent", "user", "run", "code", "metric", "part")
+_MAX_TIME: Final = 1e11
+"""Seconds since the epoch: about three thousand years."""
+_DAY: Final = 86_400.0
+_MAX_SCANNED: Final = 2000
+"""Events or calls that are read for one page of those that match."""
+_MAX_KEY: Final = 1000
+_MAX_EVENTS: Final = 500
+"""Events of one call id: a caller may give many calls the same id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallSearch:
-    """Which calls. What is None does not narrow."""
+    """A search of calls. A field that is None matches every call."""
 
     tool: str | None = None
     agent: str | None = None
@@ -43,44 +72,47 @@ class CallSearch:
     code: str | None = None
     """One of the 21 codes, such as SUCCESS or PERMISSION_DENIED."""
     metric: str | None = None
-    """Only what is behind a metric, such as repair_saturation_rate: one row for each event that it
-    counts, so that there are as many as its number says."""
+    """The name of a metric: one row for each event that it counts, so that the number of rows is
+    the metric's number."""
     part: str | None = None
-    """Of the metric: its numerator, which is what is meant without it; denominator; or rest."""
+    """Of the metric: numerator (the default), denominator or rest."""
     since: float | None = None
-    """Answered at this time or later; in seconds since the epoch."""
+    """Answered at this time or later, in seconds since the epoch."""
     until: float | None = None
-    """Answered before."""
+    """Answered before this time."""
     cursor: str | None = None
     limit: int = 50
 
     def query(self) -> dict[str, str]:
-        """As the parameters of a URL: only what narrows."""
-        told = {name: getattr(self, name) for name in _TEXTS}
-        told |= {"since": iso(self.since), "until": iso(self.until), "cursor": self.cursor}
+        """Return the search as URL parameters, without those that match every call."""
+        values = {name: getattr(self, name) for name in _TEXTS}
+        values |= {"since": iso(self.since), "until": iso(self.until), "cursor": self.cursor}
         if self.limit != CallSearch.__dataclass_fields__["limit"].default:
-            told["limit"] = str(self.limit)
-        return {name: value for name, value in told.items() if value is not None}
+            values["limit"] = str(self.limit)
+        return {name: value for name, value in values.items() if value is not None}
 
     def checked(self) -> CallSearch:
-        """ValueError for what no search can be made of; it names the field."""
+        """Return the search with a valid limit. ValueError names a field that is wrong."""
         if self.code is not None and self.code not in Code.__members__:
-            raise ValueError(f"code: {ascii(self.code)[:40]} is none of the codes")
-        self.wanted()
+            raise ValueError(f"code: {ascii(self.code)[:40]} is not one of the codes")
+        self.event_test()
         for name in ("since", "until"):
             moment = getattr(self, name)
-            if moment is not None and not (isfinite(moment) and abs(moment) < _LATEST):
-                raise ValueError(f"{name}: takes seconds since the epoch")
-        return replace(self, limit=bounded(self.limit))
+            if moment is not None and not (isfinite(moment) and abs(moment) < _MAX_TIME):
+                raise ValueError(f"{name}: expected seconds since the epoch")
+        return replace(self, limit=page_size(self.limit))
 
-    def wanted(self) -> Test | None:
-        """Which events are behind the metric; None without one. ValueError for one there is not."""
+    def event_test(self) -> Test | None:
+        """Return a test for the events that the metric counts; None without a metric.
+
+        ValueError for an unknown metric, or a part that cannot be listed.
+        """
         if self.metric is None:
             if self.part is not None:
-                raise ValueError("part: is of a metric; name one as metric")
+                raise ValueError("part: needs a metric; pass its name as metric")
             return None
         if self.metric not in METRICS:
-            raise ValueError(f"metric: {ascii(self.metric)[:60]} is none of the metrics")
+            raise ValueError(f"metric: {ascii(self.metric)[:60]} is not one of the metrics")
         part = self.part or PARTS[0]
         test = METRICS[self.metric].part(part) if part in PARTS else None
         if test is None:
@@ -88,140 +120,305 @@ class CallSearch:
         return test
 
 
-_TEXTS = ("tool", "agent", "user", "run", "code", "metric", "part")
-_LATEST = 1e11
-"""Some thousand years, in seconds."""
-_DAY = 86_400.0
-_MOST_LOOKED_AT = 2000
-"""How many events behind a metric are looked at for one page of those that match."""
+class CallViews(TenantSection):
+    """Calls of a tenant, for every viewer."""
 
-
-class CallsDesk(Seat):
-    """Calls of this tenant, for every viewer."""
-
-    async def calls(self, search: CallSearch | None = None) -> Page[CallRow]:
-        """Calls, newest first. ValueError for what no search can be made of."""
-        asked = (search or CallSearch()).checked()
-        after = None if asked.cursor is None else read_cursor(asked.cursor, str)[0]
-        if not findable(asked.tool, asked.agent, asked.user, asked.run, after):
-            return Page([])
-        test = asked.wanted()
+    async def search(self, search: CallSearch | None = None) -> Page[CallRow]:
+        """Return calls, newest first. ValueError names a field of the search that is wrong."""
+        wanted = (search or CallSearch()).checked()
+        after = None if wanted.cursor is None else read_cursor(wanted.cursor, str)[0]
+        if not storable(wanted.tool, wanted.agent, wanted.user, wanted.run, after):
+            return Page[CallRow](items=[], next=None)
+        test = wanted.event_test()
         if test is not None:
-            return await self._behind(asked, test, after)
-        wanted = Calls(
-            tool=asked.tool,
-            agent=asked.agent,
-            user=asked.user,
-            run_id=asked.run,
-            code=asked.code,
-            since=asked.since,
-            until=asked.until,
+            return await self._counted(wanted, test, after)
+        query = Calls(
+            tool=wanted.tool,
+            agent=wanted.agent,
+            user=wanted.user,
+            run_id=wanted.run,
+            code=wanted.code,
+            since=wanted.since,
+            until=wanted.until,
             after=after,
-            limit=asked.limit + 1,
+            limit=wanted.limit + 1,
         )
-        try:
-            found = list(await self.runtime.store.calls(self.tenant, wanted))
-        except CountersealError as error:
-            if after is not None and str(error).startswith("after:"):
-                raise ValueError("cursor: is none that was given out") from None
-            raise
-        shown = found[: asked.limit]
-        more = write_cursor((shown[-1][0],)) if len(found) > asked.limit else None
-        return Page([call_row(event) for _, event in shown], more)
+        events = await _latest_calls(self, query)
+        shown = events[: wanted.limit]
+        more = write_cursor(shown[-1][0]) if len(events) > wanted.limit else None
+        return Page[CallRow](items=[call_row(event) for _, event in shown], next=more)
 
-    async def _behind(self, asked: CallSearch, test: Test, after: str | None) -> Page[CallRow]:
-        """What a metric counts, newest first."""
-        until = self.runtime.clock() + _DAY if asked.until is None else asked.until
-        end = micros(until) if after is None else min(micros(until), _place(after) + 1)
-        span = Span(micros(asked.since or 0.0), end)
+    async def _counted(self, wanted: CallSearch, test: Test, after: str | None) -> Page[CallRow]:
+        """Return a row for each event that a metric counts, newest first."""
+        until = self.runtime.clock() + _DAY if wanted.until is None else wanted.until
+        end = micros(until) if after is None else min(micros(until), _event_number(after) + 1)
+        span = Span(micros(wanted.since or 0.0), end)
         rows: list[CallRow] = []
-        looked, last, shown = 0, after, after
-        async with aclosing(behind(self.runtime.store, self.tenant, test, span, after)) as found:
-            async for event_id, event in found:
-                if looked == _MOST_LOOKED_AT:
-                    return Page(rows, write_cursor((last,)))
-                looked, last, row = looked + 1, event_id, call_row(event)
-                if _matches(row, asked):
-                    if len(rows) == asked.limit:
-                        return Page(rows, write_cursor((shown,)))
+        scanned, last, shown = 0, after, after
+        events = counted_events(self.runtime.store, self.tenant, test, span, after)
+        async with aclosing(events):
+            async for event_id, event in events:
+                if scanned == _MAX_SCANNED:
+                    return Page[CallRow](items=rows, next=write_cursor(last))
+                scanned, last, row = scanned + 1, event_id, call_row(event)
+                if _matches(row, wanted):
+                    if len(rows) == wanted.limit:
+                        return Page[CallRow](items=rows, next=write_cursor(shown))
                     rows.append(row)
                     shown = event_id
-        return Page(rows)
+        return Page[CallRow](items=rows, next=None)
 
-    async def call(self, call_id: str) -> CallPage:
-        """One call's whole story. NotThere."""
-        told = await self._events(call_id)
-        return await page_of(self.runtime, self.tenant, told)
+    async def page(self, call_id: str) -> CallPage:
+        """Return everything on record about a call. NotFoundError."""
+        return await call_page(self.runtime, self.tenant, await self._existing(call_id))
 
-    async def events(self, call_id: str) -> list[dict[str, Any]]:
-        """A call's events as records, oldest first. NotThere where there are none."""
-        return [event.record(event_id) for event_id, event in await self._events(call_id)]
+    async def events(self, call_id: str) -> list[EventRow]:
+        """Return a call's events, oldest first. NotFoundError if there are none."""
+        return [event_row(event_id, event) for event_id, event in await self._existing(call_id)]
 
-    async def _events(self, call_id: str) -> list[tuple[str, Event]]:
-        told = await self._told(call_id) if findable(call_id) else []
-        if not told:
-            raise NotThere("call")
-        return told
+    async def _existing(self, call_id: str) -> Events:
+        events = await self._events(call_id) if storable(call_id) else ()
+        if not events:
+            raise NotFoundError("call")
+        return events
 
-    async def _told(self, call_id: str) -> list[tuple[str, Event]]:
-        last = Search(call_id=call_id, limit=_MOST_EVENTS, newest_first=True)
-        return list(reversed(await self.runtime.store.search(self.tenant, last)))
+    async def _events(self, call_id: str) -> Events:
+        latest = Search(call_id=call_id, limit=_MAX_EVENTS, newest_first=True)
+        return list(reversed(await self.runtime.store.search(self.tenant, latest)))
 
     async def observation(
         self, *, call_id: str | None = None, key: str | None = None, tool: str | None = None
     ) -> dict[str, Any]:
-        """What the model got, by the call, or by its key in the ledger. NotThere.
+        """Return an observation's record, by its call or its ledger key. NotFoundError.
 
-        With a tool, `key` is the one that its caller chose.
+        With a tool, `key` is the idempotency key that the caller chose. The record is that of
+        `KeptObservation`, apart from `approval_url`.
         """
-        named = key if tool is None else f"call:{tool}:{key}"
-        seen = await (self._seen_under(named) if call_id is None else self._seen(call_id))
-        if seen is None or seen.record is None:
-            raise NotThere("observation")
-        return {**without_gates(seen.record), "text": seen.text, "cut": seen.cut}
+        ledger_key = key if tool is None else f"call:{tool}:{key}"
+        received = await (self._by_key(ledger_key) if call_id is None else self._by_call(call_id))
+        if received is None or received.record is None:
+            raise NotFoundError("observation")
+        record = without_decisions(received.record)
+        return {**record, "text": received.text, "cut": received.cut}
 
-    async def _seen_under(self, key: str | None) -> Seen | None:
-        if key is None or not key.isprintable() or len(key) > _LONGEST_KEY:
+    async def _by_key(self, key: str | None) -> ModelInput | None:
+        if key is None or not key.isprintable() or len(key) > _MAX_KEY:
             return None
-        return in_ledger(await self.runtime.store.look_up(self.tenant, key))
+        return ModelInput.from_ledger(await self.runtime.store.look_up(self.tenant, key))
 
-    async def _seen(self, call_id: str) -> Seen | None:
-        if not findable(call_id):
+    async def _by_call(self, call_id: str) -> ModelInput | None:
+        if not storable(call_id):
             return None
-        told = await self._told(call_id)
-        if told and "seen" in end_of(told).body:
-            return await self._read(told)
-        return in_ledger(await self.runtime.store.look_up_call(self.tenant, _first(call_id, told)))
+        events = await self._events(call_id)
+        if events and "seen" in last_event(events).body:
+            return await self._read(events)
+        first = _executed_call(call_id, events)
+        return ModelInput.from_ledger(await self.runtime.store.look_up_call(self.tenant, first))
 
-    async def _read(self, told: Sequence[tuple[str, Event]]) -> Seen | None:
-        first, end = told[0][1].caller, end_of(told)
+    async def _read(self, events: Events) -> ModelInput | None:
+        """Return a read's observation, unless two callers have used the same call id."""
+        first, end = events[0][1].caller, last_event(events)
         if (first.agent, first.user) != (end.caller.agent, end.caller.user):
-            return None  # two have used the id: neither is shown what the other has read
-        return await in_vault(self.runtime, self.tenant, end)
+            return None
+        return await ModelInput.from_vault(self.runtime, self.tenant, end)
 
 
-_LONGEST_KEY = 1000
-_MOST_EVENTS = 500
-"""Of one call: a caller may give many calls one id."""
+async def _latest_calls(section: TenantSection, query: Calls) -> list[tuple[str, Event]]:
+    try:
+        return list(await section.runtime.store.calls(section.tenant, query))
+    except CountersealError as error:
+        if query.after is not None and str(error).startswith("after:"):
+            raise cursor_error() from None
+        raise
 
 
-def _first(call_id: str, told: Sequence[tuple[str, Event]]) -> str:
-    """The call that did what this one was answered with."""
-    for _, event in reversed(told):
+def _executed_call(call_id: str, events: Events) -> str:
+    """Return the id of the call whose result answered this call."""
+    for _, event in reversed(events):
         if filed(event.type, event.decision, event.body)[0] and "of" in event.body:
             return str(event.body["of"])
     return call_id
 
 
-def _matches(row: CallRow, asked: CallSearch) -> bool:
-    own = (row.tool, row.agent, row.user, row.run_id, row.code)
-    given = (asked.tool, asked.agent, asked.user, asked.run, asked.code)
-    return all(one in (None, mine) for one, mine in zip(given, own, strict=True))
+def _matches(row: CallRow, wanted: CallSearch) -> bool:
+    have = (row.tool, row.agent, row.user, row.run_id, row.code)
+    want = (wanted.tool, wanted.agent, wanted.user, wanted.run, wanted.code)
+    return all(value in (None, own) for value, own in zip(want, have, strict=True))
 
 
-def _place(cursor: str) -> int:
-    """The number of the event that a cursor stands for."""
+def _event_number(event_id: str) -> int:
     try:
-        return place_of(cursor)[0]
+        return place_of(event_id)[0]
     except CountersealError:
-        raise ValueError("cursor: is none that was given out") from None
+        raise cursor_error() from None
+
+
+# --- rows of runs ---------------------------------------------------------------------------------
+
+
+class BudgetRow(RowModel):
+    """What was spent of one budget."""
+
+    of: Literal["run", "tenant"]
+    name: str
+    spent: Number
+    limit: Number | None
+
+
+class StateRow(RowModel):
+    """One key of a run's state, redacted. Long values are cut."""
+
+    key: str
+    value: JsonValue
+    changed: int
+    untrusted: bool = Field(description="Whether it holds data from an untrusted source.")
+
+
+class RunRow(RowModel):
+    """A run, with its latest call."""
+
+    run_id: str
+    started_at: Moment | None
+    objective: str | None
+    turn: int | None
+    latest: CallRow
+
+
+class RunPage(RowModel):
+    """A run: its settings, what it has spent, its state, and its latest calls."""
+
+    run_id: str
+    started_at: Moment
+    objective: str | None
+    allowed_tools: list[str] | None
+    deadline: Moment | None
+    turn: int
+    pins: dict[str, str]
+    budgets: list[BudgetRow]
+    state: list[StateRow] = Field(description="For people.")
+    calls: Page[CallRow]
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+_NOT_COUNTERS: Final = ("by_effect", "ask", "seconds", "repairs")
+"""Budgets without a counter: time runs by itself, and repairs are counted with refusals."""
+_BATCH: Final = 100
+
+
+class RunViews(TenantSection):
+    """Runs of a tenant, for every viewer."""
+
+    async def search(
+        self,
+        *,
+        agent: str | None = None,
+        user: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> Page[RunRow]:
+        """Return runs with answered calls, latest first; of one agent's or user's calls.
+
+        A run's position is that of its latest call, so that it is on one page only.
+        """
+        limit, position = page_size(limit), None if cursor is None else read_cursor(cursor, str)[0]
+        if not storable(agent, user, position):
+            return Page[RunRow](items=[], next=None)
+        rows: list[RunRow] = []
+        known: set[str] = set()
+        scanned, shown, full = 0, position, True
+        while full:
+            query = Calls(agent=agent, user=user, after=position, limit=_BATCH)
+            batch = await _latest_calls(self, query)
+            full = len(batch) == _BATCH
+            for event_id, event in batch:
+                if scanned == _MAX_SCANNED:
+                    return Page[RunRow](items=rows, next=write_cursor(position))
+                scanned, position, run_id = scanned + 1, event_id, event.caller.run_id
+                if run_id in known:
+                    continue
+                known.add(run_id)
+                query = Calls(agent=agent, user=user, run_id=run_id, limit=1)
+                latest = await _latest_calls(self, query)
+                if latest and latest[0][0] == event_id:
+                    if len(rows) == limit:
+                        return Page[RunRow](items=rows, next=write_cursor(shown))
+                    rows.append(await self._row(event))
+                    shown = event_id
+        return Page[RunRow](items=rows, next=None)
+
+    async def _row(self, event: Event) -> RunRow:
+        run_id = event.caller.run_id
+        run = await self.runtime.store.find_run(self.tenant, run_id)
+        return RunRow(
+            run_id=run_id,
+            started_at=None if run is None else utc(run.started_at),
+            objective=None if run is None else run.objective,
+            turn=None if run is None else run.turn,
+            latest=call_row(event),
+        )
+
+    async def page(self, run_id: str) -> RunPage:
+        """Return a run with its budgets, state and latest calls. NotFoundError."""
+        run = await self._find(run_id)
+        calls = CallViews(self.runtime, self.person)
+        return RunPage(
+            run_id=run_id,
+            started_at=utc(run.started_at),
+            objective=run.objective,
+            allowed_tools=None if run.allowed_tools is None else sorted(run.allowed_tools),
+            deadline=None if run.deadline is None else utc(run.deadline),
+            turn=run.turn,
+            pins=dict(run.pins),
+            budgets=await self._budgets(run),
+            state=[_state_row(run, key) for key in sorted(run.state)],
+            calls=await calls.search(CallSearch(run=run_id)),
+        )
+
+    async def budgets(self, run_id: str | None = None) -> list[BudgetRow]:
+        """Return what the tenant has spent today, and what a run has spent. NotFoundError."""
+        return await self._budgets(None if run_id is None else await self._find(run_id))
+
+    async def _find(self, run_id: str) -> RunRecord:
+        run = await self.runtime.store.find_run(self.tenant, run_id) if storable(run_id) else None
+        if run is None:
+            raise NotFoundError("run")
+        return run
+
+    async def _budgets(self, run: RunRecord | None) -> list[BudgetRow]:
+        run_id = "" if run is None else run.run_id
+        memory = await self.runtime.store.recall(self.tenant, run_id, None)
+        rows = [] if run is None else list(_budget_rows("run", memory.run_counters, run.budgets))
+        today = f"/{int(self.runtime.clock() // _DAY)}"
+        spent = {
+            name.removesuffix(today): amount
+            for name, amount in memory.tenant_counters.items()
+            if name.endswith(today)
+        }
+        tenant = self.runtime.tenants.get(self.tenant)
+        limits = tenant.budgets if tenant else None
+        return [*rows, *_budget_rows("tenant", spent, limits or Budgets())]
+
+
+def _state_row(run: RunRecord, key: str) -> StateRow:
+    return StateRow(
+        key=key,
+        value=within_bounds(run.state[key]),
+        changed=run.state_versions.get(key, 0),
+        untrusted=key in run.untrusted,
+    )
+
+
+def _budget_rows(
+    of: Literal["run", "tenant"], spent: Mapping[str, float], limits: Budgets
+) -> Iterator[BudgetRow]:
+    """Yield every budget with a limit, and everything else that was counted."""
+    known: dict[str, float | None] = {
+        field.name: getattr(limits, field.name)
+        for field in fields(Budgets)
+        if field.name not in _NOT_COUNTERS
+    }
+    known |= {f"effect.{effect}": limit for effect, limit in limits.by_effect.items()}
+    for name in sorted({*known, *spent}):
+        if known.get(name) is not None or name in spent:
+            yield BudgetRow(of=of, name=name, spent=spent.get(name, 0.0), limit=known.get(name))

@@ -1,27 +1,28 @@
-"""What each of the twenty metrics counts, over what: which events are in it, and which are not.
+"""The formulas of the twenty metrics, and the events that each of them counts.
 
-The numbers and the rows behind them come from the same tests, so that a figure and the list that it
-leads to can't differ. `docs/metrics.md` says the same at length.
+A metric's number and the list of events behind it come from the same test, so that they cannot
+differ. `docs/metrics.md` describes every metric in full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from counterseal.audit import EventType
-from counterseal.audit.facts import Fact
+from counterseal.audit import Event, EventType
+from counterseal.audit.facts import COUNTED, Fact, filed, read_tally
+from counterseal.storage.base import Search, Store
 
-__all__ = ["METRICS", "PARTS", "Formula", "Sum", "Sums", "Test"]
+__all__ = ["METRICS", "PARTS", "Formula", "Span", "Sum", "Sums", "Test", "counted_events"]
 
 PARTS: Final = ("numerator", "denominator", "rest")
-"""What of a metric can be looked at: what it counts, over what, and what it does not count of that.
-"""
+"""The parts of a metric that can be listed. The rest is the denominator without the numerator."""
 
 
 class Sum(NamedTuple):
-    """How many events count as one and the same. A single event is one of them, too."""
+    """Events that count alike, added up. A single event is a sum of one."""
 
     kind: str
     code: str | None
@@ -39,7 +40,7 @@ Test = Callable[[Sum], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formula:
-    """What a metric counts, and over what."""
+    """The numerator and the denominator of a metric."""
 
     title: str
     words: str
@@ -49,21 +50,21 @@ class Formula:
     among: Test
     """Whether it is in the denominator."""
     apart: bool = False
-    """Whether the two count different events, so that there is no rest."""
+    """Whether numerator and denominator count different events, so that there is no rest."""
     unseen: Callable[[Sums], float] | None = None
-    """How many more the denominator has, of which no event tells."""
+    """What the denominator counts besides events."""
     unit: str = "ratio"
 
     def numerator(self, sums: Sums) -> float:
-        mine = [one for one in sums if self.counted(one)]
-        return sum(one.cost if self.unit == "cost" else one.times for one in mine)
+        counted = [one for one in sums if self.counted(one)]
+        return sum(one.cost if self.unit == "cost" else one.times for one in counted)
 
     def denominator(self, sums: Sums) -> float:
-        told = sum(one.times for one in sums if self.among(one))
-        return told if self.unseen is None else told + self.unseen(sums)
+        events = sum(one.times for one in sums if self.among(one))
+        return events if self.unseen is None else events + self.unseen(sums)
 
     def part(self, part: str) -> Test | None:
-        """Which events are in a part of it; None where no list of events is that part."""
+        """Return a test for the events of a part; None if no list of events is that part."""
         if part == "numerator":
             return self.counted
         if part == "denominator":
@@ -74,7 +75,7 @@ class Formula:
 
 
 def _all(facts: Fact, test: Test = lambda _: True) -> Test:
-    """Events with all of these facts, that pass a test."""
+    """Return a test for events that have all of these facts and pass another test."""
     return lambda one: one.has(facts) and test(one)
 
 
@@ -103,7 +104,7 @@ def _costs(one: Sum) -> bool:
 
 
 def _unfinished(sums: Sums) -> float:
-    """How many more calls began than have come to an end that is known."""
+    """Return how many more calls have started than have a known end."""
     begun = sum(one.times for one in sums if one.kind == EventType.STARTED)
     ended = sum(one.times for one in sums if one.has(Fact.COMPLETE | Fact.ANNOUNCED))
     return max(0.0, begun - ended)
@@ -243,7 +244,7 @@ METRICS: Final[Mapping[str, Formula]] = {
     "post_action_verification_required_rate": Formula(
         title="Post-action verification required rate",
         words="verification_required_observations / mutating_observations",
-        meaning="How often somebody has to look whether a change took effect.",
+        meaning="How often a change has to be verified afterwards.",
         counted=_all(Fact.EXECUTED | Fact.MUTATES | Fact.TO_VERIFY),
         among=_all(Fact.EXECUTED | Fact.MUTATES),
     ),
@@ -257,7 +258,7 @@ METRICS: Final[Mapping[str, Formula]] = {
     "tool_cost_per_successful_action": Formula(
         title="Tool cost per successful action",
         words="tool_cost / successful_tool_executions",
-        meaning="What a success costs, failures included.",
+        meaning="The cost of a success, failures included.",
         counted=_costs,
         among=_all(Fact.EXECUTED, _ok),
         unit="cost",
@@ -266,10 +267,99 @@ METRICS: Final[Mapping[str, Formula]] = {
     "trace_completeness_rate": Formula(
         title="Trace completeness rate",
         words="complete_tool_traces / total_tool_calls",
-        meaning="Whether it is known of every call what became of it.",
+        meaning="Whether the outcome of every call is known.",
         counted=_all(Fact.COMPLETE),
         among=_all(Fact.COMPLETE),
         unseen=_unfinished,
     ),
 }
-"""By name, in the order in which they are shown."""
+"""By name, in display order."""
+
+
+# --- the events behind a number -------------------------------------------------------------------
+
+_PARTS: Final = 24
+"""Into how many parts a span of time is divided at once."""
+_FEW: Final = 500
+"""Parts with at most this many events are read as a whole."""
+_SPARSE: Final = 20
+"""So are parts where at least one in this many events is wanted."""
+_BATCH: Final = 200
+_MICRO: Final = 1e-6
+
+
+class Span(NamedTuple):
+    """Event numbers from `begin` to `end`, which is excluded: microseconds since the epoch."""
+
+    begin: int
+    end: int
+
+    @property
+    def since(self) -> float:
+        """The begin in seconds, half a microsecond later, so that it rounds back to `begin`."""
+        return (self.begin + 0.5) * _MICRO
+
+    @property
+    def until(self) -> float:
+        return (self.end + 0.5) * _MICRO
+
+    def part(self, number: int) -> Span:
+        """Return one of its parts, divided as a store divides them."""
+        length = self.end - self.begin
+        edges = (self.begin + length * edge // _PARTS for edge in (number, number + 1))
+        return Span(*edges)
+
+
+async def counted_events(
+    store: Store, tenant: str, wanted: Test, span: Span, after: str | None = None
+) -> AsyncGenerator[tuple[str, Event]]:
+    """Yield the events of a span that pass a test, with their ids, newest first.
+
+    The store's index of sums says where they are: a part with few wanted events among many is
+    divided further, so that the number of events read stays small however long the record is.
+    `after` is the id of the event to continue behind.
+    """
+    sums: defaultdict[int, list[Sum]] = defaultdict(list)
+    for row in await store.tallies(tenant, span.since, span.until, _PARTS):
+        sums[row.part].append(Sum(*read_tally(row.tally), row.times, row.cost))
+    for number in sorted(sums, reverse=True):
+        part = span.part(number)
+        matching = sum(one.times for one in sums[number] if wanted(one))
+        total = sum(one.times for one in sums[number])
+        if not matching:
+            continue
+        dense = total <= max(_FEW, matching * _SPARSE) or part.end - part.begin <= _PARTS
+        events = _read if dense else counted_events
+        async for event_id, event in events(store, tenant, wanted, part, after):
+            yield event_id, event
+
+
+async def _read(
+    store: Store, tenant: str, wanted: Test, span: Span, after: str | None
+) -> AsyncGenerator[tuple[str, Event]]:
+    full = True
+    while full:
+        batch = await store.search(
+            tenant,
+            Search(
+                types=COUNTED,
+                since=span.since,
+                until=span.until,
+                after=after,
+                limit=_BATCH,
+                newest_first=True,
+            ),
+        )
+        full = len(batch) == _BATCH
+        for event_id, event in batch:
+            after = event_id
+            if _counts(event, wanted):
+                yield event_id, event
+
+
+def _counts(event: Event, wanted: Test) -> bool:
+    _, tally, cost = filed(event.type, event.decision, event.body)
+    if tally is None:
+        return False
+    kind, code, facts = read_tally(tally)
+    return wanted(Sum(kind, code, facts, 1, cost or 0.0))

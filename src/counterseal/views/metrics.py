@@ -1,124 +1,196 @@
-"""The twenty numbers by which one sees whether contracts work, counted from the events.
+"""The twenty metrics: their values over a window, over time, and as Prometheus reads them.
 
-The store adds up events by what they count as (`audit.facts`), by index and within a window; here
-the sums are put into proportion, as `formulas` says.
+The store adds up events by the facts they count for (`audit.facts`); `formulas` says which sums a
+metric divides.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from pydantic import Field
 
 from counterseal.audit.facts import read_tally
 from counterseal.storage.base import Store, Tallied
-from counterseal.views.base import NotThere, Seat, iso
+from counterseal.views.base import (
+    Moment,
+    NotFoundError,
+    Number,
+    RowModel,
+    TenantSection,
+    utc,
+    window_seconds,
+)
 from counterseal.views.calls import CallSearch
-from counterseal.views.formulas import METRICS, PARTS, Sum, Sums
-from counterseal.views.windows import seconds_of
+from counterseal.views.formulas import METRICS, Formula, Sum, Sums
 
-__all__ = ["METRICS", "Metric", "MetricsDesk", "measure", "measured"]
+__all__ = [
+    "METRICS",
+    "MetricLinks",
+    "MetricRow",
+    "MetricSeries",
+    "MetricViews",
+    "metric_rows",
+    "metric_rows_from",
+    "prometheus",
+]
 
-_MOST_BUCKETS: Final = 500
+_MAX_BUCKETS: Final = 500
+
+# --- rows -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
-    """One number, and how it came about."""
+class MetricLinks(RowModel):
+    """The events behind the numbers, as parameters of `/v1/calls`; null where there is no list."""
+
+    numerator: dict[str, str]
+    denominator: dict[str, str] | None
+    rest: dict[str, str] | None = Field(description="The denominator without the numerator.")
+
+
+class MetricRow(RowModel):
+    """One metric over a window."""
 
     name: str
-    """For programs: first_pass_schema_valid_rate."""
     title: str
-    """For people: First-pass schema valid rate."""
     formula: str
     meaning: str
     unit: str
-    """ratio, or cost."""
     window: str
-    since: float
-    until: float
-    numerator: float
-    denominator: float
+    since: Moment
+    until: Moment
+    numerator: Number
+    denominator: Number
     value: float | None
-    """None where there is nothing to divide by."""
-
-    def behind(self, part: str = "numerator") -> CallSearch | None:
-        """The rows of a part of it, as a search of calls; None where no list is that part."""
-        if METRICS[self.name].part(part) is None:
-            return None
-        named = None if part == "numerator" else part
-        return CallSearch(metric=self.name, part=named, since=self.since, until=self.until)
-
-    def record(self) -> dict[str, Any]:
-        links = {part: self.behind(part) for part in PARTS}
-        return {
-            **{name: getattr(self, name) for name in self.__slots__},
-            "since": iso(self.since),
-            "until": iso(self.until),
-            "link": {part: one and one.query() for part, one in links.items()},
-        }
+    link: MetricLinks
 
 
-class MetricsDesk(Seat):
-    """Numbers of this tenant, for every viewer."""
+class MetricSeries(RowModel):
+    """One metric over time, oldest first."""
 
-    async def metrics(self, window: str = "24h") -> list[Metric]:
-        """All twenty over a window that ends now, such as 15m, 24h or 7d. ValueError else."""
-        return await measured(self.runtime.store, self.tenant, window, self.runtime.clock())
+    metric: str
+    window: str
+    values: list[float | None]
 
-    async def series(
-        self, metric: str, window: str = "24h", buckets: int = 24
-    ) -> list[float | None]:
-        """One of them, for each of so many equal parts of the window, oldest first. NotThere."""
+
+# --- the section ----------------------------------------------------------------------------------
+
+
+class MetricViews(TenantSection):
+    """Metrics of a tenant, for every viewer."""
+
+    async def rows(self, window: str = "24h") -> list[MetricRow]:
+        """Return all metrics over a window that ends now. ValueError for the window."""
+        return await metric_rows(self.runtime.store, self.tenant, window, self.runtime.clock())
+
+    async def series(self, metric: str, window: str = "24h", buckets: int = 24) -> MetricSeries:
+        """Return one metric for each of the window's equal parts. NotFoundError for the metric."""
         formula = METRICS.get(metric)
         if formula is None:
-            raise NotThere("metric")
-        if not 0 < buckets <= _MOST_BUCKETS:
-            raise ValueError(f"buckets: takes 1 to {_MOST_BUCKETS}")
+            raise NotFoundError("metric")
+        if not 0 < buckets <= _MAX_BUCKETS:
+            raise ValueError(f"buckets: expected 1 to {_MAX_BUCKETS}, got {buckets}")
         until = self.runtime.clock()
-        since = until - seconds_of(window)
-        found = await self.runtime.store.tallies(self.tenant, since, until, buckets)
+        since = until - window_seconds(window)
         parts: defaultdict[int, list[Tallied]] = defaultdict(list)
-        for one in found:
-            parts[one.part].append(one)
-        sums = [_read(parts[part]) for part in range(buckets)]
-        return [_ratio(formula.numerator(one), formula.denominator(one)) for one in sums]
+        for row in await self.runtime.store.tallies(self.tenant, since, until, buckets):
+            parts[row.part].append(row)
+        sums = [_sums(parts[part]) for part in range(buckets)]
+        values = [_ratio(formula.numerator(one), formula.denominator(one)) for one in sums]
+        return MetricSeries(metric=metric, window=window, values=values)
 
 
-async def measured(store: Store, tenant: str, window: str, until: float) -> list[Metric]:
-    """All metrics of a tenant over a window that ends at a moment. ValueError for the window."""
-    since = until - seconds_of(window)
-    return measure(await store.tallies(tenant, since, until), window, since, until)
+async def metric_rows(store: Store, tenant: str, window: str, until: float) -> list[MetricRow]:
+    """Return all metrics of a tenant over a window that ends at `until`."""
+    since = until - window_seconds(window)
+    return metric_rows_from(await store.tallies(tenant, since, until), window, since, until)
 
 
-def measure(found: Iterable[Tallied], window: str, since: float, until: float) -> list[Metric]:
-    """All metrics of what was counted."""
-    sums = _read(found)
-    made = []
-    for name, formula in METRICS.items():
-        numerator, denominator = formula.numerator(sums), formula.denominator(sums)
-        made.append(
-            Metric(
-                name=name,
-                title=formula.title,
-                formula=formula.words,
-                meaning=formula.meaning,
-                unit=formula.unit,
-                window=window,
-                since=since,
-                until=until,
-                numerator=numerator,
-                denominator=denominator,
-                value=_ratio(numerator, denominator),
-            )
+def metric_rows_from(
+    tallies: Iterable[Tallied], window: str, since: float, until: float
+) -> list[MetricRow]:
+    """Return all metrics of what a store has added up."""
+    sums = _sums(tallies)
+    return [_row(name, formula, sums, window, since, until) for name, formula in METRICS.items()]
+
+
+def _row(
+    name: str, formula: Formula, sums: Sums, window: str, since: float, until: float
+) -> MetricRow:
+    def link(part: str) -> dict[str, str] | None:
+        if formula.part(part) is None:
+            return None
+        search = CallSearch(
+            metric=name, part=None if part == "numerator" else part, since=since, until=until
         )
-    return made
+        return search.query()
+
+    numerator, denominator = formula.numerator(sums), formula.denominator(sums)
+    return MetricRow(
+        name=name,
+        title=formula.title,
+        formula=formula.words,
+        meaning=formula.meaning,
+        unit=formula.unit,
+        window=window,
+        since=utc(since),
+        until=utc(until),
+        numerator=numerator,
+        denominator=denominator,
+        value=_ratio(numerator, denominator),
+        link=MetricLinks(
+            numerator=link("numerator") or {}, denominator=link("denominator"), rest=link("rest")
+        ),
+    )
 
 
-def _read(found: Iterable[Tallied]) -> Sums:
-    return [Sum(*read_tally(one.tally), one.times, one.cost) for one in found]
+def _sums(tallies: Iterable[Tallied]) -> Sums:
+    return [Sum(*read_tally(row.tally), row.times, row.cost) for row in tallies]
 
 
 def _ratio(numerator: float, denominator: float) -> float | None:
     return numerator / denominator if denominator else None
+
+
+# --- Prometheus -----------------------------------------------------------------------------------
+
+_ESCAPES: Final = {"\\": r"\\", '"': r"\"", "\n": r"\n"}
+
+
+def prometheus(metrics: Sequence[tuple[str, Sequence[MetricRow]]]) -> str:
+    """Return metrics of several tenants in Prometheus' text format.
+
+    `metrics` are pairs of a tenant and its rows. A metric without a value has lines for its
+    numerator and denominator only.
+    """
+    return "".join(f"{line}\n" for line in _lines(metrics))
+
+
+def _lines(metrics: Sequence[tuple[str, Sequence[MetricRow]]]) -> Iterator[str]:
+    for name, formula in METRICS.items():
+        rows = [(tenant, row) for tenant, some in metrics for row in some if row.name == name]
+        for suffix, part, help_text in (
+            ("", "value", f"{formula.words}: {formula.meaning}"),
+            ("_numerator", "numerator", f"The numerator of {name}."),
+            ("_denominator", "denominator", f"The denominator of {name}."),
+        ):
+            samples = [
+                (tenant, row.window, value)
+                for tenant, row in rows
+                if (value := getattr(row, part)) is not None
+            ]
+            if not samples:
+                continue
+            yield f"# HELP counterseal_{name}{suffix} {help_text}"
+            yield f"# TYPE counterseal_{name}{suffix} gauge"
+            for tenant, window, value in samples:
+                labels = f'tenant="{_label(tenant)}",window="{_label(window)}"'
+                yield f"counterseal_{name}{suffix}{{{labels}}} {value:.17g}"
+
+
+def _label(text: str) -> str:
+    """Escape a label's value, so that a tenant's name cannot end the label or the line."""
+    shown = "".join(_ESCAPES.get(char, char if char.isprintable() else "\ufffd") for char in text)
+    return shown.encode(errors="replace").decode()

@@ -1,93 +1,565 @@
-"""Tools: the registry as one tenant sees it, and what operators do about it.
+"""Tools as one tenant has them: registry, grants, kills, rollouts, quarantine, and their changes.
 
-The registry is shared. Who stops, enables or rolls out a tool does so for every tenant that has
-it, and needs the operator's role everywhere, unless nobody else has that tool. Grants are a
-tenant's own. What is in quarantine is in `quarantine`.
+The registry is shared. Stopping, enabling or rolling out a tool affects every tenant that has it,
+and requires the role operator for all tenants unless no other tenant has that tool. Grants belong
+to a tenant.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from counterseal.accounts.users import Role
+from pydantic import BaseModel, ConfigDict, Field
+
+from counterseal.accounts.users import Person, Role
+from counterseal.canonical import canonical
 from counterseal.contract.effects import Effect
+from counterseal.contract.sources.mcp.definition import Change as DefinitionChange
 from counterseal.errors import RegistryError
 from counterseal.registry import Grant, Kill, RegistryChange, RegistryRecord
 from counterseal.registry.records import percentage_error
 from counterseal.storage.base import Calls
-from counterseal.views.base import NotAllowed, NotThere
-from counterseal.views.cards import ToolPage, ToolRow, ToolUse
-from counterseal.views.quarantine import Quarantined, QuarantineDesk
-from counterseal.views.rollout import Share, previewed, steps_back
-from counterseal.views.story import call_row
-from counterseal.views.windows import seconds_of
+from counterseal.views.base import (
+    ROW_CONFIG,
+    JsonObject,
+    JsonValue,
+    Moment,
+    NotFoundError,
+    RoleRequiredError,
+    RowModel,
+    TenantSection,
+    window_seconds,
+)
+from counterseal.views.call_page import call_row
 
-__all__ = ["ToolsDesk"]
+if TYPE_CHECKING:
+    from counterseal.operations.operator import Operator
+    from counterseal.runtime import Runtime
 
-_MOST_COUNTED: Final = 1000
-_MOST_CHANGES: Final = 50
+__all__ = [
+    "CatalogueEntry",
+    "ChangeRow",
+    "DefinitionChangeRow",
+    "GrantRow",
+    "KillRow",
+    "QuarantineRow",
+    "QuarantineSource",
+    "RolloutShare",
+    "StepBack",
+    "StoppedTool",
+    "ToolPage",
+    "ToolRow",
+    "ToolUse",
+    "ToolVersion",
+    "ToolViews",
+    "grant_row",
+    "kill_row",
+    "rollout_shares",
+]
+
+# --- rows -----------------------------------------------------------------------------------------
 
 
-class ToolsDesk(QuarantineDesk):
-    """Looking is for every viewer; changing takes an operator."""
+class ToolRow(BaseModel):
+    """One tool: its newest version, and what stops it."""
 
-    # --- looking ----------------------------------------------------------------------------------
+    model_config = ROW_CONFIG
 
-    def tools(self) -> list[ToolRow]:
-        """Every tool that this tenant can have, by name; quarantined ones too."""
-        rows: dict[str, list[Mapping[str, Any]]] = {}
-        for one in self._exported():
-            rows.setdefault(one["tool"], []).append(one)
-        held = {one.name: one for one in self.quarantined()}
-        names = sorted({*rows, *held})
-        return [self._row(name, rows.get(name, ()), held.get(name)) for name in names]
+    name: str
+    version: str = Field(description="The newest; empty if the tool is known to quarantine only.")
+    versions: int
+    effect: str | None
+    risk: str
+    owner: str
+    status: str = Field(description="active, deprecated, disabled, killed, sunset or quarantined.")
+    drift: int = Field(description="Settings that operators changed from what code declares.")
+    grants: int
+    kills: list[str]
 
-    def tool(self, name: str) -> ToolPage:
-        """NotThere."""
-        held = next((one for one in self.quarantined() if one.name == name), None)
-        rows = [one for one in self._exported() if one["tool"] == name]
-        if not rows and held is None:
-            raise NotThere("tool")
-        records, changes = self._records(name), list(self._changes(name))[:_MOST_CHANGES]
+
+class CatalogueEntry(RowModel):
+    """A tool as an agent may use it, with MCP's field names."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": True})
+
+    name: str
+    title: str
+    description: str
+    inputSchema: JsonObject  # noqa: N815 - MCP's name
+    outputSchema: JsonObject | None = None  # noqa: N815 - MCP's name
+    annotations: JsonObject
+    effect: str | None
+    version: str
+
+
+class DeprecationRow(RowModel):
+    """When and why a version is withdrawn."""
+
+    deprecated_at: Moment | None
+    removal_at: Moment | None
+    replacement_tool: str | None
+    reason: str
+
+
+class ToolVersion(RowModel):
+    """One version of a tool, as the registry has it."""
+
+    tool: str
+    version: str
+    contract_hash: str
+    effect: str | None
+    risk_class: str
+    enabled: bool
+    note: str
+    allowed_agent_roles: list[str]
+    allowed_tenants: list[str]
+    rollout_percentage: int
+    deprecation: DeprecationRow | None
+    status: str
+    drift: list[JsonObject]
+
+
+class GrantRow(RowModel):
+    """Permission for one agent to use one tool."""
+
+    id: str
+    agent: str
+    tool: str
+    version: str
+    mode: str
+    max_calls_per_run: int | None
+    scopes: list[str]
+    risk_limit: str | None
+    expires_at: Moment | None
+    tenant: str | None
+
+
+class KillRow(RowModel):
+    """One use of the kill switch. Without a tool and an effect it covers everything."""
+
+    id: str
+    tool: str | None
+    effect: str | None
+    reason: str
+    by: str
+    at: Moment
+
+
+class StoppedTool(RowModel):
+    """A tool that a kill would stop."""
+
+    tool: str
+    version: str
+    effect: str | None
+    risk_class: str
+
+
+class ChangeRow(RowModel):
+    """A change that an operator made to the registry."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": True})
+
+    number: int
+    op: str
+    reason: str
+    by: str
+    at: Moment
+
+
+class QuarantineRow(RowModel):
+    """A tool that no agent may use until an operator has accepted its definition."""
+
+    name: str
+    server: str
+    tool: str
+    why: str
+    definition: str
+    pinned: str
+
+
+class DefinitionChangeRow(RowModel):
+    """A difference between an MCP server's definition of a tool and the accepted one."""
+
+    pointer: str
+    kind: str
+    before: JsonValue
+    after: JsonValue
+    text: str
+
+
+class StepBack(RowModel):
+    """A rollout that can be undone."""
+
+    version: str
+    now: int
+    before: int
+    by: str
+    reason: str
+
+
+class RolloutShare(RowModel):
+    """How many of a hundred new runs get a version."""
+
+    version: str = Field(description="Empty: the runs that get no version.")
+    now: int
+    then: int
+
+
+class ToolPage(ToolRow):
+    """A tool with its contract, versions, grants, kills and changes."""
+
+    contract: JsonObject
+    version_list: list[ToolVersion]
+    grant_list: list[GrantRow]
+    kill_list: list[KillRow]
+    changes: list[ChangeRow]
+    quarantine: QuarantineRow | None
+    definition_changes: list[DefinitionChangeRow]
+    steps_back: list[StepBack]
+    may_operate: bool
+
+
+class ToolUse(RowModel):
+    """How a tool's latest calls ended."""
+
+    window: str
+    calls: int
+    codes: dict[str, int]
+    more: bool
+
+
+def grant_row(grant: Grant) -> GrantRow:
+    """Return a grant as a row. Its id is a hash of its content."""
+    record = grant.export()
+    return GrantRow(id=f"grant_{sha256(canonical(record)).hexdigest()[:24]}", **record)
+
+
+def kill_row(kill: Kill) -> KillRow:
+    """Return a kill as a row."""
+    return KillRow.model_validate(kill.export())
+
+
+def _change_row(change: RegistryChange) -> ChangeRow:
+    return ChangeRow.model_validate(change.export())
+
+
+# --- quarantine -----------------------------------------------------------------------------------
+
+
+class _Quarantined(Protocol):
+    """A quarantined tool, as the gateway has it."""
+
+    def record(self) -> dict[str, Any]: ...
+
+
+class QuarantineSource(Protocol):
+    """The tools that a gateway keeps in quarantine."""
+
+    def list(self, tenant: str | None = None) -> Sequence[_Quarantined]:
+        """Return them by name; with a tenant, those that the tenant may know of."""
+
+    def changes(self, name: str, tenant: str | None = None) -> Sequence[DefinitionChange]:
+        """Return how a definition differs from the accepted one."""
+
+    def accept(self, name: str, definition: str, *, by: str, tenant: str | None = None) -> None:
+        """Accept a definition by its hash. CountersealError if the server has changed it."""
+
+    def refuse(self, name: str, *, by: str, reason: str, tenant: str | None = None) -> None:
+        """Record that a definition is refused, and why."""
+
+
+# --- rollouts -------------------------------------------------------------------------------------
+
+
+def rollout_shares(
+    live: Sequence[RegistryRecord], version: str, percentage: int
+) -> list[RolloutShare]:
+    """Return which versions new runs get now, and with a version rolled out to a percentage.
+
+    `live` are the versions that new runs can get, newest first.
+    """
+    now = dict(_shares((record.version, record.rollout_percentage) for record in live))
+    then = dict(
+        _shares(
+            (one.version, percentage if one.version == version else one.rollout_percentage)
+            for one in live
+        )
+    )
+    return [
+        RolloutShare(version=name, now=now[name], then=then[name])
+        for name in now
+        if name or now[name] or then[name]
+    ]
+
+
+def _shares(live: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """Yield each version's share. A run that one version does not reach is offered the next."""
+    taken = 0
+    for version, percentage in live:
+        yield version, max(0, percentage - taken)
+        taken = max(taken, percentage)
+    yield "", 100 - taken
+
+
+def _steps_back(
+    versions: Sequence[Mapping[str, Any]], changes: Iterable[Mapping[str, Any]]
+) -> list[StepBack]:
+    """Return the undo of the last rollout of each version. `changes` are newest first."""
+    rollouts: dict[str, list[Mapping[str, Any]]] = {}
+    for change in changes:
+        if change["op"] == "rollout":
+            rollouts.setdefault(change["version"], []).append(change)
+    steps = []
+    for version in versions:
+        name, now = version["version"], version["rollout_percentage"]
+        made = rollouts.get(name, [])
+        before = _percentage_before(version, made[1:])
+        if made and before != now:
+            by, reason = made[0]["by"], made[0]["reason"]
+            steps.append(StepBack(version=name, now=now, before=before, by=by, reason=reason))
+    return steps
+
+
+def _percentage_before(version: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]) -> int:
+    """Return the percentage of the previous rollout, or the one that code declares."""
+    if earlier:
+        return int(earlier[0]["percentage"])
+    drift = [one for one in version["drift"] if one["field"] == "rollout_percentage"]
+    return int(drift[0]["declared"] if drift else version["rollout_percentage"])
+
+
+# --- the section ----------------------------------------------------------------------------------
+
+_MAX_COUNTED: Final = 1000
+_MAX_CHANGES: Final = 50
+
+
+class ToolViews(TenantSection):
+    """Tools of a tenant. Viewers may read; changes require the role operator."""
+
+    def __init__(
+        self, runtime: Runtime, person: Person, quarantine: QuarantineSource | None = None
+    ) -> None:
+        super().__init__(runtime, person)
+        self._quarantine = quarantine
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def rows(self) -> list[ToolRow]:
+        """Return every tool that the tenant can have, by name, quarantined ones included."""
+        versions: dict[str, list[Mapping[str, Any]]] = {}
+        for version in self._exported():
+            versions.setdefault(version["tool"], []).append(version)
+        held = {row.name for row in self.quarantined()}
+        names = sorted({*versions, *held})
+        return [
+            ToolRow(**self._fields(name, versions.get(name, ()), quarantined=name in held))
+            for name in names
+        ]
+
+    def page(self, name: str) -> ToolPage:
+        """Return a tool with everything about it. NotFoundError."""
+        held = next((row for row in self.quarantined() if row.name == name), None)
+        versions = [version for version in self._exported() if version["tool"] == name]
+        if not versions and held is None:
+            raise NotFoundError("tool")
+        records, changes = self._records(name), list(self._changes(name))[:_MAX_CHANGES]
         return ToolPage(
-            row=self._row(name, rows, held),
+            **self._fields(name, versions, quarantined=held is not None),
             contract=records[0].contract.record() if records else {},
-            versions=rows,
-            grants=self.grants(tool=name),
-            kills=[kill for kill in self.kills() if any(map(kill.covers, records))],
-            changes=changes,
-            steps_back=steps_back(rows, changes),
+            version_list=[ToolVersion(**version) for version in versions],
+            grant_list=self.grants(tool=name),
+            kill_list=[kill_row(kill) for kill in self._kills_of(records)],
+            changes=[ChangeRow(**change) for change in changes],
+            steps_back=_steps_back(versions, changes),
             quarantine=held,
             definition_changes=[] if held is None else self.definition_changes(name),
             may_operate=self._may_operate(name),
         )
 
-    def versions(self, name: str) -> list[Mapping[str, Any]]:
-        """Its versions, newest first. NotThere."""
-        found = [one for one in self._exported() if one["tool"] == name]
-        if not found:
-            raise NotThere("tool")
-        return found
+    def versions(self, name: str) -> list[ToolVersion]:
+        """Return a tool's versions, newest first. NotFoundError."""
+        versions = [version for version in self._exported() if version["tool"] == name]
+        if not versions:
+            raise NotFoundError("tool")
+        return [ToolVersion(**version) for version in versions]
 
     async def use(self, name: str, window: str = "24h") -> ToolUse:
-        """How its latest calls ended, a thousand at most. NotThere; ValueError for the window."""
+        """Return how a tool's latest calls ended, at most a thousand of them. NotFoundError."""
         self._must_know(name)
-        since = self.runtime.clock() - seconds_of(window)
-        wanted = Calls(tool=name, since=since, limit=_MOST_COUNTED + 1)
-        found = list(await self.runtime.store.calls(self.tenant, wanted))
-        codes = Counter(call_row(event).code or "" for _, event in found[:_MOST_COUNTED])
+        since = self.runtime.clock() - window_seconds(window)
+        query = Calls(tool=name, since=since, limit=_MAX_COUNTED + 1)
+        events = list(await self.runtime.store.calls(self.tenant, query))
+        codes = Counter(call_row(event).code or "" for _, event in events[:_MAX_COUNTED])
         return ToolUse(
             window=window,
             calls=codes.total(),
             codes=dict(codes.most_common()),
-            more=len(found) > _MOST_COUNTED,
+            more=len(events) > _MAX_COUNTED,
         )
 
-    def grants(self, *, tool: str | None = None, agent: str | None = None) -> list[Grant]:
-        """Those that count in this tenant."""
+    def grants(self, *, tool: str | None = None, agent: str | None = None) -> list[GrantRow]:
+        """Return the grants that apply in this tenant."""
+        return [grant_row(grant) for grant in self._grants(tool, agent)]
+
+    def kills(self) -> list[KillRow]:
+        """Return the kills that stop tools of this tenant."""
+        return [kill_row(kill) for kill in self._kills()]
+
+    def quarantined(self) -> list[QuarantineRow]:
+        """Return the tools that wait for an operator to accept them, by name."""
+        held = () if self._quarantine is None else self._quarantine.list(self.tenant)
+        return [QuarantineRow(**one.record()) for one in held]
+
+    def definition_changes(self, name: str) -> list[DefinitionChangeRow]:
+        """Return how a quarantined definition differs from the accepted one. NotFoundError."""
+        changes = self._holding(name).changes(name, self.tenant)
+        return [DefinitionChangeRow(**change._asdict()) for change in changes]
+
+    # --- changing ---------------------------------------------------------------------------------
+
+    async def preview_kill(
+        self, *, tool: str | None = None, effect: Effect | str | None = None
+    ) -> list[StoppedTool]:
+        """Return the running tools that a kill would stop in this tenant. NotFoundError."""
+        self.require(Role.OPERATOR)
+        await self.runtime.catch_up()
+        if tool is not None:
+            self._must_know(tool)
+        stopped = await self._operator().preview_kill(tool=tool, effect=effect)
+        return [
+            StoppedTool.model_validate(record.export())
+            for record in stopped
+            if record.allows_tenant(self.tenant)
+        ]
+
+    async def kill(
+        self, *, tool: str | None = None, effect: Effect | str | None = None, reason: str
+    ) -> KillRow:
+        """Stop a tool, every tool of an effect, or (with neither) everything. NotFoundError."""
+        await self._must_operate(tool)
+        return kill_row(await self._operator().kill(tool=tool, effect=effect, reason=reason))
+
+    async def restore(self, kill_id: str, *, reason: str) -> ChangeRow:
+        """Undo a kill. NotFoundError."""
+        self.require(Role.OPERATOR)
+        await self.runtime.catch_up()
+        kill = next((kill for kill in self._kills() if kill.id == kill_id), None)
+        if kill is None:
+            raise NotFoundError("kill")
+        await self._must_operate(kill.tool)
+        return _change_row(await self._operator().restore(kill, reason=reason))
+
+    async def enable(self, name: str, version: str | None = None, *, reason: str) -> ChangeRow:
+        """Enable one version of a tool, or all of them. NotFoundError."""
+        await self._must_operate(name, version)
+        return _change_row(await self._operator().enable(name, version, reason=reason))
+
+    async def disable(self, name: str, version: str | None = None, *, reason: str) -> ChangeRow:
+        """Disable one version, or all of them including later ones. NotFoundError."""
+        await self._must_operate(name, version)
+        return _change_row(await self._operator().disable(name, version, reason=reason))
+
+    async def preview_rollout(self, name: str, version: str, percentage: int) -> list[RolloutShare]:
+        """Return which versions new runs would get. NotFoundError; RegistryError."""
+        await self._must_operate(name, version)
+        error = percentage_error(percentage)
+        if error is not None:
+            raise RegistryError(f"percentage: {error}")
+        now = datetime.fromtimestamp(self.runtime.clock(), UTC)
+        live = [record for record in self._records(name) if record.ended(now) is None]
+        return rollout_shares(live, version, percentage)
+
+    async def set_rollout(
+        self, name: str, version: str, percentage: int, *, reason: str
+    ) -> ChangeRow:
+        """Set the percentage of new runs that get a version. NotFoundError."""
+        await self._must_operate(name, version)
+        operator = self._operator()
+        return _change_row(await operator.set_rollout(name, version, percentage, reason=reason))
+
+    async def grant(self, grant: Grant, *, reason: str) -> GrantRow:
+        """Add a grant. One for all tenants requires the role in all of them. NotFoundError."""
+        self._must_own(grant)
+        await self.runtime.catch_up()
+        self._must_know(grant.tool)
+        await self._operator().grant(grant, reason=reason)
+        return grant_row(grant)
+
+    async def revoke(self, grant_id: str, *, reason: str) -> ChangeRow:
+        """Remove a grant by the id of its row. NotFoundError."""
+        self.require(Role.OPERATOR)
+        await self.runtime.catch_up()
+        grant = next((one for one in self._grants() if grant_row(one).id == grant_id), None)
+        if grant is None:
+            raise NotFoundError("grant")
+        self._must_own(grant)
+        return _change_row(await self._operator().revoke(grant, reason=reason))
+
+    async def accept(self, name: str, definition: str) -> None:
+        """Accept exactly this definition, by its hash. NotFoundError."""
+        quarantine = self._holding(name, to_decide=True)
+        quarantine.accept(name, definition, by=self.person.name, tenant=self.tenant)
+
+    async def refuse(self, name: str, *, reason: str) -> None:
+        """Record that a definition is refused. NotFoundError."""
+        quarantine = self._holding(name, to_decide=True)
+        quarantine.refuse(name, by=self.person.name, reason=reason, tenant=self.tenant)
+
+    # --- permission -------------------------------------------------------------------------------
+
+    async def _must_operate(self, name: str | None, version: str | None = None) -> None:
+        """Raise unless this person may change the tool; None stands for all tools."""
+        self.require(Role.OPERATOR)
+        await self.runtime.catch_up()
+        if name is not None:
+            self._must_know(name, version)
+        if not self._may_operate(name):
+            raise RoleRequiredError(Role.OPERATOR, everywhere=True)
+
+    def _may_operate(self, name: str | None) -> bool:
+        if self.person.may_everywhere(Role.OPERATOR):
+            return True
+        return name is not None and self.person.may(Role.OPERATOR) and self._is_exclusive(name)
+
+    def _is_exclusive(self, name: str) -> bool:
+        """Return whether no other tenant has the tool."""
+        records = self.runtime.registry.versions(name)
+        return bool(records) and all(one.allowed_tenants == {self.tenant} for one in records)
+
+    def _must_own(self, grant: Grant) -> None:
+        self.require(Role.OPERATOR)
+        if grant.tenant == self.tenant:
+            return
+        if grant.tenant is not None:
+            raise NotFoundError("tenant")
+        if not self.person.may_everywhere(Role.OPERATOR):
+            raise RoleRequiredError(Role.OPERATOR, everywhere=True)
+
+    def _must_know(self, name: str, version: str | None = None) -> None:
+        if not any(version in (None, record.version) for record in self._records(name)):
+            raise NotFoundError("tool")
+
+    def _holding(self, name: str, *, to_decide: bool = False) -> QuarantineSource:
+        """Return the quarantine that holds a tool. A decision applies to all tenants."""
+        if to_decide:
+            self.require(Role.OPERATOR)
+        if self._quarantine is None or not any(row.name == name for row in self.quarantined()):
+            raise NotFoundError("tool")
+        if to_decide and not self.person.may_everywhere(Role.OPERATOR):
+            raise RoleRequiredError(Role.OPERATOR, everywhere=True)
+        return self._quarantine
+
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _operator(self) -> Operator:
+        return self.runtime.operator(self.person.name)
+
+    def _grants(self, tool: str | None = None, agent: str | None = None) -> list[Grant]:
         return [
             grant
             for grant in self.runtime.registry.grants
@@ -97,169 +569,62 @@ class ToolsDesk(QuarantineDesk):
             and self._records(grant.tool)
         ]
 
-    def kills(self) -> list[Kill]:
-        """What is stopped here, for the banner; not what stops other tenants' tools only."""
-        mine = [one for one in self.runtime.registry.records if one.allows_tenant(self.tenant)]
+    def _kills(self) -> list[Kill]:
+        records = [one for one in self.runtime.registry.records if one.allows_tenant(self.tenant)]
         return [
             kill
             for kill in self.runtime.registry.kills
-            if kill.tool is None or any(map(kill.covers, mine))
+            if kill.tool is None or any(map(kill.covers, records))
         ]
 
-    # --- changing ---------------------------------------------------------------------------------
-
-    async def preview_kill(
-        self, *, tool: str | None = None, effect: Effect | str | None = None
-    ) -> list[RegistryRecord]:
-        """What such a kill would stop here that nothing else has stopped yet. NotThere."""
-        self.needs(Role.OPERATOR)
-        await self.runtime.catch_up()
-        if tool is not None:
-            self._must_know(tool)
-        stopped = await self._operator().preview_kill(tool=tool, effect=effect)
-        return [record for record in stopped if record.allows_tenant(self.tenant)]
-
-    async def kill(
-        self, *, tool: str | None = None, effect: Effect | str | None = None, reason: str
-    ) -> Kill:
-        """Stop a tool, every tool of an effect, or (with neither) everything. NotThere."""
-        await self._must_operate(tool)
-        return await self._operator().kill(tool=tool, effect=effect, reason=reason)
-
-    async def restore(self, kill_id: str, *, reason: str) -> RegistryChange:
-        """Undo one kill. NotThere."""
-        self.needs(Role.OPERATOR)
-        await self.runtime.catch_up()
-        kill = next((one for one in self.kills() if one.id == kill_id), None)
-        if kill is None:
-            raise NotThere("kill")
-        await self._must_operate(kill.tool)
-        return await self._operator().restore(kill, reason=reason)
-
-    async def enable(self, name: str, version: str | None = None, *, reason: str) -> RegistryChange:
-        """Let a tool be used again; without a version, all of them. NotThere."""
-        await self._must_operate(name, version)
-        return await self._operator().enable(name, version, reason=reason)
-
-    async def disable(
-        self, name: str, version: str | None = None, *, reason: str
-    ) -> RegistryChange:
-        """Take a tool out of use; without a version, those that come later too. NotThere."""
-        await self._must_operate(name, version)
-        return await self._operator().disable(name, version, reason=reason)
-
-    async def preview_rollout(self, name: str, version: str, percentage: int) -> list[Share]:
-        """Which versions new runs would get. NotThere; RegistryError for the percentage."""
-        await self._must_operate(name, version)
-        wrong = percentage_error(percentage)
-        if wrong is not None:
-            raise RegistryError(f"percentage: {wrong}")
-        now = datetime.fromtimestamp(self.runtime.clock(), UTC)
-        live = [one for one in self._records(name) if one.ended(now) is None]
-        return previewed(live, version, percentage)
-
-    async def set_rollout(
-        self, name: str, version: str, percentage: int, *, reason: str
-    ) -> RegistryChange:
-        """How many of the new runs get this version. NotThere."""
-        await self._must_operate(name, version)
-        return await self._operator().set_rollout(name, version, percentage, reason=reason)
-
-    async def grant(self, grant: Grant, *, reason: str) -> RegistryChange:
-        """Add a grant of this tenant's. One for all tenants takes a role everywhere. NotThere."""
-        self._must_give(grant)
-        await self.runtime.catch_up()
-        self._must_know(grant.tool)
-        return await self._operator().grant(grant, reason=reason)
-
-    async def revoke(self, grant: Grant, *, reason: str) -> RegistryChange:
-        """Take a grant back. NotThere."""
-        self.needs(Role.OPERATOR)
-        await self.runtime.catch_up()
-        if grant not in self.grants():
-            raise NotThere("grant")
-        self._must_give(grant)
-        return await self._operator().revoke(grant, reason=reason)
-
-    # --- who may ----------------------------------------------------------------------------------
-
-    async def _must_operate(self, name: str | None, version: str | None = None) -> None:
-        """NotAllowed, or NotThere, unless this person may change the tool; None: all of them."""
-        self.needs(Role.OPERATOR)
-        await self.runtime.catch_up()
-        if name is not None:
-            self._must_know(name, version)
-        if not self._may_operate(name):
-            raise NotAllowed(Role.OPERATOR, everywhere=True)
-
-    def _may_operate(self, name: str | None) -> bool:
-        if self.person.may_everywhere(Role.OPERATOR):
-            return True
-        return name is not None and self.person.may(Role.OPERATOR) and self._only_ours(name)
-
-    def _only_ours(self, name: str) -> bool:
-        """Whether no other tenant has it."""
-        records = self.runtime.registry.versions(name)
-        return bool(records) and all(one.allowed_tenants == {self.tenant} for one in records)
-
-    def _must_give(self, grant: Grant) -> None:
-        self.needs(Role.OPERATOR)
-        if grant.tenant == self.tenant:
-            return
-        if grant.tenant is not None:
-            raise NotThere("tenant")
-        if not self.person.may_everywhere(Role.OPERATOR):
-            raise NotAllowed(Role.OPERATOR, everywhere=True)
-
-    # --- inside -----------------------------------------------------------------------------------
+    def _kills_of(self, records: Sequence[RegistryRecord]) -> list[Kill]:
+        return [kill for kill in self._kills() if any(map(kill.covers, records))]
 
     def _records(self, name: str) -> list[RegistryRecord]:
-        """Its versions that this tenant can have, newest first."""
+        """Return the versions that this tenant can have, newest first."""
         versions = self.runtime.registry.versions(name)
-        return [one for one in versions if one.allows_tenant(self.tenant)]
-
-    def _must_know(self, name: str, version: str | None = None) -> None:
-        if not any(version in (None, one.version) for one in self._records(name)):
-            raise NotThere("tool")
+        return [record for record in versions if record.allows_tenant(self.tenant)]
 
     def _exported(self) -> Iterator[Mapping[str, Any]]:
-        """Versions that this tenant can have, without a word of who else can."""
-        for one in self.runtime.registry.export()["records"]:
-            tenants = one["allowed_tenants"]
+        """Yield the versions that this tenant can have, without the names of other tenants."""
+        for version in self.runtime.registry.export()["records"]:
+            tenants = version["allowed_tenants"]
             if not tenants or self.tenant in tenants:
-                drift = [left for left in one["drift"] if self._concerns_us(left)]
+                drift = [one for one in version["drift"] if self._is_visible(one)]
                 ours = [self.tenant] if tenants else []
-                yield {**one, "allowed_tenants": ours, "drift": drift}
+                yield {**version, "allowed_tenants": ours, "drift": drift}
 
-    def _concerns_us(self, drift: Mapping[str, Any]) -> bool:
-        """Whether a word of an operator's may be told here: not what is between it and others."""
+    def _is_visible(self, drift: Mapping[str, Any]) -> bool:
+        """Return whether a changed setting may be shown here, and does not name other tenants."""
         if drift["field"] == "allowed_tenants":
             return False
         grant = drift["stored"] or drift["declared"]
         return drift["field"] != "grants" or grant["tenant"] in (None, self.tenant)
 
-    def _row(
-        self, name: str, rows: Sequence[Mapping[str, Any]], held: Quarantined | None
-    ) -> ToolRow:
+    def _fields(
+        self, name: str, versions: Sequence[Mapping[str, Any]], *, quarantined: bool
+    ) -> dict[str, Any]:
+        """Return the fields of a tool's row."""
         records = self._records(name)
-        newest, first = (rows[0], records[0]) if rows and records else (None, None)
-        return ToolRow(
-            name=name,
-            version=newest["version"] if newest else "",
-            versions=len(rows),
-            effect=newest["effect"] if newest else None,
-            risk=newest["risk_class"] if newest else "",
-            owner=first.contract.identity.owner if first else "",
-            status="quarantined" if held is not None or newest is None else newest["status"],
-            drift=sum(len(row["drift"]) for row in rows),
-            grants=len(self.grants(tool=name)),
-            kills=[kill.id for kill in self.kills() if any(map(kill.covers, records))],
-        )
+        newest, first = (versions[0], records[0]) if versions and records else (None, None)
+        return {
+            "name": name,
+            "version": newest["version"] if newest else "",
+            "versions": len(versions),
+            "effect": newest["effect"] if newest else None,
+            "risk": newest["risk_class"] if newest else "",
+            "owner": first.contract.identity.owner if first else "",
+            "status": "quarantined" if quarantined or newest is None else newest["status"],
+            "drift": sum(len(version["drift"]) for version in versions),
+            "grants": len(self._grants(tool=name)),
+            "kills": [kill.id for kill in self._kills_of(records)],
+        }
 
     def _changes(self, name: str) -> Iterator[dict[str, Any]]:
+        """Yield what operators changed about a tool, newest first."""
         for change in reversed(self.runtime.registry.changes):
-            told = change.export()
-            grant = told.get("grant") or {}
+            record = change.export()
+            grant = record.get("grant") or {}
             ours = grant.get("tenant") in (None, self.tenant)
-            if ours and name in (told.get("tool"), grant.get("tool")):
-                yield told
+            if ours and name in (record.get("tool"), grant.get("tool")):
+                yield record

@@ -21,19 +21,17 @@ from starlette.routing import Route
 from counterseal.accounts import People, Person
 from counterseal.accounts.users import Role
 from counterseal.errors import CountersealError
-from counterseal.gateway.quarantines import Quarantines
+from counterseal.gateway.quarantine import QuarantinedTools
 from counterseal.gateway.running import Gateway
-from counterseal.views import Desk
-from counterseal.views.exposition import prometheus
-from counterseal.views.metrics import measured
-from counterseal.web.access import Access
+from counterseal.views import TenantView
+from counterseal.views.metrics import metric_rows, prometheus
 from counterseal.web.api.app import Api, api_app
 from counterseal.web.api.limits import Limits
 from counterseal.web.api.problems import ProblemError
-from counterseal.web.auth import Door, protect
 from counterseal.web.console.app import console_routes
 from counterseal.web.console.live import Broker, marks_of
 from counterseal.web.entrance import Entrance
+from counterseal.web.identity import Access, ProtectedEndpoint, protect
 
 __all__ = ["Site", "site"]
 
@@ -45,7 +43,7 @@ class Site:
     """The ASGI application of a gateway, and the parts of it that have to be told of its end."""
 
     app: Entrance
-    door: Door
+    door: ProtectedEndpoint
     api: Api
     broker: Broker
 
@@ -68,20 +66,20 @@ def site(
 ) -> Site:
     """`urls` are those under which it is reached, the public one first."""
     runtime, public = running.runtime, next(iter(urls))
-    manager = StreamableHTTPSessionManager(running.front.server, security_settings=security)
-    door = protect(running.front.endpoint(manager, security), access, runtime)
+    manager = StreamableHTTPSessionManager(running.server.sdk_server, security_settings=security)
+    door = protect(running.server.endpoint(manager, security), access, runtime)
     people, broker = People(runtime), Broker(marks_of(runtime))
-    quarantines, limits = Quarantines(running.behind), Limits()
+    quarantines, limits = QuarantinedTools(running.upstreams), Limits()
 
-    def desk_for(person: Person) -> Desk:
-        return Desk(runtime, person, upstreams=quarantines)
+    def view_for(person: Person) -> TenantView:
+        return TenantView(runtime, person, quarantine=quarantines)
 
     api = api_app(
         runtime,
         access=access,
         verifier=door.verifier,
         people=people,
-        desk_for=desk_for,
+        view_for=view_for,
         public=public,
         origins=tuple(urls)[1:],
         limits=limits,
@@ -98,7 +96,7 @@ def site(
         Route("/ready", endpoint=watch.ready),
         Route("/metrics", endpoint=watch.metrics),
         *door.routes,
-        *console_routes(runtime, people, desk_for, urls=urls, broker=broker),
+        *console_routes(runtime, people, view_for, urls=urls, broker=broker),
     ]
     app = Entrance(
         Starlette(routes=routes, lifespan=lifespan),
@@ -137,7 +135,7 @@ class _Watch:
         if person.may_everywhere(Role.VIEWER):
             tenants = [name for name in await self._runtime.store.tenants() if name != "*"]
         store, now = self._runtime.store, self._runtime.clock()
-        told = [(name, await measured(store, name, _WINDOW, now)) for name in tenants]
+        told = [(name, await metric_rows(store, name, _WINDOW, now)) for name in tenants]
         return PlainTextResponse(
             prometheus(told),
             headers={"Cache-Control": "no-store"},

@@ -136,7 +136,7 @@ async def test_a_rollout_is_previewed_made_and_undone(works, visitor):
     await page.get_by_label("Why back").fill("Too slowly.")
     await press(page, "Back to 100 %")
     await expect(page.locator(".versions")).not_to_contain_text("25 %")
-    assert works.desk().versions("read_gauge")[0]["rollout_percentage"] == 100
+    assert works.view().tools.versions("read_gauge")[0].rollout_percentage == 100
 
 
 async def test_a_changed_definition_is_read_and_accepted(works, visitor):
@@ -167,7 +167,7 @@ async def test_an_unknown_call_is_settled_from_the_operators_list(works, visitor
     await page.get_by_label("As a JSON object").fill('{"order": 7}')
     await press(page, "It happened")
     await expect(page.get_by_role("status").last).to_have_text("It is on record as done.")
-    assert (await works.desk().call(seen.call_id)).ledger["status"] == "COMPLETED"
+    assert (await works.view().calls.page(seen.call_id)).ledger.status == "COMPLETED"
 
 
 async def test_the_overview_is_the_desks_and_its_window_is_in_the_address(works, visitor):
@@ -178,7 +178,7 @@ async def test_the_overview_is_the_desks_and_its_window_is_in_the_address(works,
     await page.goto("/overview")
     await page.get_by_role("link", name="1h", exact=True).click()
     await expect(page).to_have_url(f"{works.url}/overview?window=1h")
-    for metric in await works.desk().metrics("1h"):
+    for metric in await works.view().metrics.rows("1h"):
         row = page.locator(f"tr[id={metric.name}]")
         await expect(row.locator("strong")).to_have_text(amount(metric.value, metric.unit))
     drawn = page.get_by_role("img", name="Schema-valid call rate")
@@ -197,7 +197,7 @@ async def test_the_record_is_checked(works, visitor):
     page = await visitor("vic")
     await page.goto("/audit")
     await press(page, "Check the record")
-    events = (await works.desk().verify()).events
+    events = (await works.view().record.verify()).events
     told = page.get_by_text(f"All {events} events are as they were written.")
     await expect(told).to_be_visible()
     await expect(page.locator(".checked:visible")).to_have_count(1)

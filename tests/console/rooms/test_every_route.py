@@ -5,8 +5,8 @@ import re
 import pytest
 
 from counterseal import Grant
+from counterseal.views.tools import grant_row
 from counterseal.web.console import Broker, console_routes, marks_of
-from counterseal.web.console.tools import _mark
 from tests.console.conftest import client_of
 from tests.console.plant import HELD
 from tests.console.test_sign_in import csrf_of, sent
@@ -27,7 +27,7 @@ def routes(works):
     made = console_routes(
         works.runtime,
         works.people,
-        lambda person: works.desk(person.name, person.tenant),
+        lambda person: works.view(person.name, person.tenant),
         urls=[works.url],
         broker=Broker(marks_of(works.runtime)),
     )
@@ -40,7 +40,7 @@ async def ids(works):
     made = await works.call("read_gauge", {"gauge": "g"}, run="run_acme")
     held = await works.call("open_valve", {"valve": "v"}, run="run_acme")
     await works.stuck()
-    (concern,) = (await works.desk().concerns()).items
+    (concern,) = (await works.view().attention.rows()).items
     grant = Grant(agent="shift-bot", tool="read_gauge", tenant="acme", max_calls_per_run=7)
     await works.runtime.operator("root").grant(grant, reason="For a test.")
     return {
@@ -49,7 +49,7 @@ async def ids(works):
         "approval_id": held.approval_id,
         "name": HELD,
         "key": concern.key,
-        "grant": _mark(grant),
+        "grant": grant_row(grant).id,
         "tenant": "acme",
     }
 
@@ -130,4 +130,4 @@ async def test_an_id_of_another_tenant_is_as_good_as_none_in_every_form(works, r
     assert len(works.runtime.registry.changes) == changes
     assert works.kept.decided == []
     assert (await works.runtime.approvals.find("acme", ids["approval_id"])).status == "waiting"
-    assert [one.key for one in (await works.desk().concerns()).items] == [ids["key"]]
+    assert [one.key for one in (await works.view().attention.rows()).items] == [ids["key"]]

@@ -137,7 +137,7 @@ async def test_an_address_that_makes_no_sense_is_said_to(root, path):
 async def test_a_calls_page_tells_its_whole_story(works, root):
     seen = await works.call("write_note", {"note": "Knock twice."}, key="k-1")
     page = await root.get(f"/calls/{seen.call_id}")
-    story, text = await works.desk().call(seen.call_id), said(page)
+    story, text = await works.view().calls.page(seen.call_id), said(page)
     for gate in story.gates:
         assert f"{gate.gate} allow" in text
     assert text.count("µs") + text.count(" ms") > len(story.gates)
@@ -147,7 +147,7 @@ async def test_a_calls_page_tells_its_whole_story(works, root):
     assert " ".join(story.text.split()) in " ".join(unescape(page.text).split())
     assert "/author contract 1" in text  # what was taken out of it
     assert story.trace_id in text
-    assert [one["type"] for one in story.events] == re.findall(r"tool\.\w+(?= \w)", text)
+    assert [one.type for one in story.events] == re.findall(r"tool\.\w+(?= \w)", text)
     assert story.cli in text
     assert story.curl.replace("{base}", works.url) in text
 
@@ -236,7 +236,7 @@ async def test_the_overview_shows_the_desks_numbers_and_leads_to_what_is_behind_
     works.clock.now += 1
     page = await root.get("/overview?window=1h")
     table = page.text.partition('class="dense stack metrics"')[2]
-    metrics = await works.desk().metrics("1h")
+    metrics = await works.view().metrics.rows("1h")
     assert len(metrics) == 20
     followed = 0
     for metric in metrics:
@@ -269,10 +269,10 @@ async def test_charts_can_be_read_by_whoever_does_not_see_them(works, root):
     for title, description in drawings:
         assert re.search(f'<title id="{title}">[^<]+</title>', page.text)
         assert re.search(f'<desc id="{description}">[^<]+</desc>', page.text)
-    series = await works.desk().series("schema_valid_call_rate", "15m", 15)
+    series = await works.view().metrics.series("schema_valid_call_rate", "15m", 15)
     told = page.text.partition('aria-label="Schema-valid call rate over time"')[2]
     cells = re.findall(r'<td class="number">([^<]+)</td>', told.partition("</table>")[0])
-    assert [unescape(one) for one in cells] == [amount(one, "ratio") for one in series]
+    assert [unescape(one) for one in cells] == [amount(one, "ratio") for one in series.values]
 
 
 # --- the record -----------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ async def test_the_record_says_how_far_it_is_sealed_and_is_checked(works, root, 
     await works.call("write_note", {"note": "m"})
     assert "1 segment grew since the last seal" in said(await root.get("/audit"))
     checked = said(await sent(root, "/audit/verify"))
-    report = await works.desk().verify()
+    report = await works.view().record.verify()
     assert f"holds All {report.events} events are as they were written." in checked
     assert f"Sealed {report.sealed} events, by 1 checkpoint" in checked
     assert f"Not sealed yet {report.unsealed} events" in checked

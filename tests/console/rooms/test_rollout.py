@@ -16,7 +16,7 @@ async def test_a_rollout_is_previewed_made_and_undone_in_one_step(works, root, v
     resource = unescape(re.search(r"<code>GET ([^<]+)</code>", page.text)[1])
     shares = (await root.get(resource)).json()["items"]
     assert [one["then"] for one in shares] == [20, 80]
-    assert works.desk().versions("read_gauge")[0]["rollout_percentage"] == 100, "not yet"
+    assert works.view().tools.versions("read_gauge")[0].rollout_percentage == 100, "not yet"
     made = await sent(root, path, version="1.0.0", percentage="20", reason=WHY)
     assert made.headers["location"] == "/tools/read_gauge?done=rolled_out"
     card = await root.get("/tools/read_gauge")
@@ -25,8 +25,8 @@ async def test_a_rollout_is_previewed_made_and_undone_in_one_step(works, root, v
     form = card.text.partition('aria-label="Undo the rollout of 1.0.0"')[2].partition("</form>")[0]
     hidden = dict(re.findall(r'type="hidden" name="(version|percentage)" value="([^"]+)"', form))
     await sent(root, path, **hidden, reason="Back.")
-    (version,) = works.desk().versions("read_gauge")
-    assert version["rollout_percentage"] == 100
+    (version,) = works.view().tools.versions("read_gauge")
+    assert version.rollout_percentage == 100
     assert (await vic.get(f"{path}?version=1.0.0&percentage=5")).status_code == 403
     assert (await root.get(path)).headers["location"] == "/tools/read_gauge"
 
@@ -43,4 +43,4 @@ async def test_a_rollout_that_makes_no_sense_is_said_to(works, root):
         answer = await sent(root, path, **{"version": "1.0.0", "reason": WHY, **told})
         assert answer.status_code == 422
         assert 'role="alert"' in answer.text
-    assert works.desk().versions("read_gauge")[0]["rollout_percentage"] == 100
+    assert works.view().tools.versions("read_gauge")[0].rollout_percentage == 100

@@ -65,5 +65,5 @@ async def test_a_call_that_goes_on_is_followed_until_it_is_over(works, root):
         page = await root.get(f"/calls/{seen.call_id}")
         assert ('data-live="record approvals"' in page.text) == follows
         assert ("reload the page" in said(page)) == follows
-    await works.desk().decide(held.approval_id, "reject")
+    await works.view().approvals.decide(held.approval_id, "reject")
     assert "data-live-key" not in (await root.get(f"/calls/{held.call_id}")).text

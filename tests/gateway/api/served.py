@@ -20,11 +20,10 @@ from pydantic import BaseModel, Field
 from counterseal import Context, Grant, Principal, Runtime, tool
 from counterseal.accounts import People
 from counterseal.accounts.passwords import Passwords
-from counterseal.views import Desk
-from counterseal.web.access import Access
+from counterseal.views import TenantView
 from counterseal.web.api.app import Api, api_app
 from counterseal.web.api.limits import Limits, Rate
-from counterseal.web.auth import Verifier
+from counterseal.web.identity import Access, Verifier
 from tests.gateway.servers import running
 
 PUBLIC = "http://127.0.0.1:8787"
@@ -218,7 +217,7 @@ async def open_api(
             access=access,
             verifier=Verifier(access, runtime, steady=steady),
             people=people,
-            desk_for=lambda person: Desk(runtime, person, upstreams=quarantines),
+            view_for=lambda person: TenantView(runtime, person, quarantine=quarantines),
             public=PUBLIC,
             limits=limits or Limits(credential=Rate(1e6, 1_000_000), address=Rate(1e6, 1_000_000)),
             patience=patience,

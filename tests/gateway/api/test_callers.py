@@ -8,7 +8,7 @@ import re
 import pytest
 
 from counterseal import Principal
-from counterseal.web.access import Access
+from counterseal.web.identity import Access
 
 from .served import BOT, OTHER, PUBLIC, STRANGER, open_api
 

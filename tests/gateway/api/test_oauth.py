@@ -4,8 +4,9 @@ import time
 
 import pytest
 
-from counterseal.web.access import Access, OAuth
 from counterseal.web.api.limits import Limits, Rate
+from counterseal.web.identity import Access
+from counterseal.web.oauth import OAuth
 from tests.gateway.auth.authorization_server import serving
 
 from .served import PUBLIC, open_api

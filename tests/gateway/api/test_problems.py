@@ -188,10 +188,10 @@ def test_an_ipv6_network_is_one_caller():
 async def test_a_fault_of_ours_tells_nothing_and_is_logged_under_the_requests_id(
     api, monkeypatch, caplog
 ):
-    def broken(*_):
+    def broken(*_, **__):
         raise RuntimeError("secret of the house")
 
-    monkeypatch.setattr("counterseal.web.api.kills._stopped", broken)
+    monkeypatch.setattr("counterseal.views.tools.ToolViews.preview_kill", broken)
     with caplog.at_level(logging.ERROR, logger="counterseal.gateway"):
         answer = await api.by_key("root").post("/v1/kills/preview", json={})
     told = check(answer, 500, "internal")

@@ -9,7 +9,8 @@ import pytest
 from counterseal import Grant
 from counterseal.storage.base import Claim, Due, DueKind, Finish
 from counterseal.testing import fake_tool
-from counterseal.views import METRICS, Desk
+from counterseal.views import METRICS
+from counterseal.views.record import RecordViews
 
 from .served import OTHER, PATIENCE, STRANGER
 from .test_subjects import code_of
@@ -93,7 +94,7 @@ async def test_an_export_is_sent_as_it_is_read_and_ends_when_nobody_listens(api,
             read.append(number)
             yield b"x" * 1000 + b"\n"
 
-    monkeypatch.setattr(Desk, "export", pages)
+    monkeypatch.setattr(RecordViews, "export", pages)
     sent, gone = [], asyncio.Event()
 
     async def send(message):
@@ -130,14 +131,14 @@ async def test_a_check_says_how_far_it_is_and_runs_once_at_a_time(api, monkeypat
     vera = api.by_key("vera")
     report = (await vera.post("/v1/audit/verify")).json()
     assert (report["ok"], report["tenant"]) == (True, "acme")
-    begun, door, verify = asyncio.Event(), asyncio.Event(), Desk.verify
+    begun, door, verify = asyncio.Event(), asyncio.Event(), RecordViews.verify
 
     async def slow(self, progress=None):
         begun.set()
         await door.wait()
         return await verify(self, progress)
 
-    monkeypatch.setattr(Desk, "verify", slow)
+    monkeypatch.setattr(RecordViews, "verify", slow)
     lines = {"Accept": "application/x-ndjson"}
     checking = asyncio.ensure_future(vera.post("/v1/audit/verify", headers=lines))
     async with asyncio.timeout(PATIENCE):

@@ -10,7 +10,8 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from counterseal.runtime import Runtime
-from counterseal.web.auth import Access, OAuth, principal_of, protect
+from counterseal.web.identity import Access, principal_of, protect
+from counterseal.web.oauth import OAuth
 
 from .authorization_server import serving
 

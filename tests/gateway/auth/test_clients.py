@@ -27,7 +27,8 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from counterseal.proposal import Principal
-from counterseal.web.auth import Access, OAuth, principal_of, protect
+from counterseal.web.identity import Access, principal_of, protect
+from counterseal.web.oauth import OAuth
 
 from .authorization_server import CLIENT
 

@@ -9,7 +9,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from counterseal.web.auth import OAuth
+from counterseal.web.oauth import OAuth
 
 from .authorization_server import MAKERS, METADATA, OPENID, serving
 from .conftest import RESOURCE
@@ -70,7 +70,7 @@ async def test_nobody_is_let_in_while_the_issuer_can_not_be_reached(door, caplog
     answer = await caller.get(token)
     assert answer.status_code == 503, "it is not the token's fault, and a client should not log in"
     assert answer.headers["retry-after"] == "10"
-    assert [one.levelno for one in caplog.records if "can't be fetched" in one.message] == [
+    assert [one.levelno for one in caplog.records if "can't fetch the keys" in one.message] == [
         logging.WARNING
     ]
     assert gone.issuer in caplog.text
@@ -109,7 +109,7 @@ UNUSABLE = {
 async def test_nobody_is_let_in_where_the_issuer_answers_with(caller, issuer, answer, caplog):
     issuer.answers = UNUSABLE[answer](issuer)
     assert await caller.status(issuer.token()) == 503
-    assert "can't be fetched" in caplog.text
+    assert "can't fetch the keys" in caplog.text
 
 
 async def test_redirect_of_the_keys_is_not_followed(caller, issuer):
@@ -173,7 +173,7 @@ async def test_issuer_that_answers_for_ever_is_not_waited_for(door, monkeypatch)
             await writer.wait_closed()
         ended.set()
 
-    monkeypatch.setattr("counterseal.web.issuer._PATIENCE", 0.2)
+    monkeypatch.setattr("counterseal.web.oauth._FETCH_TIMEOUT", 0.2)
     slow = await asyncio.start_server(trickle, "127.0.0.1", 0)
     async with slow, asyncio.timeout(30):
         host, port = slow.sockets[0].getsockname()

@@ -8,10 +8,11 @@ import pytest
 from mcp.server.auth.provider import AccessToken, principal_components
 
 from counterseal.errors import StoreError
-from counterseal.operations.operator import EVERYBODY
+from counterseal.operations.operator import ALL_TENANTS
 from counterseal.proposal import Principal
 from counterseal.runtime import Runtime
-from counterseal.web.auth import OAuth, principal_of
+from counterseal.web.identity import principal_of
+from counterseal.web.oauth import OAuth
 
 BOT = Principal(
     tenant="acme", agent="notice-agent", user="u_7", roles=["support"], scopes=["notice:send"]
@@ -175,7 +176,7 @@ async def test_secret_of_a_key_is_nowhere_but_in_its_text(
     steady.now += 1
     refused = await caller.get(text)
     assert (answer.status_code, refused.status_code) == (200, 401)
-    events = [event for _, event in await desk.store.events(EVERYBODY)]
+    events = [event for _, event in await desk.store.events(ALL_TENANTS)]
     assert [event.decision for event in events] == ["key", "unkey"]
     shown = [
         caplog.text,

@@ -14,7 +14,8 @@ from mcp.server.auth.provider import principal_components
 from starlette.applications import Starlette
 
 from counterseal.runtime import Runtime
-from counterseal.web.auth import Access, OAuth, protect
+from counterseal.web.identity import Access, protect
+from counterseal.web.oauth import OAuth
 
 from .authorization_server import MAKERS
 from .conftest import RESOURCE

@@ -8,7 +8,7 @@ import pytest
 
 from counterseal.accounts import Accounts
 from counterseal.errors import RegistryError
-from counterseal.operations.operator import EVERYBODY, Operator, catch_up
+from counterseal.operations.operator import ALL_TENANTS, Operator, catch_up
 from counterseal.registry import Registry
 from counterseal.registry.identities import read_person_key
 
@@ -134,7 +134,7 @@ async def test_who_changed_whom_is_on_record_without_any_hash(runtime, accounts,
     text, key = await accounts.issue_key("ada", reason="a script")
     await accounts.set_password("ada", "another password", reason="it leaked")
     await accounts.remove("ada", reason="left")
-    events = [event for _, event in await runtime.store.events(EVERYBODY)]
+    events = [event for _, event in await runtime.store.events(ALL_TENANTS)]
     told = [(one.decision, one.body.get("did"), one.body["reason"]) for one in events]
     assert told == [
         ("user", "added", "the desk"),

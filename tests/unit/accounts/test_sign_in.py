@@ -8,7 +8,7 @@ import pytest
 from counterseal.accounts import RefusalReason, SignIn, SignInRefused
 from counterseal.accounts.passwords import BusyError, Passwords
 from counterseal.errors import StoreError
-from counterseal.operations.operator import EVERYBODY
+from counterseal.operations.operator import ALL_TENANTS
 from counterseal.registry.identities import User
 
 WRONG = SignInRefused(RefusalReason.WRONG)
@@ -123,7 +123,7 @@ async def test_success_is_on_record_in_every_tenant_of_the_user(attempt, account
         (event,) = await on_record(tenant)
         assert (event.type, event.caller.user) == ("person.signed_in", "ada")
         assert event.body == {"source": HERE}
-    assert await on_record(EVERYBODY) == []
+    assert await on_record(ALL_TENANTS) == []
 
 
 async def test_failure_is_on_record_with_the_reason_that_nobody_is_told(
@@ -142,7 +142,7 @@ async def test_failure_is_on_record_with_the_reason_that_nobody_is_told(
 async def test_password_in_the_wrong_field_is_not_on_record(attempt, on_record, password, runtime):
     await attempt(password, "wrong")
     await attempt("nobody", password)
-    events = await on_record(EVERYBODY)
+    events = await on_record(ALL_TENANTS)
     assert [one.body["reason"] for one in events] == ["unknown", "unknown"]
     assert [one.caller.user for one in events] == [None, None]
     assert events[0].body["name"] == runtime.fingerprint("*", password)

@@ -489,7 +489,7 @@ def test_one_damaged_request_does_not_blind_the_desk(project, approvals, held):
     listed = approvals("list")
     assert listed.exit_code == 0
     assert "Invoice inv_1007 is charged" in listed.stdout
-    assert "(can't be shown here: What is kept of this request" in listed.stdout
+    assert "(can't be shown here: The stored request" in listed.stdout
     watched = approvals("watch", "--once", "--json").stdout.splitlines()
     told = {row["approval_id"]: row["consequence"] for row in map(json.loads, watched)}
     assert (told[damaged], told[sound] is None) == (None, False)

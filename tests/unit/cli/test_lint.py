@@ -21,13 +21,13 @@ affordance:
 """
 
 EXPECTED = """\
-bad.yaml:1:1  warning  verification-blind  nobody will look: neither probe nor read_back (probe)
-    Its calls must be verified: declare a probe and what is `expected`, or a read_back.
+bad.yaml:1:1  warning  verification-blind  nothing verifies calls: no probe, no read_back (probe)
+    Declare a probe and the `expected` state, or a read_back.
 bad.yaml:4:1  error  template-field-unknown  {who} is not an argument of send_note (consequence)
     Use one of: note, to.
 bad.yaml:11:7  error  parameter-undescribed  to has no description
     Say what it is and where its value comes from.
-bad.yaml:12:7  warning  input-unbounded  takes a text of any length (input_schema/properties/note)
+bad.yaml:12:7  warning  input-unbounded  the text can have any length (input_schema/properties/note)
     Give it a "maxLength", an "enum" or a bounded "pattern".
 
 2 contracts, 2 errors, 2 warnings
@@ -94,7 +94,7 @@ def test_github_gets_workflow_commands(run, write):
         "%0ASay what it is and where its value comes from."
     )
     assert unbounded == (
-        "::warning file=bad.yaml,line=12,col=7,title=input-unbounded::takes a text of any length"
+        "::warning file=bad.yaml,line=12,col=7,title=input-unbounded::the text can have any length"
         '%0AGive it a "maxLength", an "enum" or a bounded "pattern".'
     )
 
@@ -242,7 +242,7 @@ affordance:
             "parameter-variadic",
         ),
         (TOOL + "@tool(effect='x')\ndef f(): ...\n", "a.py:3:1", "field-invalid"),
-        ("identity: x", "a.txt:1:1", ".txt suffix"),
+        ("identity: x", "a.txt:1:1", "suffix is .txt"),
     ],
 )
 def test_what_cannot_be_read_gives_a_line_with_its_place(run, write, content, place, words):

@@ -101,7 +101,7 @@ REACHED = '[upstreams.a]\ncommand = ["x"]\n'
         (REACHED + 'env = { A = "a\\nb" }\n', "upstreams.a.env.A: holds a line break"),
         (
             REACHED + 'env = { A = "{secret:}" }\n',
-            "upstreams.a.env.A: {secret:} names nothing",
+            "upstreams.a.env.A: {secret:} has no name",
         ),
         (
             REACHED + 'env = { A = "{secret:a b}" }\n',
@@ -109,7 +109,10 @@ REACHED = '[upstreams.a]\ncommand = ["x"]\n'
         ),
         (REACHED + 'env = { A = "{token}" }\n', "upstreams.a.env.A: {token} is no secret; write"),
         (REACHED + 'env = { A = "{call:key}" }\n', "upstreams.a.env.A: {call:key} is no secret"),
-        (REACHED + 'env = { A = "{" }\n', "upstreams.a.env.A: a lone {; a plain brace is written"),
+        (
+            REACHED + 'env = { A = "{" }\n',
+            "upstreams.a.env.A: a single {; write {{ for a plain",
+        ),
         ('[upstreams.a]\nurl = "ftp://a.example"\n', "upstreams.a.url: 'ftp://a.example' is no"),
         ('[upstreams.a]\nurl = "https://"\n', "upstreams.a.url: 'https://' is no http or https"),
         ('[upstreams.a]\nurl = "https://a:b/"\n', "upstreams.a.url: 'https://a:b/' is no http"),

@@ -193,7 +193,7 @@ def test_a_value_is_normalized_exactly_once():
 
 def test_an_unknown_normalizer_is_refused_with_the_known_ones():
     with pytest.raises(
-        ValueError, match=f"no normalizer 'trim'; there are {', '.join(NORMALIZERS)}"
+        ValueError, match=f"unknown normalizer 'trim'; known are {', '.join(NORMALIZERS)}"
     ):
         ConfigParam(key="a", normalizer="trim")
 
@@ -233,10 +233,10 @@ class Waits:
 @pytest.mark.parametrize("function", [waits, Waits(), partial(waits, config=None)])
 @pytest.mark.parametrize("field", ["check", "correct"])
 def test_a_rule_that_would_have_to_be_awaited_is_refused_when_it_is_made(function, field):
-    with pytest.raises(ValueError, match=r"is a plain function; .*aits.* is async"):
+    with pytest.raises(ValueError, match=r"must be a plain function; .*aits.* is async"):
         Invariant(**{"id": "A", "rule": "r", "check": "true", field: function})
 
 
 def test_a_normalizer_that_would_have_to_be_awaited_is_refused_too():
-    with pytest.raises(ValueError, match="a normalizer is a plain function"):
+    with pytest.raises(ValueError, match="a normalizer must be a plain function"):
         ConfigParam(key="a", normalizer=waits)

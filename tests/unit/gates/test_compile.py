@@ -33,9 +33,9 @@ def test_a_change_leaves_something_whatever_is_said_of_reads():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"keep_reads": "some"}, "keep_reads: takes none, redacted, all, not 'some'"),
-        ({"keep_reads": True}, "keep_reads: takes none, redacted, all, not True"),
-        ({"keep_reads_bytes": 0}, "keep_reads_bytes: takes a number above 0, not 0"),
+        ({"keep_reads": "some"}, "keep_reads must be one of none, redacted, all, got 'some'"),
+        ({"keep_reads": True}, "keep_reads must be one of none, redacted, all, got True"),
+        ({"keep_reads_bytes": 0}, "keep_reads_bytes must be 1 or more, got 0"),
     ],
 )
 def test_a_word_that_means_nothing_is_refused_with_those_that_do(options, said):

@@ -1,4 +1,4 @@
-"""An office with two tenants: a runtime with a few tools, and desks for people at it."""
+"""An office with two tenants: a runtime with a few tools, and views for people at it."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from counterseal.registry import Grant
 from counterseal.runtime import Runtime
 from counterseal.storage.base import Claim, Due, DueKind, Finish
 from counterseal.testing import fake_tool, someone
-from counterseal.views import Desk
+from counterseal.views import TenantView
 
 NUMBER = {
     "type": "object",
@@ -43,10 +43,10 @@ class Office:
         (work,) = [one for one in await store.claim_due(Claim("w", 9.0)) if one.key == key]
         await store.finish(Finish(work, failed="It was not so."))
 
-    def desk(self, *roles, tenant="acme", name="ann", everywhere=(), upstreams=None):
+    def view(self, *roles, tenant="acme", name="ann", everywhere=(), quarantine=None):
         held = frozenset(roles or ("viewer",)) | frozenset(everywhere)
         person = Person(name=name, tenant=tenant, roles=held, everywhere=frozenset(everywhere))
-        return Desk(self.runtime, person, upstreams=upstreams)
+        return TenantView(self.runtime, person, quarantine=quarantine)
 
 
 def tools_of():

@@ -1,14 +1,15 @@
-"""Requests for approval at a desk."""
+"""Requests for approval at a view."""
 
 import pytest
 
 from counterseal.operations.approver import ApprovalError
-from counterseal.views import NotAllowed, NotThere, confirmation, packet_record
+from counterseal.views import NotFoundError, RoleRequiredError, confirmation
+from counterseal.views.approvals import approval_page
 
 
 async def test_the_inbox_shows_what_waits_with_its_consequence(office):
     seen = await office.call("send")
-    (row,) = (await office.desk().inbox()).items
+    (row,) = (await office.view().approvals.waiting()).items
     assert row.approval_id == seen.approval_id
     assert (row.tool, row.status, row.approved, row.approvers) == ("send", "waiting", 0, 1)
     assert "send" in row.consequence
@@ -18,98 +19,100 @@ async def test_the_inbox_can_be_narrowed_and_paged_through(office):
     for n in range(5):
         await office.call("send", {"n": n})
     await office.call("send", {"n": 9}, agent="other")
-    desk = office.desk()
+    view = office.view()
     seen, cursor = [], None
     while True:
-        page = await desk.inbox(tool="send", agent="agent", limit=2, cursor=cursor)
+        page = await view.approvals.waiting(tool="send", agent="agent", limit=2, cursor=cursor)
         seen += [row.approval_id for row in page.items]
         cursor = page.next
         if cursor is None:
             break
     assert len(seen) == len(set(seen)) == 5
-    assert (await desk.inbox(text="N 3")).items[0].consequence.endswith("n 3.")
-    assert (await desk.inbox(risk="READ_ONLY")).items == []
+    assert (await view.approvals.waiting(text="N 3")).items[0].consequence.endswith("n 3.")
+    assert (await view.approvals.waiting(risk="READ_ONLY")).items == []
 
 
 async def test_who_only_looks_can_not_vote_and_who_votes_is_on_record(office):
     seen = await office.call("send")
-    with pytest.raises(NotAllowed, match="approver"):
-        await office.desk("viewer").decide(seen.approval_id, "approve")
-    packet = await office.desk("approver", name="bea").decide(seen.approval_id, "approve")
+    with pytest.raises(RoleRequiredError, match="approver"):
+        await office.view("viewer").approvals.decide(seen.approval_id, "approve")
+    packet = await office.view("approver", name="bea").approvals.decide(seen.approval_id, "approve")
     assert packet.status == "approved"
     assert [vote.approver for vote in packet.votes] == ["bea"]
-    (row,) = (await office.desk().decided()).items
+    (row,) = (await office.view().approvals.decided()).items
     assert (row.approval_id, row.status) == (seen.approval_id, "approved")
-    assert (await office.desk().inbox()).items == []
+    assert (await office.view().approvals.waiting()).items == []
 
 
 async def test_why_somebody_can_not_vote_is_said_beforehand(office):
     seen = await office.call("send")
-    packet = await office.desk().packet(seen.approval_id)
-    assert "approver" in office.desk("viewer").objection(packet)
-    assert office.desk("approver", name="bea").objection(packet) is None
-    assert office.desk("approver", name="u_1").objection(packet)
-    voted = await office.desk("approver", name="bea").decide(seen.approval_id, "reject")
-    assert office.desk("approver", name="cid").objection(voted)
+    packet = await office.view().approvals.packet(seen.approval_id)
+    assert "approver" in office.view("viewer").approvals.objection(packet)
+    assert office.view("approver", name="bea").approvals.objection(packet) is None
+    assert office.view("approver", name="u_1").approvals.objection(packet)
+    voted = await office.view("approver", name="bea").approvals.decide(seen.approval_id, "reject")
+    assert office.view("approver", name="cid").approvals.objection(voted)
 
 
 @pytest.mark.parametrize("typed", ["", "case:2", "CASE:1", "wipe", "yes"])
 async def test_what_is_critical_is_not_approved_without_typing_its_target(office, typed):
     seen = await office.call("wipe")
-    desk = office.desk("approver", name="bea")
-    packet = await desk.packet(seen.approval_id)
-    assert confirmation(packet) == packet_record(packet)["confirmation"] == "case:1"
+    view = office.view("approver", name="bea")
+    packet = await view.approvals.packet(seen.approval_id)
+    assert confirmation(packet) == approval_page(packet).confirmation == "case:1"
     with pytest.raises(ApprovalError, match="case:1") as refused:
-        await desk.decide(seen.approval_id, "approve", typed=typed)
+        await view.approvals.decide(seen.approval_id, "approve", typed=typed)
     assert refused.value.why == "typed"
-    assert (await desk.packet(seen.approval_id)).so_far == "0 of 2"
+    assert (await view.approvals.packet(seen.approval_id)).so_far == "0 of 2"
 
 
 async def test_two_people_who_type_the_target_approve_it(office):
     seen = await office.call("wipe")
     for name in ("bea", "cid"):
-        desk = office.desk("approver", name=name)
-        packet = await desk.decide(seen.approval_id, "approve", typed=" case:1 ", comment="ok")
+        view = office.view("approver", name=name)
+        packet = await view.approvals.decide(
+            seen.approval_id, "approve", typed=" case:1 ", comment="ok"
+        )
     assert (packet.status, packet.so_far) == ("approved", "2 of 2")
 
 
 async def test_a_rejection_asks_nobody_to_type(office):
     seen = await office.call("wipe")
-    packet = await office.desk("approver", name="bea").decide(seen.approval_id, "reject")
+    packet = await office.view("approver", name="bea").approvals.decide(seen.approval_id, "reject")
     assert packet.status == "rejected"
 
 
 async def test_nothing_must_be_typed_for_what_is_not_critical(office):
     seen = await office.call("send")
-    assert confirmation(await office.desk().packet(seen.approval_id)) is None
+    assert confirmation(await office.view().approvals.packet(seen.approval_id)) is None
 
 
 async def test_waiting_ends_with_the_decision(office):
     import asyncio
 
     seen = await office.call("send")
-    waiting = asyncio.create_task(office.desk().wait(seen.approval_id, 60))
+    waiting = asyncio.create_task(office.view().approvals.wait(seen.approval_id, 60))
     await asyncio.sleep(0)
-    await office.desk("approver", name="bea").decide(seen.approval_id, "approve")
+    await office.view("approver", name="bea").approvals.decide(seen.approval_id, "approve")
     assert (await waiting).status == "approved"
 
 
 async def test_a_wrong_choice_or_status_is_named(office):
     seen = await office.call("send")
     with pytest.raises(ApprovalError, match="decision"):
-        await office.desk("approver", name="bea").decide(seen.approval_id, "perhaps")
+        await office.view("approver", name="bea").approvals.decide(seen.approval_id, "perhaps")
     with pytest.raises(ValueError, match="nonsense"):
-        await office.desk().decided(status="nonsense")
-    with pytest.raises(NotThere):
-        await office.desk().packet("appr_none")
+        await office.view().approvals.decided(status="nonsense")
+    with pytest.raises(NotFoundError):
+        await office.view().approvals.packet("appr_none")
 
 
 async def test_the_decided_are_paged_through_newest_end_first(office):
     for n in range(5):
         seen = await office.call("send", {"n": n})
-        await office.desk("approver", name="bea").decide(seen.approval_id, "reject")
-    first = await office.desk().decided(limit=3)
-    rest = await office.desk().decided(limit=3, cursor=first.next)
+        await office.view("approver", name="bea").approvals.decide(seen.approval_id, "reject")
+    first = await office.view().approvals.decided(limit=3)
+    rest = await office.view().approvals.decided(limit=3, cursor=first.next)
     ends = [row.expires_at for row in [*first.items, *rest.items]]
     assert len(ends) == 5
     assert ends == sorted(ends, reverse=True)

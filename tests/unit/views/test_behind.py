@@ -9,8 +9,7 @@ from counterseal.ledger.rules import micros, place_of
 from counterseal.storage.memory import MemoryStore
 from counterseal.testing import FakeClock
 from counterseal.views import CallSearch
-from counterseal.views.behind import Span, behind
-from counterseal.views.formulas import METRICS
+from counterseal.views.formulas import METRICS, Span, counted_events
 
 DAY = 86_400
 SATURATION = METRICS["repair_saturation_rate"].part("numerator")
@@ -54,7 +53,7 @@ async def planted(rare, usual=6000):
 
 
 async def found(store, span, after=None):
-    return [one async for one in behind(store, "acme", SATURATION, span, after)]
+    return [one async for one in counted_events(store, "acme", SATURATION, span, after)]
 
 
 async def test_a_few_among_many_are_found_without_reading_the_many():
@@ -101,4 +100,4 @@ async def test_whatever_lies_where_exactly_what_is_in_the_span_is_found(ticks, f
 )
 async def test_what_no_list_can_be_made_of_is_named(office, search, named):
     with pytest.raises(ValueError, match=f"^{named}: "):
-        await office.desk().calls(CallSearch(**search))
+        await office.view().calls.search(CallSearch(**search))

@@ -1,15 +1,15 @@
-"""Calls at a desk: which there were, and one call's whole story."""
+"""Calls at a view: which there were, and one call's whole story."""
 
 import pytest
 
-from counterseal.views import CallSearch, NotThere
+from counterseal.views import CallSearch, NotFoundError
 
 
 async def test_a_row_says_what_became_of_a_call(office):
     await office.call("look")
     await office.call("save", {"n": "x"})
     await office.call("send")
-    rows = (await office.desk().calls()).items
+    rows = (await office.view().calls.search()).items
     assert [(row.tool, row.code, row.gate) for row in rows] == [
         ("send", "CONFIRMATION_MISSING", None),
         ("save", "TYPE_MISMATCH", "schema"),
@@ -22,19 +22,19 @@ async def test_pages_follow_one_another_and_searches_narrow(office):
     for n in range(5):
         await office.call("look", {"n": n})
     await office.call("nothing")
-    desk = office.desk()
-    first = await desk.calls(CallSearch(tool="look", limit=3))
-    rest = await desk.calls(CallSearch(tool="look", limit=3, cursor=first.next))
+    view = office.view()
+    first = await view.calls.search(CallSearch(tool="look", limit=3))
+    rest = await view.calls.search(CallSearch(tool="look", limit=3, cursor=first.next))
     assert (len(first.items), len(rest.items), rest.next) == (3, 2, None)
     assert not {row.call_id for row in first.items} & {row.call_id for row in rest.items}
-    refused = await desk.calls(CallSearch(code="STRUCTURAL_VIOLATION"))
+    refused = await view.calls.search(CallSearch(code="STRUCTURAL_VIOLATION"))
     assert [row.tool for row in refused.items] == ["nothing"]
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "e30", "W10", "WzFd", "WyJ4Il0", "é", "A" * 5000])
 async def test_a_made_up_cursor_is_named_and_leads_nowhere(office, cursor):
     with pytest.raises(ValueError, match="cursor"):
-        await office.desk().calls(CallSearch(cursor=cursor))
+        await office.view().calls.search(CallSearch(cursor=cursor))
 
 
 @pytest.mark.parametrize(
@@ -43,15 +43,15 @@ async def test_a_made_up_cursor_is_named_and_leads_nowhere(office, cursor):
 )
 async def test_what_no_search_can_be_made_of_names_the_field(office, search):
     with pytest.raises(ValueError, match=next(iter(search))):
-        await office.desk().calls(CallSearch(**search))
+        await office.view().calls.search(CallSearch(**search))
 
 
 @pytest.mark.parametrize("value", ["a\0b", "\ud800", "x" * 5000, ""])
 async def test_what_no_store_can_hold_is_simply_not_found(office, value):
-    desk = office.desk()
-    assert (await desk.calls(CallSearch(tool=value))).items == []
-    with pytest.raises(NotThere):
-        await desk.call(value)
+    view = office.view()
+    assert (await view.calls.search(CallSearch(tool=value))).items == []
+    with pytest.raises(NotFoundError):
+        await view.calls.page(value)
 
 
 async def test_a_search_is_a_url_and_back(office):
@@ -67,7 +67,7 @@ async def test_a_search_is_a_url_and_back(office):
 
 async def test_the_gates_are_told_with_verdicts_and_microseconds(office):
     seen = await office.call("save")
-    page = await office.desk().call(seen.call_id)
+    page = await office.view().calls.page(seen.call_id)
     names = ["parse", "schema", "scope", "semantics", "policy", "state", "approval", "budget"]
     assert [gate.gate for gate in page.gates] == names
     assert {gate.verdict for gate in page.gates} == {"allow"}
@@ -78,7 +78,7 @@ async def test_the_gates_are_told_with_verdicts_and_microseconds(office):
 
 async def test_the_gate_that_refused_says_why_and_those_behind_it_were_not_asked(office):
     seen = await office.call("save", {"n": "x"})
-    page = await office.desk().call(seen.call_id)
+    page = await office.view().calls.page(seen.call_id)
     told = {gate.gate: gate for gate in page.gates}
     assert (told["schema"].verdict, told["schema"].code) == ("deny", "TYPE_MISMATCH")
     assert told["schema"].reason
@@ -89,10 +89,10 @@ async def test_the_gate_that_refused_says_why_and_those_behind_it_were_not_asked
 
 async def test_a_change_shows_the_ledger_and_what_the_model_got(office):
     seen = await office.call("save", key="k")
-    page = await office.desk().call(seen.call_id)
-    assert page.ledger["status"] == "COMPLETED"
-    assert page.ledger["key"] == "call:save:k"
-    assert page.observation["result_payload"]["data"] == {"ok": True}
+    page = await office.view().calls.page(seen.call_id)
+    assert page.ledger.status == "COMPLETED"
+    assert page.ledger.key == "call:save:k"
+    assert page.observation.result_payload.data == {"ok": True}
     assert "decisions" not in page.observation
     assert page.text == seen.for_model()
     assert [(one.number, one.code) for one in page.attempts] == [(1, "SUCCESS")]
@@ -103,27 +103,27 @@ async def test_a_change_shows_the_ledger_and_what_the_model_got(office):
 async def test_a_replay_is_a_row_of_its_own_that_leads_to_what_the_first_call_did(office):
     first = await office.call("save", key="k")
     assert (await office.call("save", key="k")).idempotency_hit
-    again, original = (await office.desk().calls()).items
+    again, original = (await office.view().calls.search()).items
     assert (again.replayed, original.replayed) == (True, False)
-    page = await office.desk().call(again.call_id)
-    assert page.ledger["call_id"] == first.call_id != again.call_id
+    page = await office.view().calls.page(again.call_id)
+    assert page.ledger.call_id == first.call_id != again.call_id
     assert page.text == first.for_model()
 
 
 async def test_what_was_held_shows_its_request_and_its_votes(office):
     seen = await office.call("send")
-    desk = office.desk("approver", name="bea")
-    await desk.decide(seen.approval_id, "reject", comment="No.")
-    page = await desk.call(seen.call_id)
+    view = office.view("approver", name="bea")
+    await view.approvals.decide(seen.approval_id, "reject", comment="No.")
+    page = await view.calls.page(seen.call_id)
     assert page.approval.status == "rejected"
-    assert [(vote["approver"], vote["decision"]) for vote in page.votes] == [("bea", "reject")]
+    assert [(vote.approver, vote.decision) for vote in page.votes] == [("bea", "reject")]
 
 
 async def test_every_page_is_plain_json(office):
     import json
 
     seen = await office.call("save")
-    page = (await office.desk().call(seen.call_id)).record()
+    page = (await office.view().calls.page(seen.call_id)).model_dump(mode="json")
     assert json.loads(json.dumps(page)) == page
     assert seen.call_id in page["copy_as"]["cli"]
     assert page["copy_as"]["curl"].endswith(f"/v1/calls/{seen.call_id}'")
@@ -132,28 +132,28 @@ async def test_every_page_is_plain_json(office):
 async def test_copied_commands_quote_what_a_caller_has_named(office):
     wicked = "x'; rm -rf ~ #"
     await office.call("look", call_id=wicked)
-    page = await office.desk().call(wicked)
-    assert page.cli.endswith("""show 'x'"'"'; rm -rf ~ #' --tenant acme""")
-    assert ";" not in page.curl
+    page = await office.view().calls.page(wicked)
+    assert page.copy_as.cli.endswith("""show 'x'"'"'; rm -rf ~ #' --tenant acme""")
+    assert ";" not in page.copy_as.curl
 
 
 async def test_an_observation_is_found_by_call_by_ledger_key_and_by_the_callers_own(office):
     seen = await office.call("save", key="k")
-    desk = office.desk()
-    by_call = await desk.observation(call_id=seen.call_id)
-    assert by_call == await desk.observation(key="call:save:k")
-    assert by_call == await desk.observation(key="k", tool="save")
+    view = office.view()
+    by_call = await view.calls.observation(call_id=seen.call_id)
+    assert by_call == await view.calls.observation(key="call:save:k")
+    assert by_call == await view.calls.observation(key="k", tool="save")
     assert by_call["text"] == seen.for_model()
     for missing in ({"call_id": "call_x"}, {"key": "k"}, {"key": "a\0"}, {}):
-        with pytest.raises(NotThere):
-            await desk.observation(**missing)
+        with pytest.raises(NotFoundError):
+            await view.calls.observation(**missing)
 
 
 async def test_a_run_shows_what_it_spent_and_its_calls(office):
     await office.call("save")
-    page = await office.desk().run("run_1")
+    page = await office.view().runs.page("run_1")
     assert [row.tool for row in page.calls.items] == ["save"]
     assert page.pins == {"save": "1.0.0"}
     spent = {row.name: row.spent for row in page.budgets}
     assert spent["tool/save"] == 1
-    assert page.record()["run_id"] == "run_1"
+    assert page.model_dump(mode="json")["run_id"] == "run_1"

@@ -1,11 +1,11 @@
-"""The operator's list at a desk."""
+"""The operator's list at a view."""
 
 import pytest
 
 from counterseal.ledger.entry import Status
 from counterseal.registry import Grant
 from counterseal.testing import fake_tool
-from counterseal.views import ACTIONS, NotAllowed, NotThere
+from counterseal.views import ACTIONS, NotFoundError, RoleRequiredError
 
 EMPTY = {"type": "object", "properties": {}, "additionalProperties": False}
 KEY = "call:stuck:u"
@@ -22,24 +22,24 @@ async def stuck(office):
 
 
 async def test_what_nobody_knows_is_listed_with_what_can_be_done(office, stuck):
-    (row,) = (await office.desk().concerns()).items
+    (row,) = (await office.view().attention.rows()).items
     assert (row.kind, row.key, row.call_id) == ("unknown", KEY, stuck.call_id)
-    assert row.actions == ACTIONS["unknown"]
-    assert row.record()["actions"] == ["happened", "did_not_happen"]
+    assert row.actions == list(ACTIONS["unknown"])
+    assert row.model_dump(mode="json")["actions"] == ["happened", "did_not_happen"]
 
 
 async def test_a_person_says_that_it_happened_and_it_is_a_success_from_then_on(office, stuck):
-    desk = office.desk("operator")
-    await desk.act("unknown", KEY, "happened", reason="I looked.", data={"id": 7})
-    assert (await desk.concerns()).items == []
-    page = await desk.call(stuck.call_id)
-    assert page.ledger["status"] == Status.COMPLETED
-    assert (page.row.code, page.row.agent) == ("TIMEOUT", "agent"), "as the agent was told"
-    assert page.observation["result_payload"]["data"] == {"id": 7}
+    view = office.view("operator")
+    await view.attention.act("unknown", KEY, "happened", reason="I looked.", data={"id": 7})
+    assert (await view.attention.rows()).items == []
+    page = await view.calls.page(stuck.call_id)
+    assert page.ledger.status == Status.COMPLETED
+    assert (page.call.code, page.call.agent) == ("TIMEOUT", "agent"), "as the agent was told"
+    assert page.observation.result_payload.data == {"id": 7}
 
 
 async def test_a_person_says_that_it_did_not_and_the_key_is_free(office, stuck):
-    await office.desk("operator").did_not_happen(KEY, reason="I looked.")
+    await office.view("operator").attention.did_not_happen(KEY, reason="I looked.")
     kept = await office.runtime.store.look_up("acme", KEY)
     assert kept.entry.status is Status.FAILED_RETRYABLE
 
@@ -47,32 +47,32 @@ async def test_a_person_says_that_it_did_not_and_the_key_is_free(office, stuck):
 @pytest.mark.parametrize(
     "act",
     [
-        lambda desk: desk.happened(KEY, reason="x"),
-        lambda desk: desk.did_not_happen(KEY, reason="x"),
-        lambda desk: desk.compensate(KEY, reason="x"),
-        lambda desk: desk.again("verify", KEY, reason="x"),
-        lambda desk: desk.dismiss("verify", KEY, reason="x"),
-        lambda desk: desk.act("unknown", KEY, "happened", reason="x"),
+        lambda view: view.attention.happened(KEY, reason="x"),
+        lambda view: view.attention.did_not_happen(KEY, reason="x"),
+        lambda view: view.attention.compensate(KEY, reason="x"),
+        lambda view: view.attention.again("verify", KEY, reason="x"),
+        lambda view: view.attention.dismiss("verify", KEY, reason="x"),
+        lambda view: view.attention.act("unknown", KEY, "happened", reason="x"),
     ],
 )
 async def test_only_operators_do_anything_about_it(office, stuck, act):
-    with pytest.raises(NotAllowed, match="operator"):
-        await act(office.desk("viewer", "approver"))
-    assert len((await office.desk().concerns()).items) == 1
+    with pytest.raises(RoleRequiredError, match="operator"):
+        await act(office.view("viewer", "approver"))
+    assert len((await office.view().attention.rows()).items) == 1
 
 
 async def test_work_that_failed_is_tried_again_or_dismissed(office):
     for key in ("a", "b", "c"):
         await office.fail(key)
-    desk = office.desk("operator")
-    first = await desk.concerns(limit=2)
-    rest = await desk.concerns(limit=2, cursor=first.next)
+    view = office.view("operator")
+    first = await view.attention.rows(limit=2)
+    rest = await view.attention.rows(limit=2, cursor=first.next)
     assert [row.key for row in (*first.items, *rest.items)] == ["a", "b", "c"]
-    await desk.again("verify", "a", reason="It was slow.")
-    await desk.dismiss("verify", "b", reason="Never mind.")
-    assert [row.key for row in (await desk.concerns()).items] == ["c"]
-    with pytest.raises(NotThere):
-        await desk.dismiss("verify", "b", reason="Never mind.")
+    await view.attention.again("verify", "a", reason="It was slow.")
+    await view.attention.dismiss("verify", "b", reason="Never mind.")
+    assert [row.key for row in (await view.attention.rows()).items] == ["c"]
+    with pytest.raises(NotFoundError):
+        await view.attention.dismiss("verify", "b", reason="Never mind.")
 
 
 @pytest.mark.parametrize(
@@ -87,5 +87,5 @@ async def test_work_that_failed_is_tried_again_or_dismissed(office):
     ],
 )
 async def test_what_is_not_on_the_list_is_not_there(office, stuck, kind, key, action):
-    with pytest.raises(NotThere):
-        await office.desk("operator").act(kind, key, action, reason="x")
+    with pytest.raises(NotFoundError):
+        await office.view("operator").attention.act(kind, key, action, reason="x")

@@ -1,4 +1,4 @@
-"""The record at a desk: searched, sealed, checked, exported."""
+"""The record at a view: searched, sealed, checked, exported."""
 
 import csv
 import io
@@ -10,17 +10,17 @@ import pytest
 
 from counterseal.keys import KeyRing, Purpose, new_key
 from counterseal.operations.auditor import seal_store
-from counterseal.views import NotThere
+from counterseal.views import NotFoundError
 
 
 async def test_events_are_found_newest_first_and_paged_through(office):
     for n in range(4):
         await office.call("save", {"n": n})
-    desk = office.desk()
+    view = office.view()
     seen, cursor = [], None
     while True:
-        page = await desk.search(types=["tool.succeeded"], limit=3, cursor=cursor)
-        seen += [row.record() for row in page.items]
+        page = await view.record.search(types=["tool.succeeded"], limit=3, cursor=cursor)
+        seen += [row.model_dump(mode="json") for row in page.items]
         cursor = page.next
         if cursor is None:
             break
@@ -33,43 +33,43 @@ async def test_events_are_found_newest_first_and_paged_through(office):
 @pytest.mark.parametrize("search", [{"types": ["no.such"]}, {"cursor": "x"}, {"cursor": "WyJ4Il0"}])
 async def test_what_can_not_be_searched_for_is_named(office, search):
     with pytest.raises(ValueError, match=next(iter(search))):
-        await office.desk().search(**search)
+        await office.view().record.search(**search)
 
 
 async def test_the_chain_says_how_far_it_is_sealed(office, tmp_path):
     await office.call("save")
-    desk = office.desk()
-    assert (await desk.chain()).unsealed is None
+    view = office.view()
+    assert (await view.record.chain()).unsealed is None
     office.runtime.keys = KeyRing([new_key(tmp_path, Purpose.AUDIT, datetime.now(UTC))])
     signer = office.runtime.keys.signer("audit")
     made = await seal_store(office.runtime.store, "acme", signer, 1_800_000_000.0)
-    status = await desk.chain()
+    status = await view.record.chain()
     assert (status.checkpoints, status.segments, status.unsealed) == (1, 1, 0)
     assert status.sealed_hash == made.hash.hex()
     assert status.has_key
     await office.call("save", {"n": 2})
-    assert (await desk.chain()).unsealed == 1
+    assert (await view.record.chain()).unsealed == 1
     counted = []
-    report = await desk.verify(counted.append)
+    report = await view.record.verify(counted.append)
     assert report.ok
     assert counted[-1] == report.events == report.sealed + report.unsealed
 
 
 async def test_an_export_holds_every_event_once_in_both_forms(office):
     await office.call("save")
-    desk = office.desk()
-    lines = b"".join([part async for part in desk.export()]).decode().splitlines()
+    view = office.view()
+    lines = b"".join([part async for part in view.record.export()]).decode().splitlines()
     events = [json.loads(line) for line in lines]
     assert [one["type"] for one in events] == ["tool.requested", "tool.started", "tool.succeeded"]
-    text = b"".join([part async for part in desk.export("csv")]).decode()
+    text = b"".join([part async for part in view.record.export("csv")]).decode()
     rows = list(csv.DictReader(io.StringIO(text)))
     assert [row["event_id"] for row in rows] == [one["event_id"] for one in events]
-    with pytest.raises(NotThere):
-        [part async for part in desk.export("pdf")]
+    with pytest.raises(NotFoundError):
+        [part async for part in view.record.export("pdf")]
 
 
 async def test_somebody_without_a_role_has_no_desk(office):
-    from counterseal.views import Desk, NotAllowed
+    from counterseal.views import RoleRequiredError, TenantView
 
-    with pytest.raises(NotAllowed, match="viewer"):
-        Desk(office.runtime, replace(office.desk().person, roles=frozenset({"compliance"})))
+    with pytest.raises(RoleRequiredError, match="viewer"):
+        TenantView(office.runtime, replace(office.view().person, roles=frozenset({"compliance"})))

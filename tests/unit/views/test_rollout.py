@@ -10,7 +10,7 @@ from counterseal.errors import RegistryError
 from counterseal.registry import RegistryRecord
 from counterseal.registry.selection import newest_for
 from counterseal.testing import fake_tool
-from counterseal.views.rollout import previewed
+from counterseal.views.tools import rollout_shares
 
 WHY = "A test."
 PERCENT = st.integers(0, 100)
@@ -27,7 +27,7 @@ def record(version, percentage):
 @given(st.lists(PERCENT, min_size=1, max_size=4), PERCENT)
 def test_new_runs_get_what_was_foretold(percentages, then):
     live = [record(f"{9 - place}.0.0", one) for place, one in enumerate(percentages)]
-    shares = {one.version: one.then for one in previewed(live, "9.0.0", then)}
+    shares = {one.version: one.then for one in rollout_shares(live, "9.0.0", then)}
     assert sum(shares.values()) == 100
     live[0] = record("9.0.0", then)
     got = Counter(
@@ -42,23 +42,26 @@ def test_new_runs_get_what_was_foretold(percentages, then):
 async def test_a_rollout_is_foretold_made_and_taken_back(office):
     newer = fake_tool("look", identity={"name": "look", "version": "2.0.0", "owner": "tests"})
     office.runtime.register(newer.tool)
-    desk = office.desk(everywhere=["operator"])
-    assert desk.tool("look").steps_back == []
-    told = await desk.preview_rollout("look", "2.0.0", 30)
-    assert [tuple(one) for one in told] == [("2.0.0", 100, 30), ("1.0.0", 0, 70)]
-    await desk.set_rollout("look", "2.0.0", 30, reason=WHY)
-    (step,) = desk.tool("look").steps_back
+    view = office.view(everywhere=["operator"])
+    assert view.tools.page("look").steps_back == []
+    told = await view.tools.preview_rollout("look", "2.0.0", 30)
+    assert [(one.version, one.now, one.then) for one in told] == [
+        ("2.0.0", 100, 30),
+        ("1.0.0", 0, 70),
+    ]
+    await view.tools.set_rollout("look", "2.0.0", 30, reason=WHY)
+    (step,) = view.tools.page("look").steps_back
     assert (step.version, step.now, step.before, step.by) == ("2.0.0", 30, 100, "ann")
-    await desk.set_rollout("look", "2.0.0", 60, reason=WHY)
-    assert desk.tool("look").steps_back[0].before == 30
-    await desk.set_rollout("look", "2.0.0", 30, reason=WHY)
-    assert desk.tool("look").steps_back[0].before == 60
+    await view.tools.set_rollout("look", "2.0.0", 60, reason=WHY)
+    assert view.tools.page("look").steps_back[0].before == 30
+    await view.tools.set_rollout("look", "2.0.0", 30, reason=WHY)
+    assert view.tools.page("look").steps_back[0].before == 60
 
 
 async def test_a_version_that_nobody_gets_is_said_and_a_wrong_share_refused(office):
-    desk = office.desk(everywhere=["operator"])
-    told = await desk.preview_rollout("look", "1.0.0", 40)
-    assert [tuple(one) for one in told] == [("1.0.0", 100, 40), ("", 0, 60)]
+    view = office.view(everywhere=["operator"])
+    told = await view.tools.preview_rollout("look", "1.0.0", 40)
+    assert [(one.version, one.now, one.then) for one in told] == [("1.0.0", 100, 40), ("", 0, 60)]
     for wrong in (-1, 101, True):
         with pytest.raises(RegistryError, match="percentage"):
-            await desk.preview_rollout("look", "1.0.0", wrong)
+            await view.tools.preview_rollout("look", "1.0.0", wrong)

@@ -1,4 +1,4 @@
-"""Runs at a desk: which there were, and what one holds."""
+"""Runs at a view: which there were, and what one holds."""
 
 import pytest
 
@@ -6,11 +6,11 @@ from counterseal.registry import Grant
 from counterseal.testing import fake_tool
 
 
-async def names(desk, **asked):
+async def names(view, **asked):
     """All runs, two at a time."""
     found, cursor = [], None
     while True:
-        page = await desk.runs(limit=2, cursor=cursor, **asked)
+        page = await view.runs.search(limit=2, cursor=cursor, **asked)
         found += [row.run_id for row in page.items]
         cursor = page.next
         if cursor is None:
@@ -21,8 +21,8 @@ async def test_each_run_is_listed_once_where_its_latest_call_is(office):
     for run in ("a", "b", "c", "a", "d", "b", "e"):
         await office.call("look", run_id=f"run_{run}")
     await office.call("look", {"n": "x"}, run_id="run_c")
-    assert await names(office.desk()) == ["run_c", "run_e", "run_b", "run_d", "run_a"]
-    first = (await office.desk().runs()).items[0]
+    assert await names(office.view()) == ["run_c", "run_e", "run_b", "run_d", "run_a"]
+    first = (await office.view().runs.search()).items[0]
     assert (first.latest.code, first.latest.tool) == ("TYPE_MISMATCH", "look")
     assert first.started_at is not None
 
@@ -32,7 +32,7 @@ async def test_a_busy_run_hides_no_other(office):
     for n in range(105):  # more than are read at once
         await office.call("nothing", {"n": n}, run_id="busy")
     await office.call("look", run_id="last")
-    assert await names(office.desk()) == ["last", "busy", "quiet"]
+    assert await names(office.view()) == ["last", "busy", "quiet"]
 
 
 async def test_runs_are_narrowed_to_an_agent_and_stand_where_its_own_calls_do(office):
@@ -40,17 +40,17 @@ async def test_runs_are_narrowed_to_an_agent_and_stand_where_its_own_calls_do(of
     await office.call("look", run_id="shared", agent="other")
     await office.call("look", run_id="own")
     await office.call("look", run_id="shared")
-    assert await names(office.desk(), agent="agent") == ["shared", "own"]
-    (row,) = (await office.desk().runs(agent="other")).items
+    assert await names(office.view(), agent="agent") == ["shared", "own"]
+    (row,) = (await office.view().runs.search(agent="other")).items
     assert (row.run_id, row.latest.agent) == ("shared", "other")
-    assert (await office.desk().runs(agent="nobody")).items == []
-    assert (await office.desk().runs(user="a\0b")).items == []
+    assert (await office.view().runs.search(agent="nobody")).items == []
+    assert (await office.view().runs.search(user="a\0b")).items == []
 
 
 @pytest.mark.parametrize("cursor", ["x", "WzFd", "WyJ4Il0"])
 async def test_a_made_up_cursor_leads_nowhere(office, cursor):
     with pytest.raises(ValueError, match="cursor"):
-        await office.desk().runs(cursor=cursor)
+        await office.view().runs.search(cursor=cursor)
 
 
 async def test_a_run_shows_what_its_tools_left_and_where_from_without_what_was_redacted(office):
@@ -67,8 +67,10 @@ async def test_a_run_shows_what_its_tools_left_and_where_from_without_what_was_r
         office.runtime.register(one.tool, grants=[grant])
     for name in ("find", "count", "count"):
         assert (await office.call(name, {}, operation_id=f"{name} once more")).ok
-    count, finding = (await office.desk().run("run_1")).state
+    count, finding = (await office.view().runs.page("run_1")).state
     assert (count.key, count.value, count.changed, count.untrusted) == ("count", 7, 2, False)
     assert (finding.key, finding.changed, finding.untrusted) == ("finding", 1, True)
     assert finding.value == {"mail": "[redacted:contract]", "note": "seen"}
-    assert (await office.desk().run("run_1")).record()["state"][0]["value"] == 7
+    assert (await office.view().runs.page("run_1")).model_dump(mode="json")["state"][0][
+        "value"
+    ] == 7

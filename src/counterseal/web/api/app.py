@@ -14,20 +14,8 @@ from starlette.types import Receive, Scope, Send
 from counterseal.accounts import People, Person
 from counterseal.gateway.catalogue import Catalogue
 from counterseal.runtime import Runtime
-from counterseal.views import Desk
-from counterseal.web.access import Access
-from counterseal.web.api import (
-    approvals,
-    calls,
-    concerns,
-    events,
-    grants,
-    kills,
-    me,
-    metrics,
-    runs,
-    tools,
-)
+from counterseal.views import TenantView
+from counterseal.web.api import approvals, attention, calls, record, tools
 from counterseal.web.api.callers import Callers
 from counterseal.web.api.cursors import Cursors
 from counterseal.web.api.exchange import House
@@ -36,11 +24,11 @@ from counterseal.web.api.front import Front
 from counterseal.web.api.limits import Limits
 from counterseal.web.api.openapi import document
 from counterseal.web.api.submitting import Submitting
-from counterseal.web.auth import Verifier
+from counterseal.web.identity import Access, Verifier
 
 __all__ = ["Api", "api_app", "api_document"]
 
-_SUBJECTS = (calls, approvals, tools, grants, kills, concerns, events, runs, metrics, me)
+_SUBJECTS = (calls, approvals, tools, attention, record)
 _ROUTES = [
     route for subject in _SUBJECTS for route in subject.router.routes if isinstance(route, APIRoute)
 ]
@@ -63,7 +51,7 @@ def api_app(
     access: Access,
     verifier: Verifier,
     people: People,
-    desk_for: Callable[[Person], Desk],
+    view_for: Callable[[Person], TenantView],
     public: str,
     origins: Collection[str] = (),
     limits: Limits | None = None,
@@ -77,7 +65,7 @@ def api_app(
     submitting = Submitting(runtime, url)
     house = House(
         runtime=runtime,
-        desk_for=desk_for,
+        view_for=view_for,
         catalogue=Catalogue(runtime),
         cursors=Cursors(runtime.keys),
         public=url,

@@ -1,29 +1,27 @@
-"""Requests for approval: what waits, what exactly is asked, and a person's vote."""
+"""Routes for approvals: the lists, one request, and a person's vote."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
-from starlette.responses import Response
+from pydantic import ConfigDict, Field
 
 from counterseal.contract.effects import RiskClass
-from counterseal.views import packet_record
-from counterseal.web.api.asking import (
-    Asked,
+from counterseal.views import ApprovalPage, ApprovalRow, Page, approval_page
+from counterseal.web.api.dependencies import (
+    CallerView,
     Cursor,
+    Filter,
+    ForPeople,
+    ForPeopleAndAgents,
     Limit,
-    Looking,
-    Seat,
-    Sought,
-    View,
-    answer,
-    opened,
-    page,
+    Requested,
+    open_cursor,
+    sealed,
 )
-from counterseal.web.api.shapes import approvals as shapes
-from counterseal.web.api.shapes.base import Page as PageShape
 from counterseal.web.api.submitting import LONGEST_WAIT
+from counterseal.web.api.validation import RequestBody
 
 __all__ = ["router"]
 
@@ -32,68 +30,81 @@ router = APIRouter(tags=["approvals"])
 Ended = Literal["approved", "rejected", "expired", "spent", "void", "decided"]
 
 
-@router.get("/v1/approvals", response_model=PageShape[shapes.ApprovalRow])
+class VoteBody(RequestBody):
+    """A person's vote."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"decision": "approve", "comment": "Checked with Ann."}]}
+    )
+
+    decision: Literal["approve", "reject"]
+    comment: str = Field("", max_length=2000, description="For the agent, and for the record.")
+    justification: str = Field("", max_length=2000, description="If the request requires one.")
+    typed: str = Field("", max_length=200, description="The request's `confirmation`, if any.")
+
+
+@router.get("/v1/approvals")
 async def list_approvals(
-    desk: Seat,
-    exchange: Asked,
+    view: ForPeople,
+    exchange: Requested,
     status: Annotated[
-        Literal["waiting"] | Ended,
-        Query(description="`decided`: whatever became of it."),
+        Literal["waiting"] | Ended, Query(description="`decided`: any outcome.")
     ] = "waiting",
-    tool: Sought = None,
-    agent: Sought = None,
+    tool: Filter = None,
+    agent: Filter = None,
     risk: RiskClass | None = None,
-    text: Annotated[Sought, Query(description="In the consequence.")] = None,
+    text: Annotated[Filter, Query(description="Text in the consequence.")] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
-) -> Response:
-    """What waits for a decision, what ends first at the top; or what was decided, latest first."""
-    place = opened(exchange, f"approvals {status}", cursor)
-    narrowed = {"tool": tool, "agent": agent, "risk": risk and risk.value, "text": text}
+) -> Page[ApprovalRow]:
+    """List requests that wait for a decision, by expiry; or decided ones, latest first."""
+    subject = f"approvals {status}"
+    position = open_cursor(exchange, subject, cursor)
+    filters = {"tool": tool, "agent": agent, "risk": risk and risk.value, "text": text}
     if status == "waiting":
-        found = await desk.inbox(**narrowed, limit=limit, cursor=place)
+        page = await view.approvals.waiting(**filters, limit=limit, cursor=position)
     else:
-        which = None if status == "decided" else status
-        found = await desk.decided(status=which, **narrowed, limit=limit, cursor=place)
-    return page(exchange, f"approvals {status}", found)
+        ended = None if status == "decided" else status
+        page = await view.approvals.decided(status=ended, **filters, limit=limit, cursor=position)
+    return sealed(exchange, subject, page)
 
 
-@router.get("/v1/approvals/{approval_id}", response_model=shapes.Packet | shapes.ApprovalRow)
-async def show_approval(view: Looking, approval_id: str) -> Response:
-    """Everything that an approver reads. To the agent that asked: in short."""
-    if view.is_agent:
-        return await _in_short(view, approval_id)
-    return answer(packet_record(await view.desk.packet(approval_id)))
+@router.get("/v1/approvals/{approval_id}")
+async def show_approval(caller: ForPeopleAndAgents, approval_id: str) -> ApprovalPage | ApprovalRow:
+    """Show a request in full; to the agent that made the call, in short."""
+    if caller.is_agent:
+        return await _own_row(caller, approval_id)
+    return await caller.view.approvals.page(approval_id)
 
 
-@router.get("/v1/approvals/{approval_id}/wait", response_model=shapes.Packet | shapes.ApprovalRow)
+@router.get("/v1/approvals/{approval_id}/wait")
 async def wait_for_approval(
-    view: Looking,
+    caller: ForPeopleAndAgents,
     approval_id: str,
     seconds: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 10.0,
-) -> Response:
-    """The same as soon as it is decided, or as it is when the time is over."""
-    if view.is_agent:
-        await _in_short(view, approval_id)  # whose it is comes first
-        await view.desk.wait(approval_id, seconds)
-        return await _in_short(view, approval_id)
-    return answer(packet_record(await view.desk.wait(approval_id, seconds)))
+) -> ApprovalPage | ApprovalRow:
+    """Show a request as soon as it is decided, or when the time is over."""
+    if caller.is_agent:
+        await _own_row(caller, approval_id)  # an agent must not wait for another agent's request
+        await caller.view.approvals.wait(approval_id, seconds)
+        return await _own_row(caller, approval_id)
+    return approval_page(await caller.view.approvals.wait(approval_id, seconds))
 
 
-async def _in_short(view: View, approval_id: str) -> Response:
-    row = await view.desk.request(approval_id)
-    view.must_own("approval", row.agent, row.user)
-    return answer(row.record())
+async def _own_row(caller: CallerView, approval_id: str) -> ApprovalRow:
+    row = await caller.view.approvals.row(approval_id)
+    caller.must_own("approval", row.agent, row.user)
+    return row
 
 
-@router.post("/v1/approvals/{approval_id}/decision", response_model=shapes.Packet | None)
-async def decide(desk: Seat, approval_id: str, vote: shapes.Decision) -> Response:
-    """Vote. Takes the role approver; null after a rejection of what can't be shown here."""
-    packet = await desk.decide(
+@router.post("/v1/approvals/{approval_id}/decision")
+async def decide(view: ForPeople, approval_id: str, vote: VoteBody) -> ApprovalPage | None:
+    """Vote. Requires the role approver. Null after rejecting a request that cannot be shown."""
+    packet = await view.approvals.decide(
         approval_id,
         vote.decision,
         comment=vote.comment,
         justification=vote.justification,
         typed=vote.typed,
     )
-    return answer(None if packet is None else packet_record(packet))
+    return None if packet is None else approval_page(packet)

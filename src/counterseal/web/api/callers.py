@@ -15,10 +15,9 @@ from counterseal.accounts import People, Person, Session, check_csrf
 from counterseal.accounts.users import PERSON_MARK
 from counterseal.errors import StoreError
 from counterseal.proposal import Principal
-from counterseal.web.access import Access
 from counterseal.web.api.problems import ProblemError
-from counterseal.web.auth import Identity, UnsureError, Verifier
 from counterseal.web.browser import same_origin, session_cookie
+from counterseal.web.identity import Access, CannotVerifyError, Identity, Verifier
 
 __all__ = ["CSRF", "SAFE", "Agent", "Caller", "Callers", "Human"]
 
@@ -80,7 +79,7 @@ class Callers:
                 return await self._by_header(given)
             cookie = session_cookie(connection, https=self._https)
             session = await self._people.session(cookie)
-        except (UnsureError, StoreError):
+        except (CannotVerifyError, StoreError):
             told = "It can't be told now whether this credential is good. Try again later."
             raise ProblemError("unavailable", told, headers={"Retry-After": "10"}) from None
         if session is None:

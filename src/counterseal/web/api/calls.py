@@ -1,4 +1,4 @@
-"""Calls: which there were, one call's story, and what its model got."""
+"""Routes for calls, observations, runs and budgets."""
 
 from __future__ import annotations
 
@@ -7,61 +7,74 @@ from enum import StrEnum
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
+from pydantic_core import to_json
 from starlette.responses import Response
 
+from counterseal.canonical import json_default
 from counterseal.codes import Code
-from counterseal.views import METRICS, CallSearch, Page
-from counterseal.views import CallPage as Story
-from counterseal.web.api.asking import (
+from counterseal.views import (
+    METRICS,
+    BudgetRow,
+    CallPage,
+    CallRow,
+    CallSearch,
+    EventRow,
+    Items,
+    NotFoundError,
+    Page,
+    RunPage,
+    RunRow,
+)
+from counterseal.views.call_page import KeptObservation
+from counterseal.web.api.dependencies import (
+    CallerView,
     Cursor,
+    Filter,
+    ForPeople,
+    ForPeopleAndAgents,
     Limit,
-    Looking,
-    Seat,
-    Sought,
     Time,
-    View,
-    answer,
-    opened,
-    page,
+    open_cursor,
+    sealed,
     seconds,
 )
 from counterseal.web.api.problems import ProblemError
-from counterseal.web.api.shapes import calls as shapes
-from counterseal.web.api.shapes.base import Items
-from counterseal.web.api.shapes.base import Page as PageShape
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["calls"])
+router = APIRouter()
 
 MetricName = StrEnum("MetricName", {name: name for name in METRICS})  # type: ignore[misc]
 Part = Literal["numerator", "denominator", "rest"]
 
 
-@router.get("/v1/calls", response_model=PageShape[shapes.CallRow])
+# --- calls ----------------------------------------------------------------------------------------
+
+
+@router.get("/v1/calls", tags=["calls"])
 async def search_calls(
-    view: Looking,
-    tool: Sought = None,
-    agent: Sought = None,
-    user: Sought = None,
-    run: Sought = None,
+    caller: ForPeopleAndAgents,
+    tool: Filter = None,
+    agent: Filter = None,
+    user: Filter = None,
+    run: Filter = None,
     code: Code | None = None,
     metric: Annotated[
         MetricName | None,
-        Query(description="One row for each event that it counts. For people."),
+        Query(description="One row for each event that the metric counts. For people."),
     ] = None,
     part: Annotated[
-        Part | None, Query(description="Of the metric: left out, its numerator.")
+        Part | None, Query(description="Part of the metric; its numerator by default.")
     ] = None,
     since: Time = None,
     until: Time = None,
     cursor: Cursor = None,
     limit: Limit = 50,
-) -> Response:
-    """Calls, newest first. An agent finds its own."""
-    if view.is_agent and metric is not None:
-        raise ProblemError("people-only", "metric: numbers are for people.")
-    asked = CallSearch(
+) -> Page[CallRow]:
+    """List calls, newest first. An agent sees its own calls."""
+    if caller.is_agent and metric is not None:
+        raise ProblemError("people-only", "metric: agents cannot read metrics.")
+    search = CallSearch(
         tool=tool,
         agent=agent,
         user=user,
@@ -71,58 +84,103 @@ async def search_calls(
         part=part,
         since=seconds(since),
         until=seconds(until),
-        cursor=opened(view.exchange, "calls", cursor),
+        cursor=open_cursor(caller.exchange, "calls", cursor),
         limit=limit,
     )
-    if view.is_agent:
-        if agent not in (None, view.agent) or (view.user and user not in (None, view.user)):
-            return page(view.exchange, "calls", Page([]))
-        asked = replace(asked, agent=view.agent, user=view.user or user)
-    return page(view.exchange, "calls", await view.desk.calls(asked))
+    if caller.is_agent:
+        if caller.excludes(agent, user):
+            return Page[CallRow](items=[], next=None)
+        search = replace(search, agent=caller.agent, user=caller.user or user)
+    return sealed(caller.exchange, "calls", await caller.view.calls.search(search))
 
 
-@router.get("/v1/calls/{call_id:path}/events", response_model=Items[shapes.Event])
-async def call_events(desk: Seat, call_id: str) -> Response:
-    """A call's events, oldest first."""
-    return answer({"items": await desk.events(call_id)})
+@router.get("/v1/calls/{call_id:path}/events", tags=["calls"])
+async def call_events(view: ForPeople, call_id: str) -> Items[EventRow]:
+    """List a call's events, oldest first."""
+    return Items[EventRow](items=await view.calls.events(call_id))
 
 
-@router.get("/v1/calls/{call_id:path}", response_model=shapes.CallPage)
-async def show_call(view: Looking, call_id: str) -> Response:
-    """One call's whole story. To an agent: without gates, votes and events."""
-    story = await view.desk.call(call_id)
-    view.must_own("call", story.row.agent, story.row.user)
-    told = _for_agent(story) if view.is_agent else story
-    return answer(told.record())
+@router.get("/v1/calls/{call_id:path}", tags=["calls"])
+async def show_call(caller: ForPeopleAndAgents, call_id: str) -> CallPage:
+    """Show everything on record about a call; to an agent, without gates, votes and events."""
+    page = await caller.view.calls.page(call_id)
+    caller.must_own("call", page.call.agent, page.call.user)
+    if caller.is_agent:
+        return page.model_copy(update={"gates": [], "votes": [], "events": []})
+    return page
 
 
-def _for_agent(story: Story) -> Story:
-    """Without what is for people: who said what, and which rule."""
-    return replace(story, gates=(), votes=(), events=())
-
-
-@router.get("/v1/observations", response_model=shapes.KeptObservation)
+@router.get("/v1/observations", tags=["calls"], response_model=KeptObservation)
 async def find_observation(
-    view: Looking,
-    call_id: Sought = None,
+    caller: ForPeopleAndAgents,
+    call_id: Filter = None,
     key: Annotated[
         str | None,
-        Query(min_length=1, max_length=1000, description="With `tool`: the one that was sent."),
+        Query(
+            min_length=1, max_length=1000, description="With `tool`: the caller's Idempotency-Key."
+        ),
     ] = None,
-    tool: Sought = None,
+    tool: Filter = None,
 ) -> Response:
-    """What a call was answered, by its id or its key, as long as it is kept."""
+    """Show the observation of a call, by the call's id or its key, as long as it is kept."""
     if (call_id is None) == (key is None):
-        told = "Give call_id or key."
-        raise ProblemError("invalid-request", told, param="/call_id", where="query")
-    found = await view.desk.observation(call_id=call_id, key=key, tool=tool)
-    await _must_own(view, found["tool_identity"]["call_id"])
-    named, public = found["approval_id"], view.exchange.house.public
-    url = None if named is None else f"{public}/approvals/{named}"
-    return answer({**found, "approval_url": url})
+        detail = "Pass either call_id or key."
+        raise ProblemError("invalid-request", detail, param="/call_id", where="query")
+    record = await caller.view.calls.observation(call_id=call_id, key=key, tool=tool)
+    if caller.is_agent:
+        first = (await caller.view.calls.events(record["tool_identity"]["call_id"]))[0]
+        caller.must_own("observation", first.agent, first.user)
+    approval_id, public = record["approval_id"], caller.exchange.house.public
+    url = None if approval_id is None else f"{public}/approvals/{approval_id}"
+    # Sent as it was kept: a row would write its timestamp in another form.
+    content = to_json({**record, "approval_url": url}, inf_nan_mode="null", fallback=json_default)
+    return Response(content, media_type="application/json")
 
 
-async def _must_own(view: View, call_id: str) -> None:
-    if view.is_agent:
-        first = (await view.desk.events(call_id))[0]
-        view.must_own("observation", first["agent"], first["user"])
+# --- runs -----------------------------------------------------------------------------------------
+
+
+@router.get("/v1/runs", tags=["runs"])
+async def list_runs(
+    caller: ForPeopleAndAgents,
+    agent: Filter = None,
+    user: Filter = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Page[RunRow]:
+    """List runs with answered calls, latest first. An agent sees the runs of its own calls."""
+    if caller.is_agent:
+        if caller.excludes(agent, user):
+            return Page[RunRow](items=[], next=None)
+        agent, user = caller.agent, caller.user or user
+    position = open_cursor(caller.exchange, "runs", cursor)
+    page = await caller.view.runs.search(agent=agent, user=user, limit=limit, cursor=position)
+    return sealed(caller.exchange, "runs", page)
+
+
+@router.get("/v1/runs/{run_id:path}", tags=["runs"])
+async def show_run(caller: ForPeopleAndAgents, run_id: str) -> RunPage:
+    """Show a run: its settings, what it has spent, its state, and its latest calls.
+
+    An agent sees the runs that it has made calls in, with its own calls.
+    """
+    page = await caller.view.runs.page(run_id)
+    if caller.is_agent:
+        page = await _own_part(caller, page)
+    # The cursor continues in the calls of this run: /v1/calls?run=…&cursor=…
+    return page.model_copy(update={"calls": sealed(caller.exchange, "calls", page.calls)})
+
+
+async def _own_part(caller: CallerView, run: RunPage) -> RunPage:
+    search = CallSearch(run=run.run_id, agent=caller.agent, user=caller.user)
+    calls = await caller.view.calls.search(search)
+    if not calls.items:
+        raise NotFoundError("run")
+    budgets = [row for row in run.budgets if row.of == "run"]
+    return run.model_copy(update={"calls": calls, "budgets": budgets, "state": []})
+
+
+@router.get("/v1/budgets", tags=["runs"])
+async def list_budgets(view: ForPeople, run: Filter = None) -> Items[BudgetRow]:
+    """List what was spent of the tenant's budgets today, and of a run's."""
+    return Items[BudgetRow](items=await view.runs.budgets(run))

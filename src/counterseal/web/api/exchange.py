@@ -15,7 +15,7 @@ from starlette.types import Message, Scope, Send
 from counterseal.accounts import Person
 from counterseal.gateway.catalogue import Catalogue
 from counterseal.runtime import Runtime
-from counterseal.views import Desk
+from counterseal.views import TenantView
 from counterseal.web.api.callers import Caller
 from counterseal.web.api.cursors import Cursors
 from counterseal.web.api.problems import MEDIA, ProblemError
@@ -40,7 +40,7 @@ class House:
     """What all requests have in common."""
 
     runtime: Runtime
-    desk_for: Callable[[Person], Desk]
+    view_for: Callable[[Person], TenantView]
     catalogue: Catalogue
     cursors: Cursors
     public: str

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
 from counterseal.operations.approver import ApprovalError
-from counterseal.views import NotAllowed, NotThere
+from counterseal.views import NotFoundError, RoleRequiredError
 from counterseal.web.api.exchange import Exchange
 from counterseal.web.api.front import EXCHANGE, INTERNAL, methods_at
 from counterseal.web.api.problems import MEDIA, ProblemError, Where
@@ -50,9 +50,9 @@ def problem_of(error: Exception) -> ProblemError | None:
             return error
         case RequestValidationError():
             return invalid(error.errors())
-        case NotThere():
+        case NotFoundError():
             return ProblemError("not-found", str(error))
-        case NotAllowed():
+        case RoleRequiredError():
             return ProblemError("role-required", str(error), role=error.role.value)
         case ApprovalError():
             code, param = _VOTES.get(error.why, ("conflict", None))

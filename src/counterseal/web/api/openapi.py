@@ -15,10 +15,10 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from counterseal.web.api.asking import Looking, Seat
-from counterseal.web.api.problems import PROBLEMS
-from counterseal.web.api.shapes.calls import Observation, Submission
-from counterseal.web.api.shapes.problems import Problem
+from counterseal.views.call_page import ObservationRow
+from counterseal.web.api.dependencies import ForPeople, ForPeopleAndAgents
+from counterseal.web.api.problems import PROBLEMS, ProblemBody
+from counterseal.web.api.submitting import Submission
 
 __all__ = ["document"]
 
@@ -94,7 +94,7 @@ def document(app: FastAPI, routes: Sequence[APIRoute]) -> dict[str, Any]:
         routes=app.routes,
     )
     parts = told["components"]
-    parts["schemas"] |= _schemas(Problem, Observation, Submission)
+    parts["schemas"] |= _schemas(ProblemBody, ObservationRow, Submission)
     for name in ("HTTPValidationError", "ValidationError"):
         parts["schemas"].pop(name, None)
     parts["securitySchemes"] = _SCHEMES
@@ -118,7 +118,7 @@ def _operations(
 def _security(route: APIRoute, method: str) -> list[Mapping[str, Any]]:
     session: Mapping[str, Any] = {"session": []} | ({} if method == "GET" else {"csrf": []})
     asked = {one.call for one in route.dependant.dependencies}
-    people = _call_of(Seat) in asked and _call_of(Looking) not in asked
+    people = _call_of(ForPeople) in asked and _call_of(ForPeopleAndAgents) not in asked
     return [_PERSON, session] if people else [_AGENT, _PERSON, session]
 
 
@@ -150,7 +150,7 @@ def _add_problems(answers: dict[str, Any], statuses: tuple[int, ...]) -> None:
 
 
 def _problem(status: int) -> dict[str, Any]:
-    schema = {"$ref": "#/components/schemas/Problem"}
+    schema = {"$ref": "#/components/schemas/ProblemBody"}
     return {
         "description": _TITLES[status],
         "headers": {**_ID, **_MORE.get(status, {})},
@@ -224,7 +224,7 @@ def _observed(description: str, *, held: bool = False) -> dict[str, Any]:
     }
     if held:
         headers["Location"] = {"description": "The request for approval.", **text}
-    schema = {"$ref": "#/components/schemas/Observation"}
+    schema = {"$ref": "#/components/schemas/ObservationRow"}
     return {
         "description": description,
         "headers": headers,

@@ -9,9 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
+from pydantic import Field
 from pydantic_core import to_json
 
-__all__ = ["PROBLEMS", "FieldProblem", "Known", "ProblemError", "Where", "problem_body"]
+from counterseal.views.base import RowModel
+from counterseal.views.call_page import ObservationRow
+
+__all__ = [
+    "PROBLEMS",
+    "FieldProblem",
+    "Known",
+    "ProblemBody",
+    "ProblemError",
+    "Where",
+    "problem_body",
+]
 
 Where = Literal["body", "query", "path", "header"]
 MEDIA: Final = b"application/problem+json"
@@ -70,14 +82,41 @@ PROBLEMS: Final[Mapping[str, Known]] = {
 """Every code that is not a call's."""
 
 
-class FieldProblem(NamedTuple):
-    """One thing that is wrong."""
+class FieldProblem(RowModel):
+    """One field that is wrong."""
 
-    param: str | None
-    """JSON Pointer into the body, or the name of a parameter as one; None: the whole."""
+    param: str | None = Field(description="JSON Pointer; null: the whole.")
     where: Where | None
     message: str
     code: str
+
+
+class ProblemBody(RowModel):
+    """An RFC 9457 problem, with the members that a program needs to decide what to do."""
+
+    type: str = Field(description="`urn:counterseal:problem:` and the code.")
+    title: str
+    status: int
+    detail: str
+    code: str = Field(
+        description="One of the 21 codes for a call that was refused, such as POLICY_VIOLATION; "
+        "else one of the API's own, such as not-found."
+    )
+    param: str | None = Field(
+        description="JSON Pointer into the body, or the name of a parameter as one."
+    )
+    where: Where | None = Field(description="Where the pointer leads.")
+    repairable: bool = Field(description="A corrected request may succeed.")
+    retryable: bool = Field(description="The same request may succeed later.")
+    next_action: str
+    request_id: str
+    errors: list[FieldProblem]
+    role: str | None = Field(None, description="The role that is missing.")
+    why: str | None = Field(None, description="Why a vote was not accepted, in one word.")
+    known: list[str] | None = Field(None, description="The parameters that are allowed.")
+    observation: ObservationRow | None = Field(
+        None, description="For a call that was refused or failed: what the model is told."
+    )
 
 
 class ProblemError(Exception):
@@ -125,6 +164,6 @@ class ProblemError(Exception):
 
 def problem_body(*, code: str, errors: Iterable[FieldProblem], **members: Any) -> bytes:
     """A problem as it is sent."""
-    listed = [one._asdict() for one in errors]
+    listed = [error.model_dump() for error in errors]
     told = {"type": f"urn:counterseal:problem:{code}", "code": code, **members, "errors": listed}
     return to_json(told, inf_nan_mode="null")

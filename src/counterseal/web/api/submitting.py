@@ -15,17 +15,18 @@ import math
 import re
 from collections.abc import Mapping
 from time import monotonic
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from counterseal.codes import Code
-from counterseal.gateway.waiting import needs_person
+from counterseal.gateway.calls import awaits_approval
 from counterseal.observation import Observation
 from counterseal.observation.render import said
 from counterseal.operations.approver import ApprovalError
 from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime
+from counterseal.views.base import JsonObject
 from counterseal.web.api.bodies import object_in
 from counterseal.web.api.callers import Agent, Caller
 from counterseal.web.api.exchange import JSON, Answer
@@ -35,11 +36,10 @@ from counterseal.web.api.problems import (
     ProblemError,
     problem_body,
 )
-from counterseal.web.api.shapes.calls import LONGEST_NAME, Submission
-from counterseal.web.api.validation import invalid
+from counterseal.web.api.validation import WHOLE, RequestBody, invalid
 from counterseal.web.api.writing import shown, written
 
-__all__ = ["LONGEST_WAIT", "Submitting"]
+__all__ = ["LONGEST_WAIT", "Submission", "Submitting"]
 
 LONGEST_WAIT: Final = 30.0
 """Seconds that a request waits at most for a person, or for another one like it."""
@@ -51,6 +51,38 @@ _WAIT: Final = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?=$|[,;])
 _REPLAYED: Final = (b"idempotent-replayed", b"true")
 _TITLE: Final = "The call was not carried out"
 _FAILED: Final = "The call failed"
+LONGEST_NAME: Final = 512
+_Id = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
+
+
+class Submission(RequestBody):
+    """A call that an agent wants made."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"tool": "look_up_case", "arguments": {"case_id": "case_7"}, "run_id": "run_1"}
+            ]
+        }
+    )
+
+    tool: str = Field(max_length=LONGEST_NAME, description="The contract's name.")
+    arguments: JsonObject | str = Field(
+        description="As an object, or as the text that a model wrote."
+    )
+    run_id: _Id | None = Field(
+        None, description="Left out: the caller's own, until an hour has passed without a call."
+    )
+    version: _Id | None = Field(None, description="Left out: the run's, or the one rolled out.")
+    operation_id: _Id | None = Field(
+        None, description="Tells a call that is meant again from one that is repeated."
+    )
+    expected_version: str | Annotated[int, WHOLE] | None = Field(
+        None, description="The version of the resource that the call was thought up against."
+    )
+    configurable: JsonObject | None = Field(
+        None, description="Values for the contract's config params."
+    )
 
 
 class Submitting:
@@ -98,7 +130,7 @@ class Submitting:
         until = monotonic() + wait
         seen = await self._runtime.submit(proposal, who, wait=wait)
         left = until - monotonic()
-        if left <= 0 or not needs_person(seen):
+        if left <= 0 or not awaits_approval(seen):
             return seen
         try:
             packet = await self._runtime.approvals.wait(who.tenant, seen.approval_id or "", left)
@@ -140,7 +172,7 @@ class Submitting:
         headers = [_REPLAYED] if seen.idempotency_hit else []
         if wait is not None:
             headers.append((b"preference-applied", b"wait=%d" % wait))
-        if needs_person(seen):
+        if awaits_approval(seen):
             headers.append((b"location", f"/v1/approvals/{seen.approval_id}".encode()))
             return Answer(202, written(seen, self._public), tuple(headers))
         if seen.ok:
@@ -155,7 +187,12 @@ class Submitting:
 
 def _problem(seen: Observation, status: int, told: Mapping[str, Any], request_id: str) -> bytes:
     errors = [
-        FieldProblem(f"/arguments{one.field}" if one.field else None, "body", one.message, one.code)
+        FieldProblem(
+            param=f"/arguments{one.field}" if one.field else None,
+            where="body",
+            message=one.message,
+            code=one.code,
+        )
         for one in seen.errors
     ]
     first = next((one.param for one in errors if one.param is not None), None)
@@ -173,7 +210,7 @@ def _problem(seen: Observation, status: int, told: Mapping[str, Any], request_id
         retryable=seen.response.retryable,
         next_action=seen.next_action,
         request_id=request_id,
-        errors=[one if one.param else one._replace(where=None) for one in errors],
+        errors=[one if one.param else one.model_copy(update={"where": None}) for one in errors],
         observation=told,
     )
 

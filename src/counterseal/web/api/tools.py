@@ -1,125 +1,268 @@
-"""Tools as one tenant has them, and what operators do about one."""
+"""Routes for tools, grants, the kill switch and quarantine."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
-from starlette.responses import Response
+from pydantic import ConfigDict, Field
 
+from counterseal.contract.effects import Effect, RiskClass
 from counterseal.gateway.catalogue import EFFECT, VERSION
-from counterseal.web.api.asking import Looking, Seat, Sought, answer
+from counterseal.registry import Grant
+from counterseal.registry.grants import Mode
+from counterseal.views import GrantRow, Items, KillRow, ToolPage, ToolRow, ToolUse
+from counterseal.views.tools import (
+    CatalogueEntry,
+    ChangeRow,
+    DefinitionChangeRow,
+    QuarantineRow,
+    RolloutShare,
+    StoppedTool,
+    ToolVersion,
+)
 from counterseal.web.api.callers import Agent
-from counterseal.web.api.grants import grant_record
-from counterseal.web.api.shapes import tools as shapes
-from counterseal.web.api.shapes.base import Items
+from counterseal.web.api.dependencies import (
+    Filter,
+    ForPeople,
+    ForPeopleAndAgents,
+    Reason,
+    When,
+    Window,
+)
+from counterseal.web.api.validation import WHOLE, RequestBody
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["tools"])
+router = APIRouter()
 
-Window = Annotated[
-    str,
-    Query(
-        pattern=r"^([1-9]\d{0,3}m|[1-9]\d{0,2}h|([1-9]\d?|[12]\d\d|3[0-5]\d|36[0-6])d)$",
-        description="So far back from now: 15m, 24h, 7d.",
-        examples=["24h"],
-    ),
+_Name = Annotated[
+    str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f]$")
 ]
 
+# --- bodies ---------------------------------------------------------------------------------------
 
-@router.get("/v1/tools", response_model=Items[shapes.ToolRow] | Items[shapes.CatalogueEntry])
+
+class ReasonBody(RequestBody):
+    """An operator's reason."""
+
+    reason: Reason
+
+
+class VersionBody(RequestBody):
+    """A version of a tool, or all of them."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "fixed in 1.2"}]})
+
+    reason: Reason
+    version: str | None = Field(None, max_length=100, description="All versions by default.")
+
+
+class RolloutBody(RequestBody):
+    """The percentage of new runs that get a version."""
+
+    reason: Reason
+    version: str = Field(max_length=100)
+    percentage: Annotated[int, Field(strict=True, ge=0, le=100), WHOLE]
+
+
+class KillScope(RequestBody):
+    """A tool, an effect, or (with neither) everything."""
+
+    tool: _Name | None = None
+    effect: Effect | None = None
+
+
+class KillBody(RequestBody):
+    """A tool, an effect, or (with neither) everything; and the reason to stop it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"tool": "send_notice", "reason": "it sends twice"}]}
+    )
+
+    tool: _Name | None = None
+    effect: Effect | None = None
+    reason: Reason
+
+
+class GrantBody(RequestBody):
+    """A grant for an agent, and the reason for it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"agent": "desk", "tool": "look_up_case", "reason": "the pilot"}]
+        }
+    )
+
+    agent: _Name
+    tool: _Name
+    version: str = Field("*", max_length=100, description="A range, such as `>=1.0,<2`.")
+    mode: Mode = Mode.EXECUTE
+    max_calls_per_run: Annotated[int, Field(strict=True, ge=0, le=1_000_000_000), WHOLE] | None = (
+        None
+    )
+    scopes: list[_Name] = Field(default_factory=list, max_length=100)
+    risk_limit: RiskClass | None = None
+    expires_at: When | None = None
+    everywhere: bool = Field(
+        default=False, strict=True, description="In every tenant instead of this one."
+    )
+    reason: Reason
+
+
+class AcceptBody(RequestBody):
+    """The definition that an operator accepts."""
+
+    definition: str = Field(max_length=200, description="The hash of the definition shown.")
+
+
+# --- tools ----------------------------------------------------------------------------------------
+
+
+@router.get("/v1/tools", tags=["tools"])
 async def list_tools(
-    view: Looking,
-    run: Annotated[Sought, Query(description="For an agent: as this run may use them.")] = None,
-) -> Response:
-    """Every tool of the tenant; to an agent, those that it may use, as MCP lists them."""
-    caller = view.caller
-    if not isinstance(caller, Agent):
-        return answer({"items": [row.record() for row in view.desk.tools()]})
-    found = await view.exchange.house.catalogue.tools(caller.principal, run)
-    return answer({"items": [_entry(one) for one in found]})
+    caller: ForPeopleAndAgents,
+    run: Annotated[Filter, Query(description="For an agent: the tools of this run.")] = None,
+) -> Items[ToolRow] | Items[CatalogueEntry]:
+    """List the tenant's tools; to an agent, those that it may use, in MCP's form."""
+    if not isinstance(caller.caller, Agent):
+        return Items[ToolRow](items=caller.view.tools.rows())
+    entries = await caller.exchange.house.catalogue.tools(caller.caller.principal, run)
+    return Items[CatalogueEntry](items=[_entry(entry) for entry in entries])
 
 
-def _entry(tool: dict[str, Any]) -> dict[str, Any]:
-    told = {name: value for name, value in tool.items() if name != "_meta"}
-    return {**told, "effect": tool["_meta"][EFFECT], "version": tool["_meta"][VERSION]}
+def _entry(tool: dict[str, Any]) -> CatalogueEntry:
+    fields = {name: value for name, value in tool.items() if name != "_meta"}
+    return CatalogueEntry(**fields, effect=tool["_meta"][EFFECT], version=tool["_meta"][VERSION])
 
 
-@router.get("/v1/tools/{name}", response_model=shapes.Tool)
-async def show_tool(desk: Seat, name: str) -> Response:
-    """A tool's card: contract, versions, grants, kills, what operators changed, quarantine."""
-    card = desk.tool(name)
-    return answer({**card.record(), "grant_list": [grant_record(one) for one in card.grants]})
+@router.get("/v1/tools/{name}", tags=["tools"])
+async def show_tool(view: ForPeople, name: str) -> ToolPage:
+    """Show a tool: contract, versions, grants, kills, operators' changes, quarantine."""
+    return view.tools.page(name)
 
 
-@router.get("/v1/tools/{name}/versions", response_model=Items[shapes.ToolVersion])
-async def tool_versions(desk: Seat, name: str) -> Response:
-    """Newest first."""
-    return answer({"items": desk.versions(name)})
+@router.get("/v1/tools/{name}/versions", tags=["tools"])
+async def tool_versions(view: ForPeople, name: str) -> Items[ToolVersion]:
+    """List a tool's versions, newest first."""
+    return Items[ToolVersion](items=view.tools.versions(name))
 
 
-@router.get("/v1/tools/{name}/use", response_model=shapes.ToolUse)
-async def tool_use(desk: Seat, name: str, window: Window = "24h") -> Response:
-    """How its latest calls ended."""
-    return answer((await desk.use(name, window)).record())
+@router.get("/v1/tools/{name}/use", tags=["tools"])
+async def tool_use(view: ForPeople, name: str, window: Window = "24h") -> ToolUse:
+    """Show how a tool's latest calls ended."""
+    return await view.tools.use(name, window)
 
 
-@router.post("/v1/tools/{name}/enable", response_model=shapes.Change)
-async def enable_tool(desk: Seat, name: str, given: shapes.OfVersion) -> Response:
-    """Let it be used again. Takes the role operator."""
-    return answer((await desk.enable(name, given.version, reason=given.reason)).export())
+@router.post("/v1/tools/{name}/enable", tags=["tools"])
+async def enable_tool(view: ForPeople, name: str, given: VersionBody) -> ChangeRow:
+    """Enable a tool. Requires the role operator."""
+    return await view.tools.enable(name, given.version, reason=given.reason)
 
 
-@router.post("/v1/tools/{name}/disable", response_model=shapes.Change)
-async def disable_tool(desk: Seat, name: str, given: shapes.OfVersion) -> Response:
-    """Take it out of use. Takes the role operator."""
-    return answer((await desk.disable(name, given.version, reason=given.reason)).export())
+@router.post("/v1/tools/{name}/disable", tags=["tools"])
+async def disable_tool(view: ForPeople, name: str, given: VersionBody) -> ChangeRow:
+    """Disable a tool. Requires the role operator."""
+    return await view.tools.disable(name, given.version, reason=given.reason)
 
 
-@router.get("/v1/tools/{name}/rollout", response_model=Items[shapes.Share])
+@router.get("/v1/tools/{name}/rollout", tags=["tools"])
 async def preview_rollout(
-    desk: Seat,
+    view: ForPeople,
     name: str,
     version: Annotated[str, Query(min_length=1, max_length=100)],
     percentage: Annotated[int, Query(ge=0, le=100)],
-) -> Response:
-    """What new runs would get if a version were rolled out so far. Takes the role operator."""
-    found = await desk.preview_rollout(name, version, percentage)
-    return answer({"items": [one._asdict() for one in found]})
+) -> Items[RolloutShare]:
+    """Preview which versions new runs would get. Requires the role operator."""
+    shares = await view.tools.preview_rollout(name, version, percentage)
+    return Items[RolloutShare](items=shares)
 
 
-@router.post("/v1/tools/{name}/rollout", response_model=shapes.Change)
-async def roll_out_tool(desk: Seat, name: str, given: shapes.Rollout) -> Response:
-    """How many of the new runs get a version. Takes the role operator."""
-    made = await desk.set_rollout(name, given.version, given.percentage, reason=given.reason)
-    return answer(made.export())
+@router.post("/v1/tools/{name}/rollout", tags=["tools"])
+async def roll_out_tool(view: ForPeople, name: str, given: RolloutBody) -> ChangeRow:
+    """Set the percentage of new runs that get a version. Requires the role operator."""
+    return await view.tools.set_rollout(name, given.version, given.percentage, reason=given.reason)
 
 
 # --- quarantine -----------------------------------------------------------------------------------
 
 
-@router.get("/v1/quarantine", response_model=Items[shapes.Quarantined])
-async def list_quarantined(desk: Seat) -> Response:
-    """What is kept out until a person accepts it."""
-    return answer({"items": [one.record() for one in desk.quarantined()]})
+@router.get("/v1/quarantine", tags=["tools"])
+async def list_quarantined(view: ForPeople) -> Items[QuarantineRow]:
+    """List the tools that wait for an operator to accept them."""
+    return Items[QuarantineRow](items=view.tools.quarantined())
 
 
-@router.get("/v1/quarantine/{name}/changes", response_model=Items[shapes.DefinitionChange])
-async def quarantine_changes(desk: Seat, name: str) -> Response:
-    """What differs from the definition that was accepted."""
-    return answer({"items": [one._asdict() for one in desk.definition_changes(name)]})
+@router.get("/v1/quarantine/{name}/changes", tags=["tools"])
+async def quarantine_changes(view: ForPeople, name: str) -> Items[DefinitionChangeRow]:
+    """List how a definition differs from the accepted one."""
+    return Items[DefinitionChangeRow](items=view.tools.definition_changes(name))
 
 
-@router.post("/v1/quarantine/{name}/accept", status_code=204)
-async def accept_definition(desk: Seat, name: str, given: shapes.Accept) -> Response:
-    """Let exactly this definition in. Takes the role operator everywhere."""
-    await desk.accept(name, given.definition)
-    return Response(status_code=204)
+@router.post("/v1/quarantine/{name}/accept", tags=["tools"], status_code=204)
+async def accept_definition(view: ForPeople, name: str, given: AcceptBody) -> None:
+    """Accept exactly this definition. Requires the role operator for all tenants."""
+    await view.tools.accept(name, given.definition)
 
 
-@router.post("/v1/quarantine/{name}/refuse", status_code=204)
-async def refuse_definition(desk: Seat, name: str, given: shapes.Because) -> Response:
-    """Keep it out, and say so on record. Takes the role operator everywhere."""
-    await desk.refuse(name, reason=given.reason)
-    return Response(status_code=204)
+@router.post("/v1/quarantine/{name}/refuse", tags=["tools"], status_code=204)
+async def refuse_definition(view: ForPeople, name: str, given: ReasonBody) -> None:
+    """Record that a definition is refused. Requires the role operator for all tenants."""
+    await view.tools.refuse(name, reason=given.reason)
+
+
+# --- grants ---------------------------------------------------------------------------------------
+
+
+@router.get("/v1/grants", tags=["grants"])
+async def list_grants(
+    view: ForPeople, tool: Filter = None, agent: Filter = None
+) -> Items[GrantRow]:
+    """List the grants that apply in this tenant."""
+    return Items[GrantRow](items=view.tools.grants(tool=tool, agent=agent))
+
+
+@router.post("/v1/grants", tags=["grants"], status_code=201)
+async def give_grant(view: ForPeople, given: GrantBody) -> GrantRow:
+    """Grant a tool to an agent. Requires the role operator."""
+    grant = Grant(
+        tenant=None if given.everywhere else view.tenant,
+        **given.model_dump(exclude={"everywhere", "reason"}),
+    )
+    return await view.tools.grant(grant, reason=given.reason)
+
+
+@router.delete("/v1/grants/{grant_id}", tags=["grants"])
+async def revoke_grant(
+    view: ForPeople, grant_id: str, reason: Annotated[Reason, Query()]
+) -> ChangeRow:
+    """Revoke a grant. Requires the role operator."""
+    return await view.tools.revoke(grant_id, reason=reason)
+
+
+# --- the kill switch ------------------------------------------------------------------------------
+
+
+@router.get("/v1/kills", tags=["kills"])
+async def list_kills(view: ForPeople) -> Items[KillRow]:
+    """List the kills in force."""
+    return Items[KillRow](items=view.tools.kills())
+
+
+@router.post("/v1/kills/preview", tags=["kills"])
+async def preview_kill(view: ForPeople, given: KillScope) -> Items[StoppedTool]:
+    """Preview what a kill would stop. Requires the role operator."""
+    stopped = await view.tools.preview_kill(tool=given.tool, effect=given.effect)
+    return Items[StoppedTool](items=stopped)
+
+
+@router.post("/v1/kills", tags=["kills"], status_code=201)
+async def kill(view: ForPeople, given: KillBody) -> KillRow:
+    """Stop a tool, every tool of an effect, or everything. Requires the role operator."""
+    return await view.tools.kill(tool=given.tool, effect=given.effect, reason=given.reason)
+
+
+@router.delete("/v1/kills/{kill_id}", tags=["kills"])
+async def restore(view: ForPeople, kill_id: str, reason: Annotated[Reason, Query()]) -> ChangeRow:
+    """Undo a kill. Requires the role operator."""
+    return await view.tools.restore(kill_id, reason=reason)

@@ -7,7 +7,7 @@ To add a page:
 1. A module beside `approvals` with `routes(house) -> list[Route]`: `house.get(path, handler)` and
    `house.post(path, handler)`. Whoever gets to a handler is signed in; a form has been checked
    (origin, session, size). In `app._ROOMS` it gets its place in the header.
-2. A handler takes a `Visit`. It asks `visit.desk`, which knows tenant and roles, and returns
+2. A handler takes a `Visit`. It asks `visit.view`, which knows tenant and roles, and returns
    `await visit.render("page.html", title=…, shows="/v1/…", …)`, or after a form `visit.go(path)`.
    `visit.asked(name)` is a parameter of the URL, `visit.said(name)` a field of the form. NotThere,
    NotAllowed, RegistryError and StoreError become pages by themselves; `with understood():` around

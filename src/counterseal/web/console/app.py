@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from counterseal.accounts import People, Person
-from counterseal.views import Desk
+from counterseal.views import TenantView
 from counterseal.web.browser import origin_of
 from counterseal.web.console import (
     approvals,
@@ -57,7 +57,7 @@ register_url_convertor("anything", _Anything())
 def console_routes(
     runtime: Runtime,
     people: People,
-    desk_for: Callable[[Person], Desk],
+    view_for: Callable[[Person], TenantView],
     *,
     urls: Collection[str],
     broker: Broker | None = None,
@@ -71,7 +71,7 @@ def console_routes(
     public = next(iter(urls), "")
     house = House(
         people=people,
-        desk_for=desk_for,
+        view_for=view_for,
         broker=broker or Broker(marks_of(runtime)),
         clock=runtime.clock,
         origins=origins,

@@ -13,7 +13,7 @@ from counterseal.approvals.votes import Choice, Objection
 from counterseal.contract.effects import RiskClass
 from counterseal.operations.approver import ApprovalError
 from counterseal.storage.base import HeldStatus
-from counterseal.views import InboxRow, Page, confirmation
+from counterseal.views import ApprovalRow, Page, confirmation
 from counterseal.web.console.card import card
 from counterseal.web.console.problems import Problem, understood
 from counterseal.web.console.rendering import address
@@ -54,15 +54,15 @@ async def inbox(visit: Visit) -> Response:
     given: dict[str, Any] = {**chosen, "cursor": visit.asked("cursor")}
     with understood():
         if status == "waiting":
-            page = await visit.desk.inbox(**given)
+            page = await visit.view.approvals.waiting(**given)
         else:
             which = None if status == "decided" else status
-            page = await visit.desk.decided(status=which, **given)
+            page = await visit.view.approvals.decided(status=which, **given)
     return await _list(visit, page, status, chosen)
 
 
 async def _list(
-    visit: Visit, page: Page[InboxRow], status: str, chosen: dict[str, str | None]
+    visit: Visit, page: Page[ApprovalRow], status: str, chosen: dict[str, str | None]
 ) -> Response:
     kept = {"status": None if status == "waiting" else status, **chosen}
     return await visit.render(
@@ -104,9 +104,9 @@ async def _packet_page(visit: Visit, error: ApprovalError | None = None) -> Resp
         "choice": visit.said("choice"),
     }
     try:
-        packet = await visit.desk.packet(approval_id)
+        packet = await visit.view.approvals.packet(approval_id)
     except ApprovalError as unreadable:
-        row = await visit.desk.request(approval_id)
+        row = await visit.view.approvals.row(approval_id)
         told |= {"row": row, "unreadable": str(unreadable)}
         return await visit.render(
             "unreadable.html", title="Can't be shown", shows=shows, status=status, **told
@@ -129,7 +129,7 @@ def _objection(visit: Visit, packet: Packet) -> str | None:
     """Why this person can't decide it, in a sentence."""
     if packet.status == HeldStatus.EXPIRED:
         return Objection.EXPIRED.text
-    return visit.desk.objection(packet)
+    return visit.view.approvals.objection(packet)
 
 
 def _progress(packet: Packet) -> list[bool]:
@@ -151,7 +151,7 @@ async def decide(visit: Visit) -> Response:
     """Take the vote, and say what came of it; or the page again, with what was wrong."""
     approval_id = _approval_id(visit)
     try:
-        await visit.desk.decide(
+        await visit.view.approvals.decide(
             approval_id,
             visit.said("choice"),
             comment=visit.said("comment"),
@@ -171,9 +171,9 @@ async def back(visit: Visit) -> Response:
 async def result(visit: Visit) -> Response:
     """What became of it, what follows, and the way on."""
     approval_id = _approval_id(visit)
-    row = await visit.desk.request(approval_id)
+    row = await visit.view.approvals.row(approval_id)
     try:
-        packet = await visit.desk.packet(approval_id)
+        packet = await visit.view.approvals.packet(approval_id)
     except ApprovalError:
         packet = None
     return await visit.render(
@@ -194,7 +194,7 @@ def _vote_of(visit: Visit, packet: Packet | None) -> str | None:
     return next(mine, None)
 
 
-def _follows(row: InboxRow, packet: Packet | None) -> str:
+def _follows(row: ApprovalRow, packet: Packet | None) -> str:
     """What happens now, in a sentence."""
     left = row.approvers - row.approved
     match row.status:
@@ -214,12 +214,15 @@ def _follows(row: InboxRow, packet: Packet | None) -> str:
     return "Nothing is executed."
 
 
-async def _next(visit: Visit, approval_id: str) -> InboxRow | None:
+async def _next(visit: Visit, approval_id: str) -> ApprovalRow | None:
     """The most urgent other request that this person can vote on."""
-    page = await visit.desk.inbox(limit=10)
+    page = await visit.view.approvals.waiting(limit=10)
     for row in page.items:
         if row.approval_id == approval_id or row.consequence is None:
             continue
-        if visit.desk.objection(await visit.desk.packet(row.approval_id)) is None:
+        if (
+            visit.view.approvals.objection(await visit.view.approvals.packet(row.approval_id))
+            is None
+        ):
             return row
     return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -16,11 +15,9 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from counterseal.audit import EventType
-from counterseal.audit.report import Report
 from counterseal.errors import StoreError
-from counterseal.views import Desk
-from counterseal.views.base import iso
-from counterseal.views.windows import WINDOWS, seconds_of
+from counterseal.views import AuditReport, TenantView
+from counterseal.views.base import WINDOWS, iso, window_seconds
 from counterseal.web.console.problems import Problem, understood
 from counterseal.web.console.rendering import address
 from counterseal.web.console.searching import event_search, field_time
@@ -59,12 +56,12 @@ async def back(visit: Visit) -> Response:
 
 async def _page(visit: Visit, *, checking: bool) -> Response:
     now = visit.house.clock()
-    since = {window: iso(now - seconds_of(window)) for window in _SPANS}
+    since = {window: iso(now - window_seconds(window)) for window in _SPANS}
     return await visit.render(
         "audit.html",
         title="Audit",
         shows=address("v1", "audit"),
-        chain=await visit.desk.chain(),
+        chain=await visit.view.record.chain(),
         checking=checking,
         exports=[
             (
@@ -105,21 +102,21 @@ class Checks:
         self._under_way.add(tenant)
         try:
             yield begin
-            async for piece in _checked(visit.desk, visit.house.templates):
+            async for piece in _checked(visit.view, visit.house.templates):
                 yield piece
             yield end
         finally:
             self._under_way.discard(tenant)
 
 
-async def _checked(desk: Desk, templates: Any) -> AsyncIterator[str]:
+async def _checked(view: TenantView, templates: Any) -> AsyncIterator[str]:
     looked_at = [0]
 
     def progress(events: int) -> None:
         looked_at[0] = events
 
     part = templates.get_template("audit_report.html")
-    checking = asyncio.ensure_future(desk.verify(progress))
+    checking = asyncio.ensure_future(view.record.verify(progress))
     try:
         while not (await asyncio.wait({checking}, timeout=_EVERY))[0]:
             yield part.render(report=None, failed="", events=looked_at[0])
@@ -129,7 +126,7 @@ async def _checked(desk: Desk, templates: Any) -> AsyncIterator[str]:
         checking.cancel()
 
 
-def _outcome(checking: asyncio.Future[Report]) -> tuple[Report | None, str]:
+def _outcome(checking: asyncio.Future[AuditReport]) -> tuple[AuditReport | None, str]:
     try:
         return checking.result(), ""
     except StoreError:
@@ -146,13 +143,13 @@ async def events(visit: Visit) -> Response:
     cursor = visit.asked("cursor")
     with understood():
         wanted = event_search(visit.asked, visit.house.clock())
-        page = await visit.desk.search(**wanted)
+        page = await visit.view.record.search(**wanted)
     more = None if page.next is None else address("audit", "events", **asked, cursor=page.next)
     return await visit.render(
         "events.html",
         title="Events",
         shows=_resource(asked, wanted),
-        rows=[_row(one.record()) for one in page.items],
+        rows=page.items,
         types=[one.value for one in EventType],
         asked_types=wanted["types"] or [],
         chosen=_chosen(asked, wanted),
@@ -176,8 +173,3 @@ def _resource(asked: dict[str, str | None], wanted: dict[str, Any]) -> str:
     path = address("v1", "events", **named, **times)
     types = urlencode([("type", one) for one in wanted["types"] or ()])
     return path + ("&" if "?" in path else "?") * bool(types) + types
-
-
-def _row(record: dict[str, Any]) -> dict[str, Any]:
-    at = datetime.fromisoformat(record["occurred_at"]).timestamp()
-    return {**record, "at": at}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any, Final
 
 from starlette.responses import Response
@@ -10,7 +9,7 @@ from starlette.routing import Route
 
 from counterseal.codes import Code
 from counterseal.views import METRICS, BudgetRow, CallPage, CallSearch
-from counterseal.views.windows import WINDOWS
+from counterseal.views.base import WINDOWS
 from counterseal.web.console.problems import understood
 from counterseal.web.console.rendering import address
 from counterseal.web.console.searching import call_search, field_time
@@ -45,7 +44,7 @@ async def search(visit: Visit) -> Response:
     """Calls, newest first, by what is asked in the URL."""
     with understood():
         asked = call_search(visit.asked, visit.house.clock())
-        page = await visit.desk.calls(asked)
+        page = await visit.view.calls.search(asked)
     narrowed = {name: value for name, value in asked.query().items() if name != "cursor"}
     return await visit.render(
         "calls.html",
@@ -60,8 +59,8 @@ async def search(visit: Visit) -> Response:
         more=_more(visit, page.next),
         codes=[code.value for code in Code],
         windows=WINDOWS,
-        names=[row.name for row in visit.desk.tools()],
-        agents=sorted({grant.agent for grant in visit.desk.grants()}),
+        names=[row.name for row in visit.view.tools.rows()],
+        agents=sorted({grant.agent for grant in visit.view.tools.grants()}),
     )
 
 
@@ -95,33 +94,34 @@ def _more(visit: Visit, cursor: str | None) -> str | None:
 async def show(visit: Visit) -> Response:
     """Everything that is on record about it."""
     call_id: str = visit.request.path_params["call_id"]
-    page = await visit.desk.call(call_id)
+    page = await visit.view.calls.page(call_id)
     return await visit.render(
         "call.html",
-        title=f"{page.row.tool}: {page.row.code or 'under way'}"[:_SHORT],
+        title=f"{page.call.tool}: {page.call.code or 'in progress'}"[:_SHORT],
         path="/calls",
         shows=address("v1", "calls", call_id),
         page=page,
-        row=page.row,
+        row=page.call,
         bars=bars(page.gates),
         gates_took=lasted(sum(gate.microseconds or 0 for gate in page.gates)),
         ran=_ran(page),
-        votes=[_vote(dict(vote)) for vote in page.votes],
-        events=[_event(dict(event)) for event in page.events],
         follows=_follows(page),
-        copies=[("CLI", page.cli), ("curl", page.curl.replace("{base}", _origin(visit)))],
+        copies=[
+            ("CLI", page.copy_as.cli),
+            ("curl", page.copy_as.curl.replace("{base}", _origin(visit))),
+        ],
     )
 
 
 def _follows(page: CallPage) -> str | None:
     """What is another text when something has happened to the call; None once nothing will."""
-    ledger, approval = page.ledger or {}, page.approval
-    looked, undone = page.verification or {}, page.compensation or {}
+    ledger, approval = page.ledger, page.approval
     waits = approval is not None and approval.status in ("waiting", "approved")
-    due = looked.get("state") in _DUE or undone.get("state") in _DUE
-    if page.row.code is not None and ledger.get("status") != "PENDING" and not (waits or due):
+    due = any(one and one.state in _DUE for one in (page.verification, page.compensation))
+    pending = ledger is not None and ledger.status == "PENDING"
+    if page.call.code is not None and not (pending or waits or due):
         return None
-    return f"{len(page.events)} {approval and approval.approved} {ledger.get('phase')}"
+    return f"{len(page.events)} {approval and approval.approved} {ledger and ledger.phase}"
 
 
 def _origin(visit: Visit) -> str:
@@ -133,26 +133,9 @@ def _origin(visit: Visit) -> str:
 
 def _ran(page: CallPage) -> str:
     """How long the tool itself took, where that is kept."""
-    told = (page.observation or {}).get("execution_metadata") or {}
-    took = told.get("latency_ms")
+    extra = page.observation.model_extra if page.observation else None
+    took = ((extra or {}).get("execution_metadata") or {}).get("latency_ms")
     return lasted(took * 1000) if isinstance(took, int | float) else ""
-
-
-def _vote(vote: dict[str, Any]) -> dict[str, Any]:
-    """Whatever is stored, with all that the page asks for."""
-    voted = vote.get("voted_at")
-    return {
-        "approver": vote.get("approver"),
-        "decision": vote.get("decision"),
-        "said": vote.get("comment") or vote.get("justification") or "",
-        "at": voted if isinstance(voted, int | float) else None,
-    }
-
-
-def _event(record: dict[str, Any]) -> dict[str, Any]:
-    """The record, and its time as a number."""
-    at = datetime.fromisoformat(record["occurred_at"]).timestamp()
-    return {"record": record, "type": record["type"], "decision": record["decision"], "at": at}
 
 
 # --- a run ----------------------------------------------------------------------------------------
@@ -162,7 +145,7 @@ async def runs(visit: Visit) -> Response:
     """Runs, those with the latest calls first."""
     agent, user = visit.asked("agent"), visit.asked("user")
     with understood():
-        page = await visit.desk.runs(agent=agent, user=user, cursor=visit.asked("cursor"))
+        page = await visit.view.runs.search(agent=agent, user=user, cursor=visit.asked("cursor"))
     more = None
     if page.next is not None:
         more = address("runs", agent=agent, user=user, cursor=page.next)
@@ -176,14 +159,14 @@ async def runs(visit: Visit) -> Response:
         narrowed=bool(agent or user),
         further=visit.asked("cursor") is not None,
         more=more,
-        agents=sorted({grant.agent for grant in visit.desk.grants()}),
+        agents=sorted({grant.agent for grant in visit.view.tools.grants()}),
     )
 
 
 async def run(visit: Visit) -> Response:
     """What a run was opened with, has spent and holds, and its latest calls."""
     run_id: str = visit.request.path_params["run_id"]
-    page = await visit.desk.run(run_id)
+    page = await visit.view.runs.page(run_id)
     return await visit.render(
         "run.html",
         title=f"Run {run_id}"[:_SHORT],

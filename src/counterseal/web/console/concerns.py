@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from counterseal.accounts import Role
 from counterseal.errors import CountersealError, StoreError
-from counterseal.views import ConcernRow, NotAllowed, NotThere
+from counterseal.views import AttentionRow, NotFoundError, RoleRequiredError
 from counterseal.web.console.problems import understood
 from counterseal.web.console.rendering import address
 from counterseal.web.console.visit import House, Visit
@@ -70,7 +70,7 @@ async def show(visit: Visit) -> Response:
 async def _page(visit: Visit, error: str = "", status: int = 200) -> Response:
     cursor = visit.asked("cursor")
     with understood():
-        page = await visit.desk.concerns(cursor=cursor)
+        page = await visit.view.attention.rows(cursor=cursor)
     return await visit.render(
         "operator.html",
         title="Operator's list",
@@ -86,7 +86,7 @@ async def _page(visit: Visit, error: str = "", status: int = 200) -> Response:
     )
 
 
-def _told(row: ConcernRow) -> dict[str, Any]:
+def _told(row: AttentionRow) -> dict[str, Any]:
     title, meaning = _KINDS.get(row.kind, (row.kind, ""))
     actions = [(name, *_ACTIONS.get(name, (name, ""))) for name in row.actions]
     return {"row": row, "title": title, "meaning": meaning, "actions": actions}
@@ -96,7 +96,7 @@ async def act(visit: Visit) -> Response:
     """Do what was chosen; or the list again, with what was wrong."""
     action = visit.said("action")
     try:
-        await visit.desk.act(
+        await visit.view.attention.act(
             visit.form.get("kind", ""),
             visit.form.get("key", ""),
             action,
@@ -105,7 +105,7 @@ async def act(visit: Visit) -> Response:
         )
     except ValueError as error:
         return await _page(visit, str(error), 422)
-    except (NotThere, NotAllowed, StoreError):
+    except (NotFoundError, RoleRequiredError, StoreError):
         raise
     except CountersealError as error:
         return await _page(visit, str(error), 409)

@@ -9,7 +9,8 @@ from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import thaw
-from counterseal.contract.sources.mcp.changes import Change, Kind, visible
+from counterseal.contract.sources.mcp.definition import Kind, visible
+from counterseal.views.tools import DefinitionChangeRow
 
 __all__ = ["Piece", "Shown", "shown"]
 
@@ -44,13 +45,13 @@ class Shown(NamedTuple):
     after: str
 
 
-def shown(changes: Sequence[Change]) -> list[Shown]:
+def shown(changes: Sequence[DefinitionChangeRow]) -> list[Shown]:
     """Every change, in its order. Nothing in it is invisible."""
     return [_shown(one) for one in changes]
 
 
-def _shown(change: Change) -> Shown:
-    tone, kind = _TONES[change.kind]
+def _shown(change: DefinitionChangeRow) -> Shown:
+    tone, kind = _TONES[Kind(change.kind)]
     texts = isinstance(change.before, str) and isinstance(change.after, str)
     pieces = tuple(_pieces(change.before, change.after)) if texts else ()
     return Shown(

@@ -11,8 +11,8 @@ from starlette.routing import Route
 from counterseal.accounts import Role
 from counterseal.contract.effects import EFFECTS, Effect
 from counterseal.errors import RegistryError
-from counterseal.registry import RegistryRecord
-from counterseal.views import NotAllowed
+from counterseal.views import RoleRequiredError
+from counterseal.views.tools import StoppedTool
 from counterseal.web.console.rendering import address
 from counterseal.web.console.visit import House, Visit
 
@@ -50,11 +50,11 @@ async def show(visit: Visit) -> Response:
 
 
 async def _page(visit: Visit, scope: Scope, error: str = "", status: int = 200) -> Response:
-    desk, may = visit.desk, visit.person.may(Role.OPERATOR)
-    refusal = "" if may else str(NotAllowed(Role.OPERATOR))
+    view, may = visit.view, visit.person.may(Role.OPERATOR)
+    refusal = "" if may else str(RoleRequiredError(Role.OPERATOR))
     stopped: list[tuple[str, list[str]]] = []
     if scope and may:
-        stopped = _by_name(await desk.preview_kill(tool=scope.tool, effect=scope.effect))
+        stopped = _by_name(await view.tools.preview_kill(tool=scope.tool, effect=scope.effect))
         refusal = _refusal(visit, scope)
     return await visit.render(
         "kill.html",
@@ -67,7 +67,7 @@ async def _page(visit: Visit, scope: Scope, error: str = "", status: int = 200) 
         refusal=refusal,
         may=may,
         effects=[(one.value, EFFECTS[one].disclosure) for one in Effect],
-        names=[row.name for row in desk.tools() if row.version],
+        names=[row.name for row in view.tools.rows() if row.version],
         error=error,
         form=visit.form,
         everything=_EVERYTHING,
@@ -75,11 +75,11 @@ async def _page(visit: Visit, scope: Scope, error: str = "", status: int = 200) 
     )
 
 
-def _by_name(records: Sequence[RegistryRecord]) -> list[tuple[str, list[str]]]:
+def _by_name(records: Sequence[StoppedTool]) -> list[tuple[str, list[str]]]:
     """Each tool once, with its versions."""
     found: dict[str, list[str]] = {}
     for record in records:
-        found.setdefault(record.name, []).append(record.version)
+        found.setdefault(record.tool, []).append(record.version)
     return sorted(found.items())
 
 
@@ -87,9 +87,9 @@ def _refusal(visit: Visit, scope: Scope) -> str:
     """Why this person can't stop it; empty where they can."""
     if visit.person.may_everywhere(Role.OPERATOR):
         return ""
-    if scope.tool is not None and visit.desk.tool(scope.tool).may_operate:
+    if scope.tool is not None and visit.view.tools.page(scope.tool).may_operate:
         return ""
-    return str(NotAllowed(Role.OPERATOR, everywhere=True))
+    return str(RoleRequiredError(Role.OPERATOR, everywhere=True))
 
 
 async def stop(visit: Visit) -> Response:
@@ -99,7 +99,9 @@ async def stop(visit: Visit) -> Response:
     if not scope:
         return await _page(visit, scope, "Choose what to stop.", 422)
     try:
-        await visit.desk.kill(tool=scope.tool, effect=scope.effect, reason=visit.said("reason"))
+        await visit.view.tools.kill(
+            tool=scope.tool, effect=scope.effect, reason=visit.said("reason")
+        )
     except RegistryError as error:
         return await _page(visit, scope, str(error), 422)
     return visit.go(address("kill", done="stopped"))
@@ -108,7 +110,7 @@ async def stop(visit: Visit) -> Response:
 async def restore(visit: Visit) -> Response:
     """Undo one."""
     try:
-        await visit.desk.restore(visit.said("kill"), reason=visit.said("reason"))
+        await visit.view.tools.restore(visit.said("kill"), reason=visit.said("reason"))
     except RegistryError as error:
         return await _page(visit, Scope(), str(error), 422)
     return visit.go(address("kill", done="restored"))

@@ -7,9 +7,9 @@ from typing import Any, Final
 from starlette.responses import Response
 from starlette.routing import Route
 
-from counterseal.views import Metric
+from counterseal.views import MetricRow
+from counterseal.views.base import WINDOWS
 from counterseal.views.formulas import PARTS
-from counterseal.views.windows import WINDOWS
 from counterseal.web.console.charts import BUCKETS, amount, chart, whole
 from counterseal.web.console.problems import understood
 from counterseal.web.console.rendering import address
@@ -38,28 +38,29 @@ async def show(visit: Visit) -> Response:
     """All of them over one window, which the URL says."""
     window = visit.asked("window") or _USUAL
     with understood():
-        metrics = await visit.desk.metrics(window)
+        metrics = await visit.view.metrics.rows(window)
     return await visit.render(
         "overview.html",
         title="Overview",
         shows=address("v1", "metrics", window=window),
         window=window,
         windows=WINDOWS,
-        since=metrics[0].since,
-        until=metrics[0].until,
+        since=metrics[0].since.timestamp(),
+        until=metrics[0].until.timestamp(),
         watched=[await _drawn(visit, one) for one in metrics if one.name in _WATCHED],
         metrics=[_told(one) for one in metrics],
         counted=any(one.denominator for one in metrics),
     )
 
 
-async def _drawn(visit: Visit, metric: Metric) -> dict[str, Any]:
+async def _drawn(visit: Visit, metric: MetricRow) -> dict[str, Any]:
     buckets = BUCKETS.get(metric.window, _SOME)
-    values = await visit.desk.series(metric.name, metric.window, buckets)
-    return {**_told(metric), "chart": chart(values, metric.since, metric.until, metric.unit)}
+    series = await visit.view.metrics.series(metric.name, metric.window, buckets)
+    since, until = metric.since.timestamp(), metric.until.timestamp()
+    return {**_told(metric), "chart": chart(series.values, since, until, metric.unit)}
 
 
-def _told(metric: Metric) -> dict[str, Any]:
+def _told(metric: MetricRow) -> dict[str, Any]:
     return {
         "name": metric.name,
         "title": metric.title,
@@ -74,7 +75,7 @@ def _told(metric: Metric) -> dict[str, Any]:
     }
 
 
-def _link(metric: Metric, part: str) -> str | None:
+def _link(metric: MetricRow, part: str) -> str | None:
     """What is behind a part of the number; None where no list is just that."""
-    search = metric.behind(part)
-    return None if search is None else address("calls", **search.query())
+    query: dict[str, str] | None = getattr(metric.link, part)
+    return None if query is None else address("calls", **query)

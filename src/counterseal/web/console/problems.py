@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
-from counterseal.views import NotAllowed, NotThere
+from counterseal.views import NotFoundError, RoleRequiredError
 
 __all__ = ["TITLES", "Problem", "problem_of", "understood"]
 
@@ -42,9 +42,9 @@ def problem_of(error: Exception) -> Problem | None:
     match error:
         case Problem():
             return error
-        case NotThere():
+        case NotFoundError():
             return Problem(404, str(error))
-        case NotAllowed():
+        case RoleRequiredError():
             return Problem(403, str(error))
         case RegistryError() | GrantError():
             return Problem(422, str(error))

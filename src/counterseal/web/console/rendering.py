@@ -56,9 +56,9 @@ def _shown(value: Any) -> Any:
     return value
 
 
-def _seconds(text: str) -> float:
-    """A moment as records have it, for what shows moments."""
-    return datetime.fromisoformat(text).timestamp()
+def _seconds(moment: float | datetime) -> float:
+    """Return a row's time in seconds since the epoch."""
+    return moment.timestamp() if isinstance(moment, datetime) else moment
 
 
 def address(*segments: str, **query: str | None) -> str:

@@ -31,7 +31,7 @@ async def preview(visit: Visit) -> Response:
     with understood():
         share = _whole(percentage)
     try:
-        shares = await visit.desk.preview_rollout(name, version, share)
+        shares = await visit.view.tools.preview_rollout(name, version, share)
     except RegistryError as error:
         return await card(visit, str(error), 422, wrong="rollout")
     told = {"version": version, "percentage": share, "shares": shares}
@@ -45,7 +45,7 @@ async def roll_out(visit: Visit) -> Response:
     try:
         share = _whole(visit.said("percentage"))
         reason = visit.said("reason")
-        await visit.desk.set_rollout(name, visit.said("version"), share, reason=reason)
+        await visit.view.tools.set_rollout(name, visit.said("version"), share, reason=reason)
     except (RegistryError, ValueError) as error:
         return await card(visit, str(error), 422, wrong="rollout")
     return done(visit, "rolled_out")

@@ -8,7 +8,7 @@ from math import ceil, floor
 from typing import Any, Final
 
 from counterseal.views import CallSearch
-from counterseal.views.windows import seconds_of
+from counterseal.views.base import window_seconds
 
 __all__ = ["call_search", "event_search", "field_time", "moment", "span_asked"]
 
@@ -40,7 +40,7 @@ def span_asked(asked: Asked, now: float) -> tuple[float | None, float | None]:
     since, until = moment("since", asked("since")), moment("until", asked("until"))
     within = asked("within")
     if since is None and within is not None:
-        since = (now if until is None else until) - seconds_of(within)
+        since = (now if until is None else until) - window_seconds(within)
     return since, until
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -11,12 +10,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from counterseal.accounts import Role
-from counterseal.canonical import canonical
 from counterseal.contract.effects import Effect, RiskClass
 from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
 from counterseal.registry import Grant
 from counterseal.registry.grants import Mode
-from counterseal.views import CallSearch, NotAllowed, NotThere, ToolPage, ToolRow
+from counterseal.views import (
+    CallSearch,
+    GrantRow,
+    NotFoundError,
+    RoleRequiredError,
+    ToolPage,
+    ToolRow,
+)
+from counterseal.views.tools import ChangeRow
 from counterseal.web.console.contract_card import sections
 from counterseal.web.console.definitions import shown
 from counterseal.web.console.problems import understood
@@ -79,7 +85,7 @@ def routes(house: House) -> list[Route]:
 async def listed(visit: Visit) -> Response:
     """Tools by name; what is kept out first, because somebody has to look at it."""
     chosen = {name: visit.asked(name) or "" for name in ("text", "status", "effect", "risk")}
-    rows = [row for row in visit.desk.tools() if _matches(row, chosen)]
+    rows = [row for row in visit.view.tools.rows() if _matches(row, chosen)]
     rows.sort(key=lambda row: (row.status != "quarantined", row.name))
     with understood():
         first = max(0, int(visit.asked("from") or 0))
@@ -112,7 +118,7 @@ def _matches(row: ToolRow, chosen: dict[str, str]) -> bool:
 async def _used(visit: Visit, row: ToolRow) -> dict[str, Any]:
     """How often it was called in a day, and how often that did not go well."""
     since = visit.house.clock() - _DAY
-    page = await visit.desk.calls(CallSearch(tool=row.name, since=since, limit=_COUNTED))
+    page = await visit.view.calls.search(CallSearch(tool=row.name, since=since, limit=_COUNTED))
     failed = sum(one.code not in ("SUCCESS", None) for one in page.items)
     count = f"{_COUNTED}+" if page.next else str(len(page.items))
     return {"count": count, "failed": failed, "any": bool(page.items)}
@@ -141,10 +147,10 @@ async def card(
     shows: str | None = None,
 ) -> Response:
     """A tool's card: with what is wrong with a form on it, or what a rollout would do."""
-    name, desk = _name(visit), visit.desk
-    page = desk.tool(name)
+    name, view = _name(visit), visit.view
+    page = view.tools.page(name)
     operator = visit.person.may(Role.OPERATOR)
-    used = await desk.use(name) if page.row.version else None
+    used = await view.tools.use(name) if page.version else None
     return await visit.render(
         "tool.html",
         title=name,
@@ -152,12 +158,10 @@ async def card(
         shows=shows or address("v1", "tools", name),
         status=status,
         page=page,
-        row=page.row,
+        row=page,
         used=used,
         chapters=sections(page.contract),
-        grants=[
-            {"grant": one, "mark": _mark(one), "may": _may_take(visit, one)} for one in page.grants
-        ],
+        grants=[{"grant": one, "may": _may_take(visit, one)} for one in page.grant_list],
         changes=[_changed(one) for one in page.changes],
         quarantine=_held(page),
         operator=operator,
@@ -184,26 +188,26 @@ def _held(page: ToolPage) -> dict[str, Any] | None:
     }
 
 
-def _changed(change: Mapping[str, Any]) -> dict[str, Any]:
-    """What an operator changed, in words."""
-    given = change.get("grant") or {}
-    rollout = f"{change['percentage']} %" if "percentage" in change else None
-    what = (given.get("agent"), change.get("version"), rollout)
+def _changed(change: ChangeRow) -> dict[str, Any]:
+    extra = change.model_extra or {}
+    given, percentage = extra.get("grant") or {}, extra.get("percentage")
+    rollout = None if percentage is None else f"{percentage} %"
+    details = (given.get("agent"), extra.get("version"), rollout)
     return {
-        "did": _DID.get(change["op"], change["op"]),
-        "what": ", ".join(one for one in what if one),
-        "by": change["by"],
-        "reason": change["reason"],
-        "at": datetime.fromisoformat(change["at"]).timestamp(),
+        "did": _DID.get(change.op, change.op),
+        "what": ", ".join(one for one in details if one),
+        "by": change.by,
+        "reason": change.reason,
+        "at": change.at,
     }
 
 
 def _refusal(page: ToolPage, *, operator: bool) -> str:
     """Why this person can't change it; empty where they can."""
-    return "" if page.may_operate else str(NotAllowed(Role.OPERATOR, everywhere=operator))
+    return "" if page.may_operate else str(RoleRequiredError(Role.OPERATOR, everywhere=operator))
 
 
-def _may_take(visit: Visit, grant: Grant) -> bool:
+def _may_take(visit: Visit, grant: GrantRow) -> bool:
     everywhere = visit.person.may_everywhere(Role.OPERATOR)
     return everywhere or (grant.tenant is not None and visit.person.may(Role.OPERATOR))
 
@@ -211,11 +215,6 @@ def _may_take(visit: Visit, grant: Grant) -> bool:
 def _name(visit: Visit) -> str:
     named: str = visit.request.path_params["name"]
     return named
-
-
-def _mark(grant: Grant) -> str:
-    """A name for a grant that a form can send."""
-    return hashlib.sha256(canonical(grant.export())).hexdigest()[:32]
 
 
 # --- what operators do ----------------------------------------------------------------------------
@@ -226,7 +225,9 @@ async def switch(visit: Visit) -> Response:
     name, version, reason = _name(visit), visit.said("version") or None, visit.said("reason")
     enable = visit.said("action") == "enable"
     try:
-        await (visit.desk.enable if enable else visit.desk.disable)(name, version, reason=reason)
+        await (visit.view.tools.enable if enable else visit.view.tools.disable)(
+            name, version, reason=reason
+        )
     except RegistryError as error:
         return await card(visit, str(error), 422, wrong="use")
     return done(visit, "enabled" if enable else "disabled")
@@ -235,7 +236,7 @@ async def switch(visit: Visit) -> Response:
 async def grant(visit: Visit) -> Response:
     """Give an agent a grant, in this tenant unless all were asked for."""
     try:
-        await visit.desk.grant(_given(visit), reason=visit.said("reason"))
+        await visit.view.tools.grant(_given(visit), reason=visit.said("reason"))
     except (RegistryError, GrantError, ValueError) as error:
         return await card(visit, str(error), 422, wrong="grant")
     return done(visit, "granted")
@@ -262,13 +263,8 @@ def _given(visit: Visit) -> Grant:
 
 async def revoke(visit: Visit) -> Response:
     """Take one back."""
-    found = [
-        one for one in visit.desk.grants(tool=_name(visit)) if _mark(one) == visit.said("grant")
-    ]
-    if not found:
-        raise NotThere("grant")
     try:
-        await visit.desk.revoke(found[0], reason=visit.said("reason"))
+        await visit.view.tools.revoke(visit.said("grant"), reason=visit.said("reason"))
     except RegistryError as error:
         return await card(visit, str(error), 422, wrong="revoke")
     return done(visit, "revoked")
@@ -279,10 +275,10 @@ async def quarantine(visit: Visit) -> Response:
     name, accept = _name(visit), visit.said("action") == "accept"
     try:
         if accept:
-            await visit.desk.accept(name, visit.said("definition"))
+            await visit.view.tools.accept(name, visit.said("definition"))
         else:
-            await visit.desk.refuse(name, reason=visit.said("reason"))
-    except (NotThere, NotAllowed, StoreError):
+            await visit.view.tools.refuse(name, reason=visit.said("reason"))
+    except (NotFoundError, RoleRequiredError, StoreError):
         raise
     except CountersealError as error:
         return await card(visit, str(error), 409, wrong="quarantine")
@@ -295,5 +291,5 @@ def _done(visit: Visit) -> str:
 
 def done(visit: Visit, what: str) -> Response:
     """Back to the card, which says so; or to the list, where the tool is not offered any more."""
-    known = any(row.name == _name(visit) for row in visit.desk.tools())
+    known = any(row.name == _name(visit) for row in visit.view.tools.rows())
     return visit.go(address("tools", *([_name(visit)] if known else []), done=what))

@@ -20,8 +20,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from counterseal.accounts import People, Person, Session, check_csrf
-from counterseal.registry import Kill
-from counterseal.views import Desk, NotAllowed
+from counterseal.views import KillRow, RoleRequiredError, TenantView
 from counterseal.web.browser import same_origin, session_cookie
 from counterseal.web.console.assets import Assets
 from counterseal.web.console.bare import bare_page
@@ -50,7 +49,7 @@ class House:
     """What all visits have in common."""
 
     people: People
-    desk_for: Callable[[Person], Desk]
+    view_for: Callable[[Person], TenantView]
     broker: Broker
     clock: Callable[[], float]
     origins: frozenset[str] = frozenset()
@@ -106,7 +105,7 @@ class House:
     async def _signed_in(self, visit: Visit, then: Handler) -> Response:
         if visit.session is None:
             return visit.to_sign_in(visit.here)
-        visit.desk = self.desk_for(visit.person)
+        visit.view = self.view_for(visit.person)
         return await then(visit)
 
     async def _sent(self, visit: Visit, then: Handler) -> Response:
@@ -116,7 +115,7 @@ class House:
             return visit.to_sign_in(visit.came_from)
         if not check_csrf(visit.session, visit.form.pop("csrf", None)):
             raise Problem(403, "This form was made for another session. Reload its page.")
-        visit.desk = self.desk_for(visit.person)
+        visit.view = self.view_for(visit.person)
         return await then(visit)
 
     async def _sent_by_anybody(self, visit: Visit, then: Handler) -> Response:
@@ -155,7 +154,7 @@ class Visit:
     session: Session | None = None
     form: dict[str, str] = field(default_factory=dict)
     """What was sent."""
-    _desk: Desk | None = field(default=None, init=False)
+    _view: TenantView | None = field(default=None, init=False)
 
     @property
     def person(self) -> Person:
@@ -164,14 +163,14 @@ class Visit:
         return self.session.person
 
     @property
-    def desk(self) -> Desk:
-        if self._desk is None:
+    def view(self) -> TenantView:
+        if self._view is None:
             raise LookupError("nobody is signed in here")
-        return self._desk
+        return self._view
 
-    @desk.setter
-    def desk(self, desk: Desk) -> None:
-        self._desk = desk
+    @view.setter
+    def view(self, view: TenantView) -> None:
+        self._view = view
 
     @property
     def live(self) -> bool:
@@ -250,10 +249,10 @@ class Visit:
             "kills": self._kills(),
         }
 
-    def _kills(self) -> Sequence[Kill]:
+    def _kills(self) -> Sequence[KillRow]:
         try:
-            return (self._desk or self.house.desk_for(self.person)).kills()
-        except NotAllowed:
+            return (self._view or self.house.view_for(self.person)).tools.kills()
+        except RoleRequiredError:
             return ()
 
 

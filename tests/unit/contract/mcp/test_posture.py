@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.contract.effects import EFFECTS, Effect
-from counterseal.contract.sources.mcp import Definition, propose, strictest
+from counterseal.contract.sources.mcp import Definition, propose_mcp_effect, strictest
 from counterseal.contract.sources.mcp.definition import HINTS
 
 ORDER = [
@@ -54,13 +54,15 @@ def tool(name, description="", **hints):
     ],
 )
 def test_the_verb_of_a_name_decides(name, effect):
-    proposed, reasons = propose(tool(name))
+    proposed, reasons = propose_mcp_effect(tool(name))
     assert proposed is effect
     assert reasons
 
 
 def test_a_description_that_admits_more_raises_it():
-    effect, reasons = propose(tool("get_report", "Gets the report and deletes the old one."))
+    effect, reasons = propose_mcp_effect(
+        tool("get_report", "Gets the report and deletes the old one.")
+    )
     assert effect is Effect.IRREVERSIBLE
     assert reasons == (
         "proposed for 'get' in its name",
@@ -69,14 +71,16 @@ def test_a_description_that_admits_more_raises_it():
 
 
 def test_annotations_that_confess_are_heard():
-    assert propose(tool("get_it", readOnlyHint=False))[0] is Effect.INTERNAL_MUTATION
-    assert propose(tool("get_it", destructiveHint=True))[0] is Effect.IRREVERSIBLE
-    assert propose(tool("add_it", openWorldHint=True))[0] is Effect.EXTERNAL_NOTIFICATION
-    assert propose(tool("get_it", openWorldHint=True))[0] is Effect.RETRIEVE
+    assert propose_mcp_effect(tool("get_it", readOnlyHint=False))[0] is Effect.INTERNAL_MUTATION
+    assert propose_mcp_effect(tool("get_it", destructiveHint=True))[0] is Effect.IRREVERSIBLE
+    assert propose_mcp_effect(tool("add_it", openWorldHint=True))[0] is Effect.EXTERNAL_NOTIFICATION
+    assert propose_mcp_effect(tool("get_it", openWorldHint=True))[0] is Effect.RETRIEVE
 
 
 def test_annotations_that_reassure_are_not():
-    effect, reasons = propose(tool("delete_all", readOnlyHint=True, destructiveHint=False))
+    effect, reasons = propose_mcp_effect(
+        tool("delete_all", readOnlyHint=True, destructiveHint=False)
+    )
     assert effect is Effect.IRREVERSIBLE
     assert reasons[-1] == "its readOnlyHint: true was not followed"
 
@@ -92,7 +96,10 @@ SAID = st.dictionaries(st.sampled_from(HINTS), st.booleans())
 
 @given(name=NAMES, prose=PROSE, hints=SAID)
 def test_annotations_only_ever_raise_an_effect(name, prose, hints):
-    bare, said = propose(tool(name, prose))[0], propose(tool(name, prose, **hints))[0]
+    bare, said = (
+        propose_mcp_effect(tool(name, prose))[0],
+        propose_mcp_effect(tool(name, prose, **hints))[0],
+    )
     assert ORDER.index(said) >= ORDER.index(bare)
 
 

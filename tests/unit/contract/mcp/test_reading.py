@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from counterseal.contract.sources.mcp import read_overlay
-from counterseal.contract.sources.mcp.reading import DECLARED
+from counterseal.contract.sources.mcp.overlay_files import DECLARED
 from counterseal.errors import ContractError
 
 WHOLE = """\

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from counterseal import Registry
+from counterseal.contract.sources.foreign_text import is_hidden
 from counterseal.contract.sources.mcp import Definition, contract_of, overlay_text, read_overlay
-from counterseal.contract.sources.mcp.characters import is_hidden
 from tests.unit.contract.mcp.conftest import wire
 
 

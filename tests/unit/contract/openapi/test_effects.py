@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.contract.effects import EFFECTS, Effect
-from counterseal.contract.sources.openapi.effects import propose_effect
-from counterseal.contract.sources.openapi.notes import Notes
+from counterseal.contract.sources.effect_guess import propose_operation_effect
+from counterseal.contract.sources.review_notes import Notes
 
 from .conftest import said
 
 
 def proposed(method, path="/things", **operation):
-    return propose_effect(method, path, operation, Notes()).value
+    return propose_operation_effect(method, path, operation, Notes()).value
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from counterseal.contract.sources.openapi import (
     Review,
     contracts_from_openapi,
     read_openapi,
-    reading,
     to_yaml,
 )
+from counterseal.contract.sources.openapi import document as reading
 from counterseal.documents import read_document
 from counterseal.errors import ContractError, Severity
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.contract.sources.openapi import contracts_from_openapi
-from counterseal.contract.sources.openapi.security import secret_name
+from counterseal.contract.sources.openapi.arguments import secret_name
 from counterseal.errors import ContractError
 from counterseal.execution.secrets import secret_variable
 
@@ -355,7 +355,7 @@ def test_a_base_url_that_is_none_is_refused(url):
         ("--base-url", "get", "/a", {}, {"servers": [{"url": "/v3"}]}),
         ("--base-url", "get", "/a", {}, {"servers": []}),
         (
-            "in the open",
+            "unencrypted",
             "get",
             "/a",
             {"security": [{"key": []}]},

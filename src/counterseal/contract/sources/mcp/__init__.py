@@ -5,18 +5,17 @@ definition that somebody accepted; `contract_of` lays the overlay over the defin
 contract like any other.
 """
 
-from counterseal.contract.sources.mcp.changes import Change, Kind, describe, visible
-from counterseal.contract.sources.mcp.definition import Definition
+from counterseal.contract.sources.effect_guess import propose_mcp_effect, strictest
+from counterseal.contract.sources.mcp.definition import Change, Definition, Kind, describe, visible
+from counterseal.contract.sources.mcp.lock import Finding, Lock, LockError, Pin, State
 from counterseal.contract.sources.mcp.overlay import (
     Entry,
     Overlay,
     contract_of,
+    overlay_text,
     read_overlay,
     shown_name,
 )
-from counterseal.contract.sources.mcp.pins import Finding, Lock, LockError, Pin, State
-from counterseal.contract.sources.mcp.posture import propose, strictest
-from counterseal.contract.sources.mcp.writing import overlay_text
 
 __all__ = [
     "Change",
@@ -32,7 +31,7 @@ __all__ = [
     "contract_of",
     "describe",
     "overlay_text",
-    "propose",
+    "propose_mcp_effect",
     "read_overlay",
     "shown_name",
     "strictest",

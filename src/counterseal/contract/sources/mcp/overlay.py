@@ -8,38 +8,180 @@ arguments can be tightened but not loosened.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from io import StringIO
+from typing import Any, Final, NamedTuple
 
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+
+from counterseal.canonical import pointer, thaw
 from counterseal.contract.bindings import McpBinding
-from counterseal.contract.effects import Effect, Trust
+from counterseal.contract.effects import EFFECTS, Effect, Trust
 from counterseal.contract.lint import examine
 from counterseal.contract.model import Contract
-from counterseal.contract.outputs import BLOCKS
+from counterseal.contract.outputs import BLOCKS, is_blocks
+from counterseal.contract.schema_diff import compare_schemas
 from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
-from counterseal.contract.sources.mcp.characters import plain
-from counterseal.contract.sources.mcp.definition import Definition
-from counterseal.contract.sources.mcp.entries import (
+from counterseal.contract.sources.effect_guess import contradiction, propose_mcp_effect, strictest
+from counterseal.contract.sources.foreign_text import plain, visible
+from counterseal.contract.sources.mcp.definition import HINTS, Definition
+from counterseal.contract.sources.mcp.fitting import fit_input, fit_output
+from counterseal.contract.sources.mcp.overlay_files import (
     RULE,
     Entry,
     Overlay,
     blame,
     contract_name,
     lay,
-)
-from counterseal.contract.sources.mcp.fitting import fit_input, fit_output
-from counterseal.contract.sources.mcp.posture import contradiction, strictest
-from counterseal.contract.sources.mcp.reading import read_overlay
-from counterseal.contract.sources.mcp.tightening import (
-    Fault,
-    drop_credentials,
-    redaction_faults,
-    tightened,
+    meant,
+    read_overlay,
 )
 from counterseal.errors import ContractError, Problem, Severity
 
-__all__ = ["Entry", "Overlay", "consequence_of", "contract_of", "read_overlay", "shown_name"]
+__all__ = [
+    "Entry",
+    "Fault",
+    "Overlay",
+    "consequence_of",
+    "contract_of",
+    "drop_credentials",
+    "overlay_text",
+    "read_overlay",
+    "redaction_faults",
+    "shown_name",
+    "tightened",
+]
+
+
+# --- tightening schemas ---------------------------------------------------------------------------
+
+
+Schema = Mapping[str, Any]
+
+
+class Fault(NamedTuple):
+    place: str
+    """JSON Pointer, from the entry on."""
+    message: str
+    fix: str = ""
+
+
+def tightened(given: Schema, entry: Entry) -> tuple[dict[str, Any], list[Fault]]:
+    """An input schema with what an entry says of its arguments laid over it."""
+    schema: dict[str, Any] = thaw(given)
+    faults = [
+        fault
+        for name, keywords in entry.arguments.items()
+        for fault in _lay_over(schema, name, keywords)
+    ]
+    return schema, faults or list(_loosened(given, schema, entry))
+
+
+def _lay_over(schema: dict[str, Any], name: str, keywords: Schema) -> Iterator[Fault]:
+    place, properties = pointer("arguments", name), properties_of(schema)
+    if name not in properties:
+        fix = meant(name, properties.keys()) or "Take it out."
+        yield Fault(place, f"it has no argument {name}", fix)
+    elif "remove" not in keywords:
+        held = properties[name]
+        schema["properties"][name] = _merged(held if isinstance(held, dict) else {}, keywords)
+    elif name in listed(schema, "required"):
+        fix = "Bound it with an enum or a pattern, or hide the tool."
+        yield Fault(place, f"{name} can't be removed: the tool requires it", fix)
+    else:
+        del schema["properties"][name]
+
+
+def _merged(under: Schema, over: Schema) -> dict[str, Any]:
+    made = dict(under)
+    for word, value in over.items():
+        held = made.get(word)
+        if isinstance(held, Mapping) and isinstance(value, Mapping):
+            made[word] = _merged(held, value)
+        else:
+            made[word] = thaw(value)
+    return made
+
+
+def _loosened(given: Schema, wanted: Schema, entry: Entry) -> Iterator[Fault]:
+    """Where what an entry lays over an argument would let more through."""
+    kept = {name for name, keywords in entry.arguments.items() if "remove" not in keywords}
+    # Told the other way round: on the way back from ours to theirs nothing may become stricter.
+    for change in compare_schemas(wanted, thaw(given), side="input"):
+        if change.path[:1] != ("properties",) or not kept.intersection(change.path[1:2]):
+            continue
+        name, word = change.path[1], change.path[-1]
+        if change.breaking and word != "default":
+            yield Fault(
+                pointer("arguments", *change.path[1:]),
+                f"{word} does not make {name} stricter than the upstream has it",
+                "An overlay can only tighten: the upstream would refuse the rest.",
+            )
+
+
+def drop_credentials(schema: dict[str, Any], errors: list[Problem]) -> bool:
+    """Take out optional arguments that no model may write. Whether there were any."""
+    dropped = False
+    for problem in errors:
+        if problem.rule != "credential-argument":
+            continue
+        *path, _, name = [_unescaped(part) for part in problem.pointer.split("/")[3:]]
+        holder: Any = schema
+        for part in path:
+            holder = holder[int(part)] if isinstance(holder, list) else holder[part]
+        if name not in listed(holder, "required") and name in properties_of(holder):
+            del holder["properties"][name]
+            dropped = True
+    return dropped
+
+
+# --- redaction ------------------------------------------------------------------------------------
+
+
+def redaction_faults(output: Schema, entry: Entry) -> Iterator[Fault]:
+    """Pointers that can't lead to anything: what they were to hide would be shown."""
+    for at, place in enumerate(entry.redact):
+        if is_blocks(output):
+            fix = "Take `redact` out, or hide the tool."
+            yield Fault(f"/redact/{at}", "it answers in blocks, which have no fields", fix)
+        elif not _leads(output, place):
+            fix = f"It returns {', '.join(properties_of(output)) or 'nothing that it declares'}."
+            yield Fault(f"/redact/{at}", f"{place} leads to no field of its output", fix)
+
+
+def _leads(root: Schema, place: str) -> bool:
+    reached: list[Any] = [root]
+    for part in place.split("/")[1:]:
+        step = _unescaped(part)
+        reached = [inner for held in reached for inner in _inside(root, held, step)]
+    return bool(reached)
+
+
+def _inside(root: Schema, schema: Any, step: str) -> Iterator[Any]:
+    """What a step leads to; an empty schema where nothing is said of what is there."""
+    full = without_refs(root, schema)
+    branches = [one for word in ("allOf", "anyOf", "oneOf") for one in listed(full, word)]
+    for branch in branches:
+        if branch is not schema:
+            yield from _inside(root, branch, step)
+    named, rest = properties_of(full), full.get("additionalProperties")
+    if step in named:
+        yield named[step]
+    elif step == "*" and isinstance(full.get("items"), Mapping):
+        yield full["items"]
+    elif isinstance(rest, Mapping):
+        yield rest
+    elif not named and not branches and "items" not in full and rest is not False:
+        types = types_of(full)
+        if not types or ("array" if step == "*" else "object") in types:
+            yield {}
+
+
+def _unescaped(part: str) -> str:
+    return part.replace("~1", "/").replace("~0", "~")
+
 
 _LONGEST_DESCRIPTION: Final = 8_000
 _FOR_UNLISTED: Final = (
@@ -226,3 +368,80 @@ def _description(definition: Definition) -> str:
         return told
     title = plain(definition.title or "", 200)
     return f"{title or definition.name} (its author gave no description)"
+
+
+# --- a first overlay for review -------------------------------------------------------------------
+
+
+_WIDTH: Final = 100
+_INDENT: Final = 2
+_LONGEST_LINE: Final = 300
+
+
+def overlay_text(server: str, definitions: Iterable[Definition], *, source: str = "") -> str:
+    """The text of an overlay file, tools by name. `source` says where the server was found.
+
+    What can't be put under contract is hidden, with the reason.
+    """
+    tools = CommentedMap()
+    for definition in sorted(definitions, key=lambda one: one.name):
+        entry, notes = _entry(definition, server)
+        tools[definition.name] = entry
+        tools.yaml_set_comment_before_after_key(
+            definition.name, before="\n".join(notes), indent=_INDENT
+        )
+    yaml = YAML()
+    yaml.width = 4096  # a sentence stays on its line
+    yaml.indent(mapping=_INDENT, sequence=_INDENT + 2, offset=_INDENT)
+    stream = StringIO()
+    yaml.dump(CommentedMap(server=server, tools=tools), stream)
+    return _head(server, source) + stream.getvalue()
+
+
+def _head(server: str, source: str) -> str:
+    found = f", found at {source}" if source else ""
+    lines = [
+        f"What the tools of {server} mean{found}.",
+        "Effects were proposed from names, descriptions and annotations: a stranger's words. What",
+        "was guessed is marked with `review:`. Take a mark out when you have looked.",
+    ]
+    return "".join(f"# {_line(line)}\n" for line in lines)
+
+
+def _entry(definition: Definition, server: str) -> tuple[dict[str, Any], list[str]]:
+    """A tool's entry, and the comments above it."""
+    effect, reasons = propose_mcp_effect(definition)
+    entry: dict[str, Any] = {"effect": effect.value}
+    notes = [f"It says: {_first_line(definition.description) or 'nothing'}"]
+    hints = [(hint, definition.hint(hint)) for hint in HINTS]
+    if told := ", ".join(
+        f"{hint}: {str(said).lower()}" for hint, said in hints if said is not None
+    ):
+        notes.append(f"Its annotations: {told}")
+    hidden = _why_not(definition, server)
+    if hidden:
+        entry = {"hidden": True}
+        notes.append(f"review: it can't be put under contract: {hidden}")
+        return entry, [_line(note) for note in notes]
+    notes.append(f"review: {effect.value}: {'; '.join(reasons)}")
+    if EFFECTS[effect].mutates:
+        entry["consequence"] = consequence_of(definition, server)
+    return entry, [_line(note) for note in notes]
+
+
+def _why_not(definition: Definition, server: str) -> str:
+    try:
+        contract_of(definition, None, server=server, unlisted="gated")
+    except ContractError as error:
+        return error.problems[0].message
+    return ""
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in visible(text).splitlines() if line.strip()), "")
+
+
+def _line(text: str) -> str:
+    """One line of a comment, whatever it is made of."""
+    line = " ".join(visible(text).split())
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"

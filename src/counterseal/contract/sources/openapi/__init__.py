@@ -5,15 +5,15 @@ what it does not say is guessed on the strict side and marked. What can't be exp
 with the reason.
 """
 
+from counterseal.contract.sources.openapi.document import read_openapi
 from counterseal.contract.sources.openapi.importing import (
     Imported,
     ImportedTool,
     LeftOut,
     contracts_from_openapi,
+    to_yaml,
 )
-from counterseal.contract.sources.openapi.notes import Review
-from counterseal.contract.sources.openapi.reading import read_openapi
-from counterseal.contract.sources.openapi.writing import to_yaml
+from counterseal.contract.sources.review_notes import Review
 
 __all__ = [
     "Imported",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -9,14 +10,113 @@ from typing import Any
 from urllib.parse import quote
 
 from counterseal.canonical import pointer
+from counterseal.contract.schemas import subschemas, types_of
+from counterseal.contract.sources.foreign_text import argument_name, clean, unique
 from counterseal.contract.sources.openapi.document import Document, Operation, listed, mapping
-from counterseal.contract.sources.openapi.keywords import is_credential
-from counterseal.contract.sources.openapi.notes import Notes, UnsupportedError
-from counterseal.contract.sources.openapi.schemas import MAX_LENGTH, Converter
-from counterseal.contract.sources.openapi.security import secret_name
-from counterseal.contract.sources.openapi.texts import argument_name, clean, unique
+from counterseal.contract.sources.openapi.schemas import (
+    MAX_LENGTH,
+    Converter,
+    is_credential,
+    size_of,
+)
+from counterseal.contract.sources.review_notes import Notes, UnsupportedError
 
-__all__ = ["Arguments", "read_arguments"]
+__all__ = [
+    "Arguments",
+    "Credentials",
+    "credentials",
+    "output_schema",
+    "read_arguments",
+    "secret_name",
+]
+
+
+# --- credentials ----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Credentials:
+    """What a request carries for it."""
+
+    headers: dict[str, str] = field(default_factory=dict)
+    query: dict[str, str] = field(default_factory=dict)
+    secrets: list[str] = field(default_factory=list)
+
+
+_LONGEST_NAME = 100
+
+
+def secret_name(host: str, name: str) -> str:
+    """A secret of this host. Named after what a document calls itself, anybody's could ask for it.
+
+    Host and name are written to be read, and two hosts may come out alike; the end tells them
+    apart. Only the host makes it: a document is free to choose the name.
+    """
+    told = "_".join(filter(None, re.split(r"[^a-z0-9]+", f"{host}_{name}".lower())))
+    mark = hashlib.sha256(host.lower().encode()).hexdigest()[:8]
+    return f"{told[:_LONGEST_NAME].rstrip('_')}_{mark}".lstrip("_")
+
+
+def credentials(document: Document, operation: Operation, host: str, notes: Notes) -> Credentials:
+    """Of the alternatives that the document offers, the first that can be expressed."""
+    wanted = operation.data.get("security", document.root.get("security"))
+    alternatives = [mapping(one) for one in listed(wanted)]
+    reasons: list[str] = []
+    for alternative in alternatives:
+        try:
+            found = _all_of(document, alternative, host, notes)
+        except UnsupportedError as error:
+            reasons.append(str(error))
+            continue
+        if len(alternatives) > 1:
+            notes.add("/http/headers", f"one of {len(alternatives)} ways to authenticate")
+        return found
+    if reasons:
+        raise UnsupportedError(reasons[0])
+    return Credentials()
+
+
+def _all_of(
+    document: Document, alternative: Mapping[str, Any], host: str, notes: Notes
+) -> Credentials:
+    made = Credentials()
+    schemes = mapping(mapping(document.root.get("components")).get("securitySchemes"))
+    for name, scopes in alternative.items():
+        scheme = document.resolve(schemes.get(name))
+        secret = secret_name(host, name)
+        place, key, text = _placed(name, scheme, secret)
+        target = made.headers if place == "header" else made.query
+        if key.lower() in {known.lower() for known in target}:
+            raise UnsupportedError(f"it authenticates twice in {key}")
+        target[key] = text
+        made.secrets.append(secret)
+        notes.add("/secrets", f"{secret}: {_told(name, scheme, scopes)}")
+    return made
+
+
+def _placed(name: str, scheme: Mapping[str, Any], secret: str) -> tuple[str, str, str]:
+    """Where a credential goes: header or query, under which name, in which form."""
+    kind = scheme.get("type")
+    way = str(scheme.get("scheme", "")).lower()
+    value = f"{{secret:{secret}}}"
+    if kind == "apiKey" and scheme.get("in") in ("header", "query") and scheme.get("name"):
+        return str(scheme["in"]), str(scheme["name"]), value
+    if kind in ("oauth2", "openIdConnect") or (kind == "http" and way == "bearer"):
+        return "header", "Authorization", f"Bearer {value}"
+    if kind == "http" and way == "basic":
+        return "header", "Authorization", f"Basic {value}"
+    shown = " ".join(str(part) for part in (kind, way or scheme.get("in")) if part)
+    raise UnsupportedError(f"it authenticates by {clean(shown, 40) or clean(name, 40)}")
+
+
+def _told(name: str, scheme: Mapping[str, Any], scopes: object) -> str:
+    """What the operator has to put into the secret."""
+    if str(scheme.get("scheme", "")).lower() == "basic":
+        return "the base64 form of user:password, as one value"
+    kind = "an access token" if scheme.get("type") in ("oauth2", "openIdConnect") else "the value"
+    needed = ", ".join(clean(str(scope), 60) for scope in listed(scopes)[:8])
+    return f"{kind} of {clean(name, 60)}" + (f" with the scopes {needed}" if needed else "")
+
 
 _NOT_PARAMETERS = ("accept", "content-type", "authorization")
 """By the specification these are said elsewhere."""
@@ -220,3 +320,70 @@ class _Reader:
                 self.notes.add("", f"{clean(name, 60)} was left out: it sounds like a credential")
         if form and not templates:
             raise UnsupportedError("it takes a form without fields")
+
+
+# --- outputs --------------------------------------------------------------------------------------
+
+
+_HERE = "/affordance/output_schema"
+_LARGEST = 32 * 1024
+
+
+def output_schema(document: Document, operation: Operation, notes: Notes) -> dict[str, Any]:
+    """An open object; what is none stands under `result`. Any object where nothing is said."""
+    responses = mapping(operation.data.get("responses"))
+    for status in sorted(str(status).upper() for status in responses):
+        if not status.startswith("2"):
+            continue
+        content = mapping(document.resolve(_of(responses, status)).get("content"))
+        for kind, media in content.items():
+            plain = str(kind).partition(";")[0].strip().lower()
+            if plain.endswith(("/json", "+json")) or plain == "*/*":
+                return _json(document, mapping(media).get("schema"), notes)
+        if any(str(kind).lower().startswith("text/") for kind in content):
+            notes.add(_HERE, "the answer is a text")
+            text = {"type": "string", "description": "The answer as it came."}
+            return {"type": "object", "properties": {"text": text}, "required": ["text"]}
+        if content:
+            notes.add(_HERE, "the answer is no JSON, and may not be readable")
+    return {"type": "object"}
+
+
+def _of(responses: Mapping[Any, Any], status: str) -> Any:
+    return next(value for key, value in responses.items() if str(key).upper() == status)
+
+
+def _json(document: Document, schema: object, notes: Notes) -> dict[str, Any]:
+    converter = Converter(document, output=True)
+    try:
+        made = converter.convert(schema)
+        definitions = converter.definitions()
+    except UnsupportedError as error:
+        notes.add(_HERE, f"any object is taken, because {error}")
+        return {"type": "object"}
+    if set(made) <= {"$ref", "description"} and "$ref" in made:
+        made = {**definitions[made["$ref"].rpartition("/")[2]]}
+    made.pop("description", None)
+    if not made:
+        return {"type": "object"}
+    if types_of(made) != ("object",):
+        made = {"type": "object", "properties": {"result": made}, "required": ["result"]}
+    made |= _in_use(made, definitions)
+    if size_of(made) > _LARGEST:
+        notes.add(_HERE, "any object is taken, because the document describes it at great length")
+        return {"type": "object"}
+    notes.add(_HERE, "as the document promises it; further fields are let through")
+    return made
+
+
+def _in_use(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """The definitions that a schema leads to."""
+    used: dict[str, Any] = {}
+    waiting: list[Any] = [schema]
+    while waiting:
+        for _, inner in subschemas(waiting.pop()):
+            name = str(inner.get("$ref", "")).rpartition("/")[2]
+            if name in definitions and name not in used:
+                used[name] = definitions[name]
+                waiting.append(definitions[name])
+    return {"$defs": used} if used else {}

@@ -5,27 +5,38 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from io import StringIO
+from textwrap import wrap
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+from counterseal.canonical import pointer
 from counterseal.contract.bindings import HttpBinding
 from counterseal.contract.effects import EFFECTS, Effect
-from counterseal.contract.egress import kind, literal
+from counterseal.contract.egress import entry_for, kind, literal
 from counterseal.contract.lint import examine
-from counterseal.contract.lint.outbound import written
 from counterseal.contract.lint.schema_rules import fields
 from counterseal.contract.schemas import compile_schema, types_of
-from counterseal.contract.sources.openapi.arguments import Arguments, read_arguments
+from counterseal.contract.sources.effect_guess import propose_operation_effect
+from counterseal.contract.sources.foreign_text import clean, one_line, tool_name, unique, words
+from counterseal.contract.sources.openapi.arguments import (
+    Arguments,
+    Credentials,
+    credentials,
+    output_schema,
+    read_arguments,
+)
 from counterseal.contract.sources.openapi.document import Document, Operation, mapping
-from counterseal.contract.sources.openapi.effects import propose_effect
-from counterseal.contract.sources.openapi.notes import Notes, Review, UnsupportedError
-from counterseal.contract.sources.openapi.outputs import output_schema
 from counterseal.contract.sources.openapi.schemas import Converter, size_of
-from counterseal.contract.sources.openapi.security import Credentials, credentials
-from counterseal.contract.sources.openapi.texts import clean, tool_name, unique, words
+from counterseal.contract.sources.review_notes import Notes, Review, UnsupportedError
 from counterseal.errors import ContractError, Problem, Severity
 
-__all__ = ["Imported", "ImportedTool", "LeftOut", "contracts_from_openapi"]
+__all__ = ["Imported", "ImportedTool", "LeftOut", "contracts_from_openapi", "to_yaml"]
+
 
 _LARGEST_INPUT = 64 * 1024
 _LONGEST_DESCRIPTION = 1_000
@@ -111,7 +122,7 @@ def _import(document: Document, operation: Operation, taken: set[str]) -> Import
     host = urlsplit(server).hostname or ""
     arguments = read_arguments(document, operation, host, converter, notes)
     proofs = credentials(document, operation, host, notes)
-    effect = propose_effect(operation.method, operation.path, operation.data, notes)
+    effect = propose_operation_effect(operation.method, operation.path, operation.data, notes)
     name = unique(
         tool_name(operation.data.get("operationId"), operation.method, operation.path), taken
     )
@@ -249,13 +260,13 @@ def _egress(url: str, document: Document, notes: Notes) -> list[str]:
         binding = HttpBinding(url=url)
     except ValueError:
         raise UnsupportedError(f"its address {clean(url, 100)!r} can't be used") from None
-    entries = [written(binding.host, binding.port)]
+    entries = [entry_for(binding.host, binding.port)]
     address = literal(binding.host)
     if document.base_url is None and address is not None and kind(address) != "public":
         notes.add("/egress", "no public address; should a tool reach it?")
     if binding.host == "localhost":
         # What is not public is reached only where its address is written too.
-        entries += [written(near, binding.port) for near in ("127.0.0.1", "::1")]
+        entries += [entry_for(near, binding.port) for near in ("127.0.0.1", "::1")]
     return entries
 
 
@@ -286,3 +297,62 @@ def _consequence(operation: Operation, arguments: Arguments, http: Mapping[str, 
 def _is_plain(schema: Mapping[str, Any]) -> bool:
     types = types_of(schema)
     return bool(types) and _PLAIN.issuperset(types)
+
+
+# --- writing contracts for review -----------------------------------------------------------------
+
+
+_WIDTH = 100
+_INDENT = 2
+
+
+def to_yaml(tool: ImportedTool, *, source: str) -> str:
+    """The text of a contract file. `source` says where the document came from."""
+    yaml = YAML()
+    yaml.width = _WIDTH
+    yaml.indent(mapping=_INDENT, sequence=_INDENT + 2, offset=_INDENT)
+    yaml.representer.ignore_aliases = lambda *_: True  # contract files have no anchors
+    reviews: dict[str, list[str]] = {}
+    for review in tool.reviews:
+        reviews.setdefault(review.pointer, []).append(review.text)
+    stream = StringIO()
+    yaml.dump(_node(tool.data, (), reviews), stream)
+    return _head(tool, source, reviews.get("", [])) + stream.getvalue()
+
+
+def _head(tool: ImportedTool, source: str, notes: list[str]) -> str:
+    lines = [
+        f"Imported from {source}: {tool.method} {tool.path}",
+        "What was guessed is marked with `review:`. Take a mark out when you have looked.",
+        *(f"review: {note}" for note in notes),
+    ]
+    return "".join(f"# {part}\n" for line in lines for part in _wrapped(line, 0))
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    return wrap(one_line(text), max(40, _WIDTH - 2 - indent), break_long_words=False)
+
+
+def _node(value: Any, path: tuple[str | int, ...], reviews: dict[str, list[str]]) -> Any:
+    if isinstance(value, dict):
+        made = CommentedMap()
+        for key, item in value.items():
+            here = (*path, key)
+            made[_text(key)] = _node(item, here, reviews)
+            indent = _INDENT * len(path)
+            told = "; ".join(reviews.get(pointer(*here), []))
+            lines = _wrapped(f"review: {told}", indent) if told else []
+            if lines:
+                made.yaml_set_comment_before_after_key(key, before="\n".join(lines), indent=indent)
+        return made
+    if isinstance(value, list | tuple):
+        sequence = CommentedSeq(_node(item, (*path, i), reviews) for i, item in enumerate(value))
+        if all(not isinstance(item, dict | list) for item in value):
+            sequence.fa.set_flow_style()
+        return sequence
+    return _text(value) if isinstance(value, str) else value
+
+
+def _text(text: str) -> str:
+    """Quoted in full where a plain scalar might not come back as it was."""
+    return text if text.isprintable() else DoubleQuotedScalarString(text)

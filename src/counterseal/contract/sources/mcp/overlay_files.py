@@ -1,0 +1,350 @@
+"""Entries: what an overlay says of the tools of an upstream, and where it says so.
+
+`reading` makes them of a file, `overlay` lays them over definitions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Final
+
+from counterseal.canonical import pointer
+from counterseal.contract.declare import ToolOptions, set_option
+from counterseal.contract.model import NAME_PATTERN, Contract
+from counterseal.documents import Document, read_document
+from counterseal.errors import ContractError, Problem, Source
+
+__all__ = [
+    "DECLARED",
+    "RULE",
+    "Entry",
+    "Overlay",
+    "blame",
+    "contract_name",
+    "lay",
+    "meant",
+    "read_overlay",
+]
+
+
+RULE: Final = "overlay-invalid"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What an overlay says of one tool."""
+
+    declared: Mapping[str, Any] = field(default_factory=dict)
+    """By the names that `@tool` has."""
+    rename: str | None = None
+    """The name that agents see."""
+    hidden: bool = False
+    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Keywords laid over the schemas of arguments; `remove: true` takes an optional one away."""
+    redact: tuple[str, ...] = ()
+    """JSON Pointers into the output; `*` stands for every item of a list."""
+    annotations_reviewed: bool = False
+    """Whether a person looked at annotations that say more than the effect, and disagrees."""
+    place: str = ""
+    """JSON Pointer into the overlay's file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlay:
+    server: str
+    tools: Mapping[str, Entry]
+    defaults: Entry | None = None
+    """Laid under every entry."""
+    rules: list[Any] = field(default_factory=list)
+    """Policy rules, as they stand in the file."""
+    path: Path
+    document: Document = field(repr=False)
+
+    def source(self, place: str) -> Source:
+        """Where a JSON Pointer stands in the file."""
+        return self.document.source(place)
+
+    def strays(self, listed: Iterable[str]) -> list[Problem]:
+        """The entries of tools that the upstream does not list."""
+        known = sorted(set(listed))
+        return [
+            Problem(
+                rule=RULE,
+                tool=name,
+                message=f"{self.server} has no tool {name}",
+                fix=meant(name, known) or "Take the entry out.",
+                pointer=entry.place,
+                source=self.source(entry.place),
+            )
+            for name, entry in self.tools.items()
+            if name not in known
+        ]
+
+
+def landing(name: str) -> str:
+    """Where one of the declared names lands in a contract, as a JSON Pointer."""
+    data: dict[str, Any] = {}
+    set_option(data, name, {} if name in Contract.model_fields else None)
+    section, value = next(iter(data.items()))
+    return pointer(section, *(value if isinstance(value, dict) else ()))
+
+
+def lay(data: dict[str, Any], *entries: Entry | None) -> None:
+    """Lay entries over a contract's data, the later ones upon the earlier. Changes the data."""
+    for entry in entries:
+        for name, value in entry.declared.items() if entry else ():
+            set_option(data, name, value)
+
+
+def blame(problem: Problem, overlay: Overlay, entry: Entry) -> Problem:
+    """A contract's problem, told in the words of the overlay and placed where it stands there."""
+    for holder in (entry, overlay.defaults):
+        for name in holder.declared if holder else ():
+            lands = landing(name)
+            if holder and (problem.pointer == lands or problem.pointer.startswith(f"{lands}/")):
+                place = f"{holder.place}/{name}{problem.pointer[len(lands) :]}"
+                return _told(problem, lands, name).at(overlay.source(place))
+    place = entry.place
+    if problem.pointer == "/identity/name" and entry.rename is not None:
+        place += "/rename"
+    argument = _argument(problem.pointer)
+    if argument in entry.arguments:
+        place += pointer("arguments", argument)
+    return problem.at(overlay.source(place))
+
+
+def _argument(place: str) -> str:
+    parts = place.split("/")
+    if parts[1:4] != ["affordance", "input_schema", "properties"] or len(parts) < 5:
+        return ""
+    return parts[4].replace("~1", "/").replace("~0", "~")
+
+
+def _told(problem: Problem, lands: str, name: str) -> Problem:
+    dotted = lands[1:].replace("/", ".")
+    if not problem.message.startswith(dotted):
+        return problem
+    return replace(problem, message=name + problem.message[len(dotted) :])
+
+
+def contract_name(name: str) -> str:
+    """A tool's name with what a contract's can't have replaced."""
+    return re.sub(r"[^a-zA-Z0-9_.-]", "_", name)
+
+
+def meant(word: str, known: Collection[str]) -> str:
+    """What to do about a word that nobody knows."""
+    near = get_close_matches(str(word), list(known), n=1)
+    if near:
+        return f"Did you mean {near[0]}?"
+    return f"It takes {', '.join(known)}." if known and len(known) < 10 else ""
+
+
+# --- reading --------------------------------------------------------------------------------------
+
+
+SERVER: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+
+_NOT_HERE: Final = {
+    "name": "rename it",
+    "version": "it is counted by how many definitions of the tool were accepted",
+    "secrets": "the upstream's credentials are set where it is configured",
+    "egress": "the upstream connects, not this process",
+    "isolation": "the upstream runs it, not this process",
+    "memory_mb": "the upstream runs it, not this process",
+    "runs_code": "the upstream runs it, not this process",
+}
+"""What `@tool` takes and an entry does not, and why."""
+_OWN: Final = ("rename", "hidden", "arguments", "redact", "annotations_reviewed")
+_BESIDE: Final = {*_NOT_HERE, *_OWN}
+DECLARED: Final = tuple(name for name in ToolOptions.__annotations__ if name not in _BESIDE)
+_NOT_INSIDE: Final = (
+    ("identity", "name", "Write `rename`."),
+    ("identity", "version", "Leave it out: it is counted by what was accepted."),
+    ("runtime", "sandbox_isolated", "Leave it out: the upstream runs it, not this process."),
+)
+_PARTS: Final = ("server", "defaults", "tools", "rules")
+_LISTS: Final = ("config_params", "state_reads")
+_STAND_IN: Final = {"model_description": "-", "input_schema": {"type": "object"}}
+
+Place = tuple[str | int, ...]
+
+
+def read_overlay(path: str | Path) -> Overlay:
+    """A file's overlay. ContractError holds everything that is wrong with it, with its place."""
+    reader = _Reader(read_document(path))
+    data = reader.mapping(reader.file.data, (), "an overlay", _PARTS)
+    server = reader.server(data)
+    defaults = None
+    if data.get("defaults") is not None:
+        defaults = reader.entry(data["defaults"], ("defaults",), "`defaults`", DECLARED)
+        reader.shape(defaults, None)
+    sound = defaults if not reader.problems else None
+    tools: dict[str, Entry] = {}
+    for name, given in reader.mapping(data.get("tools"), ("tools",), "`tools`").items():
+        place = ("tools", name)
+        tools[name] = entry = reader.entry(given, place, "an entry", (*DECLARED, *_OWN))
+        reader.shape(entry, sound, tool=name)
+        effect = "effect" in entry.declared or "effect" in (defaults.declared if defaults else ())
+        if isinstance(given, Mapping | None) and not entry.hidden and not effect:
+            fix = "Say what it does: `effect: retrieve`, …; or `hidden: true`."
+            reader.problem(place, f"{name} has no effect", fix)
+    reader.twice(tools)
+    rules = reader.items(data.get("rules"), ("rules",), "`rules`")
+    if reader.problems:
+        raise ContractError(reader.problems)
+    return Overlay(
+        server=server,
+        tools=tools,
+        defaults=defaults,
+        rules=rules,
+        path=Path(path),
+        document=reader.file,
+    )
+
+
+class _Reader:
+    """Takes an overlay's parts out of a document, and remembers what was wrong with them."""
+
+    def __init__(self, file: Document) -> None:
+        self.file = file
+        self.problems: list[Problem] = []
+
+    def problem(self, place: Place, message: str, fix: str = "") -> None:
+        where = pointer(*place)
+        tool = str(place[1]) if place[:1] == ("tools",) and len(place) > 1 else ""
+        source = self.file.source(where)
+        self.problems.append(
+            Problem(rule=RULE, message=message, fix=fix, pointer=where, tool=tool, source=source)
+        )
+
+    def mapping(
+        self, value: Any, place: Place, what: str, known: Collection[str] = ()
+    ) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            # A key with nothing behind it is as good as none, but a file with nothing in it is not.
+            if value is not None or not place:
+                self.problem(place, f"{what} is a mapping, not {_kind(value)}")
+            return {}
+        for key in value if known else ():
+            if key not in known:
+                why = _NOT_HERE.get(key, "") if place else ""
+                fix = f"Leave it out: {why}." if why else meant(key, known)
+                fix = "Write `rename`." if key == "name" and place else fix
+                self.problem((*place, key), f"{key} is not a field of {what}", fix)
+        return value
+
+    def items(self, value: Any, place: Place, what: str) -> list[Any]:
+        if value is not None and not isinstance(value, list):
+            self.problem(place, f"{what} is a list, not {_kind(value)}")
+        return value if isinstance(value, list) else []
+
+    def server(self, data: Mapping[str, Any]) -> str:
+        name = data.get("server")
+        if isinstance(name, str) and SERVER.fullmatch(name):
+            return name
+        if isinstance(self.file.data, Mapping):
+            message = "server is missing" if name is None else f"{name!r} is no upstream's name"
+            fix = "Name the upstream as counterseal.toml does: `server: git` for [upstreams.git]."
+            self.problem(("server",), message, fix)
+        return ""
+
+    def entry(self, value: Any, place: Place, what: str, known: Collection[str]) -> Entry:
+        data = self.mapping(value, place, what, known)
+        declared = {name: data[name] for name in data if name in DECLARED}
+        for name in _LISTS:
+            if name in declared and not isinstance(declared[name], list):
+                self.items(declared.pop(name), (*place, name), name)
+        for section, name, why in _NOT_INSIDE:
+            held = declared.get(section)
+            if isinstance(held, Mapping) and name in held:
+                self.problem((*place, section, name), f"{name} has no place here", why)
+        own = {name: data[name] for name in data if name in _OWN and name in known}
+        return Entry(
+            declared=declared,
+            rename=self._rename(own, place),
+            hidden=self._flag(own, place, "hidden"),
+            arguments=self._arguments(own, place),
+            redact=tuple(self._pointers(own, place)),
+            annotations_reviewed=self._flag(own, place, "annotations_reviewed"),
+            place=pointer(*place),
+        )
+
+    def shape(self, entry: Entry, defaults: Entry | None, tool: str = "") -> None:
+        """Whether a contract could hold what is declared, whatever the tool is."""
+        if not entry.declared:
+            return
+        data: dict[str, Any] = {"identity": {"name": "tool"}, "affordance": dict(_STAND_IN)}
+        try:
+            lay(data, defaults, entry)
+            Contract.model_validate(data)
+        except ContractError as error:
+            stand_in = Overlay(
+                server="", tools={}, defaults=defaults, path=Path(), document=self.file
+            )
+            placed = (blame(problem.of(tool), stand_in, entry) for problem in error.problems)
+            self.problems += placed
+
+    def twice(self, tools: Mapping[str, Entry]) -> None:
+        """Two tools that agents would see under one name."""
+        shown: dict[str, str] = {}
+        for name, entry in tools.items():
+            if entry.hidden:
+                continue
+            seen = contract_name(entry.rename or name)
+            first = shown.setdefault(seen, name)
+            if first != name:
+                place = ("tools", name, "rename") if entry.rename else ("tools", name)
+                fix = "Rename one of them, or hide it."
+                self.problem(place, f"{first} and {name} would both be called {seen}", fix)
+
+    def _flag(self, own: Mapping[str, Any], place: Place, name: str) -> bool:
+        value = own.get(name, False)
+        if not isinstance(value, bool):
+            self.problem((*place, name), f"{name} is true or false, not {_kind(value)}")
+        return value is True
+
+    def _rename(self, own: Mapping[str, Any], place: Place) -> str | None:
+        if "rename" not in own:
+            return None
+        name = own["rename"]
+        if isinstance(name, str) and re.fullmatch(NAME_PATTERN[1:-1], name):
+            return name
+        shown = repr(name) if isinstance(name, str) else _kind(name)
+        fix = "Use 1 to 128 of a-z, A-Z, 0-9, '_', '.', '-'."
+        self.problem((*place, "rename"), f"{shown} is not a tool name", fix)
+        return None
+
+    def _arguments(self, own: Mapping[str, Any], place: Place) -> dict[str, Mapping[str, Any]]:
+        here = (*place, "arguments")
+        given = self.mapping(own.get("arguments"), here, "`arguments`")
+        found = {}
+        for name, keywords in given.items():
+            found[name] = self.mapping(keywords, (*here, name), f"the argument {name}")
+            remove = found[name].get("remove", True)
+            if remove is not True or ("remove" in found[name] and len(found[name]) > 1):
+                fix = "Write `remove: true` alone, or leave it out."
+                self.problem((*here, name, "remove"), "remove is true, and stands alone", fix)
+        return found
+
+    def _pointers(self, own: Mapping[str, Any], place: Place) -> Iterator[str]:
+        here = (*place, "redact")
+        for at, item in enumerate(self.items(own.get("redact"), here, "`redact`")):
+            if isinstance(item, str) and re.fullmatch(r"(?:/(?:[^~/]|~[01])*)+", item):
+                yield item
+            else:
+                fix = "Write it like /author/email, or /items/*/email for each of a list."
+                self.problem((*here, at), f"{_shown(item)} is no JSON Pointer", fix)
+
+
+def _kind(value: Any) -> str:
+    names = {dict: "a mapping", list: "a list", str: "a text", bool: "a yes or no"}
+    return "empty" if value is None else names.get(type(value), "a number")
+
+
+def _shown(value: Any) -> str:
+    return ascii(value)[:60] if isinstance(value, str) else _kind(value)

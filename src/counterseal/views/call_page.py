@@ -1,0 +1,504 @@
+"""A call: as a row of a list, and as a page with gates, attempts, ledger, observation and events.
+
+A page is put together from the audit record, so that it is the same at any time and on any worker.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from urllib.parse import quote
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from counterseal.audit import Event, EventType
+from counterseal.audit.facts import filed
+from counterseal.codes import Code
+from counterseal.contract.effects import Trust
+from counterseal.errors import RegistryError
+from counterseal.gates import GATES
+from counterseal.ledger.entry import Status as LedgerStatus
+from counterseal.ledger.rules import place_of
+from counterseal.observation.envelope import (
+    ExecutionMetadata,
+    ResultPayload,
+    Status,
+    ToolIdentity,
+    Verification,
+)
+from counterseal.observation.stored import from_stored, open_read
+from counterseal.storage.base import DueKind, Held, Kept
+from counterseal.vault import VaultError
+from counterseal.views.approvals import ApprovalRow, VoteRow, approval_row
+from counterseal.views.base import ROW_CONFIG, JsonObject, Moment, Number, RowModel, utc
+from counterseal.views.record import EventRow, event_row
+
+if TYPE_CHECKING:
+    from counterseal.runtime import Runtime
+
+__all__ = [
+    "AttemptRow",
+    "CallPage",
+    "CallRow",
+    "GateRow",
+    "KeptObservation",
+    "ModelInput",
+    "ObservationRow",
+    "call_page",
+    "call_row",
+    "last_event",
+    "without_decisions",
+]
+
+Events = Sequence[tuple[str, Event]]
+"""Events of one call with their ids, oldest first."""
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+class CallRow(RowModel):
+    """How one call ended, or where it stands."""
+
+    call_id: str
+    tool: str
+    version: str
+    agent: str
+    user: str | None
+    run_id: str
+    trace_id: str
+    at: Moment = Field(description="When it was answered.")
+    type: str = Field(description="The event that says so, such as tool.succeeded.")
+    code: str | None = Field(description="One of the 21 codes; null while it is in progress.")
+    gate: str | None = Field(description="The gate that refused it.")
+    approval_id: str | None
+    replayed: bool = Field(description="Answered from an earlier call with the same key.")
+
+
+class GateRow(RowModel):
+    """The decision of one gate."""
+
+    gate: str
+    verdict: str | None = Field(description="Null: the gate did not run.")
+    microseconds: float | None
+    rule: str | None
+    code: str | None
+    reason: str
+
+
+class AttemptRow(RowModel):
+    """One attempt of an execution."""
+
+    number: int
+    at: Moment
+    code: str | None = Field(description="Null while it is in progress.")
+
+
+class LedgerRow(RowModel):
+    """The ledger entry of a call."""
+
+    key: str
+    status: str
+    phase: str | None
+    attempts: int
+    fence: int
+    call_id: str
+    unknown_since: Moment | None
+
+
+class VerificationRow(RowModel):
+    """Whether the call took effect as expected."""
+
+    state: str = Field(description="required, due, verified, unverified or overtaken.")
+    at: Moment | None
+    wrong: list[Any]
+    failed: Any
+    reference: str | None
+    expected: JsonObject | None
+    delay_seconds: Number | None
+
+
+class CompensationRow(RowModel):
+    """Whether the call was reversed."""
+
+    state: str = Field(description="due, compensated or failed.")
+    at: Moment | None
+    tool: str | None
+    reason: str | None
+    failed: Any
+    by_call: str | None
+
+
+class RedactionRow(RowModel):
+    """Values that were removed from an observation."""
+
+    rule: str
+    pointer: str
+    count: int
+
+
+class StoredObservation(RowModel):
+    """The observation that the model received, as far as it is kept."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": True})
+
+    tool_identity: ToolIdentity
+    status: Status
+    result_payload: ResultPayload
+
+
+class CopyAs(RowModel):
+    """Commands that show this call."""
+
+    cli: str
+    curl: str = Field(description="`{base}` stands for the server's address.")
+
+
+class CallPage(RowModel):
+    """Everything on record about one call. Agents get it without gates, votes and events."""
+
+    call: CallRow
+    gates: list[GateRow]
+    attempts: list[AttemptRow]
+    approval: ApprovalRow | None
+    votes: list[VoteRow]
+    ledger: LedgerRow | None
+    observation: StoredObservation | None
+    text: str | None = Field(description="The observation as the model read it.")
+    cut: str = Field(description="The part of the text that is not kept.")
+    not_kept: str = Field(description="Why there is no observation; empty where there is one.")
+    redactions: list[RedactionRow]
+    verification: VerificationRow | None
+    compensation: CompensationRow | None
+    events: list[EventRow]
+    trace_id: str
+    copy_as: CopyAs
+
+
+class ResponseVector(RowModel):
+    """What to do about a code."""
+
+    error_code: Code
+    repairable: bool
+    retryable: bool
+    requires_approval: bool
+    fail_closed: bool
+    escalate: bool
+    next_action: str
+
+
+class FieldErrorRow(RowModel):
+    """What is wrong with one argument."""
+
+    field: str = Field(description="JSON Pointer into the arguments; empty for the whole.")
+    message: str
+    code: str
+    expected: str
+    actual: str
+
+
+class ObservationRow(BaseModel):
+    """What returns to the agent."""
+
+    model_config = ROW_CONFIG
+
+    tool_identity: ToolIdentity
+    execution_metadata: ExecutionMetadata
+    status: Status
+    result_payload: ResultPayload
+    verification: Verification
+    response: ResponseVector
+    path: Literal["retry", "repair", "replan", "escalate"] | None
+    field_errors: list[FieldErrorRow]
+    timestamp: float = Field(description="Seconds since the epoch.")
+    trust: Trust
+    redactions: list[RedactionRow]
+    next_action: str
+    approval_id: str | None
+    approval_url: str | None = Field(description="Where a person decides.")
+    retry_after: float | None = Field(description="Seconds.")
+    text: str = Field(description="The observation as text for the model.")
+
+
+class KeptObservation(ObservationRow):
+    """The observation of an earlier call, as far as it is kept."""
+
+    cut: str = Field(description="The part of the text that is not kept; then data is a summary.")
+
+
+# --- a row ----------------------------------------------------------------------------------------
+
+
+def call_row(event: Event) -> CallRow:
+    """Return a call as a row, from the event that ended it."""
+    caller, body = event.caller, event.body
+    return CallRow(
+        call_id=caller.call_id,
+        tool=caller.tool,
+        version=caller.version,
+        agent=caller.agent,
+        user=caller.user,
+        run_id=caller.run_id,
+        trace_id=caller.trace_id,
+        at=utc(event.occurred_at),
+        type=event.type.value,
+        code=filed(event.type, event.decision, body)[0],
+        gate=_text(body.get("gate")),
+        approval_id=_text(body.get("approval_id")),
+        replayed=event.type is EventType.REPLAYED,
+    )
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def last_event(events: Events) -> Event:
+    """Return the event that ended the call; while it is in progress, the latest event."""
+    bare = [event for _, event in events]
+    ended = [event for event in bare if filed(event.type, event.decision, event.body)[0]]
+    return (ended or bare)[-1]
+
+
+# --- a page ---------------------------------------------------------------------------------------
+
+
+async def call_page(runtime: Runtime, tenant: str, events: Events) -> CallPage:
+    """Return the page of the call that these events belong to. There must be at least one."""
+    end = last_event(events)
+    row, body = call_row(end), end.body
+    kept = await runtime.store.look_up_call(tenant, str(body.get("of") or row.call_id))
+    shown = await ModelInput.of_call(runtime, tenant, end, kept)
+    held = await _held(runtime, tenant, events)
+    observation = None if shown.record is None else without_decisions(shown.record)
+    return CallPage(
+        call=row,
+        gates=list(_gates(end)),
+        attempts=list(_attempts(events, row)),
+        approval=None if held is None else approval_row(runtime, held),
+        votes=[] if held is None else list(_votes(held)),
+        ledger=None if kept is None else _ledger_row(kept),
+        observation=None if observation is None else StoredObservation(**observation),
+        text=shown.text,
+        cut=shown.cut,
+        not_kept=shown.not_kept,
+        redactions=[RedactionRow(**one) for one in (shown.record or body).get("redactions", ())],
+        verification=await _verification(runtime, tenant, events, kept),
+        compensation=await _compensation(runtime, tenant, events, kept),
+        events=[event_row(event_id, event) for event_id, event in events],
+        trace_id=row.trace_id,
+        copy_as=_commands(row.call_id, tenant),
+    )
+
+
+def _commands(call_id: str, tenant: str) -> CopyAs:
+    url = shlex.quote(f"{{base}}/v1/calls/{quote(call_id, safe='')}")
+    return CopyAs(
+        cli=f"counterseal audit show {shlex.quote(call_id)} --tenant {shlex.quote(tenant)}",
+        curl=f'curl -H "Authorization: Bearer $COUNTERSEAL_KEY" {url}',
+    )
+
+
+def _gates(end: Event) -> Iterator[GateRow]:
+    """Yield a row for every gate, and one for the ledger where it decided the call."""
+    stored = end.body.get("gates")
+    decisions: Mapping[str, Any] = stored if isinstance(stored, Mapping) else {}
+    names = [gate.name for gate in GATES]
+    for name in [*names, *(other for other in decisions if other not in names)]:
+        yield _gate(name, decisions.get(name), end.body)
+
+
+def _gate(name: str, decision: Any, body: Mapping[str, Any]) -> GateRow:
+    """Return one gate's row. A bare number is the time of a gate that allowed the call."""
+    took, verdict, rule = (None, None, None) if decision is None else (decision, "allow", None)
+    if decision is not None and not isinstance(decision, int):
+        took, verdict, rule = decision
+    refused = verdict == "deny" and body.get("gate") == name
+    return GateRow(
+        gate=name,
+        verdict=verdict,
+        microseconds=None if took is None else took / 1000,
+        rule=rule,
+        code=_text(body.get("code")) if refused else None,
+        reason=_text(body.get("reason")) or "" if refused else "",
+    )
+
+
+def _attempts(events: Events, row: CallRow) -> Iterator[AttemptRow]:
+    """Yield the attempts. The event of the next attempt, or the last event, says how one ended."""
+    executed = row.type in (EventType.SUCCEEDED, EventType.FAILED, EventType.RECONCILED)
+    retries = [(event_id, event) for event_id, event in events if event.type is EventType.RETRIED]
+    started = [event_id for event_id, event in events if event.type is EventType.STARTED]
+    if not executed and not started:
+        return
+    first = _recorded_at(started[0]) if started else row.at
+    times = [first, *(_recorded_at(event_id) for event_id, _ in retries)]
+    codes = [_text(event.body.get("code")) for _, event in retries]
+    codes.append(row.code if executed else None)
+    for number, (at, code) in enumerate(zip(times, codes, strict=True), 1):
+        yield AttemptRow(number=number, at=at, code=code)
+
+
+def _recorded_at(event_id: str) -> Moment:
+    return utc(place_of(event_id)[0] / 1e6)
+
+
+async def _held(runtime: Runtime, tenant: str, events: Events) -> Held | None:
+    ids = [value for _, event in events if (value := _text(event.body.get("approval_id")))]
+    return await runtime.store.find_held(tenant, ids[-1]) if ids else None
+
+
+def _votes(held: Held) -> Iterator[VoteRow]:
+    """Yield the votes, without their signatures. Stored data that is not a vote is left out."""
+    for vote in held.votes:
+        try:
+            yield VoteRow.model_validate(vote)
+        except ValidationError:
+            continue
+
+
+def _ledger_row(kept: Kept) -> LedgerRow:
+    entry = kept.entry
+    return LedgerRow(
+        key=entry.key,
+        status=entry.status.value,
+        phase=entry.phase.value if entry.phase else None,
+        attempts=entry.attempts,
+        fence=entry.fence,
+        call_id=entry.call_id,
+        unknown_since=None if entry.unknown_since is None else utc(entry.unknown_since),
+    )
+
+
+# --- what the model received ----------------------------------------------------------------------
+
+_NOT_KEPT: Final = {
+    EventType.DENIED: "The call was refused. The reason is on record; the observation is not kept.",
+    EventType.APPROVAL_REQUIRED: "The call waits for approval; the agent was told so.",
+    EventType.STARTED: "The call is in progress.",
+}
+_READ: Final = (
+    "Not kept, because the call changed nothing."
+    " `[observations] keep_reads` selects the reads whose observations are kept."
+)
+_VAULT_REFUSED: Final = "It could not be kept: the vault did not accept it."
+_DELETED: Final = "It is no longer kept."
+_UNKNOWN: Final = "The outcome of the call is unknown; the agent was told so."
+_NEVER_KEPT: Final = "It is no longer kept, or was never recorded."
+
+
+class ModelInput(NamedTuple):
+    """What the model received of a call, or why that is not known."""
+
+    record: Mapping[str, Any] | None = None
+    text: str | None = None
+    """The record as the model read it."""
+    cut: str = ""
+    """The part of the text that is not kept."""
+    not_kept: str = ""
+
+    @classmethod
+    async def of_call(
+        cls, runtime: Runtime, tenant: str, end: Event, kept: Kept | None
+    ) -> ModelInput:
+        """Return it from the vault if the call's last event points there, else from the ledger."""
+        stored = await cls.from_vault(runtime, tenant, end) or cls.from_ledger(kept)
+        return stored or cls(not_kept=_why_not_kept(end, kept))
+
+    @classmethod
+    def from_ledger(cls, kept: Kept | None) -> ModelInput | None:
+        """Return the ledger's observation; None if it has none."""
+        if kept is None or kept.entry.observation is None:
+            return None
+        observation = from_stored(kept.entry.observation)
+        return cls(observation.record(), observation.for_model())
+
+    @classmethod
+    async def from_vault(cls, runtime: Runtime, tenant: str, end: Event) -> ModelInput | None:
+        """Return a read's observation; None if reads of this tool are not kept."""
+        if "seen" not in end.body:
+            return None
+        pointer = end.body["seen"]
+        if not isinstance(pointer, str):
+            return cls(not_kept=_VAULT_REFUSED)
+        sealed = await runtime.store.fetch(tenant, pointer)
+        if sealed is None:
+            return cls(not_kept=_DELETED)
+        try:
+            return cls(*open_read(runtime.vault.open(tenant, end.caller.call_id, sealed)))
+        except (VaultError, ValueError):
+            return cls(not_kept=_DELETED)
+
+
+def _why_not_kept(end: Event, kept: Kept | None) -> str:
+    if kept is not None and kept.entry.status is LedgerStatus.PENDING:
+        return _NOT_KEPT[EventType.STARTED] if end.type is EventType.STARTED else _UNKNOWN
+    return _NOT_KEPT.get(end.type) or (_NEVER_KEPT if "mutates" in end.body else _READ)
+
+
+def without_decisions(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an observation's record without the gates' decisions, which are for people."""
+    return {name: value for name, value in record.items() if name not in ("decisions", "raw")}
+
+
+# --- verification and reversal --------------------------------------------------------------------
+
+_VERIFIED: Final = {
+    EventType.VERIFIED: "verified",
+    EventType.UNVERIFIED: "unverified",
+    EventType.OVERTAKEN: "overtaken",
+}
+_REVERSED: Final = {
+    EventType.COMPENSATION_REQUIRED: "due",
+    EventType.COMPENSATION_FAILED: "failed",
+    EventType.COMPENSATED: "compensated",
+}
+
+
+async def _verification(
+    runtime: Runtime, tenant: str, events: Events, kept: Kept | None
+) -> VerificationRow | None:
+    """Return the state of the call's verification; None if it needs none."""
+    states = [(_VERIFIED[event.type], event) for _, event in events if event.type in _VERIFIED]
+    stored = kept.entry.observation if kept else None
+    hint = None if stored is None else from_stored(stored).verification
+    due = await runtime.store.find_due(tenant, DueKind.VERIFY, kept.entry.key) if kept else None
+    if not states and due is None and not (hint and hint.required):
+        return None
+    state, event = states[-1] if states else ("due" if due else "required", None)
+    return VerificationRow(
+        state=state,
+        at=utc(event.occurred_at) if event else None,
+        wrong=list(event.body.get("wrong", ())) if event else [],
+        failed=due.failed if due else None,
+        reference=hint.target_state_reference if hint else None,
+        expected=dict(hint.expected_state) if hint and hint.expected_state is not None else None,
+        delay_seconds=hint.delay_seconds if hint else None,
+    )
+
+
+async def _compensation(
+    runtime: Runtime, tenant: str, events: Events, kept: Kept | None
+) -> CompensationRow | None:
+    """Return the state of the call's reversal; None if none was requested."""
+    states = [(_REVERSED[event.type], event) for _, event in events if event.type in _REVERSED]
+    if not states:
+        return None
+    state, event = states[-1]
+    due = await runtime.store.find_due(tenant, DueKind.COMPENSATE, kept.entry.key) if kept else None
+    return CompensationRow(
+        state=state,
+        at=utc(event.occurred_at),
+        tool=_compensation_tool(runtime, event),
+        reason=event.body.get("reason"),
+        failed=due.failed if due else None,
+        by_call=event.body.get("by") if state == "compensated" else None,
+    )
+
+
+def _compensation_tool(runtime: Runtime, event: Event) -> str | None:
+    try:
+        record = runtime.registry.get(event.caller.tool, event.caller.version)
+    except RegistryError:
+        return None
+    return record.contract.transactional.compensation_tool

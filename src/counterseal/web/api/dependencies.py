@@ -1,0 +1,170 @@
+"""What routes have in common: whose view a request gets, its parameters and cursors."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Annotated, TypeVar
+
+from fastapi import Depends, Query
+from fastapi.routing import APIRoute
+from pydantic import AwareDatetime, BeforeValidator, StringConstraints
+from starlette.requests import Request
+
+from counterseal.accounts import Person, Role
+from counterseal.views import NotFoundError, Page, TenantView
+from counterseal.web.api.callers import Agent, Caller, Human
+from counterseal.web.api.exchange import Exchange
+from counterseal.web.api.front import EXCHANGE, refuse_strange
+from counterseal.web.api.problems import ProblemError
+
+__all__ = [
+    "CallerView",
+    "Cursor",
+    "Filter",
+    "ForPeople",
+    "ForPeopleAndAgents",
+    "Limit",
+    "Reason",
+    "Requested",
+    "Time",
+    "When",
+    "Window",
+    "open_cursor",
+    "seal_cursor",
+    "sealed",
+    "seconds",
+]
+
+R = TypeVar("R")
+
+# --- parameters -----------------------------------------------------------------------------------
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+_MAX_TIME = 9e10
+
+
+def _check_moment(value: object) -> object:
+    """Refuse numbers, which could be seconds or milliseconds, and times without a zone."""
+    if isinstance(value, datetime) or (isinstance(value, str) and _MOMENT.fullmatch(value)):
+        return value
+    raise ValueError("write it like 2026-01-31T12:00:00Z")
+
+
+When = Annotated[AwareDatetime, BeforeValidator(_check_moment)]
+"""A time with its zone."""
+Time = Annotated[When | None, Query(description="A time with its zone.")]
+Cursor = Annotated[str | None, Query(max_length=2000, description="`next` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=200, description="Rows of a page.")]
+Filter = Annotated[str | None, Query(min_length=1, max_length=512)]
+Window = Annotated[
+    str,
+    Query(
+        pattern=r"^([1-9]\d{0,3}m|[1-9]\d{0,2}h|([1-9]\d?|[12]\d\d|3[0-5]\d|36[0-6])d)$",
+        description="How far back from now: 15m, 24h, 7d.",
+        examples=["24h"],
+    ),
+]
+
+
+def seconds(moment: datetime | None) -> float | None:
+    """Return a time in seconds since the epoch, limited to some thousand years."""
+    return None if moment is None else max(-_MAX_TIME, min(moment.timestamp(), _MAX_TIME))
+
+
+Reason = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=500, pattern=r"\S")
+]
+"""Why an operator makes a change. It goes on record."""
+
+
+# --- views ----------------------------------------------------------------------------------------
+
+
+class CallerView:
+    """The view of a person or an agent. An agent sees only what it has done itself."""
+
+    def __init__(self, exchange: Exchange, caller: Caller) -> None:
+        self.exchange = exchange
+        self.caller = caller
+        self.agent = caller.principal.agent if isinstance(caller, Agent) else None
+        self.user = caller.principal.user if isinstance(caller, Agent) else None
+        """The agent's user; an agent without one sees all of its own calls."""
+        person = caller.person if isinstance(caller, Human) else _viewer(caller)
+        self.view = exchange.house.view_for(person)
+
+    @property
+    def is_agent(self) -> bool:
+        return self.agent is not None
+
+    def must_own(self, kind: str, agent: str | None, user: str | None) -> None:
+        """Raise NotFoundError if the caller is an agent and the object is not its own."""
+        if self.agent is None:
+            return
+        if agent != self.agent or self.user not in (None, user):
+            raise NotFoundError(kind)
+
+    def excludes(self, agent: str | None, user: str | None) -> bool:
+        """Return whether these filters match nothing that the caller may see."""
+        if self.agent is None:
+            return False
+        return agent not in (None, self.agent) or (
+            self.user is not None and user not in (None, self.user)
+        )
+
+
+def _viewer(caller: Agent) -> Person:
+    """Return an agent as a person with the role viewer."""
+    principal = caller.principal
+    roles = frozenset({Role.VIEWER.value})
+    return Person(name=principal.agent, tenant=principal.tenant, roles=roles)
+
+
+async def _exchange(request: Request) -> Exchange:
+    if request.query_params:
+        route: APIRoute = request.scope["route"]
+        refuse_strange(request.query_params, [one.alias for one in route.dependant.query_params])
+    exchange: Exchange = request.scope[EXCHANGE]
+    return exchange
+
+
+Requested = Annotated[Exchange, Depends(_exchange)]
+
+
+async def _caller_view(exchange: Requested) -> CallerView:
+    if exchange.caller is None:
+        raise ProblemError("unauthenticated", "The caller is not known.")
+    return CallerView(exchange, exchange.caller)
+
+
+async def _person_view(exchange: Requested) -> TenantView:
+    if not isinstance(exchange.caller, Human):
+        detail = "Agents cannot use this. Sign in, or use a personal key."
+        raise ProblemError("people-only", detail)
+    return exchange.house.view_for(exchange.caller.person)
+
+
+ForPeopleAndAgents = Annotated[CallerView, Depends(_caller_view)]
+ForPeople = Annotated[TenantView, Depends(_person_view)]
+
+
+# --- cursors --------------------------------------------------------------------------------------
+
+
+def sealed(exchange: Exchange, subject: str, page: Page[R]) -> Page[R]:
+    """Return a page whose cursor is good for this tenant and this list only."""
+    return page.model_copy(update={"next": seal_cursor(exchange, subject, page.next)})
+
+
+def seal_cursor(exchange: Exchange, subject: str, position: str | None) -> str | None:
+    """Return a cursor for a position in a list."""
+    return exchange.house.cursors.give(_tenant(exchange), subject, position)
+
+
+def open_cursor(exchange: Exchange, subject: str, cursor: str | None) -> str | None:
+    """Return the position that a cursor stands for. ProblemError for a foreign one."""
+    return exchange.house.cursors.take(_tenant(exchange), subject, cursor)
+
+
+def _tenant(exchange: Exchange) -> str:
+    return "" if exchange.caller is None else exchange.caller.tenant

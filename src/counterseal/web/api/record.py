@@ -1,0 +1,223 @@
+"""Routes for the audit record, for metrics, and for the caller's own identity."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Query
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from counterseal.audit import EventType
+from counterseal.views import (
+    AuditReport,
+    ChainStatus,
+    EventRow,
+    Items,
+    Me,
+    MetricRow,
+    Page,
+    TenantView,
+)
+from counterseal.views.metrics import MetricSeries
+from counterseal.web.api.callers import Agent, Human
+from counterseal.web.api.dependencies import (
+    Cursor,
+    Filter,
+    ForPeople,
+    Limit,
+    Requested,
+    Time,
+    Window,
+    open_cursor,
+    sealed,
+    seconds,
+)
+from counterseal.web.api.problems import ProblemError
+
+__all__ = ["router"]
+
+router = APIRouter()
+
+# --- the audit record -----------------------------------------------------------------------------
+
+_LINES: Final = "application/x-ndjson"
+_MEDIA_TYPES: Final = {"jsonl": _LINES, "csv": "text/csv; charset=utf-8"}
+_PROGRESS_INTERVAL: Final = 0.5
+_verifying: set[str] = set()
+"""Tenants whose record this process is verifying: one verification at a time."""
+
+
+@router.get("/v1/events", tags=["record"])
+async def search_events(
+    view: ForPeople,
+    exchange: Requested,
+    call: Filter = None,
+    run: Filter = None,
+    tool: Filter = None,
+    type: Annotated[list[EventType] | None, Query(max_length=50)] = None,  # noqa: A002 - on the wire
+    since: Time = None,
+    until: Time = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Page[EventRow]:
+    """List events, newest first."""
+    page = await view.record.search(
+        call_id=call,
+        run_id=run,
+        tool=tool,
+        types=None if type is None else [kind.value for kind in type],
+        since=seconds(since),
+        until=seconds(until),
+        cursor=open_cursor(exchange, "events", cursor),
+        limit=limit,
+    )
+    return sealed(exchange, "events", page)
+
+
+@router.get("/v1/audit", tags=["record"])
+async def show_chain(view: ForPeople) -> ChainStatus:
+    """Show how far the record is sealed, without verifying it."""
+    return await view.record.chain()
+
+
+@router.post(
+    "/v1/audit/verify",
+    tags=["record"],
+    response_model=AuditReport,
+    responses={200: {"content": {_LINES: {"schema": {"type": "string"}}}}},
+)
+async def verify(view: ForPeople, request: Request) -> AuditReport | Response:
+    """Verify the whole record. With `Accept: application/x-ndjson`, lines report progress.
+
+    Each line is `{"checked": n}`; the last is `{"report": …}`.
+    """
+    if view.tenant in _verifying:
+        detail = "A verification of this record is running. Try again when it has ended."
+        raise ProblemError("conflict", detail, headers={"Retry-After": "5"})
+    if _LINES not in request.headers.get("accept", ""):
+        with _exclusive(view.tenant):
+            return await view.record.verify()
+    return StreamingResponse(_progress(view), media_type=_LINES)
+
+
+@contextmanager
+def _exclusive(tenant: str) -> Iterator[None]:
+    _verifying.add(tenant)
+    try:
+        yield
+    finally:
+        _verifying.discard(tenant)
+
+
+async def _progress(view: TenantView) -> AsyncIterator[bytes]:
+    checked = 0
+
+    def count(events: int) -> None:
+        nonlocal checked
+        checked = events
+
+    with _exclusive(view.tenant):
+        work = asyncio.ensure_future(view.record.verify(count))
+        try:
+            while not work.done():
+                yield _line({"checked": checked})
+                await asyncio.wait({work}, timeout=_PROGRESS_INTERVAL)
+            yield _line({"report": work.result().model_dump(mode="json")})
+        finally:
+            work.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({work})
+
+
+def _line(content: dict[str, Any]) -> bytes:
+    return to_json(content) + b"\n"
+
+
+@router.get(
+    "/v1/audit/export",
+    tags=["record"],
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "content": {
+                media.partition(";")[0]: {"schema": {"type": "string"}}
+                for media in _MEDIA_TYPES.values()
+            }
+        }
+    },
+)
+async def export(
+    view: ForPeople,
+    format: Literal["jsonl", "csv"] = "jsonl",  # noqa: A002 - on the wire
+    since: Time = None,
+    until: Time = None,
+) -> Response:
+    """Export all events, oldest first, as lines."""
+    lines = view.record.export(format, since=seconds(since), until=seconds(until))
+    first = await anext(lines, b"")  # an error shows before anything is sent
+    headers = {"Content-Disposition": f'attachment; filename="audit.{format}"'}
+    media = _MEDIA_TYPES[format]
+    return StreamingResponse(_chained(first, lines), media_type=media, headers=headers)
+
+
+async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for chunk in rest:
+        yield chunk
+
+
+# --- metrics --------------------------------------------------------------------------------------
+
+
+@router.get("/v1/metrics", tags=["metrics"])
+async def list_metrics(view: ForPeople, window: Window = "24h") -> Items[MetricRow]:
+    """List all metrics over a window that ends now."""
+    return Items[MetricRow](items=await view.metrics.rows(window))
+
+
+@router.get("/v1/metrics/{metric}/series", tags=["metrics"])
+async def metric_series(
+    view: ForPeople,
+    metric: str,
+    window: Window = "24h",
+    buckets: Annotated[int, Query(ge=1, le=500)] = 24,
+) -> MetricSeries:
+    """Show one metric over time."""
+    return await view.metrics.series(metric, window, buckets)
+
+
+# --- the caller -----------------------------------------------------------------------------------
+
+
+@router.get("/v1/me", tags=["me"])
+async def show_me(exchange: Requested) -> Me:
+    """Show the caller's own identity."""
+    caller = exchange.caller
+    if isinstance(caller, Agent):
+        principal = caller.principal
+        return Me(
+            kind="agent",
+            tenant=principal.tenant,
+            agent=principal.agent,
+            user=principal.user,
+            roles=sorted(principal.roles),
+            scopes=sorted(principal.scopes),
+            everywhere=[],
+        )
+    if isinstance(caller, Human):
+        person = caller.person
+        return Me(
+            kind="person",
+            tenant=person.tenant,
+            agent=None,
+            user=person.name,
+            roles=sorted(person.roles),
+            scopes=[],
+            everywhere=sorted(person.everywhere),
+        )
+    raise ProblemError("unauthenticated", "The caller is not known.")

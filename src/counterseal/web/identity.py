@@ -1,0 +1,307 @@
+"""The principal behind a request, by an API key or an OAuth access token.
+
+`Verifier` checks credentials; `protect` puts the SDK's resource server, which asks it, in front of
+the MCP endpoint; `principal_of` tells a handler who calls. Every request is checked: a revoked key
+ends with the next request on this worker, and within a second on others.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from math import inf
+from typing import Final, NamedTuple
+
+from mcp.server.auth.middleware.auth_context import AuthContextMiddleware, get_access_token
+from mcp.server.auth.middleware.bearer_auth import (
+    AuthenticatedUser,
+    BearerAuthBackend,
+    RequireAuthMiddleware,
+)
+from mcp.server.auth.provider import AccessToken, TokenVerifier
+from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
+from mcp.server.auth.settings import AuthSettings
+from pydantic import AnyHttpUrl, InstanceOf
+from starlette.authentication import AuthCredentials, AuthenticationError
+from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from counterseal.canonical import canonical
+from counterseal.errors import StoreError
+from counterseal.operations.operator import RegistryFollower
+from counterseal.proposal import Principal
+from counterseal.registry.identities import MARK, Credential, IssuedKey
+from counterseal.runtime import Runtime
+from counterseal.web.oauth import IssuerUnavailableError, OAuth, TokenRefusedError, Tokens
+
+__all__ = [
+    "CANNOT_CHECK",
+    "Access",
+    "CannotVerifyError",
+    "Identity",
+    "ProtectedEndpoint",
+    "Verifier",
+    "principal_of",
+    "protect",
+]
+
+_log = logging.getLogger("counterseal.gateway")
+
+_KEYS: Final = "counterseal:keys"
+_ANONYMOUS: Final = "counterseal:anonymous"
+"""Stand in the place of an issuer, which is always a URL."""
+_TOKEN_SECONDS: Final = 60.0
+"""Seconds for which a valid token is not checked again."""
+_MAX_REMEMBERED: Final = 4096
+CANNOT_CHECK: Final = "The credential can't be checked at the moment. Try again later."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Which credentials an MCP endpoint accepts beside API keys."""
+
+    resource: str
+    """The endpoint's public URL: the audience of tokens."""
+    oauth: OAuth | None = None
+    anonymous: Principal | None = None
+    """The principal of requests without a credential. Only for an endpoint bound to loopback."""
+
+
+class Identity(AccessToken):
+    """The verified credential of a request. `token` names the credential; it is not its secret."""
+
+    principal: InstanceOf[Principal]
+
+
+class CannotVerifyError(AuthenticationError):
+    """Raised while a credential can't be checked. The request is refused, without blame."""
+
+
+class _Verified(NamedTuple):
+    """A credential that was found valid."""
+
+    identity: Identity
+    key: Credential | None
+    """The registry's record, which must still be the same; None for a token."""
+    until: float
+    """When it has to be checked again."""
+
+
+class Verifier(TokenVerifier):
+    """Checks API keys of this runtime and tokens of the configured issuer.
+
+    A valid credential is remembered by its digest. A key is looked up in the registry each time; a
+    token is checked completely again after a minute.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        runtime: Runtime,
+        *,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._access = access
+        self._runtime = runtime
+        # As clients read it in our metadata, and request tokens for it.
+        self._resource = str(AnyHttpUrl(access.resource))
+        self._tokens: Tokens | None = None
+        if access.oauth is not None:
+            self._tokens = Tokens(access.oauth, self._resource, clock=runtime.clock, steady=steady)
+        self._changes = RegistryFollower(runtime, steady)
+        self._misses = RegistryFollower(runtime, steady)
+        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
+        """By digest, so that the time of a lookup reveals nothing about a secret."""
+
+    async def verify_token(self, token: str) -> Identity | None:
+        """Return the identity of a credential; None if it is not valid. Raises CannotVerifyError.
+
+        The name is the SDK's.
+        """
+        digest = sha256(token.encode(errors="replace")).digest()
+        try:
+            if digest in self._verified and self._verified[digest].key is not None:
+                await self._changes.refresh()
+            identity = self._remembered(digest)
+            if identity is not None:
+                return identity
+            verified = await (self._by_key if token.startswith(MARK) else self._by_token)(token)
+        except TokenRefusedError as error:
+            _log.info("a credential was refused: %s", error)
+            return None
+        except (IssuerUnavailableError, StoreError) as error:
+            raise CannotVerifyError(str(error)) from error
+        self._verified[digest] = verified
+        if len(self._verified) > _MAX_REMEMBERED:
+            self._verified.popitem(last=False)
+        return verified.identity
+
+    async def still_valid(self, identity: AccessToken) -> bool:
+        """Return whether a request with this identity would be accepted now. For streams."""
+        if not isinstance(identity, Identity):
+            return False
+        if identity.expires_at is not None and identity.expires_at <= self._runtime.clock():
+            return False
+        if (identity.claims or {}).get("iss") != _KEYS:
+            return True
+        try:
+            await self._changes.refresh()
+        except StoreError:
+            return False
+        return self._runtime.registry.credential(identity.subject or "") is not None
+
+    def anonymous(self, principal: Principal) -> Identity:
+        """Return the identity of requests without a credential, where those are accepted."""
+        return self._identity(principal, _ANONYMOUS, "anonymous", None, None)
+
+    def _remembered(self, digest: bytes) -> Identity | None:
+        verified = self._verified.get(digest)
+        if verified is None:
+            return None
+        key, runtime = verified.key, self._runtime
+        in_force = key is None or runtime.registry.credential(key.key_id) is key
+        if in_force and runtime.clock() < verified.until:
+            return verified.identity
+        del self._verified[digest]
+        return None
+
+    async def _by_key(self, text: str) -> _Verified:
+        key = IssuedKey.read(text)
+        if key is None:
+            raise TokenRefusedError("the API key is incomplete")
+        registry = self._runtime.registry
+        await self._changes.refresh()
+        if registry.credential(key.key_id) is None:
+            await self._misses.refresh()  # another worker may have issued it just now
+        credential = registry.credential(key.key_id)
+        if credential is None:
+            raise TokenRefusedError(f"API key {key.key_id} is unknown or revoked")
+        if not credential.matches(key):
+            raise TokenRefusedError(f"API key {key.key_id} comes with a wrong secret")
+        if credential.expired(datetime.fromtimestamp(self._runtime.clock(), UTC)):
+            raise TokenRefusedError(f"API key {key.key_id} has expired")
+        expires_at = credential.expires_at
+        until = None if expires_at is None else int(expires_at.timestamp())
+        name = f"{MARK}{key.key_id}"
+        identity = self._identity(credential.principal, _KEYS, name, key.key_id, until)
+        return _Verified(identity, credential, inf if until is None else until)
+
+    async def _by_token(self, text: str) -> _Verified:
+        oauth = self._access.oauth
+        if self._tokens is None or oauth is None:
+            raise TokenRefusedError("not an API key, and no token issuer is configured")
+        began = self._runtime.clock()
+        token = await self._tokens.verify(text)
+        identity = self._identity(
+            token.principal, oauth.issuer, token.digest, token.subject, token.expires_at
+        )
+        return _Verified(identity, None, min(token.expires_at, began + _TOKEN_SECONDS))
+
+    def _identity(
+        self, principal: Principal, issuer: str, name: str, subject: str | None, until: int | None
+    ) -> Identity:
+        scopes = set(principal.scopes)
+        oauth = self._access.oauth
+        if oauth is not None and issuer != oauth.issuer:
+            scopes.update(oauth.required_scopes)  # required of tokens only
+        return Identity(
+            token=name,
+            # The SDK recognises the owner of a session by these three: client, issuer, subject.
+            client_id=canonical([principal.tenant, principal.agent, principal.user]).decode(),
+            claims={"iss": issuer},
+            subject=subject,
+            scopes=sorted(scopes),
+            expires_at=until,
+            resource=self._resource,
+            principal=principal,
+        )
+
+
+# --- the MCP endpoint -----------------------------------------------------------------------------
+
+
+def principal_of() -> Principal:
+    """Return the principal of the MCP request being handled. Raises RuntimeError without one."""
+    identity = get_access_token()
+    if not isinstance(identity, Identity):
+        raise RuntimeError("no principal: the endpoint is not behind `protect`")
+    return identity.principal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectedEndpoint:
+    """An MCP endpoint behind authentication."""
+
+    endpoint: ASGIApp
+    routes: tuple[Route, ...]
+    """Public metadata that tells clients where tokens come from; none without an issuer."""
+    verifier: Verifier
+
+
+def protect(
+    app: ASGIApp,
+    access: Access,
+    runtime: Runtime,
+    *,
+    steady: Callable[[], float] = time.monotonic,
+) -> ProtectedEndpoint:
+    """Put the SDK's bearer authentication in front of an MCP endpoint."""
+    verifier = Verifier(access, runtime, steady=steady)
+    routes: list[Route] = []
+    metadata: AnyHttpUrl | None = None
+    scopes: list[str] = []
+    if access.oauth is not None:
+        scopes = list(access.oauth.required_scopes)
+        # Parsed by the SDK, which keeps the issuer's URL as written: clients compare it so.
+        issuer = AuthSettings.model_validate(
+            {
+                "issuer_url": access.oauth.issuer,
+                "resource_server_url": access.resource,
+                "validate_token_resource": True,
+            }
+        ).issuer_url
+        resource = AnyHttpUrl(access.resource)
+        metadata = build_resource_metadata_url(resource)
+        routes = create_protected_resource_routes(resource, [issuer], scopes or None)
+    endpoint = AuthenticationMiddleware(
+        AuthContextMiddleware(RequireAuthMiddleware(app, scopes, metadata)),
+        backend=_Backend(verifier, access),
+        on_error=_cannot_verify,
+    )
+    return ProtectedEndpoint(endpoint=endpoint, routes=tuple(routes), verifier=verifier)
+
+
+class _Backend(BearerAuthBackend):
+    """The SDK's bearer authentication, with anonymous access and at most one header."""
+
+    def __init__(self, verifier: Verifier, access: Access) -> None:
+        super().__init__(verifier, resource_server_url=AnyHttpUrl(access.resource))
+        principal = access.anonymous
+        self._anonymous = None if principal is None else verifier.anonymous(principal)
+
+    async def authenticate(
+        self, conn: HTTPConnection
+    ) -> tuple[AuthCredentials, AuthenticatedUser] | None:
+        given = conn.headers.getlist("authorization")
+        if not given and self._anonymous is not None:
+            return AuthCredentials(self._anonymous.scopes), AuthenticatedUser(self._anonymous)
+        if len(given) > 1:
+            return None  # each party on the way could read another one of them
+        result: tuple[AuthCredentials, AuthenticatedUser] | None = await super().authenticate(conn)
+        return result
+
+
+def _cannot_verify(_: HTTPConnection, __: AuthenticationError) -> Response:
+    return JSONResponse(
+        {"error": "temporarily_unavailable", "error_description": CANNOT_CHECK},
+        status_code=503,
+        headers={"Retry-After": "10"},
+    )

@@ -1,0 +1,345 @@
+"""OAuth access tokens: which issuer is trusted, its public keys, and the principal of a token.
+
+A token is accepted if it is a JWT of the configured issuer, for this resource, signed with one of
+the issuer's keys, within its time, and if its claims name a principal.
+
+The keys are fetched from the issuer, or from the address in its metadata, and from nowhere else.
+Responses are bounded in size and time. While the issuer can't be reached, known keys stay valid for
+an hour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import httpx
+import jiter
+import jwt
+
+from counterseal.config.gateway import ALGORITHMS
+from counterseal.config.upstreams import is_loopback
+from counterseal.proposal import Principal
+from counterseal.registry.identities import reserved
+
+__all__ = [
+    "CLAIMS",
+    "Issuer",
+    "IssuerUnavailableError",
+    "OAuth",
+    "TokenRefusedError",
+    "Tokens",
+    "VerifiedToken",
+    "principal_from",
+]
+
+_log = logging.getLogger("counterseal.gateway")
+
+CLAIMS: Final[Mapping[str, str]] = MappingProxyType(
+    {"tenant": "tenant", "agent": "client_id", "user": "sub", "roles": "roles"}
+)
+"""The claims that name the principal, by default."""
+_MAX_TOKEN: Final = 16 * 1024
+_MAX_NAME: Final = 256
+_LEEWAY: Final = 10.0
+"""Seconds by which clocks may differ at the beginning of a token's time; its end is exact."""
+_KEYS_FRESH: Final = 300.0
+"""Seconds after which keys are fetched again."""
+_KEYS_TRUSTED: Final = 3600.0
+"""Seconds after which keys that could not be fetched again are no longer trusted."""
+_FETCH_PAUSE: Final = 10.0
+"""Seconds between two attempts to fetch, whatever tokens arrive meanwhile."""
+_FETCH_TIMEOUT: Final = 5.0
+_MAX_RESPONSE: Final = 256 * 1024
+_MAX_KEYS: Final = 100
+
+
+class IssuerUnavailableError(Exception):
+    """Raised when a token can't be checked because its issuer can't be reached."""
+
+
+class TokenRefusedError(Exception):
+    """Raised for a token that is not valid. The message is for the log and quotes no claim."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OAuth:
+    """An authorization server whose JWT access tokens are accepted. Raises ValueError."""
+
+    issuer: str
+    audience: str = ""
+    """The audience that tokens must name; empty: our resource."""
+    jwks_url: str = ""
+    """Where the issuer's keys are; empty: as its metadata says."""
+    algorithms: tuple[str, ...] = ("RS256", "ES256", "EdDSA")
+    required_scopes: tuple[str, ...] = ()
+    """Scopes that every token must have. API keys don't need them: operators issue those."""
+    claims: Mapping[str, str] = field(default_factory=lambda: CLAIMS)
+    """Which claim names the tenant, agent, user and roles. Dots lead into objects."""
+
+    def __post_init__(self) -> None:
+        for name, url in (("issuer", self.issuer), ("jwks_url", self.jwks_url)):
+            fault = _url_fault(url) if url or name == "issuer" else None
+            if fault is not None:
+                raise ValueError(f"{name}: {fault}")
+        unknown = set(self.algorithms) - set(ALGORITHMS)
+        if unknown or not self.algorithms:
+            # With a shared secret, everyone who can check a token could also make one.
+            raise ValueError(f"algorithms: must be some of {', '.join(ALGORITHMS)}")
+        if not {"tenant", "agent"} <= self.claims.keys() <= CLAIMS.keys():
+            raise ValueError("claims: must name tenant and agent, and may name user and roles")
+
+
+def _url_fault(url: str) -> str | None:
+    """Return why keys can't be fetched from a URL; None if they can."""
+    parts = urlsplit(url)
+    if parts.scheme == "https" and parts.netloc:
+        return None
+    if parts.scheme == "http" and is_loopback(url):
+        return None
+    return f"{url!r} is not an https URL; plain http is for loopback only"
+
+
+# --- the issuer's keys ----------------------------------------------------------------------------
+
+
+class Issuer:
+    """The public keys of one issuer, by their id."""
+
+    def __init__(self, oauth: OAuth, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._oauth = oauth
+        self._clock = clock
+        self._keys: tuple[Mapping[str, Any], ...] = ()
+        self._fetched: float | None = None
+        self._tried: float | None = None
+        self._fetching = asyncio.Lock()
+
+    async def key(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
+        """Return the key that a token's header names; None if the issuer has no such key.
+
+        Raises IssuerUnavailableError when the known keys are too old to be trusted.
+        """
+        key = self._find(kid, algorithm)
+        if key is None or self._age() >= _KEYS_FRESH:
+            await self._refresh()
+            key = self._find(kid, algorithm)
+        if self._age() >= _KEYS_TRUSTED:
+            raise IssuerUnavailableError(f"can't fetch the keys of {self._oauth.issuer}")
+        return key
+
+    def _age(self) -> float:
+        return float("inf") if self._fetched is None else self._clock() - self._fetched
+
+    def _find(self, kid: str | None, algorithm: str) -> jwt.PyJWK | None:
+        fitting = [_parsed(key, algorithm) for key in self._keys if _fits(key, kid, algorithm)]
+        keys = [key for key in fitting if key is not None]
+        return keys[0] if len(keys) == 1 else None  # of several, a token has to name one
+
+    async def _refresh(self) -> None:
+        """Fetch the keys, unless that was tried just now. A failure keeps the known ones."""
+        async with self._fetching:
+            if self._tried is not None and self._clock() - self._tried < _FETCH_PAUSE:
+                return
+            try:
+                async with (
+                    asyncio.timeout(_FETCH_TIMEOUT),
+                    httpx.AsyncClient(trust_env=False) as client,
+                ):
+                    keys = await self._fetch(client)
+            except (OSError, ValueError, TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
+                reason = str(error) or type(error).__name__
+                _log.warning("can't fetch the keys of %s: %s", self._oauth.issuer, reason)
+            else:
+                self._keys, self._fetched = keys, self._clock()
+            finally:
+                self._tried = self._clock()
+
+    async def _fetch(self, client: httpx.AsyncClient) -> tuple[Mapping[str, Any], ...]:
+        url = self._oauth.jwks_url or await self._discover(client)
+        keys = (await _fetch_object(client, url)).get("keys")
+        if not isinstance(keys, list) or len(keys) > _MAX_KEYS:
+            raise ValueError(f"{url} has no list of at most {_MAX_KEYS} keys")
+        return tuple(key for key in keys if isinstance(key, dict))
+
+    async def _discover(self, client: httpx.AsyncClient) -> str:
+        """Return the address of the keys from the issuer's metadata (RFC 8414, else OpenID)."""
+        first_error: Exception | None = None
+        for url in _metadata_urls(self._oauth.issuer):
+            try:
+                metadata = await _fetch_object(client, url)
+            except (ValueError, httpx.HTTPError) as error:
+                first_error = first_error or error
+                continue
+            if metadata.get("issuer") != self._oauth.issuer:
+                raise ValueError(f"{url} is the metadata of another issuer")
+            keys = metadata.get("jwks_uri")
+            fault = _url_fault(keys) if isinstance(keys, str) else "missing"
+            if fault is not None:
+                raise ValueError(f"jwks_uri in {url}: {fault}")
+            return str(keys)
+        raise ValueError(f"no metadata ({first_error})")
+
+
+def _fits(key: Mapping[str, Any], kid: str | None, algorithm: str) -> bool:
+    if key.get("use", "sig") != "sig" or key.get("alg", algorithm) != algorithm:
+        return False
+    return kid is None or key.get("kid") == kid
+
+
+def _parsed(key: Mapping[str, Any], algorithm: str) -> jwt.PyJWK | None:
+    """Return the key; None if it is of another kind than the algorithm needs."""
+    try:
+        return jwt.PyJWK(dict(key), algorithm)
+    except jwt.PyJWTError:
+        return None
+
+
+def _metadata_urls(issuer: str) -> Iterator[str]:
+    parts = urlsplit(issuer)
+    origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
+    yield f"{origin}/.well-known/oauth-authorization-server{path}"
+    yield f"{origin}{path}/.well-known/openid-configuration"
+
+
+async def _fetch_object(client: httpx.AsyncClient, url: str) -> dict[str, Any]:
+    """Return the JSON object at a URL. Raises ValueError if it is none, or too large."""
+    # Without compression, so that a small response can't become a large one.
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+    async with client.stream("GET", url, headers=headers) as response:
+        if response.status_code != httpx.codes.OK:
+            raise ValueError(f"{url} answers {response.status_code}")
+        body = b""
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > _MAX_RESPONSE:
+                raise ValueError(f"{url} answers with more than {_MAX_RESPONSE:,} bytes")
+    value = jiter.from_json(body)
+    if not isinstance(value, dict):
+        raise ValueError(f"{url} has no JSON object")
+    return value
+
+
+# --- tokens ---------------------------------------------------------------------------------------
+
+
+class VerifiedToken(NamedTuple):
+    """What a valid token says."""
+
+    principal: Principal
+    subject: str | None
+    expires_at: int
+    digest: str
+    """Identifies the token without revealing it."""
+
+
+class Tokens:
+    """Checks tokens. The verifier remembers which were valid."""
+
+    def __init__(
+        self,
+        oauth: OAuth,
+        resource: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._oauth = oauth
+        audience = (oauth.audience or resource).rstrip("/")
+        self._audiences = (audience, f"{audience}/")
+        self._issuer = Issuer(oauth, clock=steady)
+        self._clock = clock
+
+    async def verify(self, text: str) -> VerifiedToken:
+        """Check a token. Raises TokenRefusedError, or IssuerUnavailableError."""
+        claims = await self._checked_claims(text)
+        subject = claims.get("sub")
+        token = VerifiedToken(
+            principal=principal_from(claims, self._oauth.claims),
+            subject=subject if isinstance(subject, str) else None,
+            expires_at=int(claims["exp"]),
+            digest=sha256(text.encode(errors="replace")).hexdigest(),
+        )
+        if token.expires_at <= self._clock():
+            raise TokenRefusedError("the token has expired")
+        return token
+
+    async def _checked_claims(self, text: str) -> Mapping[str, Any]:
+        """Return the claims of a token after checking its signature, issuer, audience and time."""
+        if len(text) > _MAX_TOKEN:
+            raise TokenRefusedError(f"the token is longer than {_MAX_TOKEN:,} characters")
+        try:
+            header = jwt.get_unverified_header(text)
+            algorithm = header.get("alg")
+            if algorithm not in self._oauth.algorithms:
+                raise TokenRefusedError("the token's algorithm is not allowed")
+            key = await self._issuer.key(header.get("kid"), algorithm)
+            if key is None:
+                raise TokenRefusedError("the issuer has no key with the token's id")
+            claims: Mapping[str, Any] = jwt.decode(
+                text,
+                key,
+                algorithms=[algorithm],
+                audience=self._audiences,
+                issuer=self._oauth.issuer,
+                leeway=_LEEWAY,
+                options={
+                    "require": ["exp", "iss", "aud"],
+                    "enforce_minimum_key_length": True,
+                },
+            )
+        except (jwt.PyJWTError, ValueError, OverflowError) as error:
+            raise TokenRefusedError(type(error).__name__) from None
+        return claims
+
+
+def principal_from(claims: Mapping[str, Any], names: Mapping[str, str]) -> Principal:
+    """Return the principal that a token's claims name. Raises TokenRefusedError."""
+    tenant, agent, user = (_name(claims, names, key) for key in ("tenant", "agent", "user"))
+    if tenant is None or agent is None:
+        raise TokenRefusedError("the token names no tenant, or no agent")
+    roles = _claim(claims, names["roles"]) if "roles" in names else None
+    scopes = claims.get("scope", claims.get("scp"))
+    try:
+        principal = Principal(
+            tenant=tenant,
+            agent=agent,
+            user=user,
+            roles=[roles] if isinstance(roles, str) else roles or (),
+            scopes=scopes.split() if isinstance(scopes, str) else scopes or (),
+        )
+    except (TypeError, ValueError):
+        raise TokenRefusedError(
+            "the token has an invalid tenant, agent, user, role or scope"
+        ) from None
+    fault = reserved(principal)
+    if fault is not None:
+        raise TokenRefusedError(fault)
+    return principal
+
+
+def _name(claims: Mapping[str, Any], names: Mapping[str, str], key: str) -> str | None:
+    value = _claim(claims, names[key]) if key in names else None
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) > _MAX_NAME:
+        raise TokenRefusedError(
+            f"the claim for the {key} must be a text of at most {_MAX_NAME} characters"
+        )
+    return value
+
+
+def _claim(claims: Mapping[str, Any], name: str) -> Any:
+    """Return the claim of that name, else the value that the dots in the name lead to."""
+    if name in claims:
+        return claims[name]
+    value: Any = claims
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
