@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal import Call, Runtime
+from counterseal import ProposedCall, Runtime
 from counterseal.config import ConfigError, load_settings, open_runtime
 from counterseal.contract.invariants import Correction
 from counterseal.observation.envelope import FieldError
@@ -28,7 +28,7 @@ FACTS = {
     "run": {"id": "run_1", "objective": None, "allowed_tools": None, "state": {}, "config": {}},
     "principal": {"tenant": "acme", "user": None, "agent": "a", "roles": [], "scopes": []},
 }
-STEPS = (Call("search", {"text": "x"}), Call("link", {}))
+STEPS = (ProposedCall("search", {"text": "x"}), ProposedCall("link", {}))
 
 
 def rule(check="true", when=None, **more):
