@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from counterseal.contract.declare import Tool, tool
     from counterseal.contract.effects import Effect, RiskClass, Trust
     from counterseal.contract.files import load_contracts
-    from counterseal.contract.invariants import DROP_STEP, Call, Invariant
+    from counterseal.contract.invariants import DROP_STEP, Invariant, ProposedCall
     from counterseal.contract.lint import lint
     from counterseal.contract.model import Contract
     from counterseal.contract.outputs import Blocks, Partial
@@ -61,7 +61,7 @@ _HOMES = {
     "counterseal.contract.declare": ("Tool", "tool"),
     "counterseal.contract.effects": ("Effect", "RiskClass", "Trust"),
     "counterseal.contract.files": ("load_contracts",),
-    "counterseal.contract.invariants": ("DROP_STEP", "Call", "Invariant"),
+    "counterseal.contract.invariants": ("DROP_STEP", "ProposedCall", "Invariant"),
     "counterseal.contract.lint": ("lint",),
     "counterseal.contract.model": ("Contract",),
     "counterseal.contract.tool_context": (
@@ -106,7 +106,6 @@ __all__ = [
     "ApprovalError",
     "Blocks",
     "Budgets",
-    "Call",
     "Code",
     "Config",
     "ConfigParam",
@@ -132,6 +131,7 @@ __all__ = [
     "Problem",
     "Progress",
     "Proposal",
+    "ProposedCall",
     "Reconciler",
     "Registry",
     "RepairLoop",

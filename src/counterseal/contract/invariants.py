@@ -35,11 +35,11 @@ from counterseal.expressions import NOT_CODE, Expression
 
 __all__ = [
     "DROP_STEP",
-    "Call",
     "CheckableRule",
     "Correction",
     "Invariant",
     "Judgement",
+    "ProposedCall",
     "SetArguments",
     "code_name",
     "judge",
@@ -68,12 +68,12 @@ DROP_STEP: Final = _Drop.DROP_STEP
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ProposedCall:
     """One proposed use of a tool, as a check sees it. Reads like a mapping of its arguments."""
 
     tool: str
     arguments: Mapping[str, Any]
-    earlier: tuple[Call, ...] = ()
+    earlier: tuple[ProposedCall, ...] = ()
     """The steps before this one, when the call is part of a plan."""
 
     def __getitem__(self, name: str) -> Any:
@@ -88,18 +88,20 @@ class Call:
     def get(self, name: str, default: Any = None) -> Any:
         return self.arguments.get(name, default)
 
-    def replace(self, **arguments: Any) -> Call:
+    def replace(self, **arguments: Any) -> ProposedCall:
         """Return the call with some arguments replaced."""
         return replace(self, arguments={**self.arguments, **arguments})
 
-    def without(self, *names: str) -> Call:
+    def without(self, *names: str) -> ProposedCall:
         kept = {name: value for name, value in self.arguments.items() if name not in names}
         return replace(self, arguments=kept)
 
 
-Check = Callable[[Call, Mapping[str, Any], Mapping[str, Any]], bool]
-Fixed = Call | _Drop | None
-Corrector = Callable[[Call, Mapping[str, Any], Mapping[str, Any]], "Fixed | tuple[Fixed, bool]"]
+Check = Callable[[ProposedCall, Mapping[str, Any], Mapping[str, Any]], bool]
+Fixed = ProposedCall | _Drop | None
+Corrector = Callable[
+    [ProposedCall, Mapping[str, Any], Mapping[str, Any]], "Fixed | tuple[Fixed, bool]"
+]
 
 
 class SetArguments(BaseModel):
@@ -221,7 +223,9 @@ class Invariant(BaseModel):
         """Whether the check is Python code, which could change its arguments."""
         return self._expression is None
 
-    def holds(self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    def holds(
+        self, call: ProposedCall, state: Mapping[str, Any], config: Mapping[str, Any]
+    ) -> bool:
         """Return whether the call satisfies the rule. An evaluation error counts as False."""
         if self._expression is None:
             return callable(self.check) and self.check(call, state, config) is True
@@ -243,7 +247,7 @@ class Invariant(BaseModel):
             return dict(state)
         return {key: state[key] for key in self._state_keys if key in state}
 
-    def fix(self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any]) -> Fixed:
+    def fix(self, call: ProposedCall, state: Mapping[str, Any], config: Mapping[str, Any]) -> Fixed:
         """Return the corrector's result for a call that breaks the rule; None if it can't help."""
         corrector: SetArguments | _Drop | Corrector | None = self.correct
         if corrector is None or isinstance(corrector, _Drop):
@@ -254,7 +258,7 @@ class Invariant(BaseModel):
         if isinstance(fixed, tuple):
             fixed, helped = fixed
             fixed = fixed if helped is True else None
-        if fixed is None or isinstance(fixed, Call | _Drop):
+        if fixed is None or isinstance(fixed, ProposedCall | _Drop):
             return fixed
         raise TypeError(f"the corrector of {self.id} returned {type(fixed).__name__}, not a call")
 
@@ -266,8 +270,12 @@ class CheckableRule(Protocol):
     def id(self) -> str: ...
     @property
     def rule(self) -> str: ...
-    def holds(self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any], /) -> bool: ...
-    def fix(self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any], /) -> Fixed: ...
+    def holds(
+        self, call: ProposedCall, state: Mapping[str, Any], config: Mapping[str, Any], /
+    ) -> bool: ...
+    def fix(
+        self, call: ProposedCall, state: Mapping[str, Any], config: Mapping[str, Any], /
+    ) -> Fixed: ...
 
 
 def _expression(text: str) -> Expression:
@@ -289,7 +297,7 @@ class Correction:
 class Judgement:
     """The result of the invariants. `call` is the corrected call, or None when it was dropped."""
 
-    call: Call | None
+    call: ProposedCall | None
     corrections: tuple[Correction, ...] = ()
     violations: tuple[CheckableRule, ...] = ()
     dropped_by: CheckableRule | None = None
@@ -301,7 +309,7 @@ class Judgement:
 
 def judge(
     invariants: Sequence[CheckableRule],
-    call: Call,
+    call: ProposedCall,
     state: Mapping[str, Any],
     config: Mapping[str, Any],
 ) -> Judgement:
@@ -334,7 +342,7 @@ def judge(
     return Judgement(call=call, violations=tuple(broken))
 
 
-def _correction(invariant: CheckableRule, before: Call, after: Call) -> Correction:
+def _correction(invariant: CheckableRule, before: ProposedCall, after: ProposedCall) -> Correction:
     return Correction(
         invariant=invariant.id,
         rule=invariant.rule,

@@ -40,7 +40,7 @@ from counterseal.contract.effects import (
     derive,
     effect_for,
 )
-from counterseal.contract.invariants import Invariant, code_name
+from counterseal.contract.invariants import Invariant, ProposedCall, code_name
 from counterseal.contract.tool_context import ConfigParam, StateEffect, StateRead
 from counterseal.errors import ContractError, Problem
 
@@ -399,6 +399,25 @@ class Contract(Envelope):
     def mutates(self) -> bool:
         """Whether a call changes anything. A contract without an effect counts as changing."""
         return self.effect is None or EFFECTS[self.effect].mutates
+
+    def violations(
+        self,
+        call: ProposedCall | Mapping[str, Any],
+        state: Mapping[str, Any],
+        config: Mapping[str, Any],
+    ) -> list[str]:
+        """Return the rules that a call breaks, in their own words; no corrector is applied.
+
+        `call` is a `ProposedCall` or its arguments. Rules about the target are not checked here:
+        only the state gate reads the target.
+        """
+        if not isinstance(call, ProposedCall):
+            call = ProposedCall(self.name, call)
+        return [
+            rule.rule
+            for rule in self.invariants
+            if not rule.of_target and not rule.holds(call, state, config)
+        ]
 
     def envelope(self) -> dict[str, Any]:
         """Return the eight sections as plain JSON data."""

@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple
 from counterseal.approvals.terms import Terms
 from counterseal.canonical import thaw
 from counterseal.codes import Code
-from counterseal.contract.invariants import Call as ProposedCall
-from counterseal.contract.invariants import Correction
+from counterseal.contract.invariants import Correction, ProposedCall
 from counterseal.contract.model import Contract, KeepReads
 from counterseal.contract.schemas import Validator
 from counterseal.contract.tool_context import Context

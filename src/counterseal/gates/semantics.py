@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from counterseal.canonical import thaw
 from counterseal.codes import Code
-from counterseal.contract.invariants import Call, Fixed, Invariant, Judgement, judge
+from counterseal.contract.invariants import Fixed, Invariant, Judgement, ProposedCall, judge
 from counterseal.contract.tool_context import UnusableConfigError, config_as_json, resolve_config
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.gates.parse import is_sound
@@ -66,7 +66,7 @@ def _judged(
     check nor a correction can rest on that yet.
     """
     name = ctx.record.name if ctx.record else ""
-    call = Call(name, ctx.arguments, tuple(_copy(step) for step in ctx.earlier))
+    call = ProposedCall(name, ctx.arguments, tuple(_copy(step) for step in ctx.earlier))
     watched = tuple(_Watching(rule, ctx) for rule in rules)
     while True:
         try:
@@ -123,22 +123,26 @@ class _Watching:
             return True
         return "*" not in self.state.read and self._pending.isdisjoint(self.state.read)
 
-    def holds(self, call: Call, _state: Mapping[str, Any], _config: Mapping[str, Any]) -> bool:
+    def holds(
+        self, call: ProposedCall, _state: Mapping[str, Any], _config: Mapping[str, Any]
+    ) -> bool:
         if not self.of.in_python:
             return self.of.holds(call, self.state, self._shown)
         return self.of.holds(_copy(call), self.state, thaw(self._config))
 
-    def fix(self, call: Call, _state: Mapping[str, Any], _config: Mapping[str, Any]) -> Fixed:
+    def fix(
+        self, call: ProposedCall, _state: Mapping[str, Any], _config: Mapping[str, Any]
+    ) -> Fixed:
         fixed = self.of.fix(_copy(call), self.state, thaw(self._config))
-        if not isinstance(fixed, Call):
+        if not isinstance(fixed, ProposedCall):
             return fixed
         # A corrector changes arguments, nothing else; and keeps no hold on them.
-        return Call(call.tool, thaw(fixed.arguments), call.earlier)
+        return ProposedCall(call.tool, thaw(fixed.arguments), call.earlier)
 
 
-def _copy(call: Call) -> Call:
+def _copy(call: ProposedCall) -> ProposedCall:
     """The same call, whose arguments can't be changed for anybody else."""
-    return Call(call.tool, MappingProxyType(thaw(call.arguments)), call.earlier)
+    return ProposedCall(call.tool, MappingProxyType(thaw(call.arguments)), call.earlier)
 
 
 class Watched(Mapping[str, Any]):
