@@ -99,9 +99,7 @@ def _check_ids(proposal: Proposal, run_id: str) -> None:
         raise _UnsoundError((), "every id of the call must be a text of 1 to 512 characters")
     version = proposal.expected_version
     if version is not None and not _is_version(version):
-        raise _UnsoundError(
-            (), "the expected version must be an integer or a text"
-        )
+        raise _UnsoundError((), "the expected version must be an integer or a text")
 
 
 def _is_version(value: object) -> bool:
