@@ -70,14 +70,14 @@ def raising(steps, facts):
 def test_expression_that_gives_no_answer_counts_against_the_plan(check, given_as, caplog):
     made = rule(check) if given_as == "check" else rule("false", check)
     assert made.broken_by(STEPS, FACTS)
-    assert f"plan rule r: {given_as} gave no answer" in caplog.text
+    assert f"plan rule r: {given_as} failed" in caplog.text
 
 
 @pytest.mark.parametrize("function", [raising, lambda s, f: "yes", lambda s, f: None, lambda s: 1])
 def test_function_that_gives_no_answer_counts_against_the_plan(function, caplog):
     assert rule(function).broken_by(STEPS, FACTS)
     assert rule("false", function).broken_by(STEPS, FACTS)
-    assert caplog.text.count("gave no answer") == 2
+    assert caplog.text.count(" failed, which counts") == 2
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ async def test_rules_that_the_configuration_names_are_in_the_runtime(write):
 
 def test_configuration_that_names_no_file_is_told_so(write):
     file = write("counterseal.toml", '[planning]\npaths = ["gone.yaml"]\n')
-    with pytest.raises(ConfigError, match=r"planning\.paths: there is no 'gone\.yaml'"):
+    with pytest.raises(ConfigError, match=r"planning\.paths: 'gone\.yaml' does not exist"):
         open_runtime(load_settings(file))
     file = write("counterseal.toml", '[planning]\nrules = ["a.yaml"]\n')
     with pytest.raises(ConfigError, match=r"planning.rules: unknown setting; allowed"):

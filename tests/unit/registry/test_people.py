@@ -81,10 +81,10 @@ def test_name_of_counterseal_itself_is_refused(name):
     [
         ({}, "one of them at least"),
         ({"acme": []}, "none for tenant 'acme'"),
-        ({"acme": "admin"}, "takes several strings"),
-        ({"": ["viewer"]}, "names nothing"),
-        ({"acme": [" "]}, "names nothing"),
-        ({"acme": [7]}, "takes strings"),
+        ({"acme": "admin"}, "must be a list of strings"),
+        ({"": ["viewer"]}, "must not contain an empty string"),
+        ({"acme": [" "]}, "must not contain an empty string"),
+        ({"acme": [7]}, "must contain strings only"),
         ({"a\0": ["viewer"]}, "NUL"),
     ],
 )

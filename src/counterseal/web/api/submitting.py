@@ -226,9 +226,9 @@ def _proposal(given: dict[str, Any], headers: Mapping[str, str]) -> Proposal:
     if _is_plain(given):
         tool, arguments = given["tool"], given["arguments"]
         if not headers:
-            return Proposal.plain(tool, arguments)
+            return Proposal(tool=tool, arguments=arguments)
         key, trace = _key(headers.get("idempotency-key")), headers.get("traceparent")
-        return Proposal.plain(tool, arguments, key, trace)
+        return Proposal(tool=tool, arguments=arguments, key=key, trace=trace)
     try:
         asked = Submission.model_validate(given, strict=True)
     except ValidationError as error:
