@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from counterseal.cli.serving import tidy_memory
+from counterseal.cli.serve import tune_garbage_collection
 
 HOST = "127.0.0.1"
 PLAIN = bool(os.environ.get("BENCH_PLAIN"))
@@ -98,7 +98,7 @@ async def _serve(app: Any, port: int) -> None:
         proxy_headers=False,
         limit_concurrency=1000,
     )
-    tidy_memory()
+    tune_garbage_collection()
     await uvicorn.Server(config).serve()
 
 

@@ -20,8 +20,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.stdio import stdio_server
 
 from counterseal.config import Settings, open_runtime
-from counterseal.config.opening import later_grants, secrets_of
-from counterseal.config.reaching import reached
+from counterseal.config.build import later_grants, secrets_of, upstream_settings
 from counterseal.gateway.quarantine import upstream_summaries
 from counterseal.gateway.server import McpServer
 from counterseal.gateway.upstream_contracts import upstream_plans
@@ -75,7 +74,7 @@ async def gateway(
         await stack.enter_async_context(runtime)
         tell(f"store: {_without_credentials(store or settings.store_url() or 'memory:')}")
         tell(f"tools of this project: {len(registered)}")
-        connections = Upstreams(reached(settings), secrets=secrets_of(settings))
+        connections = Upstreams(upstream_settings(settings), secrets=secrets_of(settings))
         await stack.enter_async_context(connections)
         grants = later_grants(settings, registered)
         upstreams = UpstreamTools(runtime, connections, plans, settings.lock_path(), grants=grants)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from counterseal.config import Settings
-from counterseal.config.opening import later_grants
+from counterseal.config.build import later_grants
 from counterseal.contract.model import Contract
 from counterseal.contract.sources.mcp import (
     Definition,

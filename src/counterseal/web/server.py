@@ -21,7 +21,7 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp
 
 from counterseal.config import ConfigError, Settings
-from counterseal.config.upstreams import is_loopback
+from counterseal.config.tables import is_loopback
 from counterseal.gateway.quarantine import upstream_summaries
 from counterseal.gateway.running import Gateway, Tell, gateway
 from counterseal.proposal import Principal

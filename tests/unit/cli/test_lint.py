@@ -184,7 +184,7 @@ def test_broken_configuration_exits_2_with_its_place(run, write):
     result = run("lint")
     assert result.exit_code == 2
     assert "counterseal.toml:" in result.stderr
-    assert "not TOML" in result.stderr
+    assert "invalid TOML" in result.stderr
 
 
 # What can't be read ------------------------------------------------------------------------------
@@ -227,15 +227,15 @@ affordance:
         (NAMED.format("../../etc/passwd"), "a.yaml:1:12", "name-invalid"),
         (NAMED.format("a\\e[31m\\u0007"), "a.yaml:1:12", "'a\\x1b[31m\\x07'"),
         ("- identity\n- 3\n", "a.yaml:1:3", "a contract is a mapping"),
-        (TOOL + "def x(:\n", "a.py:2:7", "not Python"),
+        (TOOL + "def x(:\n", "a.py:2:7", "invalid Python"),
         (
             TOOL + "\ndef f():\n    raise ValueError('no')\nf()\n",
             "a.py:4:5",
             "ValueError: no",
         ),
         (TOOL + "import nothing_like_this\n", "a.py:2:1", "No module named"),
-        (TOOL + "import sys\nsys.exit(3)\n", "a.py:3:1", "ends the program itself"),
-        (b"x = 'caf\xe9'\n", "a.py:1:", "not Python"),
+        (TOOL + "import sys\nsys.exit(3)\n", "a.py:3:1", "exits when it is imported"),
+        (b"x = 'caf\xe9'\n", "a.py:1:", "invalid Python"),
         (
             TOOL + "@tool(effect='draft')\ndef f(*rest): ...\n",
             "a.py:3:8",

@@ -1,4 +1,4 @@
-"""A contract as a page to read: what it is for, what it may do, what it takes, how it fails."""
+"""The card of a contract: what it is for, what it may do, its arguments, how it fails."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from counterseal.canonical import thaw
-from counterseal.cli.layout import fields, heading, paragraph, table
-from counterseal.cli.output import one_line, safe
+from counterseal.cli.render import counted, fields, heading, one_line, paragraph, safe, table
 from counterseal.contract.approval_terms import PATTERNS, ApprovalTerms, Then
 from counterseal.contract.effects import EFFECTS, RISKS, Approval
 from counterseal.contract.invariants import DROP_STEP, Invariant, code_name
@@ -20,21 +19,21 @@ from counterseal.contract.schemas import Parameter, parameters
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["card", "posture", "terms_told"]
+__all__ = ["approval_terms", "card"]
 
 _UNKNOWN = {
-    OnUnknown.RETRY_SAME_KEY: "tried again with the same key",
-    OnUnknown.READ_BACK: "the destination is asked what happened",
-    OnUnknown.ESCALATE: "a person decides; nothing is tried again",
+    OnUnknown.RETRY_SAME_KEY: "retried with the same key",
+    OnUnknown.READ_BACK: "looked up at the destination",
+    OnUnknown.ESCALATE: "an operator decides; nothing is retried",
 }
 
 
 def card(contract: Contract, *, place: str, others: Sequence[str] = ()) -> Iterator[RenderableType]:
-    """`place` is where it was found, `others` the other versions that were found too."""
+    """Yield the card. `place` is the contract's file and line, `others` its other versions."""
     yield Text.assemble((safe(contract.name), "bold"), " ", (safe(contract.version), "dim"))
     yield from _purpose(contract)
     yield heading("What it may do")
-    yield fields(posture(contract).items())
+    yield fields(_posture(contract).items())
     yield from _schema("Input", contract.affordance.input_schema)
     yield from _schema("Output", contract.affordance.output_schema)
     yield from _rules(contract)
@@ -62,8 +61,8 @@ def _purpose(contract: Contract) -> Iterator[RenderableType]:
     )
 
 
-def posture(contract: Contract) -> dict[str, str]:
-    """What follows from effect and risk class, with whatever this contract overrides."""
+def _posture(contract: Contract) -> dict[str, str]:
+    """Return what follows from effect and risk class, with this contract's overrides."""
     effect = contract.effect
     disclosure = EFFECTS[effect].disclosure.partition(". ")[0].rstrip(".") if effect else ""
     return {
@@ -72,7 +71,7 @@ def posture(contract: Contract) -> dict[str, str]:
         "Consequence": contract.consequence or "",
         "Key": _key(contract),
         "Approval": _approval(contract),
-        "Approved how": _approval_terms(contract),
+        "Approved how": "; ".join(approval_terms(contract.approval)) if contract.approval else "",
         "Verification": _verification(contract),
         "Then expected": _template(contract.expected),
         "Budget": _budget(contract),
@@ -111,17 +110,11 @@ def _approval(contract: Contract) -> str:
         return usual.value if usual is Approval.CONDITIONAL else "none"
     if contract.approvers == usual.approvers:
         return f"{usual.value}, for each call"
-    return f"{contract.approvers} approvers, for each call"
+    return f"{counted(contract.approvers, 'approver')}, for each call"
 
 
-def _approval_terms(contract: Contract) -> str:
-    """How people are asked, where anybody is or might be."""
-    terms = contract.approval
-    return "" if terms is None else "; ".join(terms_told(terms))
-
-
-def terms_told(terms: ApprovalTerms) -> Iterator[str]:
-    """What the terms of an approval say, as far as they say it."""
+def approval_terms(terms: ApprovalTerms) -> Iterator[str]:
+    """Yield how an approval is given, as far as the terms say it."""
     if terms.pattern is not None:
         yield PATTERNS[terms.pattern].title.lower()
     if terms.roles:
@@ -130,7 +123,7 @@ def terms_told(terms: ApprovalTerms) -> Iterator[str]:
         yield f"open for {_seconds(terms.expires_seconds)}"
     if terms.then is not None:
         executed = terms.then is Then.EXECUTE
-        yield "then carried out" if executed else "then the agent sends it again"
+        yield "then executed" if executed else "then the agent sends it again"
     if terms.justification_required:
         yield "approvers say why"
     if terms.jurisdiction is not None:
@@ -153,7 +146,7 @@ def _template(template: Mapping[str, Any] | None) -> str:
 def _budget(contract: Contract) -> str:
     if not contract.exposed:
         return "never exposed to an agent"
-    calls = f"{contract.budget} call{'' if contract.budget == 1 else 's'} a run"
+    calls = f"{counted(contract.budget, 'call')} a run"
     return calls if contract.budget else f"{calls} until granted"
 
 
@@ -187,7 +180,7 @@ def _rules(contract: Contract) -> Iterator[RenderableType]:
 
 
 def _otherwise(rule: Invariant) -> str:
-    """What happens to a call that breaks the rule."""
+    """Return what happens to a call that breaks the rule."""
     if rule.correct is None:
         return "rejected"
     return "step dropped" if rule.correct is DROP_STEP else "corrected"
@@ -215,7 +208,7 @@ def _injected(contract: Contract) -> Iterator[RenderableType]:
         ("State written", ", ".join(f"{e.key} ({e.merge})" for e in contract.state_effects)),
     ]
     if any(text for _, text in rows):
-        yield heading("Given besides its arguments, never seen by the model")
+        yield heading("Injected, never seen by the model")
         yield fields(rows)
 
 
@@ -300,6 +293,5 @@ def _record(contract: Contract, place: str, others: Sequence[str]) -> list[tuple
 def _seconds(seconds: float) -> str:
     for size, word in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
         if seconds >= size and seconds % size == 0:
-            count = int(seconds // size)
-            return f"{count} {word}{'' if count == 1 else 's'}"
+            return counted(int(seconds // size), word)
     return f"{seconds:g} s"
