@@ -25,9 +25,9 @@ from counterseal.config.upstreams import is_loopback
 from counterseal.gateway.quarantines import summary
 from counterseal.gateway.running import Gateway, Tell, gateway
 from counterseal.proposal import Principal
+from counterseal.web.app import Site, site
 from counterseal.web.identity import Access, ProtectedEndpoint, principal_of
 from counterseal.web.oauth import OAuth
-from counterseal.web.site import Site, site
 
 __all__ = ["MAX_HEAD_BYTES", "GatewayServer", "Running", "SlowClients", "serve"]
 
@@ -81,7 +81,7 @@ async def serve(
         ) as running:
             urls = list(dict.fromkeys((public, own)))
             served = site(running, access, _security(settings, own, public), urls=urls)
-            late.append(served.door)
+            late.append(served.mcp)
             server = GatewayServer(
                 served.app,
                 proxies=settings.gateway.trusted_proxies,
@@ -165,8 +165,8 @@ async def _last_calls(running: Gateway, served: Site, tell: Tell) -> None:
     tell("stopping; a second signal ends it at once")
     running.front.telling.close()
     served.close()
-    calling, submitting = running.front.calling, served.api.submitting
-    under_way = calling.under_way + submitting.under_way
+    calling, submissions = running.front.calling, served.api.submissions
+    under_way = calling.under_way + submissions.under_way
     if under_way:
         tell(f"waiting for {under_way} calls under way")
     with suppress(TimeoutError):
