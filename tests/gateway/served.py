@@ -24,7 +24,7 @@ from pydantic import BaseModel, Field
 
 from counterseal import Context, Grant, Principal, Runtime, Voter, tool
 from counterseal.gateway.running import Gateway
-from counterseal.gateway.server import Front
+from counterseal.gateway.server import McpServer
 from counterseal.web.app import site
 from counterseal.web.identity import Access, principal_of
 from tests.gateway.servers import UVICORN, serving_on
@@ -120,9 +120,9 @@ async def until(true: Any) -> None:
 class Served:
     """A running server."""
 
-    def __init__(self, runtime: Runtime, front: Front, url: str) -> None:
+    def __init__(self, runtime: Runtime, server: McpServer, url: str) -> None:
         self.runtime = runtime
-        self.front = front
+        self.server = server
         self.url = url
         self._keys: dict[Principal, str] = {}
 
@@ -199,29 +199,29 @@ async def serving(
             granted = [Grant(agent="bot", tool=one.contract.name) for one in tools]
             runtime.register(*tools, grants=granted if grants is None else grants)
             await stack.enter_async_context(runtime)
-        front = Front(runtime, who=principal_of, console="https://console.test", wait=wait)
+        server = McpServer(runtime, caller=principal_of, console="https://console.test", wait=wait)
         if telling:
-            task = asyncio.ensure_future(front.keep_telling())
+            task = asyncio.ensure_future(server.notify_changes())
             stack.callback(task.cancel)
-        stack.push_async_callback(front.calling.close)
-        url = await stack.enter_async_context(listening(front))
-        yield Served(runtime, front, url)
+        stack.push_async_callback(server.calls.close)
+        url = await stack.enter_async_context(listening(server))
+        yield Served(runtime, server, url)
 
 
 @contextlib.asynccontextmanager
-async def listening(front: Front) -> Any:
+async def listening(server: McpServer) -> Any:
     """The application under its URL."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}/mcp"
-        running = Gateway(runtime=front.runtime, front=front, behind=None)  # type: ignore[arg-type]
+        running = Gateway(runtime=server.runtime, server=server, upstreams=None)  # type: ignore[arg-type]
         security = TransportSecuritySettings(allowed_hosts=["127.0.0.1:*"])
         app = site(running, Access(resource=url), security, urls=[url]).app
         async with serving_on(bound, app, SERVER):
             try:
                 yield url
             finally:
-                front.telling.close()
+                server.notifications.close()
 
 
 # --- what came back -------------------------------------------------------------------------------

@@ -1,14 +1,14 @@
-"""Names of tools: two tools never have one, and nobody takes one away by listing it."""
+"""ToolNames of tools: two tools never have one, and nobody takes one away by listing it."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.gateway.names import Names
+from counterseal.gateway.upstream_tools import ToolNames
 from tests.gateway.faulty.upstream import Faulty, definition, project_before, until
 
 
 def test_a_name_is_its_tools_and_no_others():
-    names = Names(["own"])
+    names = ToolNames(["own"])
     assert names.claim("pay", "one", "pay", accepted=True) == ""
     assert names.claim("pay", "one", "pay", accepted=False) == ""
     told = names.claim("pay", "two", "pay", accepted=True)
@@ -19,7 +19,7 @@ def test_a_name_is_its_tools_and_no_others():
 
 
 def test_two_tools_of_one_server_are_told_apart_as_well():
-    names = Names([])
+    names = ToolNames([])
     names.claim("a_b", "one", "a/b", accepted=True)
     told = names.claim("a_b", "one", "a_b", accepted=True)
     assert told == (
@@ -29,7 +29,7 @@ def test_two_tools_of_one_server_are_told_apart_as_well():
 
 
 def test_what_nobody_accepted_gives_way_to_what_somebody_did():
-    names = Names([])
+    names = ToolNames([])
     assert names.claim("pay", "stranger", "pay", accepted=False) == ""
     assert names.claim("pay", "one", "pay", accepted=True) == ""
     assert names.claim("pay", "stranger", "pay", accepted=False)
@@ -41,7 +41,7 @@ claims = st.tuples(st.sampled_from("ab"), st.sampled_from(["one", "two"]), st.sa
 
 @given(st.lists(st.tuples(claims, st.booleans()), max_size=20))
 def test_a_name_that_was_accepted_never_moves(made):
-    names, accepted = Names([]), {}
+    names, accepted = ToolNames([]), {}
     for (name, server, tool), sure in made:
         told = names.claim(name, server, tool, accepted=sure)
         if name in accepted:

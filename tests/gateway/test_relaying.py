@@ -11,7 +11,7 @@ from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPDeprecationWarning
 
 from counterseal import Principal
-from counterseal.gateway import relaying
+from counterseal.gateway import relay
 from counterseal.gateway.running import gateway
 from tests.gateway.projects import BOT, Project
 
@@ -46,11 +46,11 @@ class Callers:
         self.who = BOT
 
     def client(self):
-        return Client(self.running.front.server, mode="legacy")
+        return Client(self.running.server.sdk_server, mode="legacy")
 
     @property
     def followed(self):
-        return sum(self.running.front.relaying._followed.values())
+        return sum(self.running.server.relay._subscriptions.values())
 
 
 @contextlib.asynccontextmanager
@@ -62,7 +62,7 @@ async def passing(folder, *servers):
         project.grant("bot", f"{server}.resources", f"{server}.prompts")
     callers = Callers(None)
     async with gateway(
-        project.settings, who=lambda: callers.who, console="https://console.test"
+        project.settings, caller=lambda: callers.who, console="https://console.test"
     ) as callers.running:
         yield callers
 
@@ -103,7 +103,7 @@ async def test_what_a_client_follows_ends_with_its_connection(tmp_path):
 
 
 async def test_an_upstream_that_is_slow_is_left_out_of_lists(tmp_path, monkeypatch):
-    monkeypatch.setattr(relaying, "_SLOWEST", 0.2)
+    monkeypatch.setattr(relay, "_LIST_SECONDS", 0.2)
     async with passing(tmp_path, "slow", "good") as callers, callers.client() as client:
         assert [one.name for one in (await client.list_resources()).resources] == ["one"]
         assert [one.name for one in (await client.list_prompts()).prompts] == ["p"]
@@ -111,7 +111,7 @@ async def test_an_upstream_that_is_slow_is_left_out_of_lists(tmp_path, monkeypat
 
 async def test_a_server_without_tools_is_listed_once_and_not_in_trouble(tmp_path, caplog):
     async with passing(tmp_path, "good") as callers:
-        seen = callers.running.behind.seen["good"]
+        seen = callers.running.upstreams.states["good"]
         assert (seen.current, seen.definitions) == (True, ())
     assert "could not be listed" not in caplog.text
 

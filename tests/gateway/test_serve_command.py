@@ -247,7 +247,7 @@ async def test_key_that_was_issued_lets_its_agent_in_and_nobody_else(serve, proj
             assert (await client.list_tools()).tools[0].name == "find_order"
         code, errors = serving.stop()
     assert code == 0
-    assert "Nobody can sign in yet" in errors
+    assert "No client can sign in yet" in errors
 
 
 async def test_call_under_way_is_waited_for_and_answered(serve, project):

@@ -54,11 +54,11 @@ async def call(client, text="a", state=None, name=None):
 
 
 def parked(served):
-    return len(served.front.calling._park)
+    return len(served.server.calls._parked)
 
 
 async def entries(runtime):
-    return list(runtime.store._entries.values())
+    return [row.entry for row in runtime.store._backend.entries.values()]
 
 
 async def test_a_parked_call_goes_on_where_it_stood_and_executes_once():
@@ -69,7 +69,7 @@ async def test_a_parked_call_goes_on_where_it_stood_and_executes_once():
     ):
         first = await call(client)
         assert parked(served) == 1
-        assert served.front.calling.under_way == 0, "nobody waits for it here"
+        assert served.server.calls.running == 0, "nobody waits for it here"
         last = await call(client, state=first.request_state, name="Ada")
         assert last.structured_content == {"signed": "Ada"}
         replay = await call(client)
@@ -107,11 +107,11 @@ async def test_a_parked_call_is_not_given_to_another_principal(caplog):
             with pytest.raises(MCPError, match="Invalid or expired requestState"):
                 await call(other, state=first.request_state, name="Mallory")
         assert parked(served) == 1
-        park = served.front.calling._park
+        park = served.server.calls._parked
         (name,) = park._calls
         wider = Principal(tenant="acme", agent="bot", user="u_1", roles=["boss"])
-        assert park.fetch(name, wider) is None
-        park.leave(park.fetch(name, BOT))
+        assert park.take(name, wider) is None
+        park.park(park.take(name, BOT))
     assert desk.written == []
 
 
@@ -121,7 +121,7 @@ async def test_with_too_many_calls_parked_the_next_is_refused_and_those_are_not(
         serving(desk.tools) as served,
         served.client(MODERN, elicitation_callback=nobody) as client,
     ):
-        served.front.calling._park.most = 2
+        served.server.calls._parked.limit = 2
         states = [(await call(client, text)).request_state for text in ("a", "b")]
         third = await call(client, "c")
         assert third.is_error
@@ -140,7 +140,7 @@ async def test_when_the_server_stops_parked_calls_are_stopped_and_settled():
         served.client(MODERN, elicitation_callback=nobody) as client,
     ):
         await call(client)
-        await served.front.calling.close()
+        await served.server.calls.close()
         assert parked(served) == 0
         assert desk.stopped == ["a"]
         (entry,) = await entries(served.runtime)

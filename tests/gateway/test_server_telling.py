@@ -189,7 +189,7 @@ async def test_what_a_tool_says_is_redacted(mode):
 
 @MODES
 async def test_a_client_that_takes_no_reports_does_not_hold_up_the_tool(mode, monkeypatch):
-    monkeypatch.setattr("counterseal.gateway.asking._REPORTING", 0.05)
+    monkeypatch.setattr("counterseal.gateway.questions._REPORT_SECONDS", 0.05)
     done = asyncio.Event()
 
     @tool(**READS)

@@ -45,7 +45,7 @@ async def told(runtime, kind):
 
 
 def spoil(runtime, approval_id, **changes):
-    runtime.store._holds.change(("acme", approval_id), **changes)
+    runtime.store._backend.change_held(("acme", approval_id), **changes)
 
 
 async def test_a_no_takes_no_contract(runtime, elsewhere):

@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from counterseal.accounts import People, Person, Role
 from counterseal.errors import CountersealError
-from counterseal.gateway.quarantines import Quarantines
+from counterseal.gateway.quarantine import QuarantinedTools
 from counterseal.gateway.running import Gateway
 from counterseal.runtime import Runtime
 from counterseal.views import TenantView
@@ -75,10 +75,10 @@ def site(
 ) -> Site:
     """Put the site together. `urls` are those under which it is reached, the public one first."""
     runtime, limits = running.runtime, limits or RateLimits()
-    sessions = StreamableHTTPSessionManager(running.front.server, security_settings=security)
-    mcp = protect(running.front.endpoint(sessions, security), access, runtime)
+    sessions = StreamableHTTPSessionManager(running.server.sdk_server, security_settings=security)
+    mcp = protect(running.server.endpoint(sessions, security), access, runtime)
     people, broker, state = People(runtime), Broker(marks_of(runtime)), SiteState()
-    quarantines = Quarantines(running.behind)
+    quarantines = QuarantinedTools(running.upstreams)
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

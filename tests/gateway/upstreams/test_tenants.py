@@ -118,7 +118,7 @@ async def test_nothing_is_sent_to_an_upstream_that_was_closed():
         ({"command": ("x",), "relay": frozenset({"mind reading"})}, "relay can't contain"),
         ({"command": ("x",), "connections": 0}, "connections must be at least 1"),
         ({"command": ("x",), "max_bytes": 2**40}, "at most hard_limit"),
-        ({"command": ("x",), "env": {"A": "{secret:"}}, "A: a lone {"),
+        ({"command": ("x",), "env": {"A": "{secret:"}}, "A: a single {"),
         ({"command": ("x",), "env": {"A": "{argument}"}}, "written {secret:name}"),
     ],
 )

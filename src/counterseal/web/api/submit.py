@@ -22,9 +22,9 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from counterseal.canonical import spelt_out
+from counterseal.canonical import json_default
 from counterseal.codes import Code
-from counterseal.gateway.waiting import needs_person
+from counterseal.gateway.calls import awaits_approval
 from counterseal.observation import Observation
 from counterseal.observation.render import said
 from counterseal.operations.approver import ApprovalError
@@ -131,7 +131,7 @@ class Submissions:
         until = monotonic() + wait
         observation = await self._runtime.submit(proposal, principal, wait=wait)
         left = until - monotonic()
-        if left <= 0 or not needs_person(observation):
+        if left <= 0 or not awaits_approval(observation):
             return observation
         approval_id = observation.approval_id or ""
         try:
@@ -167,11 +167,11 @@ class Submissions:
         if wait is not None:
             headers["Preference-Applied"] = f"wait={wait:.0f}"
         status, media = observation.response.status, "application/json"
-        if needs_person(observation):
+        if awaits_approval(observation):
             status, headers["Location"] = 202, f"/v1/approvals/{observation.approval_id}"
         shown = observation_json(observation, self._public)
         if observation.ok or status == 202:
-            body = to_json(shown, inf_nan_mode="null", fallback=spelt_out)
+            body = to_json(shown, inf_nan_mode="null", fallback=json_default)
         else:
             if observation.retry_after is not None:
                 headers["Retry-After"] = str(max(1, math.ceil(observation.retry_after)))
