@@ -24,10 +24,11 @@ from pydantic import BaseModel, Field
 
 from counterseal import Context, Grant, Principal, Runtime, Voter, tool
 from counterseal.gateway.running import Gateway
-from counterseal.gateway.server import Front
+from counterseal.gateway.server import McpServer
 from counterseal.web.identity import Access, principal_of
 from counterseal.web.site import site
 from tests.gateway.servers import UVICORN, serving_on
+from tests.waiting import until
 
 MODERN = "2026-07-28"
 LEGACY = "legacy"
@@ -110,19 +111,12 @@ async def soon(event: asyncio.Event) -> None:
         await event.wait()
 
 
-async def until(true: Any) -> None:
-    """Until something is so, whoever brings it about."""
-    async with asyncio.timeout(PATIENCE):
-        while not true():  # noqa: ASYNC110 - there is no event for everything
-            await asyncio.sleep(0.01)
-
-
 class Served:
     """A running server."""
 
-    def __init__(self, runtime: Runtime, front: Front, url: str) -> None:
+    def __init__(self, runtime: Runtime, server: McpServer, url: str) -> None:
         self.runtime = runtime
-        self.front = front
+        self.server = server
         self.url = url
         self._keys: dict[Principal, str] = {}
 
@@ -174,10 +168,7 @@ class Served:
 
     async def decide(self, choice: str = "approve", voter: Voter = BOSS) -> None:
         """A person decides on the one request that waits, as soon as it does."""
-        async with asyncio.timeout(PATIENCE):
-            while not (waiting := await self.runtime.approvals.list()):  # noqa: ASYNC110 - as below
-                await asyncio.sleep(0.01)
-        (held,) = waiting
+        (held,) = await until(self.runtime.approvals.list)
         await self.runtime.approvals.decide(held.approval_id, voter, choice)
 
 
@@ -199,29 +190,29 @@ async def serving(
             granted = [Grant(agent="bot", tool=one.contract.name) for one in tools]
             runtime.register(*tools, grants=granted if grants is None else grants)
             await stack.enter_async_context(runtime)
-        front = Front(runtime, who=principal_of, console="https://console.test", wait=wait)
+        server = McpServer(runtime, caller=principal_of, console="https://console.test", wait=wait)
         if telling:
-            task = asyncio.ensure_future(front.keep_telling())
+            task = asyncio.ensure_future(server.notify_changes())
             stack.callback(task.cancel)
-        stack.push_async_callback(front.calling.close)
-        url = await stack.enter_async_context(listening(front))
-        yield Served(runtime, front, url)
+        stack.push_async_callback(server.calls.close)
+        url = await stack.enter_async_context(listening(server))
+        yield Served(runtime, server, url)
 
 
 @contextlib.asynccontextmanager
-async def listening(front: Front) -> Any:
+async def listening(server: McpServer) -> Any:
     """The application under its URL."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}/mcp"
-        running = Gateway(runtime=front.runtime, front=front, behind=None)  # type: ignore[arg-type]
+        running = Gateway(runtime=server.runtime, server=server, upstreams=None)  # type: ignore[arg-type]
         security = TransportSecuritySettings(allowed_hosts=["127.0.0.1:*"])
         app = site(running, Access(resource=url), security, urls=[url]).app
         async with serving_on(bound, app, SERVER):
             try:
                 yield url
             finally:
-                front.telling.close()
+                server.notifications.close()
 
 
 # --- what came back -------------------------------------------------------------------------------

@@ -76,6 +76,13 @@ def test_tools_contracts_and_plain_objects_register_side_by_side():
     assert by_name["search_cases"].tool is not None
 
 
+def test_one_contract_is_registered_by_itself():
+    registry = Registry()
+    registry.register_contract(contract(), enabled=False)
+    (record,) = registry.records
+    assert (record.name, record.enabled) == ("read_case", False)
+
+
 def test_settings_apply_to_every_tool_of_the_call():
     registry = Registry()
     registry.register(

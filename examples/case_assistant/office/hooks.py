@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from counterseal import Call, Context, NotSentError
+from counterseal import Context, NotSentError, ProposedCall
 from office import cases, mail
 from office.casework import Office
 from office.forms import SentNotice
@@ -127,10 +127,14 @@ def account(ctx: Context, password: str) -> mail.Account:
     return mail.Account(host, int(port), ctx.tenant, password)
 
 
-def named_one_way(call: Call, _state: Mapping[str, Any], _config: Mapping[str, Any]) -> bool:
+def named_one_way(
+    call: ProposedCall, _state: Mapping[str, Any], _config: Mapping[str, Any]
+) -> bool:
     return (call.arguments.get("policy_id") is None) != (call.arguments.get("topic") is None)
 
 
-def by_policy_id(call: Call, _state: Mapping[str, Any], _config: Mapping[str, Any]) -> Call | None:
+def by_policy_id(
+    call: ProposedCall, _state: Mapping[str, Any], _config: Mapping[str, Any]
+) -> ProposedCall | None:
     """An id says it all: a topic beside it is one too many."""
     return call.without("topic") if call.arguments.get("policy_id") is not None else None

@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 
 from counterseal.audit.events import Caller, Event, EventType
 from counterseal.audit.facts import filed
-from counterseal.canonical import spelt_out
+from counterseal.canonical import json_default
 from counterseal.positional import made
 
 __all__ = [
@@ -129,7 +129,7 @@ def _written(body: Mapping[str, Any]) -> str:
 
 def _as_dict(value: Any) -> Any:
     """A mapping that is no dict, one level deep: what is in it comes here in its turn."""
-    return dict(value.items()) if isinstance(value, Mapping) else spelt_out(value)
+    return dict(value.items()) if isinstance(value, Mapping) else json_default(value)
 
 
 def event_of(columns: Columns) -> Event:

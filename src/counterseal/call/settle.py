@@ -30,7 +30,7 @@ from counterseal.codes import Code, Path
 from counterseal.contract.effects import Trust
 from counterseal.contract.fill import resource_of
 from counterseal.contract.model import Contract, KeepReads, OnUnknown
-from counterseal.contract.tool_context import left_in_state
+from counterseal.contract.tool_context import state_updates
 from counterseal.errors import StoreError
 from counterseal.execution.failures import said_not_done
 from counterseal.gates.base import EMPTY, deny
@@ -465,7 +465,7 @@ def _effects(
     clean, _ = services.redactor.redact(data)
     declared = contract.affordance.output_schema.get("properties", {})
     wrapped = compiled is not None and compiled.profile.wrapped
-    effects = left_in_state(contract.state_effects, clean, declared, wrapped=wrapped)
+    effects = state_updates(contract.state_effects, clean, declared, wrapped=wrapped)
     resource = resource_of(contract, call.ctx.arguments)
     version = at(data, contract.version_from) if contract.version_from else None
     if resource is None or not isinstance(version, str | int):

@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple
 from counterseal.approvals.terms import Terms
 from counterseal.canonical import thaw
 from counterseal.codes import Code
-from counterseal.contract.invariants import Call as ProposedCall
-from counterseal.contract.invariants import Correction
+from counterseal.contract.invariants import Correction, ProposedCall
 from counterseal.contract.model import Contract, KeepReads
 from counterseal.contract.schemas import Validator
 from counterseal.contract.tool_context import Context
@@ -227,7 +226,7 @@ class CompiledContract:
     """Which observations of reads are kept."""
     runner: Runner | None
     """Executes the tool; None if only the contract is known here."""
-    plans: dict[tuple[int, ...], Any] = field(default_factory=dict, repr=False)
+    costs: dict[tuple[int, ...], Any] = field(default_factory=dict, repr=False)
     """Charges that the budget gate has worked out, by grant and kind of run."""
     event_facts: dict[str, Any]
     """Part of every event that ends a call: whether it mutates, is announced, what it costs."""

@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from pydantic_core import to_json
 
 from counterseal.audit import Columns, Event, columns_of
-from counterseal.canonical import spelt_out
+from counterseal.canonical import json_default
 from counterseal.ledger.entry import Entry, Phase, Status
 from counterseal.ledger.records import Due, Held, RunRecord, SessionRow
 
@@ -290,4 +290,4 @@ def event_columns(events: Sequence[Event]) -> Sequence[Columns]:
 
 def json_text(value: Any) -> str:
     """Return a JSON value as text."""
-    return to_json(value, fallback=spelt_out).decode()
+    return to_json(value, fallback=json_default).decode()

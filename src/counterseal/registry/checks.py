@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from counterseal.contract.declare import Tool, from_protocol, looks_like_protocol
+from counterseal.contract.declare import Tool, is_plain_tool, wrap_plain_tool
 from counterseal.contract.diff import Compatibility, diff
 from counterseal.contract.fill import compensation_problems
 from counterseal.contract.lint import lint
@@ -118,8 +118,8 @@ def _read_one(thing: Any) -> Candidate:
         return Candidate(contract=thing.contract, tool=thing)
     if isinstance(thing, Contract):
         return Candidate(contract=thing)
-    if looks_like_protocol(thing):
-        tool = from_protocol(thing)
+    if is_plain_tool(thing):
+        tool = wrap_plain_tool(thing)
         return Candidate(contract=tool.contract, tool=tool)
     raise ContractError(
         [

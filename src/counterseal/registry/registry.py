@@ -195,6 +195,15 @@ class Registry(Choosing):
         self._granted.update(granted)
         return tuple(problems)
 
+    def register_contract(
+        self, contract: Tool[..., Any] | Contract | PlainTool, **settings: Any
+    ) -> tuple[Problem, ...]:
+        """Register one contract, with its code or without. Returns the warnings.
+
+        Takes the settings of `register`. ContractError lists every problem.
+        """
+        return self.register(contract, **settings)
+
     def _joint_problems(self, new: list[RegistryRecord], grants: list[Grant]) -> Iterable[Problem]:
         """What is wrong with the new records and grants beside the registered ones."""
         batch: defaultdict[str, list[RegistryRecord]] = defaultdict(list)

@@ -21,7 +21,7 @@ from starlette.routing import Route
 from counterseal.accounts import People, Person
 from counterseal.accounts.users import Role
 from counterseal.errors import CountersealError
-from counterseal.gateway.quarantines import Quarantines
+from counterseal.gateway.quarantine import QuarantinedTools
 from counterseal.gateway.running import Gateway
 from counterseal.views import TenantView
 from counterseal.views.metrics import metric_rows, prometheus
@@ -66,10 +66,10 @@ def site(
 ) -> Site:
     """`urls` are those under which it is reached, the public one first."""
     runtime, public = running.runtime, next(iter(urls))
-    manager = StreamableHTTPSessionManager(running.front.server, security_settings=security)
-    door = protect(running.front.endpoint(manager, security), access, runtime)
+    manager = StreamableHTTPSessionManager(running.server.sdk_server, security_settings=security)
+    door = protect(running.server.endpoint(manager, security), access, runtime)
     people, broker = People(runtime), Broker(marks_of(runtime))
-    quarantines, limits = Quarantines(running.behind), Limits()
+    quarantines, limits = QuarantinedTools(running.upstreams), Limits()
 
     def view_for(person: Person) -> TenantView:
         return TenantView(runtime, person, quarantine=quarantines)

@@ -107,7 +107,7 @@ def test_second_kill_says_that_everything_is_stopped_already(kill):
     kill("--all")
     result = kill("find_order")
     assert result.exit_code == 0
-    assert "Everything that it covers is stopped already." in result.stderr
+    assert "Everything it covers is stopped already." in result.stderr
 
 
 def test_kill_as_json_names_the_kill_and_what_it_stops(kill):
@@ -123,11 +123,11 @@ def test_kill_as_json_names_the_kill_and_what_it_stops(kill):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Say what to stop"),
-        (["find_order", "--all"], "Say what to stop"),
+        ([], "exactly one thing to stop"),
+        (["find_order", "--all"], "exactly one thing to stop"),
         (["find_ordre"], "is find_order meant?"),
         (["--effect", "drafts"], "effect: 'drafts' is none of"),
-        (["--all", "--store", "memory:"], "There is no store that workers share."),
+        (["--all", "--store", "memory:"], "The project has no store that workers share."),
         (["--all", "--store", "nothing:x"], "no store is called 'nothing'"),
     ],
 )
@@ -142,7 +142,7 @@ def test_project_with_a_broken_tool_can_still_be_stopped(registry, kill, write):
     write("tools/broken.yaml", DRAFT.replace("draft_reply", "bad name"))
     result = kill("find_order")
     assert (result.exit_code, result.stdout) == (0, "kill_1 stops find_order.\n")
-    assert "`counterseal lint` says why" in result.stderr
+    assert "Run `counterseal lint`" in result.stderr
 
 
 # Undoing -----------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def test_list_shows_where_operators_have_left_what_code_declares(registry, kill)
 
 
 def test_log_lists_who_changed_what_and_why(registry, kill):
-    assert "Nothing was changed yet." in registry("log").stderr
+    assert "No changes yet." in registry("log").stderr
     kill("--effect", "draft")
     registry("restore", "--reason", "mended", "--by", "u_2")
     result = registry("log")

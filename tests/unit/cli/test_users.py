@@ -117,7 +117,7 @@ def test_password_is_asked_for_only_where_somebody_can_answer(users):
 
 
 def test_password_is_asked_for_twice_at_a_terminal_and_not_shown(users, monkeypatch):
-    monkeypatch.setattr("counterseal.cli.users._asked", lambda: True)
+    monkeypatch.setattr("counterseal.cli.users._is_interactive", lambda: True)
     typed = f"{PASSWORD}\nanother password\n{PASSWORD}\n{PASSWORD}\n"
     arguments = ("add", "ada", "--tenant", "acme", "--role", "viewer")
     result = users(*arguments, *WHY, stdin=typed)
@@ -130,7 +130,7 @@ def test_password_is_asked_for_twice_at_a_terminal_and_not_shown(users, monkeypa
 def test_roles_that_let_nobody_look_are_remarked_on(users):
     result = add(users, "ada", "--tenant", "acme", "--role", "compliance")
     assert result.exit_code == 0
-    assert "takes one of viewer, approver, operator, admin" in result.stderr
+    assert "Add one of viewer, approver, operator, admin" in result.stderr
 
 
 def test_roles_are_set_and_taken_in_one_tenant(users, ada):

@@ -11,7 +11,7 @@ import pytest
 
 from counterseal import Context, Contract, Grant, Proposal, Runtime, tool
 from counterseal.codes import Code
-from counterseal.config.modules import import_files
+from counterseal.config.discovery import import_files
 from counterseal.testing import runtime_for, someone
 
 DESK = Path(__file__).parent / "isolation" / "tools" / "desk_tools.py"

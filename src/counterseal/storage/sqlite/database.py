@@ -400,8 +400,12 @@ def _connect(path: Path, patience: float) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=256,
     )
-    for setting in _SETTINGS:
-        connection.execute(setting)
+    try:
+        for setting in _SETTINGS:
+            connection.execute(setting)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

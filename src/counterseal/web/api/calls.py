@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from counterseal.canonical import spelt_out
+from counterseal.canonical import json_default
 from counterseal.codes import Code
 from counterseal.views import (
     METRICS,
@@ -133,7 +133,7 @@ async def find_observation(
     approval_id, public = record["approval_id"], caller.exchange.house.public
     url = None if approval_id is None else f"{public}/approvals/{approval_id}"
     # Sent as it was kept: a row would write its timestamp in another form.
-    content = to_json({**record, "approval_url": url}, inf_nan_mode="null", fallback=spelt_out)
+    content = to_json({**record, "approval_url": url}, inf_nan_mode="null", fallback=json_default)
     return Response(content, media_type="application/json")
 
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final
 from pydantic import ConfigDict, Field, ValidationError
 
 from counterseal.codes import Code
-from counterseal.gateway.waiting import needs_person
+from counterseal.gateway.calls import awaits_approval
 from counterseal.observation import Observation
 from counterseal.observation.render import said
 from counterseal.operations.approver import ApprovalError
@@ -130,7 +130,7 @@ class Submitting:
         until = monotonic() + wait
         seen = await self._runtime.submit(proposal, who, wait=wait)
         left = until - monotonic()
-        if left <= 0 or not needs_person(seen):
+        if left <= 0 or not awaits_approval(seen):
             return seen
         try:
             packet = await self._runtime.approvals.wait(who.tenant, seen.approval_id or "", left)
@@ -172,7 +172,7 @@ class Submitting:
         headers = [_REPLAYED] if seen.idempotency_hit else []
         if wait is not None:
             headers.append((b"preference-applied", b"wait=%d" % wait))
-        if needs_person(seen):
+        if awaits_approval(seen):
             headers.append((b"location", f"/v1/approvals/{seen.approval_id}".encode()))
             return Answer(202, written(seen, self._public), tuple(headers))
         if seen.ok:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
-from counterseal.canonical import spelt_out
+from counterseal.canonical import json_default
 from counterseal.observation import Observation
 
 __all__ = ["shown", "written"]
@@ -33,4 +33,4 @@ def shown(seen: Observation, public: str) -> dict[str, Any]:
 
 def written(seen: Observation, public: str) -> bytes:
     """`shown` as JSON."""
-    return to_json(shown(seen, public), inf_nan_mode="null", fallback=spelt_out)
+    return to_json(shown(seen, public), inf_nan_mode="null", fallback=json_default)
