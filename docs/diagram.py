@@ -117,9 +117,7 @@ def _arrow(root: ET.Element, x1: float, y1: float, x2: float, y2: float) -> None
     _add(root, "line", x1=x1, y1=y1, x2=x2, y2=y2, **look)
 
 
-def _add(
-    parent: ET.Element, tag: str, text: str = "", **attributes: float | str
-) -> ET.Element:
+def _add(parent: ET.Element, tag: str, text: str = "", **attributes: float | str) -> ET.Element:
     element = ET.SubElement(parent, tag, _texts(attributes))
     element.text = text or None
     return element
