@@ -23,10 +23,9 @@ from counterseal.contract.approval_terms import Pattern, Then
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
 from counterseal.execution.probes import ProbeError, ProbeRequest, ask
-from counterseal.gates.approval import approval_hash, demand_of, ended, hash_of
+from counterseal.gates.approval import approval_hash, demand_of, ended, hash_of, votes_of
 from counterseal.gates.base import Decision, GateContext, deny, tool_context
 from counterseal.gates.parse import is_sound
-from counterseal.gates.proof import votes_of
 from counterseal.gates.state import state_seen
 from counterseal.observation import Observation, Redactor
 from counterseal.proposal import Principal, Proposal

@@ -226,7 +226,7 @@ class CompiledContract:
     """Which observations of reads are kept."""
     runner: Runner | None
     """Executes the tool; None if only the contract is known here."""
-    plans: dict[tuple[int, ...], Any] = field(default_factory=dict, repr=False)
+    costs: dict[tuple[int, ...], Any] = field(default_factory=dict, repr=False)
     """Charges that the budget gate has worked out, by grant and kind of run."""
     event_facts: dict[str, Any]
     """Part of every event that ends a call: whether it mutates, is announced, what it costs."""

@@ -28,8 +28,8 @@ from counterseal.approvals.votes import (
 from counterseal.audit import Caller, Event, EventType
 from counterseal.call.hold import packet_of
 from counterseal.errors import CountersealError, RegistryError
+from counterseal.gates.approval import has_keys, has_unknown_keys, proven_votes, signed, votes_of
 from counterseal.gates.parse import is_id
-from counterseal.gates.proof import has_keys, has_unknown_keys, proven_votes, signed, votes_of
 from counterseal.keys import KeyRing, Purpose
 from counterseal.ledger.rules import stands
 from counterseal.observation import Redactor
