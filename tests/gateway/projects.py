@@ -32,6 +32,7 @@ from counterseal.contract.sources.mcp import Definition, Lock
 from counterseal.gateway.running import Gateway, gateway
 from counterseal.web.identity import principal_of
 from tests.gateway.served import BOT, Served, listening
+from tests.waiting import until
 
 COUNTERSEAL = [sys.executable, "-m", "counterseal"]
 PATIENCE = 60.0
@@ -246,6 +247,4 @@ async def connected(
 
 async def there(path: Path) -> None:
     """Until another process has made a file."""
-    async with asyncio.timeout(PATIENCE):
-        while not path.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
-            await asyncio.sleep(0.02)
+    await until(path.exists)

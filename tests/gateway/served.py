@@ -25,9 +25,10 @@ from pydantic import BaseModel, Field
 from counterseal import Context, Grant, Principal, Runtime, Voter, tool
 from counterseal.gateway.running import Gateway
 from counterseal.gateway.server import McpServer
+from counterseal.web.app import site
 from counterseal.web.identity import Access, principal_of
-from counterseal.web.site import site
 from tests.gateway.servers import UVICORN, serving_on
+from tests.waiting import until
 
 MODERN = "2026-07-28"
 LEGACY = "legacy"
@@ -110,13 +111,6 @@ async def soon(event: asyncio.Event) -> None:
         await event.wait()
 
 
-async def until(true: Any) -> None:
-    """Until something is so, whoever brings it about."""
-    async with asyncio.timeout(PATIENCE):
-        while not true():  # noqa: ASYNC110 - there is no event for everything
-            await asyncio.sleep(0.01)
-
-
 class Served:
     """A running server."""
 
@@ -174,10 +168,7 @@ class Served:
 
     async def decide(self, choice: str = "approve", voter: Voter = BOSS) -> None:
         """A person decides on the one request that waits, as soon as it does."""
-        async with asyncio.timeout(PATIENCE):
-            while not (waiting := await self.runtime.approvals.list()):  # noqa: ASYNC110 - as below
-                await asyncio.sleep(0.01)
-        (held,) = waiting
+        (held,) = await until(self.runtime.approvals.list)
         await self.runtime.approvals.decide(held.approval_id, voter, choice)
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from counterseal import Context, tool
 from counterseal.ledger.entry import Phase, Status
-from tests.gateway.served import LEGACY, MODERN, MODES, Desk, facts, raw_call, serving, soon, until
+from tests.gateway.served import LEGACY, MODERN, MODES, Desk, facts, raw_call, serving, soon
+from tests.waiting import until
 
 
 def in_doubt(served):

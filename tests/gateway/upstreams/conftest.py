@@ -145,12 +145,5 @@ def in_front(client):
         CLIENT.reset(token)
 
 
-async def until(condition):
-    """Wait for something that has to come true."""
-    async with asyncio.timeout(LONG):
-        while not condition():  # noqa: ASYNC110 - what it waits for has no event
-            await asyncio.sleep(0.01)
-
-
 def text_of(result):
     return result["content"][0]["text"]

@@ -4,8 +4,9 @@ import pytest
 
 from counterseal.errors import ResponseTooLargeError, ToolFailedError
 from counterseal.upstream import UpstreamSettings, listings
+from tests.waiting import until
 
-from .conftest import call_context, connected, program, until
+from .conftest import call_context, connected, program
 from .server import make_server
 
 ERAS = [(), ("--legacy",)]

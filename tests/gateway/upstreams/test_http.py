@@ -10,8 +10,9 @@ from counterseal.codes import Code
 from counterseal.errors import AnswerLostError, NotSentError, ResponseTooLargeError
 from counterseal.execution.failures import code_of, describe
 from counterseal.upstream import UpstreamSettings
+from tests.waiting import until
 
-from .conftest import LONG, Front, call_context, connected, in_front, text_of, until
+from .conftest import LONG, Front, call_context, connected, in_front, text_of
 
 MIB = 1024 * 1024
 ERAS = [(), ("--legacy",)]

@@ -8,8 +8,9 @@ import pytest
 
 from counterseal.contract.tool_context import RefusedError
 from counterseal.errors import NotSentError, ToolFailedError
+from tests.waiting import until
 
-from .conftest import Front, call_context, connected, in_front, program, text_of, until
+from .conftest import Front, call_context, connected, in_front, program, text_of
 
 ERAS = ["modern", "legacy"]
 ALL = frozenset({"elicitation", "sampling", "roots"})
