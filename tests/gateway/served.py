@@ -25,8 +25,8 @@ from pydantic import BaseModel, Field
 from counterseal import Context, Grant, Principal, Runtime, Voter, tool
 from counterseal.gateway.running import Gateway
 from counterseal.gateway.server import McpServer
+from counterseal.web.app import site
 from counterseal.web.identity import Access, principal_of
-from counterseal.web.site import site
 from tests.gateway.servers import UVICORN, serving_on
 from tests.waiting import until
 
