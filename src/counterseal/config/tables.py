@@ -26,8 +26,8 @@ from counterseal.contract.effects import Effect
 from counterseal.contract.egress import kind, literal
 from counterseal.contract.model import KeepReads
 from counterseal.errors import GrantError
+from counterseal.ledger.records import Budgets
 from counterseal.registry import Grant
-from counterseal.storage.base import Budgets
 
 __all__ = [
     "ALGORITHMS",
