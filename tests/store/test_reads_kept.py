@@ -150,7 +150,7 @@ async def test_it_is_found_under_its_own_tenant_only(archive):
         with pytest.raises(NotFoundError):
             await theirs.calls.page(seen.call_id)
         with pytest.raises(NotFoundError):
-            await theirs.observation(call_id=seen.call_id)
+            await theirs.calls.observation(call_id=seen.call_id)
         pointer = (await there.end(seen))["seen"]
         assert await there.runtime.store.fetch("zeta", pointer) is None
 

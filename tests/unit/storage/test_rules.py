@@ -48,7 +48,7 @@ def test_an_events_id_tells_its_place(number, segment):
 
 @pytest.mark.parametrize("event_id", ["", "evt_", "evt_x", "call_0123456789abcd", "évt_1"])
 def test_what_is_no_events_id_is_refused(event_id):
-    with pytest.raises(CountersealError, match="no event's id"):
+    with pytest.raises(CountersealError, match="not the id of an event"):
         place_of(event_id)
 
 
