@@ -316,7 +316,7 @@ def _stored(call: Call, observation: Observation, raw: str | None) -> dict[str, 
 
 
 class _FollowUp(NamedTuple):
-    """What follows a settled entry, as `Settle` has it."""
+    """What follows a settled entry, as `SettlementRequest` has it."""
 
     again_after: float | None = None
     keep_for: float | None = None

@@ -307,8 +307,9 @@ class Store:
     ) -> Sequence[int]:
         """Record a refusal, and count it under each fingerprint. Returns the counts.
 
-        Counts are deleted when the tool succeeds in this run (`SettlementRequest.mended`), except those that
-        begin with `run/`: these belong to the run. A fingerprint given twice counts twice.
+        Counts are deleted when the tool succeeds in this run (`SettlementRequest.mended`), except
+        those that begin with `run/`: these belong to the run. A fingerprint given twice counts
+        twice.
         """
         where, columns = (tenant, run_id), event_columns(events)
         counted = run_changes.counted_refusals(tool, fingerprints)
