@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.config import Settings
+    from counterseal.ledger.records import Concern, DueKind
     from counterseal.operations.attention import NeedsAttention
     from counterseal.reconcile import Tally
     from counterseal.runtime import Runtime
-    from counterseal.storage.base import Concern, DueKind
 
 __all__ = ["app"]
 
@@ -334,7 +334,7 @@ async def _tenant_of(attention: NeedsAttention, tenant: str | None, key: str) ->
 
 
 def _due_kind(text: str) -> DueKind:
-    from counterseal.storage.base import DueKind
+    from counterseal.ledger.records import DueKind
 
     if text not in (DueKind.VERIFY, DueKind.COMPENSATE):
         fail(f"KIND must be verify or compensate, got {text!r}.")

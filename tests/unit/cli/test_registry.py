@@ -128,7 +128,7 @@ def test_kill_as_json_names_the_kill_and_what_it_stops(kill):
         (["find_ordre"], "did you mean find_order?"),
         (["--effect", "drafts"], "effect: 'drafts' is not one of"),
         (["--all", "--store", "memory:"], "The project has no store that workers share."),
-        (["--all", "--store", "nothing:x"], "no store is called 'nothing'"),
+        (["--all", "--store", "nothing:x"], "unknown store 'nothing'"),
     ],
 )
 def test_kill_that_makes_no_sense_exits_2_and_stops_nothing(registry, kill, arguments, message):
