@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -40,8 +40,9 @@ MONITORING: Final = (HEALTH, "/ready", "/metrics")
 """Paths for the programs that watch over the process."""
 _MAX_HEADERS: Final = 100
 _MAX_HEADER_BYTES: Final = 32 * 1024
-_MAX_REQUESTS: Final = 1000
-"""Requests under way, beyond which further ones are refused."""
+_MAX_REQUESTS: Final = 800
+"""Requests under way, beyond which further ones are refused. Less than the server's limit on
+connections, so that `/health` still answers."""
 _PORT: Final = re.compile(r":[0-9]{1,5}\Z")
 
 
@@ -157,8 +158,13 @@ class Rate:
         if not (self.per_second > 0 and self.burst >= 1):
             raise ValueError("a rate must allow more than 0 requests a second, and a burst of 1")
 
+    @classmethod
+    def per(cls, second: float) -> Self:
+        """Return a rate with a burst of five seconds' requests."""
+        return cls(second, max(1, round(5 * second)))
 
-CREDENTIAL_RATE: Final = Rate(500.0, 2500)
+
+CREDENTIAL_RATE: Final = Rate.per(500.0)
 ADDRESS_RATE: Final = Rate(5.0, 100)
 """For requests without a valid credential, which may be guesses."""
 

@@ -27,6 +27,7 @@ from counterseal.gateway.running import Gateway, Tell, gateway
 from counterseal.proposal import Principal
 from counterseal.web.app import Site, site
 from counterseal.web.identity import Access, ProtectedEndpoint, principal_of
+from counterseal.web.middleware import Rate, RateLimits
 from counterseal.web.oauth import OAuth
 
 __all__ = ["MAX_HEAD_BYTES", "GatewayServer", "Running", "SlowClients", "serve"]
@@ -80,7 +81,13 @@ async def serve(
             settings, caller=principal_of, console=public, store=store, valid=valid, tell=tell
         ) as running:
             urls = list(dict.fromkeys((public, own)))
-            served = site(running, access, _security(settings, own, public), urls=urls)
+            served = site(
+                running,
+                access,
+                _security(settings, own, public),
+                urls=urls,
+                limits=RateLimits(credential=Rate.per(settings.gateway.requests_per_second)),
+            )
             late.append(served.mcp)
             server = GatewayServer(
                 served.app,
