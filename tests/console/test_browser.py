@@ -95,7 +95,7 @@ async def test_two_people_approve_in_two_browsers_and_each_sees_the_others_vote(
     await expect(bob.locator(".votes")).to_contain_text("ann approved")
     await expect(bob.get_by_label("To approve")).to_have_value("account:acc_4711")
     await decide(bob, "Approve")
-    await expect(bob.get_by_text("The call is carried out now")).to_be_visible()
+    await expect(bob.get_by_text("The call is executed now")).to_be_visible()
     assert await bank.status(approval_id) == "approved"
     await expect(ann.locator("#result .badge")).to_have_text("approved")
 
@@ -182,7 +182,7 @@ async def test_a_keyboard_is_enough(bank, visitor):
     assert await bank.status(second) == "rejected"
     await page.goto("/approvals")
     await press("Tab")
-    await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     await press("/")
     await expect(page.get_by_label("Search")).to_be_focused()
 

@@ -14,7 +14,7 @@ from typing import Final
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from counterseal.web.console.bare import bare_page
+from counterseal.web.console.rendering import bare_page
 
 __all__ = ["Entrance"]
 
@@ -68,7 +68,7 @@ class Entrance:
         path = scope["path"]
         if path in self._straight or path in _WATCHED or path.startswith("/v1/"):
             return PlainTextResponse(f"{told}\n", status, headers=more)
-        return bare_page(status, told, https=scope.get("scheme") == "https", more=more)
+        return bare_page(status, told, https=scope.get("scheme") == "https", headers=more)
 
     def _named(self, host: bytes) -> bool:
         """Whether a `Host` names us."""

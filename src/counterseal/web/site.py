@@ -28,8 +28,7 @@ from counterseal.views.metrics import metric_rows, prometheus
 from counterseal.web.api.app import Api, api_app
 from counterseal.web.api.limits import Limits
 from counterseal.web.api.problems import ProblemError
-from counterseal.web.console.app import console_routes
-from counterseal.web.console.live import Broker, marks_of
+from counterseal.web.console import Broker, console_routes, marks_of
 from counterseal.web.entrance import Entrance
 from counterseal.web.identity import Access, ProtectedEndpoint, protect
 
