@@ -56,5 +56,5 @@ def test_a_page_without_a_session_is_plain_and_keeps_others_out():
     assert answer.headers["content-security-policy"] == CSP
     assert answer.headers["strict-transport-security"]
     assert answer.headers["retry-after"] == "5"
-    assert b"Another host" in answer.body
+    assert b"Wrong host" in answer.body
     assert b"<b>" not in answer.body

@@ -7,6 +7,7 @@ import pytest
 
 from counterseal import Grant
 from counterseal.ledger.entry import Status
+from counterseal.views.tools import grant_row
 from tests.console.conftest import client_of
 from tests.console.plant import HELD
 from tests.console.rooms.test_looking import rows_of, said
@@ -198,7 +199,7 @@ async def test_a_grant_for_all_tenants_takes_a_role_everywhere(works, root):
         assert (await sent(olga, "/tools/write_note/grant", **told)).status_code == 403
     await sent(root, "/tools/write_note/grant", **told)
     assert works.view().tools.grants(agent="night-bot") == [
-        Grant(agent="night-bot", tool="write_note")
+        grant_row(Grant(agent="night-bot", tool="write_note"))
     ]
 
 
@@ -275,7 +276,7 @@ async def test_what_failed_is_tried_again_or_dismissed(works, root):
     await works.fail("b", why="Gone.")
     page = await root.get("/operator")
     assert "Verification failed" in said(page)
-    assert "What is known Gone." in said(page)
+    assert "Reason Gone." in said(page)
     for key, action, says in (("a", "again", "tried again"), ("b", "dismiss", "from the list")):
         told = {"kind": "verify", "key": f"call:write_note:{key}", "action": action}
         answer = await sent(root, "/operator", **told, reason=WHY)

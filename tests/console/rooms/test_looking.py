@@ -106,9 +106,9 @@ async def test_older_calls_are_on_further_pages_with_the_same_search(works, root
 
 
 async def test_an_empty_list_says_what_to_do(root):
-    assert "No agent has called a tool yet." in (await root.get("/calls")).text
-    assert "Take a longer one" in (await root.get("/overview")).text
-    assert "Nothing waits for an operator." in (await root.get("/operator")).text
+    assert "No call yet." in (await root.get("/calls")).text
+    assert "Choose a longer window" in (await root.get("/overview")).text
+    assert "Nothing needs attention." in (await root.get("/operator")).text
 
 
 @pytest.mark.parametrize(
@@ -141,15 +141,15 @@ async def test_a_calls_page_tells_its_whole_story(works, root):
     for gate in story.gates:
         assert f"{gate.gate} allow" in text
     assert text.count("µs") + text.count(" ms") > len(story.gates)
-    assert "1. SUCCESS" in text
+    assert "1. Succeeded SUCCESS" in text
     assert "COMPLETED" in text
     assert "call:write_note:k-1" in text
     assert " ".join(story.text.split()) in " ".join(unescape(page.text).split())
     assert "/author contract 1" in text  # what was taken out of it
     assert story.trace_id in text
     assert [one.type for one in story.events] == re.findall(r"tool\.\w+(?= \w)", text)
-    assert story.cli in text
-    assert story.curl.replace("{base}", works.url) in text
+    assert story.copy_as.cli in text
+    assert story.copy_as.curl.replace("{base}", works.url) in text
 
 
 async def test_a_read_shows_what_the_model_saw_beside_what_was_taken_out_of_it(works, root):
@@ -180,9 +180,9 @@ async def test_a_read_of_which_only_the_beginning_is_kept_says_so(works, root):
 async def test_a_refused_call_says_at_which_gate_and_why(works, root):
     seen = await works.call("read_gauge", {"gauge": 7})
     text = said(await root.get(f"/calls/{seen.call_id}"))
-    assert "refused at the gate schema" in text
-    assert "An argument has the wrong type." in text
-    assert "scope not asked" in text
+    assert "refused by the gate schema" in text
+    assert "An argument had the wrong type." in text
+    assert "scope not run" in text
     assert "Not executed." in text
 
 
@@ -194,7 +194,7 @@ async def test_a_held_call_shows_its_approval_and_a_replay_the_call_that_did_it(
     await works.call("write_note", {"note": "n"}, key="same")
     again, *_ = rows_of(await root.get("/calls?tool=write_note"))
     page = await root.get(f"/calls/{again}")
-    assert "replayed" in said(page)
+    assert "repeat" in said(page)
     assert f'href="/calls/{first.call_id}"' in page.text
 
 
@@ -288,7 +288,7 @@ async def test_the_record_says_how_far_it_is_sealed_and_is_checked(works, root, 
     assert "Everything up to the last seal." in said(page)
     assert sealed.hash.hex() in page.text
     await works.call("write_note", {"note": "m"})
-    assert "1 segment grew since the last seal" in said(await root.get("/audit"))
+    assert "1 segment has new events since the last seal" in said(await root.get("/audit"))
     checked = said(await sent(root, "/audit/verify"))
     report = await works.view().record.verify()
     assert f"verified All {report.events} events are unchanged." in checked
@@ -316,12 +316,12 @@ async def test_a_check_that_takes_long_says_how_far_it_is(works, root, vic, monk
         return await recorded(*asked)
 
     monkeypatch.setattr(store, "recorded", slowly, raising=False)
-    monkeypatch.setattr("counterseal.web.console.audit._EVERY", 0.01)
+    monkeypatch.setattr("counterseal.web.console.audit._PROGRESS_INTERVAL", 0.01)
     token, text = csrf_of(await root.get("/audit")), ""
     async with root.stream("POST", "/audit/verify", data={"csrf": token}) as answer:
         async for piece in answer.aiter_text():
             text += piece
-            if "Looked at 0 events so far" in text and not go_on.is_set():
+            if "0 events checked so far" in text and not go_on.is_set():
                 second = await sent(vic, "/audit/verify")
                 go_on.set()
     assert second.status_code == 429

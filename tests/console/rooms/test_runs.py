@@ -51,7 +51,7 @@ async def test_a_run_shows_what_its_tools_have_left_in_it(works, root):
     works.runtime.register(keeper.tool, grants=[Grant(agent="shift-bot", tool="keep")])
     await works.call("keep", {}, run="run_k")
     text = said(await root.get("/runs/run_k"))
-    assert "level changed once from outside" in text
+    assert "level changed once untrusted" in text
     assert '{ "bar" : "<b>4.2</b>" }' in text
     await works.call("read_gauge", {"gauge": "g"}, run="run_l")
     assert "Empty." in said(await root.get("/runs/run_l"))

@@ -29,44 +29,44 @@ __all__ = [
 # --- contracts ------------------------------------------------------------------------------------
 
 _SECTIONS: Final = {
-    "What it is for": {
-        "Described as": "/affordance/model_description",
+    "Purpose": {
+        "Description": "/affordance/model_description",
         "When to use": "/usage",
         "Use for": "/affordance/allowed_use_cases",
         "Not for": "/affordance/forbidden_use_cases",
         "Examples": "/affordance/examples",
     },
-    "What it may do": {
+    "Effects and approval": {
         "Effect": "/effect",
         "Risk class": "/transactional/side_effect_class",
-        "Why this risk": "/risk_justification",
+        "Risk justification": "/risk_justification",
         "Consequence": "/consequence",
-        "Confirmed first": "/transactional/confirmation_required",
+        "Needs confirmation": "/transactional/confirmation_required",
         "Approvers": "/approvers",
         "Approval": "/approval",
         "Semantics": "/transactional/semantics",
-        "Verified after": "/transactional/post_action_verification_required",
-        "Verified later by": "/verify_after",
-        "Then expected": "/expected",
-        "Undone by": "/transactional/compensation_tool",
-        "Undone with": "/compensation",
-        "Output is": "/trust",
+        "Verification required": "/transactional/post_action_verification_required",
+        "Verification delay": "/verify_after",
+        "Expected state": "/expected",
+        "Compensation tool": "/transactional/compensation_tool",
+        "Compensation": "/compensation",
+        "Output trust": "/trust",
         "Shown to agents": "/exposed",
-        "Calls a run": "/budget",
+        "Calls per run": "/budget",
     },
     "Input": {"": "/affordance/input_schema"},
     "Output": {"": "/affordance/output_schema"},
     "Rules": {"Rules": "/invariants"},
-    "When it is sent twice, or fails": {
+    "Repeats and failures": {
         "Key": "/idempotency",
-        "Made of": "/business_key",
-        "Meant twice": "/repeatable",
-        "No answer": "/on_unknown",
+        "Business key": "/business_key",
+        "Repeatable": "/repeatable",
+        "If no answer comes": "/on_unknown",
         "Repairable": "/error_contract/repairable_errors",
         "Retryable": "/error_contract/retryable_errors",
         "Fails closed": "/error_contract/fail_closed_errors",
         "Escalated": "/error_contract/escalation_errors",
-        "Own errors": "/observability/error_taxonomy_mapping",
+        "Error mapping": "/observability/error_taxonomy_mapping",
     },
     "Limits": {
         "Timeout": "/runtime/timeout_ms",
@@ -81,17 +81,17 @@ _SECTIONS: Final = {
     },
     "Security": {
         "Scopes": "/security/required_scopes",
-        "Tenants apart": "/security/tenant_scoped",
+        "Tenant-scoped": "/security/tenant_scoped",
         "Tenant argument": "/tenant_argument",
-        "Data": "/security/data_classification",
-        "Network": "/security/egress_policy",
+        "Data class": "/security/data_classification",
+        "Network egress": "/security/egress_policy",
         "Hosts": "/egress",
         "Secrets": "/secrets",
-        "Secrets stay": "/security/secrets_boundary",
-        "Taken out": "/redact",
-        "Kept in": "/residency",
+        "Secrets boundary": "/security/secrets_boundary",
+        "Redacted fields": "/redact",
+        "Residency": "/residency",
     },
-    "What it works on": {
+    "State and resources": {
         "Resource": "/resource",
         "Version from": "/version_from",
         "Version argument": "/version_argument",
@@ -107,8 +107,8 @@ _SECTIONS: Final = {
     "Record": {
         "Owner": "/identity/owner",
         "Lifecycle": "/identity/lifecycle",
-        "On record": "/observability/audit_required",
-        "Traced": "/observability/trace_attributes",
+        "Audit required": "/observability/audit_required",
+        "Trace attributes": "/observability/trace_attributes",
         "Reads kept": "/keep_reads",
     },
 }
@@ -161,7 +161,7 @@ def _schema(title: str, schema: Any) -> ContractSection:
         return ContractSection(title)
     fields = tuple(parameters(schema))
     closed = schema.get("additionalProperties") is False
-    note = "" if fields else "Nothing." if closed else "Any object."
+    note = "" if fields else "No fields." if closed else "Any object."
     return ContractSection(title, fields=fields, note=note)
 
 
