@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from counterseal.cli.serving import tidy_memory
+from counterseal.cli.serve import tune_garbage_collection
 
 HOST = "127.0.0.1"
 PLAIN = bool(os.environ.get("BENCH_PLAIN"))
@@ -53,9 +53,9 @@ async def api(port: int, store: str, folder: Path) -> None:
 
     from counterseal import Grant, Principal, Runtime, tool  # noqa: PLC0415 - as above
     from counterseal.gateway.running import Gateway  # noqa: PLC0415 - as above
-    from counterseal.gateway.server import Front  # noqa: PLC0415 - as above
+    from counterseal.gateway.server import McpServer  # noqa: PLC0415 - as above
+    from counterseal.web.app import site  # noqa: PLC0415 - as above
     from counterseal.web.identity import Access, principal_of  # noqa: PLC0415 - as above
-    from counterseal.web.site import site  # noqa: PLC0415 - as above
 
     @tool(effect="read_only", version="1.0.0", owner="bench", budget=PLENTY, runtime=RATES)
     async def echo(text: Text) -> Echo:
@@ -78,8 +78,8 @@ async def api(port: int, store: str, folder: Path) -> None:
             key, _ = await runtime.operator("bench").issue_key(who, reason="a benchmark")
             keys.append(key)
         (folder / store).write_text("\n".join(keys), encoding="ascii")
-        front = Front(runtime, who=principal_of, console=url, wait=0.0)
-        running = Gateway(runtime=runtime, front=front, behind=None)  # type: ignore[arg-type]
+        server = McpServer(runtime, caller=principal_of, console=url, wait=0.0)
+        running = Gateway(runtime=runtime, server=server, upstreams=None)  # type: ignore[arg-type]
         security = TransportSecuritySettings(allowed_hosts=[f"{HOST}:*"])
         served = site(running, Access(resource=f"{url}/mcp"), security, urls=[url])
         await _serve(served.app, port)
@@ -98,7 +98,7 @@ async def _serve(app: Any, port: int) -> None:
         proxy_headers=False,
         limit_concurrency=1000,
     )
-    tidy_memory()
+    tune_garbage_collection()
     await uvicorn.Server(config).serve()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from benchmarks._house.rows import Row, Turn
-from counterseal.cli.serving import tidy_memory
+from counterseal.cli.serve import tune_garbage_collection
 
 _T = TypeVar("_T")
 
@@ -25,7 +25,7 @@ async def crowd(each: Sequence[Sequence[_T]], do: Callable[[_T], Awaitable[objec
 
     # As `counterseal serve` does; and what the turns of all others have left here is none of this
     # one's business.
-    tidy_memory()
+    tune_garbage_collection()
     began = time.perf_counter()
     if len(each) == 1:
         await caller(each[0])

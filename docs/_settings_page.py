@@ -7,9 +7,8 @@ from typing import get_args
 from _tables import fields, table
 from pydantic import BaseModel
 
-from counterseal.config.gateway import ClaimsTable, OAuthTable
 from counterseal.config.settings import Settings
-from counterseal.config.tables import BudgetsTable
+from counterseal.config.tables import BudgetsTable, ClaimsTable, OAuthTable
 
 ABOUT = {
     "tools": "Where contracts are.",

@@ -21,7 +21,7 @@ ROOT = HERE.parent
 FRONT = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE")
 """What stands beside `docs/` and is linked from there."""
 MAP = HERE / "README.md"
-SEAL = ROOT / "src" / "counterseal" / "console" / "static" / "seal.svg"
+SEAL = ROOT / "src" / "counterseal" / "web" / "console" / "static" / "seal.svg"
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+\.md)\)")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 PICTURE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")

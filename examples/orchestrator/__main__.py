@@ -1,7 +1,7 @@
 """Two products on one orchestrator: `python examples/orchestrator`.
 
-Only this file knows both. Each product registers its own contracts with a runtime of its own; the
-orchestrator is handed the runtime, and imports no tool.
+Only this file imports both products. Each product registers its contracts with its own runtime; the
+orchestrator gets that runtime, and imports no tool.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import claims
 import clinic
 from orchestrator import Turn, take_turn
 
-from counterseal import Runtime
-from counterseal.storage.base import HeldStatus
+from counterseal import Runtime, Voter
 
 
 async def show(product: ModuleType, turns: int) -> list[Turn]:
-    """A few turns of one product; whatever waits for a person is approved in between."""
+    """Take a few turns of one product; approve held calls in between."""
     taken = []
     async with Runtime.open("memory:") as runtime:
         product.register(runtime)
@@ -32,18 +31,18 @@ async def show(product: ModuleType, turns: int) -> list[Turn]:
             taken.append(turn)
             fates = ["/".join(step.fate for step in plan.steps) for plan in turn.plans]
             print(f"  turn {number}: {'; then '.join(fates)}: {turn.ended}")
-            for seen in turn.seen:
-                print(f"    {seen.tool}: {seen.code}")
-                if seen.approval_id and not seen.ok:
+            for observation in turn.observations:
+                print(f"    {observation.tool}: {observation.code}")
+                if observation.approval_id and not observation.ok:
                     print("    (a person approves)")
-                    tenant, approved = product.WHO.tenant, HeldStatus.APPROVED
-                    await runtime.store.decide(tenant, seen.approval_id, approved, [])
+                    approver = Voter(user="approver", tenant=product.WHO.tenant)
+                    await runtime.approvals.decide(observation.approval_id, approver, "approve")
         print(f"  left in the run: {', '.join(await run.state())}")
     return taken
 
 
 async def main() -> None:
-    # A service that says no is part of the story; its trace is for the operator's log.
+    # The example includes a service that refuses; its traceback belongs in an operator's log.
     logging.getLogger("counterseal").addHandler(logging.NullHandler())
     await show(clinic, turns=1)
     await show(claims, turns=3)

@@ -34,7 +34,7 @@ class Paid(BaseModel):
 
 
 class OverCoverError(ValueError):
-    """The policy does not cover so much."""
+    """The policy covers less than this amount."""
 
 
 @tool(
@@ -81,7 +81,7 @@ async def make_offer(
     invariants=[
         Invariant(
             id="AS_OFFERED",
-            rule="Only what was offered is paid.",
+            rule="Only the offered amount is paid.",
             check="has(state.offers) && state.offers[call.claim_id] == call.amount",
         )
     ],
@@ -100,12 +100,12 @@ def register(runtime: Runtime) -> None:
 
 
 class Script:
-    """In the place of a model: it offers too much and mends that; in later turns it pays."""
+    """Stands in for a model: offers too much, repairs the offer, and pays in a later turn."""
 
     offered = False
 
     async def plan(
-        self, prompt: str, tools: Sequence[Mapping[str, Any]], told: str
+        self, prompt: str, tools: Sequence[Mapping[str, Any]], feedback: str
     ) -> list[dict[str, Any]]:
         claim = {"claim_id": "clm_042"}
         if self.offered:
@@ -116,5 +116,5 @@ class Script:
             {"tool": "make_offer", "arguments": {**claim, "amount": 900}},
         ]
 
-    async def mend(self, feedback: Mapping[str, Any]) -> dict[str, Any]:
+    async def repair(self, feedback: Mapping[str, Any]) -> dict[str, Any]:
         return {"arguments": {"claim_id": "clm_042", "amount": 600}}

@@ -46,7 +46,7 @@ class Draft(BaseModel):
         ),
         Invariant(
             id="NOT_TWICE",
-            rule="Nothing is looked for twice in one plan.",
+            rule="A plan does not search for the same words twice.",
             check=lambda call, _state, _config: all(
                 call["query"] != step.get("query") for step in call.earlier
             ),
@@ -67,7 +67,7 @@ async def find_evidence(
     source: Annotated[Source | None, Field(description="One source.")] = None,
     sources: Annotated[list[Source] | None, Field(max_length=5, description="Several.")] = None,
 ) -> Found:
-    """Look for clinical evidence. What it finds is quoted, not judged."""
+    """Look for clinical evidence and quote it, without judging it."""
     asked = sources or ([source] if source else ["all sources"])
     return Found(evidence=f"{query}: at most 4 g a day ({', '.join(asked)})")
 
@@ -82,7 +82,7 @@ async def grade_evidence(
     evidence: Annotated[list[str] | None, State("evidence")],
     strict: Annotated[bool, Config("strict", default=False)],
 ) -> Grade:
-    """Grade what was found so far."""
+    """Grade the evidence collected so far."""
     count = len(evidence or ())
     return Grade(grade="high" if count >= (3 if strict else 2) else "low", sources=count)
 
@@ -92,7 +92,7 @@ async def draft_answer(
     text: Annotated[str, Field(max_length=2000, description="The answer.")],
     grade: Annotated[str | None, State("grade")],
 ) -> Draft:
-    """Keep an answer as a draft. Nobody sees it before it is released."""
+    """Keep an answer as a draft. It is not visible before its release."""
     return Draft(draft_id="drf_1", text=f"{text} (evidence: {grade})")
 
 
@@ -105,13 +105,13 @@ def register(runtime: Runtime) -> None:
 
 
 class Script:
-    """In the place of a model: its first plan is no good, its second one is."""
+    """Stands in for a model: its first plan breaks an invariant, its second one does not."""
 
     async def plan(
-        self, prompt: str, tools: Sequence[Mapping[str, Any]], told: str
+        self, prompt: str, tools: Sequence[Mapping[str, Any]], feedback: str
     ) -> list[dict[str, Any]]:
         both = {"query": "dose", "source": "who", "sources": ["nice"]}
-        first = {"query": "dose", "sources": ["who", "nice"]} if told else both
+        first = {"query": "dose", "sources": ["who", "nice"]} if feedback else both
         return [
             {"tool": "find_evidence", "arguments": first},
             {"tool": "find_evidence", "arguments": {"query": "liver"}},
@@ -120,5 +120,5 @@ class Script:
             {"tool": "draft_answer", "arguments": {"text": "At most 4 g a day."}},
         ]
 
-    async def mend(self, feedback: Mapping[str, Any]) -> None:
+    async def repair(self, feedback: Mapping[str, Any]) -> None:
         return None

@@ -1,8 +1,8 @@
-"""An orchestrator that knows no tool: whatever it does to one, it does through the runtime.
+"""An orchestrator without tools of its own: it reaches every tool through the runtime.
 
-It binds what the run may use, lets the gates judge a plan, has the steps carried out, and finds
-what they left behind in the next prompt. Which tools there are, what they demand and what they
-leave is declared by the product that registers them. This file is the same for every product.
+It lists the contracts that the run may use, has the gates judge a plan, submits the steps, and
+renders the run's state into the next prompt. The product that registers the tools declares what
+they need and what they leave in the state. This file is the same for every product.
 """
 
 from __future__ import annotations
@@ -18,66 +18,67 @@ MOST_PLANS = 3
 
 
 class Model(Protocol):
-    """Whoever proposes: a model behind an API, or a script."""
+    """Proposes steps: a model behind an API, or a script."""
 
     async def plan(
-        self, prompt: str, tools: Sequence[Mapping[str, Any]], told: str
+        self, prompt: str, tools: Sequence[Mapping[str, Any]], feedback: str
     ) -> Sequence[Mapping[str, Any]]:
-        """Steps for this turn. `told` is what was wrong with the last ones, if anything was."""
+        """Return steps for this turn. `feedback` says what was wrong with the last plan, if any."""
 
-    async def mend(self, feedback: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Another proposal in the place of one that was refused, or None."""
+    async def repair(self, feedback: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return another proposal in place of a refused one, or None to give up."""
 
 
 @dataclass
 class Turn:
-    """What became of one turn."""
+    """The prompts, plans and observations of one turn."""
 
     prompts: list[str] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
-    seen: list[Observation] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
 
     @property
     def ended(self) -> str:
-        """How it ended: `done`, or what the last observation asks for."""
+        """How the turn ended: `done`, `no plan`, or the last observation's next action."""
         if not self.plans[-1].ok:
             return "no plan"
-        return "done" if not self.seen or self.seen[-1].ok else self.seen[-1].next_action
+        last = self.observations[-1] if self.observations else None
+        return "done" if last is None or last.ok else last.next_action
 
 
 async def take_turn(runtime: Runtime, run: Run, model: Model, template: str) -> Turn:
-    """Plan until a plan stands, then take its steps. Replanning begins anew, a few times."""
-    turn, told = Turn(), ""
+    """Ask for plans until one is accepted, and submit its steps; replan a few times at most."""
+    turn, feedback = Turn(), ""
     await run.new_turn()
     for _ in range(MOST_PLANS):
         tools = [mcp(contract).tool for contract in await run.contracts()]
         prompt = await run.render(template)
-        plan = await run.plan(await model.plan(prompt, tools, told))
+        plan = await run.plan(await model.plan(prompt, tools, feedback))
         turn.prompts.append(prompt)
         turn.plans.append(plan)
         if not plan.ok:
-            told = plan.for_model()
+            feedback = plan.for_model()
             continue
-        last = await _carry_out(runtime, run, model, plan, turn)
+        last = await _submit_steps(runtime, run, model, plan, turn)
         if last is None or last.path is not Path.REPLAN:
             break
-        told = last.for_model()
+        feedback = last.for_model()
     return turn
 
 
-async def _carry_out(
+async def _submit_steps(
     runtime: Runtime, run: Run, model: Model, plan: Plan, turn: Turn
 ) -> Observation | None:
-    """Take the steps in their order, up to one that does not succeed. Returns the last answer.
+    """Submit the steps in order until one does not succeed; return the last observation.
 
-    The runtime retries, the loop lets the model repair; to replan is the caller's business, and
-    what is escalated, or waits for a person, is nobody's here.
+    The runtime retries, and the repair loop asks the model for corrections. Replanning is left to
+    the caller. Calls that were escalated or wait for an approval are left as they are.
     """
-    loop = RepairLoop(model.mend)
+    loop = RepairLoop(model.repair)
     last = None
     for proposal in plan.proposals:
         last = (await loop.run(runtime, proposal, run.principal)).observation
-        turn.seen.append(last)
+        turn.observations.append(last)
         if not last.ok:
             break
     return last

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from counterseal.contract.declare import Tool, tool
     from counterseal.contract.effects import Effect, RiskClass, Trust
     from counterseal.contract.files import load_contracts
-    from counterseal.contract.invariants import DROP_STEP, Call, Invariant
+    from counterseal.contract.invariants import DROP_STEP, Invariant, ProposedCall
     from counterseal.contract.lint import lint
     from counterseal.contract.model import Contract
     from counterseal.contract.outputs import Blocks, Partial
@@ -40,17 +40,18 @@ if TYPE_CHECKING:
     from counterseal.execution.attempt import Progress
     from counterseal.execution.webhook import Webhook
     from counterseal.keys import KeyRing
+    from counterseal.ledger.records import Budgets
     from counterseal.observation import Observation
     from counterseal.operations.approver import ApprovalError
+    from counterseal.operations.attention import NeedsAttention
     from counterseal.plans import Plan, PlanRule
     from counterseal.policy import Policy
     from counterseal.proposal import Principal, Proposal
-    from counterseal.reconcile import OperatorList, Reconciler
+    from counterseal.reconcile import Reconciler
     from counterseal.registry import Grant, Registry
     from counterseal.repair import RepairLoop
     from counterseal.runs import Run, RunError
     from counterseal.runtime import Runtime, Tenant
-    from counterseal.storage.base import Budgets
 
 _HOMES = {
     "counterseal.approvals.votes": ("Voter",),
@@ -60,7 +61,7 @@ _HOMES = {
     "counterseal.contract.declare": ("Tool", "tool"),
     "counterseal.contract.effects": ("Effect", "RiskClass", "Trust"),
     "counterseal.contract.files": ("load_contracts",),
-    "counterseal.contract.invariants": ("DROP_STEP", "Call", "Invariant"),
+    "counterseal.contract.invariants": ("DROP_STEP", "ProposedCall", "Invariant"),
     "counterseal.contract.lint": ("lint",),
     "counterseal.contract.model": ("Contract",),
     "counterseal.contract.tool_context": (
@@ -88,12 +89,13 @@ _HOMES = {
     "counterseal.plans": ("Plan", "PlanRule"),
     "counterseal.policy": ("Policy",),
     "counterseal.proposal": ("Principal", "Proposal"),
-    "counterseal.reconcile": ("OperatorList", "Reconciler"),
+    "counterseal.operations.attention": ("NeedsAttention",),
+    "counterseal.reconcile": ("Reconciler",),
     "counterseal.registry": ("Grant", "Registry"),
     "counterseal.repair": ("RepairLoop",),
     "counterseal.runs": ("Run", "RunError"),
     "counterseal.runtime": ("Runtime", "Tenant"),
-    "counterseal.storage.base": ("Budgets",),
+    "counterseal.ledger.records": ("Budgets",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -104,7 +106,6 @@ __all__ = [
     "ApprovalError",
     "Blocks",
     "Budgets",
-    "Call",
     "Code",
     "Config",
     "ConfigParam",
@@ -117,10 +118,10 @@ __all__ = [
     "GrantError",
     "Invariant",
     "KeyRing",
+    "NeedsAttention",
     "NotDoneError",
     "NotSentError",
     "Observation",
-    "OperatorList",
     "Partial",
     "Path",
     "Plan",
@@ -130,6 +131,7 @@ __all__ = [
     "Problem",
     "Progress",
     "Proposal",
+    "ProposedCall",
     "Reconciler",
     "Registry",
     "RepairLoop",

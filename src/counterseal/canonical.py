@@ -1,7 +1,7 @@
-"""JSON values as this product keeps them: frozen, canonical, hashed.
+"""JSON values: freeze, thaw, canonical form and digest.
 
-`freeze` takes foreign data in (a copy that nobody can change afterwards), `thaw` gives plain data
-out, `canonical` is the RFC 8785 form, `digest` its SHA-256. Nothing here knows what a value means.
+`freeze` makes an immutable copy of foreign data, `thaw` a plain mutable one; `canonical` returns
+the RFC 8785 form and `digest` its SHA-256. Nothing here knows what a value means.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ __all__ = [
     "canonical",
     "digest",
     "freeze",
+    "json_default",
     "pointer",
-    "spelt_out",
     "thaw",
 ]
 
 MAX_DEPTH = 64
-"""How deep a JSON value may nest. Deeper ones serve no tool and threaten every recursive reader."""
+"""How deep a JSON value may nest. Deeper values would threaten recursive readers."""
 
 _SAFE_INTEGER = 2**53 - 1
 _LEAVES: Final = frozenset({str, int, float, bool, type(None)})
@@ -34,7 +34,7 @@ _LISTS: Final = (list, tuple)
 
 
 class FrozenDict(dict[str, Any]):
-    """A dict that refuses change. A real dict, so that every JSON library takes it as it is."""
+    """An immutable dict. It subclasses dict, so that every JSON library accepts it."""
 
     __slots__ = ()
 
@@ -51,12 +51,12 @@ class FrozenDict(dict[str, Any]):
 
 
 def pointer(*parts: str | int) -> str:
-    """A JSON Pointer (RFC 6901)."""
+    """Return a JSON Pointer (RFC 6901) made of these parts."""
     return "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in parts)
 
 
 def at(value: Any, place: str) -> Any:
-    """What a JSON Pointer leads to in a value; None where it leads nowhere."""
+    """Return the value at a JSON Pointer, or None where there is none."""
     for part in place.split("/")[1:]:
         step = part.replace("~1", "/").replace("~0", "~")
         if isinstance(value, Mapping):
@@ -69,7 +69,7 @@ def at(value: Any, place: str) -> Any:
 
 
 def freeze(value: Any, *, max_depth: int = MAX_DEPTH) -> Any:
-    """A deep, immutable copy of a JSON value. ValueError names the place of what is not JSON."""
+    """Return a deep, immutable copy of a JSON value. ValueError names the first invalid place."""
     return _freeze(value, (), max_depth)
 
 
@@ -80,7 +80,7 @@ def _freeze(value: Any, path: tuple[str | int, ...], depth: int) -> Any:
         return _text(value, path)
     if isinstance(value, int):
         if abs(value) > _SAFE_INTEGER:
-            raise ValueError(f"{_place(path)}: an integer beyond ±(2^53 - 1) does not survive JSON")
+            raise ValueError(f"{_place(path)}: an integer beyond ±(2^53 - 1) is not exact in JSON")
         return int(value)
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -117,11 +117,11 @@ def _place(path: tuple[str | int, ...]) -> str:
 
 
 def thaw(value: Any) -> Any:
-    """A plain copy, made of dicts and lists."""
+    """Return a plain copy made of dicts and lists."""
     kind = type(value)
     if kind in _LEAVES:
         return value
-    # Most values are flat: a call for each of their leaves would cost more than the copy.
+    # Most values are flat, and one function call per leaf would cost more than the copy.
     if kind is dict:
         plain = value.copy()
         for key, item in value.items():
@@ -136,7 +136,7 @@ def thaw(value: Any) -> Any:
 
 
 def canonical(value: Any) -> bytes:
-    """RFC 8785. ValueError for what can't be hashed safely."""
+    """Return the RFC 8785 form. ValueError for values that can't be hashed safely."""
     try:
         return rfc8785.dumps(value)
     except rfc8785.CanonicalizationError as error:
@@ -144,12 +144,12 @@ def canonical(value: Any) -> bytes:
 
 
 def digest(value: Any) -> str:
-    """`sha256:…` of the canonical form."""
+    """Return `sha256:…` of the canonical form."""
     return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
 
 
-def spelt_out(value: Any) -> Any:
-    """For writers of JSON that know no mapping but a dict: any other as one; else TypeError."""
+def json_default(value: Any) -> Any:
+    """Convert a mapping for JSON writers that accept only dicts (their `default=` hook)."""
     if isinstance(value, Mapping):
         return thaw(value)
     raise TypeError(f"{type(value).__name__} is not a JSON type")

@@ -1,8 +1,8 @@
-"""YAML and JSON files as plain data that knows where each part of it stands.
+"""Read YAML and JSON files as plain data with the line and column of every value.
 
-What could make a reader choke, or read differently from another, is refused with its place before
-anything is built from it: size, depth, aliases, duplicate keys, foreign tags, bytes that are not
-text. What a document means is its reader's business.
+Files that are too large, nested too deeply, or ambiguous (aliases, duplicate keys, custom tags,
+bytes that are not UTF-8) are refused with their position. This module does not know what a document
+means.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A file as it was read. `places` maps JSON Pointers to line and column."""
+    """The data of a file. `places` maps JSON Pointers to line and column."""
 
     name: str
     data: Any
     places: Mapping[str, Place]
 
     def source(self, place: str) -> Source:
-        """Where a JSON Pointer stands, or the nearest thing around it that the file spells out."""
+        """Return the position of a JSON Pointer, or of the nearest value around it."""
         while place and place not in self.places:
             place = place.rpartition("/")[0]
         line, column = self.places.get(place, (1, 1))
@@ -56,18 +56,19 @@ class Document:
 
 
 def read_document(path: str | Path) -> Document:
-    """A file's data. ContractError says where it can't be read, and why."""
+    """Read a YAML or JSON file. ContractError says where it is unreadable, and why."""
     path = Path(path)
     name = str(path)
     if path.suffix not in SUFFIXES:
-        _refuse(name, f"{path.suffix or 'no'} suffix; write it as one of {', '.join(SUFFIXES)}")
+        expected = ", ".join(SUFFIXES)
+        _refuse(name, f"the suffix is {path.suffix or 'missing'}; expected {expected}")
     try:
         size = path.stat().st_size
         raw = path.read_bytes() if size <= MAX_BYTES else b""
     except OSError as error:
         _refuse(name, f"can't be opened: {error.strerror}")
     if size > MAX_BYTES:
-        _refuse(name, f"{size:,} bytes long; the limit is {MAX_BYTES:,}")
+        _refuse(name, f"the file has {size:,} bytes; the limit is {MAX_BYTES:,}")
     text = _decode(name, raw)
     return _read_json(name, text) if path.suffix == ".json" else _read_yaml(name, text)
 
@@ -93,29 +94,29 @@ def _read_json(name: str, text: str) -> Document:
         data, fault = None, str(error)
     else:
         fault = ""
-    # JSON is read again as YAML for its positions. Raw tabs can only be white space in valid JSON,
-    # and YAML takes none.
+    # Parsing the text again as YAML gives the positions. In valid JSON a raw tab can only be white
+    # space, and YAML does not accept tabs.
     try:
         places = _read_yaml(name, text.replace("\t", " ")).places
     except ContractError as error:
         if fault or not error.problems[0].message.startswith("not YAML"):
             raise
-        places = {}  # JSON that YAML can't read: the data stands, without places
+        places = {}  # JSON that YAML can't parse: the data is valid, but has no positions
     if fault:
         _refuse(name, fault)
     return Document(name=name, data=data, places=places)
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return found
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        raise ValueError("an object has the same key twice")
+    return mapping
 
 
 def _integer(text: str) -> int:
     if len(text) > _MAX_DIGITS:
-        raise ValueError(f"a number of {len(text)} digits")
+        raise ValueError(f"a number has {len(text)} digits; the limit is {_MAX_DIGITS}")
     return int(text)
 
 
@@ -135,17 +136,17 @@ def _read_yaml(name: str, text: str) -> Document:
 
 @dataclass(slots=True)
 class _Open:
-    """A mapping or a list that has not ended yet."""
+    """A mapping or a list whose end has not been parsed yet."""
 
     path: tuple[str | int, ...]
     value: dict[str, Any] | list[Any]
     key: str | None = None
-    """The key that waits for its value."""
+    """The last key, while its value has not been parsed."""
 
 
 @dataclass(slots=True)
 class _Builder:
-    """Builds data from a parser's events, one by one: no recursion, and nothing is read twice."""
+    """Builds data from the parser's events without recursion."""
 
     name: str
     root: Any = None
@@ -158,7 +159,7 @@ class _Builder:
         if isinstance(event, DocumentStartEvent):
             self.documents += 1
             if self.documents > 1:
-                _refuse(self.name, "a file holds one document; write a list instead", place)
+                _refuse(self.name, "the file has several documents; write one list instead", place)
         elif isinstance(event, MappingEndEvent | SequenceEndEvent):
             self.open.pop()
         elif isinstance(event, NodeEvent):
@@ -166,7 +167,7 @@ class _Builder:
 
     def _node(self, event: Any, place: Place) -> None:
         if event.anchor is not None or isinstance(event, AliasEvent):
-            _refuse(self.name, "anchors and aliases are not read; write the value out", place)
+            _refuse(self.name, "anchors and aliases are not supported; repeat the value", place)
         inside = self.open[-1] if self.open else None
         if inside is not None and isinstance(inside.value, dict) and inside.key is None:
             self._key(event, inside, place)
@@ -177,9 +178,9 @@ class _Builder:
 
     def _key(self, event: Any, inside: _Open, place: Place) -> None:
         if not isinstance(event, ScalarEvent):
-            _refuse(self.name, "a key must be a plain word", place)
+            _refuse(self.name, "a key must be plain text, not a list or a mapping", place)
         if event.value in inside.value:
-            _refuse(self.name, f"the key {event.value!r} stands here twice", place)
+            _refuse(self.name, f"the key {event.value!r} occurs twice", place)
         inside.key = event.value
         self.places[pointer(*inside.path, event.value)] = place
 
@@ -188,12 +189,12 @@ class _Builder:
             _refuse(self.name, f"nested deeper than {MAX_DEPTH} levels", place)
         core = "map" if isinstance(event, MappingStartEvent) else "seq"
         if event.tag is not None and str(event.tag) != f"tag:yaml.org,2002:{core}":
-            _refuse(self.name, f"the tag {event.tag} is not read here", place)
+            _refuse(self.name, f"the tag {event.tag} is not supported", place)
         value: dict[str, Any] | list[Any] = [] if isinstance(event, SequenceStartEvent) else {}
         self.open.append(_Open(self._put(value, place), value))
 
     def _put(self, value: Any, place: Place) -> tuple[str | int, ...]:
-        """Put a value where it belongs. Returns its path."""
+        """Add a value to the innermost open mapping or list, and return its path."""
         path: tuple[str | int, ...] = ()
         if not self.open:
             self.root = value
@@ -210,7 +211,7 @@ class _Builder:
         return path
 
 
-# YAML 1.2's core schema. Dates stay text: JSON has none.
+# The core schema of YAML 1.2. Dates stay text, because JSON has no dates.
 _CONSTANTS = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -224,15 +225,15 @@ def _scalar(name: str, event: Any, place: Place) -> Any:
     text = event.value
     if event.tag is not None:
         if str(event.tag) != "tag:yaml.org,2002:str":
-            _refuse(name, f"the tag {event.tag} is not read here", place)
+            _refuse(name, f"the tag {event.tag} is not supported", place)
         return text
     if event.style is not None:
-        return text  # quoted, or a block: a text, whatever it looks like
+        return text  # quoted or block style: always text
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _INTEGER.fullmatch(text):
         if len(text) > _MAX_DIGITS:
-            _refuse(name, f"a number of {len(text)} digits", place)
+            _refuse(name, f"a number has {len(text)} digits; the limit is {_MAX_DIGITS}", place)
         return int(text)
     return float(text) if _FLOAT.fullmatch(text) else text
 

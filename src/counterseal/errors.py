@@ -1,34 +1,34 @@
-"""What can go wrong, as exceptions, and the problem record that most of them carry.
+"""Exceptions of the package, and `Problem`, the record that most of them carry.
 
 Exceptions are for bugs, outages and refused declarations. A refused *proposal* is never an
 exception: it is a decision, and comes back as an observation.
 
     CountersealError
-    ├── ContractError      a contract is refused; `.problems` holds everything that is wrong with it
-    ├── ExpressionError    a CEL expression can't be accepted, or failed while it ran
+    ├── ContractError      a contract is refused; `.problems` lists everything that is wrong with it
+    ├── ExpressionError    a CEL expression was refused, or failed during evaluation
     ├── GrantError         a grant is refused
-    ├── RegistryError      the registry was asked for something that it can't do
-    ├── SecretUnavailableError   a credential could not be had
-    ├── ToolFailedError    a tool said itself that it failed
-    │   └── SpokenError    in words that its caller may read, too
+    ├── RegistryError      the registry cannot do what it was asked to do
+    ├── SecretUnavailableError   a credential could not be resolved
+    ├── ToolFailedError    a tool reported that it failed
+    │   └── SpokenError    with a message that its caller may read
     │       └── NotDoneError   raised by a tool: nothing was done, and why
-    ├── NotSentError       a request never left this machine: nothing can have come of it
-    ├── AnswerLostError    a request left, and whoever should have answered did not
-    ├── EgressError        a tool wanted to connect where its contract does not let it
-    ├── ResponseTooLargeError    somebody answered with more than is read
-    ├── FilesError         a path leads out of a tool's own directory, or to no plain file
-    ├── IsolationError     the isolation that a contract asks for can't be had here
+    ├── NotSentError       a request never left this machine, so it had no effect
+    ├── AnswerLostError    a request was sent, and no usable answer arrived
+    ├── EgressError        a tool tried to connect to a place that its contract does not allow
+    ├── ResponseTooLargeError    a response exceeds the size limit
+    ├── FilesError         a path leads out of a tool's directory, or to something else than a file
+    ├── IsolationError     the isolation that a contract asks for is not available here
     ├── StoreError         the store can't be opened, read or written
     ├── PolicyError        (policy) a policy can't be loaded; `.problems` as above
-    │   └── PlanningError  (planning) plan rules can't be loaded
-    ├── RunError           (runs) a run can't be opened, or is not there
+    │   └── PlanningError  (plans) plan rules can't be loaded
+    ├── RunError           (runs) a run can't be opened, or does not exist
     ├── ConfigError        (config) counterseal.toml can't be used
-    ├── ProbeError         (execution.probes) the world could not be asked
-    ├── FillingError       (contract.filling) a template names what is not there
+    ├── ProbeError         (execution) a probe could not read the state of its target
+    ├── TemplateError      (contract.fill) a template refers to a value that does not exist
     ├── KeysError          (keys) a key, or the folder of keys, can't be used
-    ├── VaultError         (vault) a kept value can't be opened
-    ├── TokenError         (approvals.token) an approval's token is refused; `.why` says for what
-    └── UnknownNameError   (contract.formats.names) a provider's name stands for no tool
+    ├── VaultError         (vault) a stored value can't be decrypted
+    ├── TokenError         (approvals.tokens) an approval token is refused; `.why` is the cause
+    └── UnknownNameError   (contract.formats) no tool has this name at the provider
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong with a contract, a grant or a policy: which rule, where, what to do.
+    """One finding about a contract, a grant or a policy: the rule, the place and the fix.
 
-    `pointer` is a JSON Pointer into the contract's record; `source` is where that stands in a file,
-    when it came from one.
+    `pointer` is a JSON Pointer into the contract's record; `source` is the position in the file
+    that the contract was read from.
     """
 
     rule: str
@@ -95,9 +95,11 @@ class Problem:
     source: Source | None = None
 
     def at(self, source: Source | None) -> Problem:
+        """Return the problem with its position in a file."""
         return replace(self, source=source)
 
     def of(self, tool: str) -> Problem:
+        """Return the problem with the name of the tool that it is about."""
         return replace(self, tool=tool)
 
     def record(self) -> dict[str, Any]:
@@ -122,18 +124,18 @@ class Problem:
 
 
 def _printable(text: str) -> str:
-    """Somebody else's words may hold what a terminal would obey."""
+    """Escape characters that a terminal would obey; messages can quote foreign text."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
 
 
 class CountersealError(Exception):
-    """The root of everything that this package raises on purpose."""
+    """Base class of every exception that this package raises on purpose."""
 
 
 class ContractError(CountersealError):
-    """A contract, or a set of them, is refused. Nothing of it was registered."""
+    """A contract, or a set of contracts, is refused. None of them was registered."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
@@ -147,19 +149,19 @@ class ContractError(CountersealError):
 
 
 class ExpressionError(CountersealError):
-    """A CEL expression can't be accepted, or did not evaluate to a yes or a no."""
+    """A CEL expression was refused, or did not evaluate to true or false."""
 
 
 class GrantError(CountersealError):
-    """A grant is refused: the tool is unknown, deprecated, or never for agents."""
+    """A grant is refused: the tool is unknown, deprecated, or not for agents."""
 
 
 class RegistryError(CountersealError):
-    """The registry holds no such record, or the change asked for makes no sense."""
+    """The registry has no such record, or the requested change is not valid."""
 
 
 class SecretUnavailableError(CountersealError):
-    """A credential could not be had. Says its name, never its value."""
+    """A credential could not be resolved. The message names it and never shows its value."""
 
 
 class ToolFailedError(CountersealError):
@@ -171,7 +173,7 @@ class ToolFailedError(CountersealError):
 
 
 class SpokenError(ToolFailedError):
-    """A tool reported a failure in words that are meant for its caller. They come from outside."""
+    """A tool reported a failure with a message for its caller. The message is untrusted text."""
 
     def __init__(self, tool: str, words: str) -> None:
         super().__init__(tool, words)
@@ -179,7 +181,7 @@ class SpokenError(ToolFailedError):
 
 
 class NotDoneError(SpokenError):
-    """For a tool to raise: nothing was done, and this is why. Its caller reads the words."""
+    """Raised by a tool that did nothing. The message says why, and its caller reads it."""
 
     def __init__(self, words: str) -> None:
         super().__init__("the tool", words)
@@ -187,34 +189,34 @@ class NotDoneError(SpokenError):
 
 
 class NotSentError(CountersealError):
-    """A request never left this machine: nothing can have come of it.
+    """A request never left this machine, so it had no effect.
 
-    A tool may raise it, too. Its text is for operators.
+    Tools may raise it as well. The message is for operators.
     """
 
 
 class AnswerLostError(CountersealError):
-    """A request left, and whoever should have answered did not, or not in words that make sense."""
+    """A request was sent, and no answer arrived, or none that can be understood."""
 
 
 class EgressError(CountersealError):
-    """A tool wanted to connect where its contract does not let it. Says where, and why not."""
+    """A tool tried to connect to a place that its contract does not allow."""
 
 
 class ResponseTooLargeError(CountersealError):
-    """Somebody answered with more than is read."""
+    """A response exceeds the size limit."""
 
 
 class FilesError(CountersealError):
-    """A path leads out of a tool's own directory, or to something that is no plain file."""
+    """A path leads out of a tool's directory, or to something else than a plain file."""
 
 
 class IsolationError(CountersealError):
-    """The isolation that a contract asks for can't be had here. Says what is missing."""
+    """The isolation that a contract asks for is not available here."""
 
 
 class StoreError(CountersealError):
-    """The store can't be opened, read or written. Nothing of what was asked was written.
+    """The store can't be opened, read or written. The failed operation wrote nothing.
 
-    Says which one, why, and what to do about it; never what was to be kept.
+    The message names the store, the cause and the fix; it never shows stored values.
     """

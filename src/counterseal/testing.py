@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 from counterseal.approvals.packet import Packet
 from counterseal.approvals.votes import Choice, Voter
-from counterseal.contract.declare import Tool, ToolOptions, lay_over
+from counterseal.contract.declare import Tool, ToolOptions, set_option
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract
 from counterseal.contract.tool_context import Context
@@ -24,8 +24,8 @@ from counterseal.operations.approver import Approver
 from counterseal.proposal import Principal
 from counterseal.registry import Grant
 from counterseal.runtime import Runtime
-from counterseal.storage.base import Store
 from counterseal.storage.memory import MemoryStore
+from counterseal.storage.store import Store
 
 __all__ = [
     "HANG",
@@ -103,7 +103,7 @@ def fake_tool(
         "affordance": affordance,
     }
     for key, value in declared.items():
-        lay_over(data, key, value)
+        set_option(data, key, value)
     return FakeTool(Contract.model_validate(data), answers or ({"ok": True},))
 
 

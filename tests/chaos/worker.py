@@ -28,9 +28,10 @@ import httpx  # noqa: F401 - loaded beforehand
 
 from counterseal import Principal, Proposal, Runtime
 from counterseal.errors import CountersealError, StoreError
-from counterseal.reconcile import OperatorList, Reconciler
+from counterseal.ledger.records import Budgets, DueKind, HeldStatus
+from counterseal.operations.attention import NeedsAttention
+from counterseal.reconcile import Reconciler
 from counterseal.storage import open_store
-from counterseal.storage.base import Budgets, DueKind, HeldStatus
 
 from .failpoints import Failing, Failpoints
 from .inspecting import inspect
@@ -86,7 +87,7 @@ class Worker:
         """Open the store and take in the tools; from here on it is a worker like any other."""
         store = open_store(url)
         if url.startswith("sqlite"):
-            self.points.watch_commits(store._database._connection)
+            self.points.watch_commits(store._backend.database.connection)
         self.runtime = Runtime(
             Failing(store, self.points), lease=lease, secrets={"worker": worker_name()}
         )
@@ -122,16 +123,16 @@ class Worker:
         await self._runtime.store.decide(tenant, approval, HeldStatus.APPROVED, [])
 
     async def do_compensate(self, tenant: str, key: str) -> None:
-        await OperatorList(self._runtime, by="u_9").compensate(tenant, key, reason="a test")
+        await NeedsAttention(self._runtime, by="u_9").compensate(tenant, key, reason="a test")
 
     async def do_resolve(self, tenant: str, key: str, happened: bool) -> None:
         """What a person does who has looked at the destination."""
-        people = OperatorList(self._runtime, by="u_9")
+        people = NeedsAttention(self._runtime, by="u_9")
         act = people.happened if happened else people.did_not_happen
         await act(tenant, key, reason="looked it up")
 
     async def do_again(self, tenant: str, kind: str, key: str) -> None:
-        people = OperatorList(self._runtime, by="u_9")
+        people = NeedsAttention(self._runtime, by="u_9")
         await people.again(tenant, DueKind(kind), key, reason="looked into it")
 
     async def do_reconcile(self, every: float) -> None:

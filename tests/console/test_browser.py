@@ -126,7 +126,7 @@ async def test_what_somebody_else_decides_takes_the_forms_away(bank, visitor):
     for page in (ann, bob):
         await page.goto(f"/approvals/{approval_id}")
     await decide(bob, "Approve")
-    await expect(ann.get_by_text("It is decided already.")).to_be_visible()
+    await expect(ann.get_by_text("This request has already been decided.")).to_be_visible()
     await expect(ann.get_by_role("button", name="Approve", exact=True)).to_have_count(0)
 
 

@@ -229,7 +229,7 @@ async def test_a_second_vote_is_not_taken_and_the_page_says_why(bank, ann):
     approval_id = await bank.closing()
     assert (await decide(ann, approval_id, "approve", typed="account:acc_4711")).status_code == 303
     page = (await ann.get(f"/approvals/{approval_id}")).text
-    assert "You have voted on this already." in page
+    assert "You have already voted on this request." in page
     answer = await decide(ann, approval_id, "approve", typed="account:acc_4711")
     assert (answer.status_code, await bank.status(approval_id)) == (409, "waiting")
 
@@ -237,7 +237,7 @@ async def test_a_second_vote_is_not_taken_and_the_page_says_why(bank, ann):
 async def test_a_justification_is_asked_for_where_it_is_needed(bank):
     approval_id = await bank.refund()
     async with client_of(bank, "kim") as kim, client_of(bank, "ann") as ann:
-        assert "the role that this takes" in (await ann.get(f"/approvals/{approval_id}")).text
+        assert "a role that may approve this" in (await ann.get(f"/approvals/{approval_id}")).text
         answer = await decide(kim, approval_id, "approve", comment="hm")
         assert answer.status_code == 422
         answer = await decide(kim, approval_id, "approve", justification="Within the limit.")

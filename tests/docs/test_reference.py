@@ -7,7 +7,7 @@ import pytest
 
 from counterseal import Budgets, Proposal, Reconciler
 from counterseal.audit import EventType
-from counterseal.reconcile import OperatorList
+from counterseal.operations.attention import NeedsAttention
 from counterseal.testing import HANG, approver, fake_tool, runtime_for, someone
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -58,7 +58,7 @@ async def a_lively_day():
     await ask("mail", run="run_2")
     await runtime.run(allowed, "run_3", budgets=Budgets(reads=0))
     await ask("look_up", run="run_3")
-    people = OperatorList(runtime, by="ada")
+    people = NeedsAttention(runtime, by="ada")
     (lost,) = await people.list()
     await people.did_not_happen("acme", lost.key, reason="Nobody knows of it.")
     await _reversed(runtime, people)

@@ -17,7 +17,8 @@ def tree(tmp_path):
     for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE"):
         shutil.copyfile(ROOT / name, tmp_path / name)
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("examples/case_assistant/README.md", "src/counterseal/console/static/seal.svg"):
+    seal = "src/counterseal/web/console/static/seal.svg"
+    for name in ("examples/case_assistant/README.md", seal):
         (tmp_path / name).parent.mkdir(parents=True)
         shutil.copyfile(ROOT / name, tmp_path / name)
     return tmp_path

@@ -15,7 +15,7 @@ from mcp import Client
 from opentelemetry import context, metrics, propagate, trace
 
 from counterseal import Context, Grant, Principal, Runtime, tool
-from counterseal.gateway.server import Front
+from counterseal.gateway.server import McpServer
 from counterseal.telemetry import _histogram
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -46,8 +46,8 @@ async def calls(mode: str) -> list[str]:
     async with Runtime.open("memory:") as runtime:
         grants = [Grant(agent="bot", tool=one.contract.name) for one in (look, ask)]
         runtime.register(look, ask, grants=grants)
-        front = Front(runtime, who=lambda: BOT, console="https://console.test")
-        async with Client(front.server, mode=mode, elicitation_callback=accept) as client:
+        server = McpServer(runtime, caller=lambda: BOT, console="https://console.test")
+        async with Client(server.sdk_server, mode=mode, elicitation_callback=accept) as client:
             meta: Any = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
             # Some clients put a span of their own in its place: let that be of the same trace.
             token = context.attach(propagate.extract(meta))
@@ -58,7 +58,7 @@ async def calls(mode: str) -> list[str]:
                 await client.call_tool("look", {"odd": 1}),
                 await client.call_tool("ask", {}),
             ]
-        await front.calling.close()
+        await server.calls.close()
     return [result.meta["counterseal/observation"]["trace_id"] for result in results]
 
 

@@ -109,8 +109,8 @@ async def test_client_is_not_blamed_for_what_an_upstream_may_not_ask(tmp_path, a
     settings = load_settings(folder / "counterseal.toml")
     who = Principal(tenant="acme", agent=AGENT)
     async with (
-        gateway(settings, who=lambda: who, console="https://console.test") as running,
-        Client(running.front.server, mode=mode, sampling_callback=answer) as client,
+        gateway(settings, caller=lambda: who, console="https://console.test") as running,
+        Client(running.server.sdk_server, mode=mode, sampling_callback=answer) as client,
     ):
         result = await client.call_tool("test_missing_capability", {})
     assert result.is_error

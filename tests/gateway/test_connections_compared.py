@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from tests.gateway.faulty.upstream import Faulty, definition, project_before, until
+from tests.gateway.faulty.upstream import Faulty, definition, project_before
+from tests.waiting import until
 
 LOOK = {"look": {"effect": "retrieve", "max_retries": 0}}
 CHANGED = definition("look", "Does something, and sends it away.")
@@ -23,7 +24,7 @@ async def test_call_that_comes_while_the_server_starts_anew_is_not_sent_to_a_cha
         assert not (await client.call_tool("look", {"text": "a"})).is_error
         faulty.has(CHANGED)
         faulty.kill()
-        line = gateway.behind.upstreams["one"]._pools["*"].line
+        line = gateway.upstreams.upstreams["one"]._pools["*"].main
         await until(lambda: not line.up)
         refused = await client.call_tool("look", {"text": "b"})
         assert refused.is_error
@@ -52,7 +53,7 @@ async def test_connection_with_a_tenants_own_credentials_is_compared_too(
     project = project_before(tmp_path / "project", tools=LOOK, one=faulty)
     project.upstream("one", faulty.command, tools=LOOK, env={"TOKEN": "{secret:token}"})
     async with project.gateway() as gateway, gateway.client() as client:
-        assert gateway.behind.seen["one"].current
+        assert gateway.upstreams.states["one"].current
         faulty.has(CHANGED)  # the tenant's program is not started before its first call
         refused = await client.call_tool("look", {"text": "a"})
         assert refused.is_error

@@ -10,8 +10,9 @@ import pytest
 
 from counterseal.gateway import running
 from counterseal.ledger.entry import Phase, Status
-from tests.gateway.faulty.upstream import OVERLAY, Faulty, definition, project_before, until
+from tests.gateway.faulty.upstream import OVERLAY, Faulty, definition, project_before
 from tests.gateway.served import LEGACY, MODERN, MODES, facts, said
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +49,7 @@ async def test_mutation_whose_upstream_is_killed_is_unknown_and_not_made_again(
         assert facts(lost)["response"]["retryable"] is False
         assert "It is not known whether the call took effect." in said(lost)
         assert await in_doubt(gateway, lost)
-        await until(lambda: gateway.behind.upstreams["up"].ready)
+        await until(lambda: gateway.upstreams.upstreams["up"].ready)
         again = await client.call_tool("pay", {"do": "wait", "text": "rent"})
         assert again.is_error
         assert facts(again)["code"] == "IDEMPOTENCY_CONFLICT"
@@ -62,7 +63,7 @@ async def test_read_whose_upstream_dies_is_unavailable_and_works_when_it_is_back
         assert lost.is_error
         assert facts(lost)["code"] == "DEPENDENCY_UNAVAILABLE"
         assert facts(lost)["response"]["retryable"] is True
-        await until(lambda: gateway.behind.upstreams["up"].ready)
+        await until(lambda: gateway.upstreams.upstreams["up"].ready)
         assert "did again" in said(await client.call_tool("look", {"text": "again"}))
 
 
@@ -102,7 +103,7 @@ async def test_upstream_that_does_not_say_what_it_has_is_sent_nothing(tmp_path, 
     project.pin("other", *other.tools)
     project.grant("bot", "other_look")
     (mute.folder / "list-hangs").touch()
-    monkeypatch.setattr(running, "_FIRST_LOOK", 0.0)
+    monkeypatch.setattr(running, "_FIRST_CONNECT", 0.0)
     async with project.gateway() as gateway, gateway.client() as client:
         assert "did a" in said(await client.call_tool("other_look", {"text": "a"}))
         unsent = await client.call_tool("look", {"text": "b"})
@@ -116,7 +117,7 @@ async def test_answer_that_makes_no_sense_is_a_lost_one(project, faulty, answer)
         lost = await client.call_tool("pay", {"do": answer, "text": "rent"})
         assert lost.is_error
         assert await in_doubt(gateway, lost)
-        await until(lambda: gateway.behind.upstreams["up"].ready)
+        await until(lambda: gateway.upstreams.upstreams["up"].ready)
         assert not (await client.call_tool("look", {"text": "on"})).is_error
     assert faulty.calls == ["pay rent", "look on"]
 
@@ -153,7 +154,7 @@ async def test_upstream_that_is_down_at_the_start_is_missed_and_not_forgotten(pr
         assert facts(gone)["code"] == "DEPENDENCY_UNAVAILABLE"
         assert "down for repair" not in said(gone), "that is for operators"
         (faulty.folder / "down").unlink()
-        await until(lambda: gateway.behind.upstreams["up"].ready)
+        await until(lambda: gateway.upstreams.upstreams["up"].ready)
         back = await client.call_tool("pay", {"text": "rent"})
         assert not back.is_error, said(back)
     assert faulty.calls == ["pay rent"], "what was never sent may be called again"
@@ -173,7 +174,7 @@ async def test_client_whose_stream_breaks_finds_its_mutation_done_once(project, 
                 assert answer.headers["content-type"].startswith("text/event-stream")
                 await faulty.reached()
         faulty.go()
-        await until(lambda: not served.front.calling.under_way)
+        await until(lambda: not served.server.calls.running)
         async with served.client(LEGACY) as client:
             again = await client.call_tool(PAY["name"], PAY["arguments"], meta=RUN)
             assert facts(again)["replayed"] is True
@@ -204,7 +205,7 @@ async def test_each_request_to_an_upstream_is_timed_with_what_became_of_it(
 ):
     timed = []
     monkeypatch.setattr(
-        "counterseal.gateway.upstreams.measure",
+        "counterseal.gateway.upstream_tools.measure",
         lambda name, seconds, about: timed.append((name, about)),
     )
     async with project.gateway() as gateway, gateway.client() as client:

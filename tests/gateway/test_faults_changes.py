@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from counterseal.config import ConfigError
-from counterseal.gateway.quarantines import Quarantines, summary
-from tests.gateway.faulty.upstream import INPUT, Faulty, definition, project_before, until
+from counterseal.gateway.quarantine import QuarantinedTools, upstream_summaries
+from tests.gateway.faulty.upstream import INPUT, Faulty, definition, project_before
 from tests.gateway.projects import PATIENCE
 from tests.gateway.served import LEGACY, MODERN, facts, said
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ def project(tmp_path, faulty):
 
 def held(gateway):
     """What is quarantined, and why."""
-    return {one.name: one.why for one in Quarantines(gateway.behind).list()}
+    return {one.name: one.why for one in QuarantinedTools(gateway.upstreams).list()}
 
 
 async def listed(client):
@@ -117,7 +118,7 @@ async def test_new_tool_is_quarantined_and_one_that_nobody_describes_is_hidden(t
         assert facts(await client.call_tool("pay", {}))["code"] == "PERMISSION_DENIED"
         unknown = await client.call_tool("secretly", {})
         assert unknown.is_error
-        assert summary(gateway.behind)[0]["hidden"] == 1
+        assert upstream_summaries(gateway.upstreams)[0]["hidden"] == 1
     assert faulty.calls == []
 
 
@@ -135,7 +136,7 @@ async def test_characters_that_nobody_sees_are_shown_to_whoever_accepts(project,
     faulty.has(definition("look", "Does something.\u200b\U000e0041"), definition("pay"))
     async with project.gateway() as gateway:
         assert held(gateway) == {"look": "changed"}
-        (change,) = Quarantines(gateway.behind).changes("look")
+        (change,) = QuarantinedTools(gateway.upstreams).changes("look")
         assert change.text == (
             "description: Does something."
             "{+⟨U+200B ZERO WIDTH SPACE⟩⟨U+E0041 TAG LATIN CAPITAL LETTER A⟩+}"
@@ -149,7 +150,7 @@ async def test_schema_that_is_too_large_and_names_that_come_twice_are_left_out(p
     async with project.gateway() as gateway, gateway.client() as client:
         assert not (await client.call_tool("look", {"text": "a"})).is_error
         assert (await client.call_tool("pay", {})).is_error
-        unusable = summary(gateway.behind)[0]["unusable"]
+        unusable = upstream_summaries(gateway.upstreams)[0]["unusable"]
         assert "listed twice" in unusable["look"]
         assert "bytes long" in unusable["pay"]
     assert faulty.calls == ["look a"]
@@ -192,12 +193,12 @@ async def test_server_that_takes_a_name_later_gets_no_calls_of_it(tmp_path):
         late.kill()
 
         def told():
-            return summary(gateway.behind)[1]["unusable"].get("look", "")
+            return upstream_summaries(gateway.upstreams)[1]["unusable"].get("look", "")
 
         await until(told)
         assert "look is a tool of one and of late" in told()
         project.pin("late", definition("look"))
         assert not (await client.call_tool("look", {"text": "a"})).is_error
-        await until(lambda: gateway.behind.seen["late"].findings[0].pin is not None)
+        await until(lambda: gateway.upstreams.states["late"].findings[0].pin is not None)
         assert not (await client.call_tool("look", {"text": "b"})).is_error
     assert (one.calls, late.calls) == (["look a", "look b"], [])

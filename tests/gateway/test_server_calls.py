@@ -193,7 +193,7 @@ async def test_neither_an_exceptions_words_nor_a_secret_reach_the_client(mode, c
 async def test_what_a_client_says_of_its_call_has_to_be_text(served, mode):
     async with served.client(mode) as client:
         for name in ("run_id", "idempotency_key", "operation_id"):
-            with pytest.raises(MCPError, match=f"counterseal/{name}: takes a text"):
+            with pytest.raises(MCPError, match=f"counterseal/{name}: expected a string"):
                 await client.call_tool("add", {"a": 1, "b": 2}, meta={f"counterseal/{name}": 7})
 
 

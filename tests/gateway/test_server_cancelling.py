@@ -2,16 +2,18 @@
 
 import asyncio
 
+import mcp_types as types
 import pytest
 
 from counterseal import Context, tool
 from counterseal.ledger.entry import Phase, Status
-from tests.gateway.served import LEGACY, MODERN, MODES, Desk, facts, raw_call, serving, soon, until
+from tests.gateway.served import LEGACY, MODERN, MODES, Desk, facts, raw_call, serving, soon
+from tests.waiting import until
 
 
 def in_doubt(served):
     """Whether the one call is on record as one of which nobody knows what it did."""
-    entries = list(served.runtime.store._entries.values())
+    entries = [row.entry for row in served.runtime.store._backend.entries.values()]
     asked = (Phase.UNKNOWN, Phase.ESCALATED)
     return len(entries) == 1 and entries[0].status is Status.PENDING and entries[0].phase in asked
 
@@ -31,7 +33,7 @@ async def test_a_client_that_gives_up_stops_the_tool(mode):
         await given_up(calling)
         await soon(desk.stopped)
         await until(lambda: in_doubt(served))
-        await until(lambda: not served.front.calling.under_way)
+        await until(lambda: not served.server.calls.running)
         again = await client.call_tool("linger", {"text": "a"})
         assert again.is_error
         assert facts(again)["code"] == "IDEMPOTENCY_CONFLICT"
@@ -80,8 +82,8 @@ async def test_a_call_is_cancelled_by_its_own_session_only():
         calling = asyncio.ensure_future(client.call_tool("linger", {"text": "a"}))
         await soon(desk.begun)
         for number in range(10):
-            params = {"requestId": number, "reason": "because"}
-            await other.session._dispatcher.notify("notifications/cancelled", params)
+            params = types.CancelledNotificationParams(request_id=number, reason="because")
+            await other.session.send_notification(types.CancelledNotification(params=params))
         await other.list_tools()
         desk.door.set()
         assert (await calling).structured_content == {"noted": "a"}
@@ -104,7 +106,7 @@ async def test_a_client_of_2025_that_vanishes_has_its_call_carried_out_and_finds
             await soon(desk.begun)
             await given_up(sending)
         desk.door.set()
-        await until(lambda: not served.front.calling.under_way)
+        await until(lambda: not served.server.calls.running)
         async with served.client(MODERN) as client:
             found = await client.call_tool("linger", {"text": "a"}, meta=meta)
             assert found.structured_content == {"noted": "a"}
@@ -132,7 +134,7 @@ async def test_a_client_of_2026_that_vanishes_ends_its_call():
         await soon(asked)
         await given_up(calling)
         await soon(stopped)
-        await until(lambda: not served.front.calling.under_way)
+        await until(lambda: not served.server.calls.running)
 
 
 @MODES
@@ -151,7 +153,7 @@ async def test_a_call_that_waits_for_a_person_can_be_given_up_and_made_again(mod
         calling = asyncio.ensure_future(client.call_tool("send", {"to": "ann"}))
         await soon(entered)
         await given_up(calling)
-        await until(lambda: not served.front.calling.under_way)
+        await until(lambda: not served.server.calls.running)
         await served.decide()
         later = await raw_call(client, name="send", arguments={"to": "ann"})
         assert later["structuredContent"] == {"sent": "ann"}
@@ -168,7 +170,7 @@ async def test_a_client_that_hangs_up_at_once_leaves_nothing_half_done(mode, nam
             calling = asyncio.ensure_future(client.call_tool(name, arguments))
             await asyncio.sleep(0)
             await given_up(calling)
-        await until(lambda: not served.front.calling.under_way)
+        await until(lambda: not served.server.calls.running)
         result = await client.call_tool(name, arguments)
         assert len(desk.notes) <= 1
         if not result.is_error and name == "note":

@@ -9,7 +9,8 @@ from mcp.shared.subscriptions import ToolsListChanged
 
 from counterseal import Grant, Principal, Runtime
 from counterseal.testing import fake_tool
-from tests.gateway.served import BOT, LEGACY, MODERN, MODES, serving, soon, until
+from tests.gateway.served import BOT, LEGACY, MODERN, MODES, serving, soon
+from tests.waiting import until
 
 CLERK = Principal(tenant="acme", agent="clerk", user="u_3")
 
@@ -17,8 +18,8 @@ CLERK = Principal(tenant="acme", agent="clerk", user="u_3")
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch):
     """The store is looked at more often than once a second."""
-    monkeypatch.setattr("counterseal.gateway.server._EPOCH_LOOK", 0.01)
-    monkeypatch.setattr("counterseal.gateway.server._STORE_LOOK", 0.02)
+    monkeypatch.setattr("counterseal.gateway.server._REGISTRY_CHECK", 0.01)
+    monkeypatch.setattr("counterseal.gateway.server._STORE_CHECK", 0.02)
 
 
 def tools():
@@ -64,7 +65,7 @@ async def listening(served, mode, who=BOT):
         one = Listening(client)
         found.append(one)
         if mode == LEGACY:
-            await until(lambda: len(served.front.telling._connections) > 0)
+            await until(lambda: len(served.server.notifications._connections) > 0)
             yield one
             return
         async with client.listen(tools_list_changed=True) as events:
@@ -130,10 +131,10 @@ async def test_a_tool_that_is_registered_here_is_told(mode):
 
 async def test_who_has_left_is_forgotten():
     async with serving(tools(), grants=grants(), telling=True) as served:
-        telling = served.front.telling
+        telling = served.server.notifications
         async with listening(served, LEGACY), listening(served, MODERN):
-            assert (len(telling._connections), len(telling._audiences)) == (1, 1)
-        await until(lambda: not telling._audiences)
+            assert (len(telling._connections), len(telling._streams)) == (1, 1)
+        await until(lambda: not telling._streams)
         await until(lambda: not telling._connections)
         await served.runtime.operator("u_1").kill(tool="one", reason="test")
         await telling.tools_changed()
@@ -145,7 +146,7 @@ async def test_a_stream_ends_in_good_order_when_the_server_stops():
         served.client(MODERN) as client,
         client.listen(tools_list_changed=True) as events,
     ):
-        served.front.telling.close()
+        served.server.notifications.close()
         async with asyncio.timeout(30):
             assert [event async for event in events] == []
 
@@ -155,7 +156,7 @@ async def test_a_client_that_does_not_listen_holds_up_nobody(monkeypatch):
         await asyncio.Event().wait()
 
     async with serving(tools(), grants=grants()) as served:
-        telling = served.front.telling
+        telling = served.server.notifications
         async with listening(served, LEGACY) as deaf, listening(served, LEGACY) as other:
             await until(lambda: len(telling._connections) == 2)
             first, _ = telling._connections.values()

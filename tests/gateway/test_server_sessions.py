@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import json
 
-from tests.gateway.served import ANN, Desk, serving, soon, until
+from tests.gateway.served import ANN, Desk, serving, soon
+from tests.waiting import until
 
 ADD = {"a": 1, "b": 2}
 
@@ -38,10 +39,10 @@ async def test_a_session_is_its_owners_alone_and_over_when_it_is_ended():
         assert (await other.post(url, json=call(), headers=headers)).status_code == 404
         assert (await other.delete(url, headers=headers)).status_code == 404
         assert (await http.post(url, json=call(), headers=headers)).status_code == 200
-        assert len(served.front.telling._connections) == 1
+        assert len(served.server.notifications._connections) == 1
         assert (await http.delete(url, headers=headers)).status_code == 200
         assert (await http.post(url, json=call(), headers=headers)).status_code == 404
-        await until(lambda: not served.front.telling._connections)
+        await until(lambda: not served.server.notifications._connections)
 
 
 async def test_a_call_that_is_cancelled_in_a_session_is_stopped():
@@ -83,7 +84,7 @@ async def test_a_client_that_disconnects_does_not_cancel_its_call():
         assert messages(answer)[0]["result"]["structuredContent"] == {"total": 3}
         assert not desk.stopped.is_set()
         desk.door.set()
-        await until(lambda: not served.front.calling.under_way)
+        await until(lambda: not served.server.calls.running)
         again = await http.post(served.url, json=slow, headers=headers)
         assert messages(again)[0]["result"]["structuredContent"] == {"noted": "a"}
     assert desk.notes == ["a"]

@@ -18,10 +18,11 @@ from counterseal import Policy, Runtime, Webhook
 from counterseal.codes import Code
 from counterseal.execution.webhook import SIGNATURE
 from counterseal.keys import KeyRing, Purpose
+from counterseal.ledger.records import DueKind, HeldStatus
 from counterseal.operations.approver import ApprovalError
-from counterseal.reconcile import OperatorList, Reconciler
+from counterseal.operations.attention import NeedsAttention
+from counterseal.reconcile import Reconciler
 from counterseal.storage import open_store
-from counterseal.storage.base import DueKind, HeldStatus
 from counterseal.storage.memory import MemoryStore
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.testing import FakeClock
@@ -250,7 +251,7 @@ async def test_a_world_that_can_not_be_asked_is_tried_again_and_then_told_to_an_
     (concern,) = await store.concerns("acme")
     assert (concern.kind, concern.key) == ("execute", it)
     office.down = False
-    people = OperatorList(runtime, by="ops")
+    people = NeedsAttention(runtime, by="ops")
     await people.again("acme", DueKind.EXECUTE, it, reason="It is back.")
     told = [event for _, event in await runtime.store.events("acme")][-1]
     assert (told.decision, told.caller.user, told.body["reason"]) == ("again", "ops", "It is back.")

@@ -28,8 +28,8 @@ from counterseal import (
 from counterseal.codes import Code
 from counterseal.errors import IsolationError
 from counterseal.execution.failures import code_of, describe
+from counterseal.ledger.records import Budgets, HeldStatus
 from counterseal.policy import Policy
-from counterseal.storage.base import Budgets, HeldStatus
 from counterseal.testing import HANG, FakeClock, fake_tool, runtime_for, someone
 
 SCHEMA = {
@@ -649,7 +649,7 @@ async def test_a_probe_may_answer_with_a_model_and_versions_are_compared_by_type
 async def test_an_exception_is_never_a_success_whatever_a_contract_says():
     mapping = {"error_taxonomy_mapping": {"ValueError": "SUCCESS"}}
     declared = fake_tool("look_up", ValueError(), observability=mapping)
-    with pytest.raises(ContractError, match="no code of a failure"):
+    with pytest.raises(ContractError, match="is not a failure code"):
         runtime_for(declared)
     assert code_of(describe(ValueError()), declared.contract) is Code.UNKNOWN_ERROR
 

@@ -12,8 +12,9 @@ from pydantic import Field
 from counterseal import Grant, Proposal, tool
 from counterseal.accounts.users import Person
 from counterseal.approvals.votes import Voter
+from counterseal.operations.attention import NeedsAttention
 from counterseal.policy import Policy
-from counterseal.reconcile import OperatorList, Reconciler
+from counterseal.reconcile import Reconciler
 from counterseal.runtime import Runtime
 from counterseal.testing import fake_tool, someone
 from counterseal.views import METRICS, CallSearch, NotFoundError, TenantView, prometheus
@@ -161,7 +162,7 @@ async def a_day(runtime):
     await call("liar")
     await call("buy")
     await call("post", 3, key="p")
-    await OperatorList(runtime, by="op").compensate("acme", "call:post:p", reason="A mistake.")
+    await NeedsAttention(runtime, by="op").compensate("acme", "call:post:p", reason="A mistake.")
     await Reconciler(runtime).once()
 
 

@@ -23,7 +23,7 @@ def ask(name, arguments=None, **more):
 
 
 def entry_of(runtime):
-    (entry,) = runtime.store._entries.values()
+    ((entry, *_),) = runtime.store._backend.entries.values()
     return entry.status, entry.phase
 
 
@@ -185,7 +185,7 @@ async def test_what_a_hook_returns_shows_no_secret(form):
     runtime = runtime_for(send, secrets={"token": "correct horse"})
     seen = await runtime.submit(ask("send"), someone())
     assert seen.ok
-    assert "correct horse" not in str(seen.record()) + str(runtime.store._entries)
+    assert "correct horse" not in str(seen.record()) + str(runtime.store._backend.entries)
 
 
 async def test_a_hook_whose_answer_can_not_be_read_has_not_answered():

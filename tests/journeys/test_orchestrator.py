@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from counterseal import Invariant, Runtime
-from counterseal.storage.base import HeldStatus
+from counterseal import Invariant, Runtime, Voter
 from counterseal.testing import fake_tool, runtime_for, someone
 
 FOLDER = Path(__file__).parents[2] / "examples" / "orchestrator"
@@ -113,7 +112,7 @@ async def test_it_binds_what_the_run_may_use_and_nothing_else():
     for name in PRODUCTS:
         product = Product(name)
 
-        async def plan(prompt, tools, told, name=name):
+        async def plan(prompt, tools, feedback, name=name):
             bound[name] = [tool["name"] for tool in tools]
             return []
 
@@ -133,15 +132,17 @@ async def test_a_plan_is_judged_mended_by_its_planner_injected_and_collected():
         ["reject", "keep", "drop", "keep", "keep"],
         ["keep", "keep", "drop", "keep", "keep"],
     ]
-    assert [seen.tool for seen in turn.seen] == [
+    assert [seen.tool for seen in turn.observations] == [
         "find_evidence",
         "find_evidence",
         "grade_evidence",
         "draft_answer",
     ]
     assert turn.ended == "done"
-    assert turn.seen[2].data == {"grade": "high", "sources": 2}, "it was given what was found"
-    assert turn.seen[3].data["text"].endswith("(evidence: high)")
+    assert turn.observations[2].data == {"grade": "high", "sources": 2}, (
+        "it was given what was found"
+    )
+    assert turn.observations[3].data["text"].endswith("(evidence: high)")
     state = await clinic.run.state()
     assert (len(state["evidence"]), state["grade"]) == (2, "high")
 
@@ -158,29 +159,32 @@ async def test_what_was_collected_stands_in_the_next_prompt_and_what_is_over_doe
 async def test_the_other_product_repairs_waits_for_a_person_and_goes_on():
     claims = Product("claims")
     first = await claims.turn()
-    assert [(seen.tool, seen.ok) for seen in first.seen] == [
+    assert [(seen.tool, seen.ok) for seen in first.observations] == [
         ("get_claim", True),
         ("make_offer", True),
     ]
-    assert first.seen[-1].data == {"offers": {"clm_042": 600}}, "900 was refused, and mended"
+    assert first.observations[-1].data == {"offers": {"clm_042": 600}}, (
+        "900 was refused, and mended"
+    )
     second = await claims.turn()
-    assert (second.ended, second.seen[-1].ok) == ("await_approval", False)
-    held = second.seen[-1].approval_id
-    await claims.runtime.store.decide("insurer", held, HeldStatus.APPROVED, [])
+    assert (second.ended, second.observations[-1].ok) == ("await_approval", False)
+    held = second.observations[-1].approval_id
+    approver = Voter(user="approver", tenant="insurer")
+    await claims.runtime.approvals.decide(held, approver, "approve")
     third = await claims.turn()
     assert third.ended == "done"
-    assert third.seen[-1].data == {"payment_id": "pay_clm_042", "amount": 600}
+    assert third.observations[-1].data == {"payment_id": "pay_clm_042", "amount": 600}
 
 
 async def test_a_planner_that_never_gets_it_right_is_given_up_on():
     clinic = Product("clinic")
 
-    async def plan(prompt, tools, told):
+    async def plan(prompt, tools, feedback):
         return [{"tool": "find_evidence", "arguments": {}}]
 
     clinic.model.plan = plan
     turn = await clinic.turn()
-    assert (turn.ended, len(turn.plans), turn.seen) == ("no plan", 3, [])
+    assert (turn.ended, len(turn.plans), turn.observations) == ("no plan", 3, [])
 
 
 async def test_a_step_that_was_taken_before_replanning_is_not_taken_twice():
@@ -211,15 +215,17 @@ async def test_a_step_that_was_taken_before_replanning_is_not_taken_twice():
     runtime = runtime_for(note, close)
 
     class Model:
-        async def plan(self, prompt, tools, told):
+        async def plan(self, prompt, tools, feedback):
             return [{"tool": "note", "arguments": {"case": "c", "text": "A"}}, {"tool": "close"}]
 
-        async def mend(self, feedback):
+        async def repair(self, feedback):
             return None
 
     run = await runtime.run(someone())
     turn = await orchestrator.take_turn(runtime, run, Model(), "Go.")
-    assert [seen.code.value for seen in turn.seen] == ["SUCCESS", "STALE_STATE"] + ["SUCCESS"] * 2
+    assert [seen.code.value for seen in turn.observations] == ["SUCCESS", "STALE_STATE"] + [
+        "SUCCESS"
+    ] * 2
     assert (turn.ended, len(turn.plans)) == ("done", 2)
     assert note.calls == [{"case": "c", "text": "a"}]
 

@@ -12,11 +12,11 @@ from counterseal import Context, Grant, Proposal, tool
 from counterseal.codes import Code
 from counterseal.errors import CountersealError, StoreError, ToolFailedError
 from counterseal.ledger.entry import Phase, Status
+from counterseal.ledger.records import DueKind, HeldStatus
 from counterseal.observation import Redactor
-from counterseal.reconcile import OperatorList, Reconciler
-from counterseal.reconcile.compensating import undo_key
+from counterseal.operations.attention import NeedsAttention, compensation_key
+from counterseal.reconcile import Reconciler
 from counterseal.runtime import Runtime
-from counterseal.storage.base import DueKind, HeldStatus
 from counterseal.storage.memory import MemoryStore
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.testing import FakeClock, someone
@@ -229,13 +229,13 @@ async def test_a_person_says_that_it_happened(worker, store, bank, clock):
     clock.advance(31)  # its lease is over
     runtime = worker()
     await Reconciler(runtime).once()
-    people = OperatorList(runtime, by="u_ops")
+    people = NeedsAttention(runtime, by="u_ops")
     await people.happened("acme", KEY, reason="Seen in the bank's report.", data={"charged": 7})
     replay = await runtime.submit(ask(), someone())
     assert (replay.ok, replay.data, replay.idempotency_hit) == (True, {"charged": 7}, True)
     assert bank.requests == 1
     assert await people.list() == []
-    with pytest.raises(CountersealError, match="does not wait for a person"):
+    with pytest.raises(CountersealError, match="does not need attention"):
         await people.did_not_happen("acme", KEY, reason="Changed my mind.")
     told = [event for _, event in await store.events("acme")][-2]
     assert (told.decision, told.caller.user) == ("happened", "u_ops")
@@ -248,7 +248,9 @@ async def test_a_person_says_that_it_did_not_happen(worker, store, bank, clock):
     bank.charges.clear()
     runtime = worker()
     await Reconciler(runtime).once()
-    await OperatorList(runtime, by="u_ops").did_not_happen("acme", KEY, reason="Not in the report.")
+    await NeedsAttention(runtime, by="u_ops").did_not_happen(
+        "acme", KEY, reason="Not in the report."
+    )
     assert (await runtime.submit(ask(), someone())).ok
     assert list(bank.charges.values()) == [7]
 
@@ -361,7 +363,7 @@ async def test_a_world_that_is_otherwise_goes_on_the_operators_list(worker, stor
     last = [event for _, event in await store.events("acme")][-1]
     assert (last.type.value, last.body["wrong"]) == ("tool.unverified", ["/last"])
     assert last.body["code"] == "STALE_STATE"
-    people = OperatorList(runtime, by="u_ops")
+    people = NeedsAttention(runtime, by="u_ops")
     bank.lies = False
     await people.again("acme", DueKind.VERIFY, KEY, reason="The bank had an outage.")
     assert await Reconciler(runtime).once() == {"verified": 1}
@@ -397,7 +399,7 @@ async def test_a_probe_that_fails_is_tried_again_and_given_up_in_the_end(
     assert await Reconciler(runtime).once() == {"unverified": 1}
     (concern,) = await store.concerns()
     assert concern.reason == "its state could not be read"
-    people = OperatorList(runtime, by="u_ops")
+    people = NeedsAttention(runtime, by="u_ops")
     await people.dismiss("acme", DueKind.VERIFY, KEY, reason="Looked by hand.")
     assert await people.list() == []
 
@@ -419,7 +421,7 @@ def refund_tool(bank, **more):
 async def test_what_a_call_did_is_reversed_once(worker, store, bank):
     runtime = worker(refund_tool(bank), compensation_tool="refund")
     await runtime.submit(ask(), someone())
-    people = OperatorList(runtime, by="u_ops")
+    people = NeedsAttention(runtime, by="u_ops")
     await people.compensate("acme", KEY, reason="Charged by mistake.")
     await people.compensate("acme", KEY, reason="Charged by mistake.")  # asked twice, meant once
     assert await Reconciler(runtime).once() == {"compensated": 1}
@@ -439,7 +441,7 @@ async def test_a_reversal_that_died_half_way_is_not_made_twice(worker, store, ba
     declared = {"compensation_tool": "refund"}
     runtime = worker(refund_tool(bank), **declared)
     await runtime.submit(ask(), someone())
-    await OperatorList(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
+    await NeedsAttention(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
     finish, calls = store.finish, []
 
     async def die(request):
@@ -460,7 +462,7 @@ async def test_a_reversal_that_fails_goes_on_the_operators_list(worker, store, b
     runtime = worker(refund_tool(bank, on_unknown="escalate"), compensation_tool="refund")
     await runtime.submit(ask(), someone())
     bank.broken = True
-    await OperatorList(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
+    await NeedsAttention(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
     done = await Reconciler(runtime).once()
     for _ in range(12):
         if "compensation_failed" in done:
@@ -483,7 +485,7 @@ async def test_the_originals_approval_covers_its_reversal(worker, store, bank):
     assert held.code is Code.CONFIRMATION_MISSING
     await store.decide("acme", held.approval_id, HeldStatus.APPROVED, [])
     assert (await runtime.submit(ask(), someone())).ok
-    await OperatorList(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
+    await NeedsAttention(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
     assert (await Reconciler(runtime).once())["compensated"] == 1
     assert bank.refunds == ["ch_1"]
 
@@ -491,7 +493,7 @@ async def test_the_originals_approval_covers_its_reversal(worker, store, bank):
 async def test_a_reversal_that_no_approval_covers_waits_for_one(worker, store, bank):
     runtime = worker(refund_tool(bank, effect="external_notification"), compensation_tool="refund")
     await runtime.submit(ask(), someone())
-    await OperatorList(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
+    await NeedsAttention(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
     assert (await Reconciler(runtime).once())["waiting"] == 1
     assert bank.refunds == []
     required = [e for _, e in await store.events("acme") if e.type.value == "approval.required"]
@@ -587,7 +589,7 @@ async def test_a_reversal_gets_what_the_call_returned_and_not_what_the_agent_saw
         Proposal(tool="invite", arguments={}, run_id="run_1", key="i"), someone()
     )
     assert "somebody" not in str(seen.data)
-    people = OperatorList(runtime, by="u_ops")
+    people = NeedsAttention(runtime, by="u_ops")
     await people.compensate("acme", "call:invite:i", reason="By mistake.")
     assert (await Reconciler(runtime).once())["compensated"] == 1
     assert reversed_for == ["somebody@example.org"]
@@ -596,10 +598,10 @@ async def test_a_reversal_gets_what_the_call_returned_and_not_what_the_agent_saw
 async def test_an_agent_can_not_take_the_key_of_a_reversal(worker, store, bank):
     runtime = worker(refund_tool(bank), compensation_tool="refund")
     await runtime.submit(ask(), someone())
-    await OperatorList(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
+    await NeedsAttention(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
     work = await store.find_due("acme", DueKind.COMPENSATE, KEY)
     taken = Proposal(
-        tool="refund", arguments={"charge_id": "ch_9"}, run_id="run_1", key=undo_key(work)
+        tool="refund", arguments={"charge_id": "ch_9"}, run_id="run_1", key=compensation_key(work)
     )
     assert (await runtime.submit(taken, someone())).ok
     assert (await Reconciler(runtime).once())["compensated"] == 1
@@ -609,7 +611,7 @@ async def test_an_agent_can_not_take_the_key_of_a_reversal(worker, store, bank):
 async def test_a_worker_of_another_version_leaves_a_reversal_to_others(worker, store, bank, clock):
     runtime = worker(refund_tool(bank), compensation_tool="refund")
     await runtime.submit(ask(), someone())
-    await OperatorList(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
+    await NeedsAttention(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
     newer = worker(refund_tool(bank), compensation_tool="refund", version="2.0.0")
     assert await Reconciler(newer).once() == {"resting": 1}
     clock.advance(61)
@@ -621,7 +623,7 @@ async def test_work_for_a_tool_that_nobody_holds_goes_on_the_operators_list(
 ):
     runtime = worker(refund_tool(bank), compensation_tool="refund")
     await runtime.submit(ask(), someone())
-    await OperatorList(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
+    await NeedsAttention(runtime, by="u_ops").compensate("acme", KEY, reason="By mistake.")
     stranger = Runtime(Worker(store), lease=30.0, pause=no_pause, clock=clock)
     assert await Reconciler(stranger).once() == {}
     clock.advance(700)
@@ -643,7 +645,7 @@ async def test_a_reversal_that_failed_for_good_can_be_begun_anew(worker, store, 
 
     runtime = worker(refund, compensation_tool="refund")
     await runtime.submit(ask(), someone())
-    people = OperatorList(runtime, by="u_ops")
+    people = NeedsAttention(runtime, by="u_ops")
     await people.compensate("acme", KEY, reason="By mistake.")
     for _ in range(12):
         if "compensation_failed" in await Reconciler(runtime).once():

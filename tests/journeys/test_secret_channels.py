@@ -70,11 +70,11 @@ class Everything:
                 [event.record(name) for name, event in await runtime.store.events("acme")],
                 ensure_ascii=False,
             ),
-            "vault": repr([raw.decode() for raw in runtime.store._vault._raw.values()]),
-            "state": json.dumps(
-                [dict(run.state) for run in runtime.store._runs.values()], ensure_ascii=False
+            "vault": repr([raw.decode() for _, raw in runtime.store._backend.vault.values()]),
+            "state": repr(
+                [row.value for run in runtime.store._backend.state.values() for row in run.values()]
             ),
-            "ledger": repr(runtime.store._entries),
+            "ledger": repr(runtime.store._backend.entries),
             "spans": " ".join(span.to_json() for span in self.spans.get_finished_spans()),
             "log": "\n".join(
                 f"{formatter.format(record)} {record.__dict__}" for record in self.caplog.records
@@ -219,7 +219,7 @@ async def test_a_secret_is_in_no_schema_hash_or_key():
     for value in ("first secret", "second secret"):
         runtime = runtime_for(act, secrets={"api_token": value}, clock=FakeClock())
         await runtime.submit(Proposal(tool="act", arguments={}, run_id="run_1"), someone())
-        ((_, key),) = runtime.store._entries
+        ((_, key),) = runtime.store._backend.entries
         keys.add(key)
         hashes.add(act.contract.hash)
     assert len(keys) == len(hashes) == 1

@@ -67,7 +67,7 @@ def ask(key="k", note="x" * 20_000):
 @contextmanager
 def full(runtime, path):
     """No more room for this file."""
-    connection = runtime.store._database._connection
+    connection = runtime.store._backend.database.connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages}")
     try:
@@ -90,7 +90,7 @@ def locked(runtime, path):
 @contextmanager
 def read_only(runtime, path):
     """The file can't be written."""
-    connection = runtime.store._database._connection
+    connection = runtime.store._backend.database.connection
     connection.execute("PRAGMA query_only = 1")
     try:
         yield

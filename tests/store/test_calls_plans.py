@@ -9,10 +9,9 @@ import pytest
 
 from counterseal.audit import Caller, Event, EventType, columns_of
 from counterseal.audit.chain import GENESIS, extend
+from counterseal.ledger.requests import Calls
 from counterseal.storage import open_store
-from counterseal.storage.base import Calls
-from counterseal.storage.postgres.queries import queries as postgres_queries
-from counterseal.storage.sqlite.queries import queries as sqlite_queries
+from counterseal.storage.scripts import statements
 from tests.postgres_server import borrowed_database
 
 MANY = 200_000
@@ -71,15 +70,17 @@ async def test_sqlite_finds_calls_and_counts_them_by_index(tmp_path):
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA synchronous = OFF")
         db.execute("BEGIN")
-        db.executemany(sqlite_queries()["record"], ((*link, *columns) for link, columns in rows()))
+        db.executemany(
+            statements("sqlite")["record"], ((*link, *columns) for link, columns in rows())
+        )
         db.execute("COMMIT")
         for name, index in BY_INDEX.items():
-            query = sqlite_queries()[name]
+            query = statements("sqlite")[name]
             plan = db.execute(f"EXPLAIN QUERY PLAN {query}", [None] * query.count("?"))
             steps = [row[3] for row in plan]
             assert any(f"INDEX {index}" in step for step in steps), (name, steps)
             assert not [step for step in steps if "TEMP B-TREE" in step], (name, steps)
-        query = sqlite_queries()["calls"]
+        query = statements("sqlite")["calls"]
         steps = [
             row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {query}", [None] * query.count("?"))
         ]
@@ -138,12 +139,12 @@ async def test_postgres_finds_calls_and_counts_them_by_index():
             }
             edges = (-(2**62), 2**62, None, None, 50)
             for index, narrow in ways.items():
-                plan = await explained(db, postgres_queries()["calls"], "acme", *narrow, *edges)
+                plan = await explained(db, statements("postgres")["calls"], "acme", *narrow, *edges)
                 assert index in plan, plan
                 assert "Seq Scan" not in plan, plan
             day = int((time.time() - 86_400) * 1e6), int(time.time() * 1e6)
             plan = await explained(
-                db, postgres_queries()["tallies"], "acme", [0], [day[0]], [day[1]]
+                db, statements("postgres")["tallies"], "acme", [0], [day[0]], [day[1]]
             )
             assert "events_by_tally" in plan, plan
             assert "Seq Scan" not in plan, plan

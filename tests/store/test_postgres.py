@@ -12,9 +12,8 @@ import pytest
 from counterseal.errors import CountersealError, StoreError
 from counterseal.storage import open_store
 from counterseal.storage.postgres import PostgresStore
-from counterseal.storage.postgres.address import Address
+from counterseal.storage.postgres.connections import Address, Listener
 from counterseal.storage.postgres.faults import MEANINGS, explained, is_again, is_lost
-from counterseal.storage.postgres.listener import Listener
 from tests.postgres_server import STUCK, borrowed_database, execute, seen
 from tests.waiting import turns
 
@@ -180,13 +179,13 @@ async def said_by(store):
     """Everything that the store's only writer says to the server from now on."""
     await store.settle(make_nothing())
     said = []
-    connection = await store._writing._sessions[0].connection()
+    connection = await store._backend.writing.connections[0].get()
     connection.add_query_logger(lambda query: said.append(query.query))
     return said
 
 
 def make_nothing():
-    from counterseal.storage.base import Settle
+    from counterseal.ledger.requests import Settle
 
     return Settle("acme", "run_0", 0.0, None, {}, (), ())
 

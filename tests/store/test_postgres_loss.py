@@ -16,7 +16,7 @@ from counterseal.errors import StoreError
 from counterseal.ledger.entry import Status
 from counterseal.storage import open_store
 from counterseal.storage.postgres import PostgresStore
-from counterseal.storage.postgres.address import Address
+from counterseal.storage.postgres.connections import Address
 from counterseal.storage.postgres.faults import UncertainError
 from tests.postgres_server import (
     AWAITED,

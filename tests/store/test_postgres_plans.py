@@ -8,7 +8,7 @@ import pytest
 
 from counterseal.errors import StoreError
 from counterseal.storage.postgres import PostgresStore
-from counterseal.storage.postgres.address import Address
+from counterseal.storage.postgres.connections import Address
 from tests.postgres_server import drop_database, fresh_database
 from tests.waiting import turns, until
 

@@ -9,9 +9,9 @@ import pytest
 
 from counterseal.errors import StoreError
 from counterseal.storage import open_store, postgres
-from counterseal.storage.postgres.migrations import Migration, known_migrations, migrate
-from counterseal.storage.postgres.queries import queries, sql_folder
-from counterseal.storage.postgres.session import _SETTINGS
+from counterseal.storage.postgres.connections import _SETTINGS
+from counterseal.storage.postgres.migrations import known_migrations, migrate
+from counterseal.storage.scripts import Migration, sql_folder, statements
 from tests.postgres_server import bare_database, drop_database
 
 pytestmark = pytest.mark.slow
@@ -79,7 +79,7 @@ async def schema(connection):
 async def test_the_schema_that_is_read_is_the_one_that_the_migrations_make(made):
     url = bare_database()
     other = await asyncpg.connect(url)
-    await other.execute((sql_folder() / "schema.sql").read_text(encoding="utf-8"))
+    await other.execute((sql_folder("postgres") / "schema.sql").read_text(encoding="utf-8"))
     assert await schema(other) == await schema(made)
     await other.close()
     drop_database(url)
@@ -101,18 +101,18 @@ async def test_every_key_begins_with_the_tenant(made):
 
 
 async def test_every_query_is_sound_and_asked_somewhere(made):
-    for name, query in queries().items():
+    for name, query in statements("postgres").items():
         assert ";" not in query, name
         await made.prepare(query)
     package = Path(postgres.__file__).parent
     source = "".join(file.read_text(encoding="utf-8") for file in package.glob("*.py"))
-    asked = set(re.findall(r'(?:_Q|queries\(\))\["(\w+)"\]', source))
-    assert asked == set(queries())
+    asked = set(re.findall(r'_Q\["(\w+)"\]', source))
+    assert asked == set(statements("postgres"))
 
 
 async def test_no_query_looks_at_more_than_it_needs(made):
     await made.execute(_SETTINGS)
-    for name, query in queries().items():
+    for name, query in statements("postgres").items():
         nothing = ", ".join(
             ["NULL"] * max((int(n) for n in re.findall(r"\$(\d+)", query)), default=0)
         )

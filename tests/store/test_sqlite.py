@@ -11,7 +11,7 @@ import pytest
 from counterseal.errors import CountersealError, StoreError
 from counterseal.storage import open_store
 from counterseal.storage.sqlite import SqliteStore
-from counterseal.storage.sqlite.address import path_of
+from counterseal.storage.sqlite.database import path_of
 from counterseal.storage.sqlite.faults import MEANINGS, LockedError, explained
 from counterseal.storage.sqlite.migrations import migrate, refuse_foreign
 
@@ -154,11 +154,11 @@ async def test_a_file_that_may_not_be_written_is_refused_with_what_to_do(unprivi
 
 async def test_a_file_that_becomes_read_only_is_told_and_can_be_read_on(store, make):
     entry = (await store.admit(make.admit(entry=make.entry()))).entry
-    store._database._connection.execute("PRAGMA query_only = ON")
+    store._backend.database.connection.execute("PRAGMA query_only = ON")
     with pytest.raises(StoreError, match="can't be written; allow"):
         await store.settle(make.settle(entry=make.done(entry)))
     assert (await store.recall("acme", "run_1", "k")).entry == entry
-    store._database._connection.execute("PRAGMA query_only = OFF")
+    store._backend.database.connection.execute("PRAGMA query_only = OFF")
     assert await store.settle(make.settle(entry=make.done(entry))) is True
 
 

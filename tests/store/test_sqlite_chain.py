@@ -60,7 +60,7 @@ async def test_what_fails_beside_others_leaves_no_gap(store, make):
 
 async def test_what_could_not_be_written_leaves_no_gap(path, store, make, somebody_else):
     await store.settle(make.settle())
-    connection = store._database._connection
+    connection = store._backend.database.connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages}")
     large = make.event()._replace(body={"text": "x" * 50_000})
@@ -110,7 +110,7 @@ async def test_a_clock_that_goes_back_does_not_turn_the_record_round(path, make)
 async def test_the_file_is_asked_for_changes_only_while_somebody_waits(store, make):
     entry = (await store.admit(make.admit(entry=make.entry()))).entry
     said = []
-    store._database._connection.set_trace_callback(said.append)
+    store._backend.database.connection.set_trace_callback(said.append)
 
     def looks():
         return said.count("PRAGMA data_version")

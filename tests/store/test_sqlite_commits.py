@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from counterseal.errors import StoreError
-from counterseal.storage.base import Charge, Rate, Refused
+from counterseal.ledger.requests import Charge, Rate, Refused
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.storage.sqlite.faults import LockedError
 from tests.waiting import turns, until
@@ -46,7 +46,7 @@ def events_in(somebody_else):
 def statements_of(store):
     """Everything that the store says to SQLite from now on."""
     said = []
-    store._database._connection.set_trace_callback(said.append)
+    store._backend.database.connection.set_trace_callback(said.append)
     return said
 
 
@@ -192,7 +192,7 @@ async def test_a_crowd_sees_in_its_next_turn_what_somebody_else_has_done(path, s
 
     for turn in range(2, 7):
         await asyncio.gather(*map(look, names))
-        assert store._writer._crowded
+        assert store._backend.writer.crowded
         for name in names:
             await other.new_turn("acme", name, ())
         await other.admit(make.admit(entry=make.entry(f"theirs_{turn}")))

@@ -32,7 +32,7 @@ def keys_in(path, somebody_else):
 async def test_only_what_somebody_could_miss_waits_for_the_disk(store, make):
     async def waits(doing):
         await doing
-        (level,) = store._database._connection.execute("PRAGMA synchronous").fetchone()
+        (level,) = store._backend.database.connection.execute("PRAGMA synchronous").fetchone()
         return level == 2
 
     assert not await waits(store.open_run(make.run()))
@@ -46,15 +46,15 @@ async def test_only_what_somebody_could_miss_waits_for_the_disk(store, make):
 
 async def test_what_did_not_wait_for_the_disk_is_safe_soon(store, make):
     await store.open_run(make.run())
-    assert store._database.unsynced
-    await until(lambda: not store._database.unsynced)
+    assert store._backend.database.unsynced
+    await until(lambda: not store._backend.database.unsynced)
 
 
 async def test_the_log_is_copied_into_the_file_while_nobody_can_write(
     path, store, make, somebody_else
 ):
-    database = store._database
-    assert database._connection.execute("PRAGMA wal_autocheckpoint").fetchone() == (0,)
+    database = store._backend.database
+    assert database.connection.execute("PRAGMA wal_autocheckpoint").fetchone() == (0,)
     await store.open_run(make.run())
     assert database.checkpoint()
     seen = []
@@ -68,7 +68,7 @@ async def test_the_log_is_copied_into_the_file_while_nobody_can_write(
                 except sqlite3.OperationalError:
                     seen.append("locked out")
 
-    database._keeper.set_trace_callback(meanwhile)
+    database._checkpointer.set_trace_callback(meanwhile)
     await store.settle(make.settle(events=[make.event()] * 16_000))
     assert seen == ["locked out"]
     assert database.logged == 0
@@ -83,7 +83,7 @@ async def test_the_log_is_not_copied_while_somebody_writes_unless_it_is_long(
 ):
     monkeypatch.setattr(writer, "_MANY", 20)
     monkeypatch.setattr(writer, "_TOO_MANY", 200)
-    database, soon = store._database, store._writer._soon
+    database, soon = store._backend.database, store._backend.writer._on_timer
 
     async def write():
         await store.settle(make.settle(events=[make.event()]))
@@ -107,7 +107,7 @@ async def test_the_log_is_not_copied_while_somebody_writes_unless_it_is_long(
 @contextmanager
 def full(store):
     """No more pages for this file."""
-    connection = store._database._connection
+    connection = store._backend.database.connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages}")
     try:
@@ -151,7 +151,7 @@ async def test_what_can_not_be_kept_does_not_get_in_the_way_of_what_can(store, m
 
 async def test_what_is_left_at_the_end_is_told(path, make):
     store = SqliteStore(path)
-    store._database._connection.execute("PRAGMA max_page_count = 1")  # it has more already
+    store._backend.database.connection.execute("PRAGMA max_page_count = 1")  # it has more already
     store.note(make.event()._replace(body={"text": "x" * 50_000}))
     with pytest.raises(StoreError, match=r"1 records were not kept: .* no room left"):
         await store.close()
@@ -167,7 +167,7 @@ async def test_a_commit_that_fails_fails_all_of_it_and_the_next_one_succeeds(
     resource.setrlimit(resource.RLIMIT_FSIZE, (log, limits[1]))  # the log can't grow any more
     try:
         said = []
-        store._database._connection.set_trace_callback(said.append)
+        store._backend.database.connection.set_trace_callback(said.append)
         answers = await asyncio.gather(
             *(store.admit(make.admit(entry=make.entry(f"k{n}"))) for n in range(4)),
             return_exceptions=True,

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
 from counterseal.errors import StoreError
+from counterseal.ledger.requests import Charge, Erasure, Rate, Refused
+from counterseal.ledger.run_changes import IDLE_SECONDS
 from counterseal.storage import open_store
-from counterseal.storage.base import IDLE_SECONDS, Charge, Erasure, Rate, Refused
-from counterseal.storage.sqlite import SqliteStore, known
+from counterseal.storage.sqlite import SqliteStore, rows
 from tests.store.same import KEYS, RUNS, TENANTS, keys, plain, run_machine, runs, step, tenants
 from tests.store.test_same_answers import SameAnswers, charges, rates, versions
 
@@ -68,26 +69,32 @@ class SameOfTwo(SameAnswers):
     def know_what_the_file_says(self):
         if hasattr(self, "other"):
             for store in (self.durable, self.other):
-                database = store._database
-                if database.known._version == database.version()[0]:
-                    self.runner.run(self.compare(database.known))
+                database = store._backend.database
+                if database.cache.version == database.version()[0]:
+                    self.runner.run(self.compare(database.cache))
 
-    async def compare(self, known):
+    async def compare(self, cache):
         memory = self.memory
-        for (tenant, run_id, name), spent in known.spent.items():
+        for (tenant, run_id, name), spent in cache.counters.items():
             recalled = await memory.recall(tenant, run_id or RUNS[0], None)
             counters = recalled.run_counters if run_id else recalled.tenant_counters
             assert counters.get(name, 0.0) == spent
-        for (tenant, name), arrival in known.arrivals.items():
+        for (tenant, name), arrival in cache.rates.items():
             assert (await memory.recall(tenant, RUNS[0], None)).rates.get(name, 0.0) == arrival
-        for (tenant, run_id), rests_on in known.rests_on.items():
+        assert cache.epoch in (None, self.epoch)
+        for (tenant, key), row in cache.entries.items():
+            entry = (await memory.look_up(tenant, key)).entry
+            assert plain(row.entry._replace(lapsed=False)) == plain(entry._replace(lapsed=False))
+        for (tenant, run_id), row in cache.runs.items():
             run = await memory.find_run(tenant, run_id)
-            pins = None if run is None else run.pins
-            changes = 0 if run is None else run.state_versions.get("*", 0)
-            assert rests_on == (self.epoch, pins, changes)
-        for (tenant, run_id), run in known.runs.items():
+            if row is None:
+                assert run is None
+            else:
+                changes = run.state_versions.get("*", 0)
+                assert row[:5] == (run.turn, changes, run.pins, run.seen, run.refused)
+        for (tenant, run_id), run in cache.run_records.items():
             assert run == await memory.find_run(tenant, run_id)
-        for (tenant, agent, user), (run_id, used_at) in known.implicit.items():
+        for (tenant, agent, user), (run_id, used_at) in cache.implicit_runs.items():
             found = await memory.find_implicit_run(tenant, agent, user or None, used_at)
             assert found.run_id == run_id
 
@@ -134,7 +141,7 @@ async def call(store, asked):
 def said_by(store):
     """Everything that the store says to SQLite from now on, by its first word or two."""
     said = []
-    store._database._connection.set_trace_callback(said.append)
+    store._backend.database.connection.set_trace_callback(said.append)
     return said
 
 
@@ -224,7 +231,7 @@ async def test_what_fails_in_a_commit_has_spent_nothing(store, make):
 async def test_what_could_not_be_committed_is_not_known(store, make):
     asked = make.admit(charges=[make.charge(2)], rates=[Rate("tool/save", 1000.0, 2)])
     assert (await store.admit(asked)).refused is None
-    connection = store._database._connection
+    connection = store._backend.database.connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages}")
     large = make.event()._replace(body={"text": "x" * 50_000})
@@ -236,7 +243,7 @@ async def test_what_could_not_be_committed_is_not_known(store, make):
 
 
 async def test_what_is_known_does_not_grow_without_end(store, make, monkeypatch):
-    monkeypatch.setattr(known, "_MOST", 8)
+    monkeypatch.setattr(rows, "_MOST", 8)
     limits = [make.charge(9), make.charge(45, of_run=False)]
     for _ in range(2):
         wanted = [
@@ -247,7 +254,7 @@ async def test_what_is_known_does_not_grow_without_end(store, make, monkeypatch)
             await store.open_run(make.run(one.run_id))
             assert (await call(store, one))[1] is None
             await store.find_run("acme", one.run_id)
-    kept = store._database.known
-    assert all(len(one) <= 9 for one in (kept.arrivals, kept.rests_on, kept.runs, kept.spent))
+    kept = store._backend.database.cache
+    assert all(len(one) <= 9 for one in (kept.rates, kept.runs, kept.run_records, kept.counters))
     answers = await asyncio.gather(*map(store.admit, wanted))
     assert [one.refused for one in answers] == [None] * 5 + [Refused.BUDGET] * 15

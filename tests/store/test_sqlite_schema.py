@@ -10,10 +10,9 @@ import pytest
 
 from counterseal.errors import StoreError
 from counterseal.storage import sqlite
-from counterseal.storage.scripts import Migration, named
+from counterseal.storage.scripts import Migration, named, sql_folder, statements
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.storage.sqlite.migrations import known_migrations, migrate
-from counterseal.storage.sqlite.queries import queries, sql_folder
 from counterseal.storage.sqlite.rows import NULL, blob
 
 KNOWN = known_migrations()
@@ -69,7 +68,7 @@ def schema(connection):
 
 def test_the_schema_that_is_read_is_the_one_that_the_migrations_make(made):
     with closing(sqlite3.connect(":memory:")) as read:
-        read.executescript((sql_folder() / "schema.sql").read_text(encoding="utf-8"))
+        read.executescript((sql_folder("sqlite") / "schema.sql").read_text(encoding="utf-8"))
         assert schema(read) == schema(made)
 
 
@@ -89,17 +88,17 @@ def test_every_table_and_every_index_begins_with_the_tenant_or_a_time(made):
 
 
 def test_every_query_is_sound_and_asked_somewhere(made):
-    for name, query in queries().items():
+    for name, query in statements("sqlite").items():
         made.execute(f"EXPLAIN {query}", [None] * query.count("?"))
         assert ";" not in query, name
     package = Path(sqlite.__file__).parent
     source = "".join(file.read_text(encoding="utf-8") for file in package.glob("*.py"))
-    asked = set(re.findall(r'(?:_Q|queries\(\))\["(\w+)"\]', source))
-    assert asked == set(queries())
+    asked = set(re.findall(r'_Q\["(\w+)"\]', source))
+    assert asked == set(statements("sqlite"))
 
 
 def test_no_query_looks_at_more_than_it_needs(made):
-    for name, query in queries().items():
+    for name, query in statements("sqlite").items():
         plan = made.execute(f"EXPLAIN QUERY PLAN {query}", [None] * query.count("?"))
         steps = [row[3] for row in plan]
         scans = [step for step in steps if step.startswith("SCAN")]
@@ -109,7 +108,7 @@ def test_no_query_looks_at_more_than_it_needs(made):
 
 
 def test_two_queries_of_one_name_are_a_mistake():
-    with pytest.raises(ValueError, match="two queries"):
+    with pytest.raises(ValueError, match="two statements"):
         named("-- name: a\nSELECT 1;\n-- name: a\nSELECT 2;\n")
 
 

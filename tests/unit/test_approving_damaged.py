@@ -3,8 +3,8 @@
 import pytest
 
 from counterseal import Proposal
+from counterseal.ledger.records import HeldStatus
 from counterseal.operations.approver import ApprovalError, Voter
-from counterseal.storage.base import HeldStatus
 from counterseal.testing import FakeClock, fake_tool, runtime_for, someone
 
 ALICE = Voter(user="alice", tenant="acme")
@@ -45,7 +45,7 @@ async def told(runtime, kind):
 
 
 def spoil(runtime, approval_id, **changes):
-    runtime.store._holds.change(("acme", approval_id), **changes)
+    runtime.store._backend.change_held(("acme", approval_id), **changes)
 
 
 async def test_a_no_takes_no_contract(runtime, elsewhere):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal import Call, Runtime
+from counterseal import ProposedCall, Runtime
 from counterseal.config import ConfigError, load_settings, open_runtime
 from counterseal.contract.invariants import Correction
 from counterseal.observation.envelope import FieldError
@@ -28,7 +28,7 @@ FACTS = {
     "run": {"id": "run_1", "objective": None, "allowed_tools": None, "state": {}, "config": {}},
     "principal": {"tenant": "acme", "user": None, "agent": "a", "roles": [], "scopes": []},
 }
-STEPS = (Call("search", {"text": "x"}), Call("link", {}))
+STEPS = (ProposedCall("search", {"text": "x"}), ProposedCall("link", {}))
 
 
 def rule(check="true", when=None, **more):
@@ -222,7 +222,7 @@ def test_configuration_that_names_no_file_is_told_so(write):
     with pytest.raises(ConfigError, match=r"planning\.paths: there is no 'gone\.yaml'"):
         open_runtime(load_settings(file))
     file = write("counterseal.toml", '[planning]\nrules = ["a.yaml"]\n')
-    with pytest.raises(ConfigError, match=r"planning.rules is not a setting; \[planning\] takes"):
+    with pytest.raises(ConfigError, match=r"planning.rules: unknown setting; allowed"):
         load_settings(file)
 
 
@@ -339,5 +339,5 @@ async def waiting(steps, facts):
 
 @pytest.mark.parametrize("field", ["check", "when"])
 def test_rule_that_would_have_to_be_awaited_is_refused_when_it_is_made(field):
-    with pytest.raises(ValueError, match="a plan rule is a plain function"):
+    with pytest.raises(ValueError, match="a plan rule must be a plain function"):
         rule(**{field: waiting})

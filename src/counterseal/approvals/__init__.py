@@ -1,8 +1,6 @@
-"""Approvals: a person sees the exact consequence of one call, and only that is allowed.
+"""Approvals: a person sees the exact consequence of one call, and allows that call only.
 
-`patterns` brings together what contract and policy demand, `votes` says who may vote and what the
-votes come to, `packet` is what an approver reads (rendered by `text`, `markdown` and `html` from
-one `outline`), `token` is the signed proof. Pure: nothing is stored, asked or executed here.
-
-Names are taken from the modules: a policy needs the patterns, and none of the rest.
+`terms` combines what contract and policy demand, `votes` decides who may vote and counts votes,
+`packet` is what an approver reads, `packet_formats` renders it, `display` shows foreign values
+safely, `tokens` signs the proof. Pure: nothing is stored or executed here.
 """

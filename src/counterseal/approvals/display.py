@@ -1,7 +1,7 @@
-"""Other people's values as text that can't pretend to be anything else.
+"""Show foreign values as text that can't pretend to be anything else.
 
-A value is shown as JSON, so that a text stands in quotes and ends where they end. What a reader
-could not see, or a terminal would obey, is spelt out: `[U+202E]`. Nothing here knows a packet.
+A value is shown as JSON, so that a text is in quotes. Characters that a reader could not see, or
+that a terminal would obey, are written as code points: `[U+202E]`.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ _HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 _BLANK: Final = frozenset("\u00ad\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _MARKS: Final = frozenset({"Mn", "Me"})
 _MOST_MARKS: Final = 2
-"""Accents upon one letter. More of them run into the lines above and below."""
+"""Accents on one letter. More of them would run into the lines above and below."""
 _SELECTORS: Final = ((0x180B, 0x180F), (0xFE00, 0xFE0F), (0xE0100, 0xE01EF))
 _BLANKS: Final = re.compile(" {9,}")
-"""More than anybody would count, and enough to push something out of sight."""
+"""Enough blanks to push something out of sight."""
 _WORD: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:@/+-]{0,78}[A-Za-z0-9])?")
 _LONGEST_NAME: Final = 60
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,62}")
 
 
 class Part(NamedTuple):
-    """A piece of what is shown. A value is somebody else's, and marked as such where that helps."""
+    """A piece of displayed text. `value` marks foreign data."""
 
     text: str
     value: bool = False
 
 
 def visible(text: str) -> str:
-    """The text on one line, with everything spelt out that can't be seen or would act."""
+    """Return the text on one line, with invisible and active characters as code points."""
     if text.isascii() and text.isprintable():
         return text
     shown: list[str] = []
@@ -73,13 +73,13 @@ def _is_hidden(char: str, category: str) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A JSON value, exactly: texts in quotes, what is hidden in them spelt out."""
+    """Return a value as JSON, with invisible characters as code points."""
     text = visible(json.dumps(thaw(value), ensure_ascii=False, default=repr))
-    return _BLANKS.sub(lambda found: f"[{len(found[0])} blanks]", text)
+    return _BLANKS.sub(lambda match: f"[{len(match[0])} blanks]", text)
 
 
 def value_parts(value: Any, limit: int) -> list[Part]:
-    """A value within so many characters, and how much of it is not shown."""
+    """Return a value cut to `limit` characters, and how much is not shown."""
     rest = len(value) - limit if isinstance(value, str) else 0
     if rest <= 0:
         return [Part(shown(value), value=True)]
@@ -88,7 +88,7 @@ def value_parts(value: Any, limit: int) -> list[Part]:
 
 
 def fill(value: Any, limit: int = 200) -> list[Part]:
-    """A value inside a sentence: a plain word as it is, anything else as JSON."""
+    """Return a value for use in a sentence: a plain word as it is, anything else as JSON."""
     if isinstance(value, str) and _WORD.fullmatch(value):
         return [Part(value, value=True)]
     if isinstance(value, Mapping | list | tuple):
@@ -99,14 +99,14 @@ def fill(value: Any, limit: int = 200) -> list[Part]:
 
 
 def name_of(text: str) -> str:
-    """A field's name, in quotes where it is no plain one, and with how much of it is left out."""
+    """Return a field's name, quoted if it is unusual, and cut if it is long."""
     if _NAME.fullmatch(text):
         return text
     return "".join(part.text for part in value_parts(text, _LONGEST_NAME))
 
 
 def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Every value that holds no further ones, with its JSON Pointer."""
+    """Yield every scalar or empty value with its JSON Pointer."""
     inside: Iterator[tuple[str | int, Any]]
     if isinstance(value, Mapping) and value:
         inside = iter(value.items())
@@ -120,21 +120,21 @@ def leaves(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str, 
 
 
 def span(seconds: float) -> str:
-    """A length of time, in its two largest units."""
+    """Return a duration in its two largest units."""
     left = max(0, int(seconds))
-    said: list[str] = []
+    parts: list[str] = []
     for size, word in ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")):
         count, left = divmod(left, size)
         if count:
-            said.append(f"{count} {word}{'' if count == 1 else 's'}")
-    return " ".join(said[:2]) or "0 seconds"
+            parts.append(f"{count} {word}{'' if count == 1 else 's'}")
+    return " ".join(parts[:2]) or "0 seconds"
 
 
 def stamp(moment: float) -> str:
-    """A time for programs, in UTC and whole seconds."""
+    """Return a time for programs, in UTC and whole seconds."""
     return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 def clock(moment: float) -> str:
-    """The same for people."""
+    """Return a time for people, in UTC and whole seconds."""
     return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M:%S UTC}"

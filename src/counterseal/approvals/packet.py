@@ -1,8 +1,7 @@
 """The packet: everything that an approver reads before deciding, as one record.
 
-Made from a contract, a demand and the held call. Values are redacted by whoever makes it, before
-anything else is done with them, so that no sentence and no difference can hold a secret. How it
-looks is the renderers' business: `text`, `markdown`, `html`.
+Built from a contract, a demand and the held call. Values are redacted first, so that no sentence
+and no difference can contain a secret. `packet_formats` renders it.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ from counterseal.contract.model import Contract
 __all__ = ["REJECTED", "Origin", "Packet", "StateChange", "make_packet"]
 
 Origin = Literal["user", "trusted", "untrusted"]
-"""Where an argument came from: the user's own words, a trusted observation, or an untrusted one."""
+"""Where an argument came from: the user's words, a trusted observation, or an untrusted one."""
 
 REJECTED: Final = (
-    "Nothing is executed. The agent is told CONFIRMATION_MISSING and your comment, and can replan."
+    "Nothing is executed. The agent is told that the call was rejected, and reads your comment."
 )
-_SEEN: Final = frozenset({Effect.EXTERNAL_NOTIFICATION, Effect.IRREVERSIBLE})
+_NOTIFIES: Final = frozenset({Effect.EXTERNAL_NOTIFICATION, Effect.IRREVERSIBLE})
 _IN_FALLBACK: Final = 4
 _KEPT: Final = ("\n", "\t")
-"""Layout, which JSON spells out in its own way."""
+"""Line breaks and tabs, which JSON escapes itself."""
 _LAYOUT: Final = re.compile(r"([\n\t])")
 
 
 class StateChange(NamedTuple):
-    """A place where the state is expected to become another. What is not there is None."""
+    """A value of the target that the call is expected to change; None where there is none."""
 
     pointer: str
     before: Any
@@ -52,7 +51,7 @@ class StateChange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packet:
-    """What a person says yes or no to."""
+    """What an approver reads and decides on."""
 
     approval_id: str
     trace_id: str
@@ -70,10 +69,10 @@ class Packet:
     arguments: Mapping[str, Any]
     config: Mapping[str, Any]
     origins: Mapping[str, Origin]
-    """JSON Pointer into the arguments to where the value came from, as far as known."""
+    """JSON Pointers into the arguments, with the origin of each value as far as it is known."""
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None
-    """As far as it can be told before the call."""
+    """As far as it is known before the call."""
     changes: tuple[StateChange, ...]
     fingerprint: str
     demand: Demand
@@ -88,17 +87,17 @@ class Packet:
 
     @property
     def consequence(self) -> str:
-        """What happens if it is approved, in a sentence."""
+        """What happens after an approval, in a sentence."""
         return "".join(part.text for part in self.sentence)
 
     @property
     def so_far(self) -> str:
-        """How many have approved it: "1 of 2"."""
-        said = {vote.approver for vote in self.votes if vote.decision is Choice.APPROVE}
-        return f"{len(said)} of {self.demand.approvers}"
+        """How many have approved: "1 of 2"."""
+        approvers = {vote.approver for vote in self.votes if vote.decision is Choice.APPROVE}
+        return f"{len(approvers)} of {self.demand.approvers}"
 
     def record(self) -> dict[str, Any]:
-        """As plain JSON data."""
+        """Return plain JSON data."""
         demand = self.demand.record()
         return {
             "approval_id": self.approval_id,
@@ -158,13 +157,13 @@ def make_packet(
     status: str = "waiting",
     redact: Callable[[Any], Any],
 ) -> Packet:
-    """The packet of a held call.
+    """Return the packet of a held call.
 
-    `redact` gives a JSON value back without its secrets. `after` is what the contract's preview
-    says; without one it is what the contract expects, as far as that does not wait for the output.
+    `redact` returns a JSON value without its secrets. `after` is the result of the contract's
+    preview; without one, the packet shows the expected state as far as it is known before the call.
     """
-    given, seen = _clean(arguments, redact), _clean(before, redact)
-    then = _clean(_expected(contract, arguments) if after is None else after, redact)
+    shown, state = _clean(arguments, redact), _clean(before, redact)
+    expected = _clean(_expected(contract, arguments) if after is None else after, redact)
     return Packet(
         approval_id=approval_id,
         trace_id=trace_id,
@@ -175,14 +174,14 @@ def make_packet(
         contract_hash=contract.hash,
         effect=contract.effect.value if contract.effect else None,
         risk=contract.risk.value,
-        sentence=tuple(_sentence(contract, given, seen)),
-        target=resource_of(contract, given),
-        arguments=given,
+        sentence=tuple(_sentence(contract, shown, state)),
+        target=resource_of(contract, shown),
+        arguments=shown,
         config=_clean(config or {}, redact),
         origins=dict(origins or {}),
-        before=seen,
-        after=then,
-        changes=tuple(_changes(seen, then)),
+        before=state,
+        after=expected,
+        changes=tuple(_changes(state, expected)),
         fingerprint=fingerprint,
         demand=demand,
         votes=tuple(votes),
@@ -199,32 +198,32 @@ def make_packet(
 
 
 def _clean(value: Any, redact: Callable[[Any], Any]) -> Any:
-    """Redacted, and with hidden characters spelt out that a redactor might just take away.
+    """Redact a value, and write invisible characters as code points.
 
-    Whoever approves must see that they are there: they will be executed.
+    An approver must see them, because they will be part of the executed call.
     """
-    return None if value is None else freeze(redact(_spelt(value, redact)))
+    return None if value is None else freeze(redact(_with_code_points(value, redact)))
 
 
-def _spelt(value: Any, redact: Callable[[Any], Any]) -> Any:
+def _with_code_points(value: Any, redact: Callable[[Any], Any]) -> Any:
     if isinstance(value, Mapping):
-        made: dict[str, Any] = {}
+        copy: dict[str, Any] = {}
         for key, item in value.items():
-            made[_unused(_spelt(key, redact), made)] = _spelt(item, redact)
-        return made
+            copy[_unused(_with_code_points(key, redact), copy)] = _with_code_points(item, redact)
+        return copy
     if isinstance(value, list | tuple):
-        return [_spelt(item, redact) for item in value]
+        return [_with_code_points(item, redact) for item in value]
     if not isinstance(value, str) or (value.isascii() and value.isprintable()):
         return value
     pieces = _LAYOUT.split(value)
-    spelt = "".join(piece if piece in _KEPT else visible(piece) for piece in pieces)
-    # They may also be there to hide a secret from a redactor: then it is the secret that matters.
+    spelled = "".join(piece if piece in _KEPT else visible(piece) for piece in pieces)
+    # Invisible characters may hide a secret from the redactor; then the redacted text is shown.
     bare = "".join(char for char in value if char in _KEPT or visible(char) == char)
-    return spelt if redact(bare) == bare else bare
+    return spelled if redact(bare) == bare else bare
 
 
 def _unused(key: str, taken: Mapping[str, Any]) -> str:
-    """Two keys can look alike once they are spelt out; neither may hide the other."""
+    """Return a key that is not taken: keys can become equal with code points in them."""
     shown, number = key, 2
     while shown in taken:
         shown, number = f"{key} ({number})", number + 1
@@ -239,7 +238,7 @@ def _sentence(
 ) -> Iterator[Part]:
     try:
         pieces = list(consequence_slots(contract, arguments, before))
-    except TemplateError:  # such a contract is refused at registration, but a person asks here
+    except TemplateError:  # registration refuses such contracts, but the packet must not fail
         pieces = []
     if not (contract.consequence or "").strip() or not pieces:
         yield from _fallback(contract, arguments)
@@ -250,39 +249,39 @@ def _sentence(
         elif piece.there:
             yield from fill(piece.value)
         else:
-            yield Part("(not given)" if piece.reference.source == "argument" else "(not known)")
+            yield Part("(not given)" if piece.reference.source == "argument" else "(unknown)")
 
 
 def _fallback(contract: Contract, arguments: Mapping[str, Any]) -> Iterator[Part]:
-    """A plain sentence where the contract has none."""
+    """Yield a plain sentence for a contract without a consequence."""
     yield Part(f"Calls {visible(contract.name)}")
-    told = list(arguments.items())[:_IN_FALLBACK]
-    for index, (name, value) in enumerate(told):
+    first = list(arguments.items())[:_IN_FALLBACK]
+    for index, (name, value) in enumerate(first):
         yield Part(" with " if index == 0 else ", ")
         yield Part(name_of(name), value=True)
         yield Part(" ")
         yield from fill(value, 60)
-    more = len(arguments) - len(told)
+    more = len(arguments) - len(first)
     yield Part(f" and {more} more argument{'' if more == 1 else 's'}." if more else ".")
 
 
 def _reversibility(contract: Contract) -> str:
     transactional = contract.transactional
     if not contract.mutates:
-        return "It changes nothing."
+        return "Not needed: the call changes nothing."
     if transactional.compensation_tool:
-        stays = " What has reached others by then stays known." if contract.effect in _SEEN else ""
-        return f"Yes, by {visible(transactional.compensation_tool)}.{stays}"
+        sent = " Messages already sent can't be unsent." if contract.effect in _NOTIFIES else ""
+        return f"Yes, with {visible(transactional.compensation_tool)}.{sent}"
     if transactional.semantics is Semantics.IRREVERSIBLE_PIVOT:
-        return "No. It is hard or impossible to undo."
-    return "Not by a tool: none is declared that reverses it."
+        return "No. The effect is hard or impossible to undo."
+    return "Not automatically: the contract declares no tool that reverses it."
 
 
 # --- before and after -----------------------------------------------------------------------------
 
 
 def _expected(contract: Contract, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the contract expects, without what only the output will tell."""
+    """Return the expected state, without values that depend on the output."""
     if contract.expected is None:
         return None
     try:
@@ -302,5 +301,5 @@ def _changes(
 ) -> Iterator[StateChange]:
     if after is None or before is None:
         return
-    for place, expected, found in differences(after, before):
-        yield StateChange(place, found, expected)
+    for place, expected, current in differences(after, before):
+        yield StateChange(place, current, expected)

@@ -1,7 +1,8 @@
-"""What a packet says, in the order in which it is read. Every renderer shows exactly this.
+"""Render a packet as a terminal card, as Markdown or as HTML, from one outline.
 
-The consequence comes first, then what is acted on and with what, what changes, whether it can be
-undone, what happens otherwise and until when; then who asks whom and why; ids at the end.
+The outline has the consequence first, then target and arguments, what changes, whether it can be
+undone, what a rejection means and when the request expires; then requester, reason and votes; ids
+at the end. Every format shows exactly the outline.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _ORIGINS: Final = {
 
 
 class PacketLine(NamedTuple):
-    """One statement; a name where it is about a field of something."""
+    """One statement of a row; `name` is the field that it is about."""
 
     parts: tuple[Part, ...]
     name: str = ""
@@ -56,7 +57,7 @@ class PacketOutline(NamedTuple):
 
 
 def outline(packet: Packet, *, now: float | None, characters: int, values: int) -> PacketOutline:
-    """The packet in rows. Of a text so many characters are shown, of an object so many values."""
+    """Return the packet in rows. Long texts and large objects are cut to these limits."""
     groups = (
         (_row("If approved", packet.sentence),),
         (
@@ -85,21 +86,21 @@ def outline(packet: Packet, *, now: float | None, characters: int, values: int) 
             _row("Contract", fill(packet.contract_hash)),
         ),
     )
-    told = (tuple(row for row in group if row.lines) for group in groups)
+    filled = (tuple(row for row in group if row.lines) for group in groups)
     waiting = packet.status == "waiting"
     return PacketOutline(
         "APPROVAL NEEDED" if waiting else f"APPROVAL {visible(packet.status).upper()}",
         packet.risk,
-        tuple(group for group in told if group),
+        tuple(group for group in filled if group),
     )
 
 
 def _row(label: str, parts: Iterable[Part]) -> PacketRow:
-    said = tuple(parts)
-    return PacketRow(label, (PacketLine(said),) if said else ())
+    line = tuple(parts)
+    return PacketRow(label, (PacketLine(line),) if line else ())
 
 
-# --- what is done ---------------------------------------------------------------------------------
+# --- the action -----------------------------------------------------------------------------------
 
 
 def _action(packet: Packet) -> Iterator[Part]:
@@ -118,7 +119,7 @@ def _arguments(packet: Packet, characters: int, values: int) -> Iterator[PacketL
 
 
 def _origin(packet: Packet, place: str | None) -> str:
-    """What is known of a value, or of the nearest thing that it is part of."""
+    """Return the origin of a value, or of the nearest value around it."""
     while place:
         if place in packet.origins:
             return _ORIGINS.get(packet.origins[place], "")
@@ -132,7 +133,7 @@ def _fields(value: Mapping[str, Any], characters: int, values: int) -> Iterator[
 
 
 def _named(value: Any, characters: int, values: int) -> Iterator[tuple[PacketLine, str | None]]:
-    """Every single value by its name, and where it is; then how many there are besides."""
+    """Yield every value with its name and place; then how many more there are."""
     more = 0
     for count, (place, item) in enumerate(leaves(value)):
         if count < values:
@@ -147,7 +148,7 @@ def _named(value: Any, characters: int, values: int) -> Iterator[tuple[PacketLin
 
 
 def _state(packet: Packet, characters: int, values: int) -> Iterator[PacketRow]:
-    """What is now and what is expected, side by side where it changes."""
+    """Yield the state before the call and the expected state after it."""
     changed = tuple(
         PacketLine(
             (
@@ -169,13 +170,13 @@ def _state(packet: Packet, characters: int, values: int) -> Iterator[PacketRow]:
         yield _row("After", [Part("as before")])
 
 
-# --- who and when ---------------------------------------------------------------------------------
+# --- people and time-------------------------------------------------------------------------------
 
 
 def _expiry(packet: Packet, now: float | None) -> str:
     at = clock(packet.expires_at)
     if now is None:
-        return f"{span(packet.expires_at - packet.created_at)} after it was asked, at {at}"
+        return f"{span(packet.expires_at - packet.created_at)} after the request, at {at}"
     if now >= packet.expires_at:
         return f"expired at {at}"
     return f"in {span(packet.expires_at - now)}, at {at}"
@@ -215,8 +216,8 @@ def _votes(packet: Packet, characters: int) -> Iterator[PacketLine]:
 
 def _vote(vote: Vote, characters: int) -> Iterator[Part]:
     yield from fill(vote.approver)
-    said = "approved" if vote.decision is Choice.APPROVE else "rejected"
-    yield Part(f" {said} at {clock(vote.voted_at)}")
+    decision = "approved" if vote.decision is Choice.APPROVE else "rejected"
+    yield Part(f" {decision} at {clock(vote.voted_at)}")
     for label, text in (("why", vote.justification), ("comment", vote.comment)):
         if text:
             yield Part(f", {label}: ")
@@ -225,18 +226,18 @@ def _vote(vote: Vote, characters: int) -> Iterator[Part]:
 
 def _data(packet: Packet) -> Iterator[Part]:
     demand = packet.demand
-    told = [("", [demand.data_class.value] if demand.data_class else [])]
-    told += [("jurisdiction ", sorted(demand.jurisdictions))]
-    told += [("accountable ", sorted(demand.accountable_owners))]
+    groups = [("", [demand.data_class.value] if demand.data_class else [])]
+    groups += [("jurisdiction ", sorted(demand.jurisdictions))]
+    groups += [("accountable ", sorted(demand.accountable_owners))]
     first = True
-    for label, names in told:
+    for label, names in groups:
         for name in names:
             yield Part(f"{'' if first else '; '}{label}")
             yield from fill(name)
             first = False
 
 
-# --- text ---
+# --- terminal card --------------------------------------------------------------------------------
 
 
 _LABEL = 13
@@ -256,16 +257,20 @@ def text(
     characters: int = 600,
     values: int = 60,
 ) -> str:
-    """The card. With `now` it counts down; `plain` draws it in ASCII, as far as that is ours."""
+    """Return a card without a right edge. With `now` it counts down; `plain` draws it in ASCII."""
     width = max(width, _NARROWEST)
-    told = outline(packet, now=now, characters=characters, values=values)
+    content = outline(packet, now=now, characters=characters, values=values)
     body: list[str] = []
-    for group in told.groups:
+    for group in content.groups:
         body.append("")
         for row in group:
             body += _text_row(row, width - _EDGE, plain=plain)
-    rule = "─" * (width - len(told.title) - len(told.risk) - 7)
-    top, edge, bottom = f"┌─ {told.title} {rule} {told.risk} ─", "│  ", "└" + "─" * (width - 1)
+    rule = "─" * (width - len(content.title) - len(content.risk) - 7)
+    top, edge, bottom = (
+        f"┌─ {content.title} {rule} {content.risk} ─",
+        "│  ",
+        "└" + "─" * (width - 1),
+    )
     if plain:
         top, edge, bottom = (part.translate(_ASCII) for part in (top, edge, bottom))
     return "\n".join([top, *((edge + line).rstrip() for line in body), bottom, ""])
@@ -282,29 +287,29 @@ def _text_row(row: PacketRow, width: int, *, plain: bool) -> Iterator[str]:
 
 
 def _text_line(line: PacketLine, column: int, width: int, *, plain: bool) -> Iterator[str]:
-    said = _joined(line.parts, plain=plain)
+    text = _joined(line.parts, plain=plain)
     if not line.name:
-        yield from _wrap(said, width)
+        yield from _wrap(text, width)
         return
     indent = " " * (column + 2)
     first = line.name + " " * (column + 2 - _cells(line.name))
-    if _cells(line.name) > column:  # too long to stand beside its value
+    if _cells(line.name) > column:  # too long to share a line with its value
         yield from _wrap(line.name, width)
         first = indent
-    for shown in _wrap(said, width - column - 2):
+    for shown in _wrap(text, width - column - 2):
         yield first + shown
         first = indent
 
 
 def _joined(parts: Iterable[Part], *, plain: bool) -> str:
-    """The parts as one text. Only our own words are put into ASCII: a value stays what it is."""
+    """Return the parts as one text. With `plain`, our own words become ASCII; values stay."""
     return "".join(
         part.text.translate(_ASCII) if plain and not part.value else part.text for part in parts
     )
 
 
 def _cells(shown: str) -> int:
-    """How many columns a text takes. Never too few: what is joined may come out narrower."""
+    """Return how many columns a text needs; joined characters may need fewer."""
     return len(shown) if shown.isascii() else sum(map(_size, shown))
 
 
@@ -315,10 +320,10 @@ def _size(char: str) -> int:
     return get_character_cell_size(char)
 
 
-def _wrap(said: str, width: int) -> Iterator[str]:
-    """Lines of at most so many cells, broken between words where that is possible."""
+def _wrap(text: str, width: int) -> Iterator[str]:
+    """Yield lines of at most `width` cells, broken between words where possible."""
     line, taken = "", 0
-    for word in _words(said, width):
+    for word in _words(text, width):
         if line and taken + _cells(word.rstrip(" ")) > width:
             yield line.rstrip(" ")
             line, taken = "", 0
@@ -326,9 +331,9 @@ def _wrap(said: str, width: int) -> Iterator[str]:
     yield line.rstrip(" ")
 
 
-def _words(said: str, width: int) -> Iterator[str]:
-    """The words, each with the blanks behind it; one that is wider than a line in pieces."""
-    for word in _WORDS.findall(said):
+def _words(text: str, width: int) -> Iterator[str]:
+    """Yield the words with their trailing blanks; a word wider than a line in pieces."""
+    for word in _WORDS.findall(text):
         piece, taken = "", 0
         for char in word:
             size = _cells(char)
@@ -339,7 +344,7 @@ def _words(said: str, width: int) -> Iterator[str]:
         yield piece
 
 
-# --- markdown ---
+# --- Markdown, for chats and tickets --------------------------------------------------------------
 
 
 _MARKUP = re.compile(r"([\\`*_\[\]<>&~:@$#|!{}^]|(?<=www)\.)", re.IGNORECASE)
@@ -347,10 +352,10 @@ _TICKS = re.compile(r"`+")
 
 
 def markdown(packet: Packet, *, now: float | None = None) -> str:
-    """The packet, beginning with the consequence."""
-    told = outline(packet, now=now, characters=10_000, values=1_000)
-    lines = [f"### {_escaped(told.title.capitalize())}: {_code(told.risk)}"]
-    for group in told.groups:
+    """Return Markdown. Values are in code spans, where no markup and no mention works."""
+    content = outline(packet, now=now, characters=10_000, values=1_000)
+    lines = [f"### {_escaped(content.title.capitalize())}: {_code(content.risk)}"]
+    for group in content.groups:
         lines += ["", *(line for row in group for line in _markdown_row(row))]
     return "\n".join(lines) + "\n"
 
@@ -374,30 +379,30 @@ def _escaped(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """A code span that nothing in the text can end."""
+    """Return a code span that nothing in the text can end."""
     longest = max(map(len, _TICKS.findall(text)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if text.startswith(("`", " ")) or text.endswith(("`", " ")) or not text else ""
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
-# --- html ---
+# --- HTML -----------------------------------------------------------------------------------------
 
 
 def html(packet: Packet, *, now: float | None = None) -> str:
-    """An `article`. Values stand in `code` and `bdi`, so that no direction of text leaks out."""
-    told = outline(packet, now=now, characters=10_000, values=1_000)
+    """Return an `article` without script or style. Values are in `code` and `bdi` elements."""
+    content = outline(packet, now=now, characters=10_000, values=1_000)
     pattern, status = escape(packet.demand.pattern.value), escape(packet.status)
     about = f'data-pattern="{pattern}" data-status="{status}"'
     until = f'data-expires-at="{stamp(packet.expires_at)}"'
     lines = [
         f'<article class="packet" id="{escape(packet.approval_id)}" {about} {until}>',
         "<header>",
-        f'<p class="packet-title">{escape(told.title)}</p>',
-        f'<p class="packet-risk">{escape(told.risk)}</p>',
+        f'<p class="packet-title">{escape(content.title)}</p>',
+        f'<p class="packet-risk">{escape(content.risk)}</p>',
         "</header>",
     ]
-    for group in told.groups:
+    for group in content.groups:
         lines += ['<dl class="packet-fields">', *(line for row in group for line in _html_row(row))]
         lines += ["</dl>"]
     return "\n".join([*lines, "</article>"]) + "\n"

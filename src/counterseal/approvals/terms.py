@@ -1,8 +1,8 @@
-"""What an approval takes: the terms of contract and policy, and the one demand they come to.
+"""Combine the approval terms of contract and policy into one demand.
 
-`Terms` are what one of them asks; what it leaves open is None. `strictest` brings several together:
-the most people, every set of roles, the shortest time, the strictest pattern. Nothing that anybody
-asked for is ever loosened, and only what nobody spoke of is filled in from the pattern.
+`Terms` are what one contract or rule asks for; a field that it leaves open is None. `strictest`
+combines several: the most people, every set of roles, the shortest time, the strictest pattern. No
+requirement is ever loosened; fields that all terms leave open follow from the pattern.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _DATA_RANKS: Final = {data: rank for rank, data in enumerate(DataClassification)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What one contract or one rule asks of an approval. None: it leaves that to others."""
+    """What one contract or rule requires of an approval. None: no requirement."""
 
     approvers: int = 1
     pattern: Pattern | None = None
     roles: frozenset[frozenset[str]] = frozenset()
-    """An approver has one role of each set."""
+    """An approver needs one role of each set."""
     expires_after: int | None = None
     """Seconds that the request stays open."""
     then: Then | None = None
@@ -55,17 +55,17 @@ class Terms:
     jurisdictions: frozenset[str] = frozenset()
     accountable_owners: frozenset[str] = frozenset()
     reason: str = ""
-    """Why somebody is asked; safe for a model."""
+    """Why approval is needed; safe for a model."""
     rule: str | None = None
 
     def record(self) -> dict[str, Any]:
-        """As plain JSON data. Sets are sorted, so that equal terms have one form."""
+        """Return plain JSON data. Sets are sorted, so that equal terms have one form."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand(Terms):
-    """What an approval takes, all said."""
+    """The requirements of an approval, with nothing left open."""
 
     pattern: Pattern
     expires_after: int
@@ -73,7 +73,7 @@ class Demand(Terms):
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """The demand that `record()` wrote down."""
+        """Return the demand that `record()` wrote."""
         data = record["data_class"]
         return cls(
             **{
@@ -94,14 +94,14 @@ def _plain(value: Any) -> Any:
     return getattr(value, "value", value)
 
 
-# --- where terms come from ------------------------------------------------------------------------
+# --- sources of terms -----------------------------------------------------------------------------
 
 
 def section_terms(section: ApprovalTerms | None, *, approvers: int, **more: Any) -> Terms:
-    """The terms that a section of a contract or a rule stands for. `more` are fields of `Terms`."""
+    """Return the terms of a contract's or rule's section. `more` are fields of `Terms`."""
     if section is None:
         return Terms(approvers=approvers, **more)
-    said = {"then": section.then, **more}
+    more = {"then": section.then, **more}
     return Terms(
         approvers=approvers,
         pattern=section.pattern,
@@ -110,7 +110,7 @@ def section_terms(section: ApprovalTerms | None, *, approvers: int, **more: Any)
         justification_required=bool(section.justification_required),
         jurisdictions=_named(section.jurisdiction),
         accountable_owners=_named(section.accountable_owner),
-        **said,
+        **more,
     )
 
 
@@ -119,22 +119,22 @@ def _named(name: str | None) -> frozenset[str]:
 
 
 def contract_terms(contract: Contract) -> Terms:
-    """What a contract asks wherever its calls are approved, be it that only policy demands it."""
+    """Return a contract's terms; they also apply when only policy demands the approval."""
     known: dict[str, Any] = {"data_class": contract.security.data_classification}
     if not contract.idempotency.supported:
-        known["then"] = Then.RESUBMIT  # without a key nobody could ask for the outcome later
+        known["then"] = Then.RESUBMIT  # without a key an agent could not ask for the outcome later
     return section_terms(contract.approval, approvers=contract.approvers, **known)
 
 
-# --- bringing them together -----------------------------------------------------------------------
+# --- combination ----------------------------------------------------------------------------------
 
 
-def merged(asked: Iterable[Terms]) -> Terms:
-    """Terms that meet all of these, and leave open what all of them leave open.
+def merged(demands: Iterable[Terms]) -> Terms:
+    """Return terms that meet all of these, and leave open what all of them leave open.
 
-    The order does not matter. Reason and rule are those of whoever asks the most.
+    The order does not matter. Reason and rule are those of the strictest terms.
     """
-    terms = [_implied(one) for one in asked]
+    terms = [_implied(one) for one in demands]
     if not terms:
         return Terms(approvers=0)
     decisive = max(terms, key=_weight)
@@ -159,19 +159,19 @@ def merged(asked: Iterable[Terms]) -> Terms:
     )
 
 
-def strictest(asked: Iterable[Terms]) -> Demand:
-    """The one demand that meets all of these; what nobody said follows from the pattern."""
-    terms = merged(asked)
+def strictest(demands: Iterable[Terms]) -> Demand:
+    """Return the demand that meets all terms; open fields follow from the pattern."""
+    terms = merged(demands)
     pattern = terms.pattern or pattern_for(terms.approvers)
     if pattern is Pattern.USER_CONSENT and terms.approvers > 1:
-        # One user can't be two people: whoever asks for more of them means others.
+        # One user can't be two people, so more approvers means other people.
         pattern = Pattern.DUAL_CONTROL
     whole = _implied(replace(terms, pattern=pattern, approvers=max(terms.approvers, 1)))
     return Demand(**{field.name: getattr(whole, field.name) for field in fields(whole)})
 
 
 def _implied(terms: Terms) -> Terms:
-    """The same terms with what their pattern stands for, as far as they don't say it."""
+    """Return the terms with open fields filled in from their pattern."""
     if terms.pattern is None:
         return terms
     row = PATTERNS[terms.pattern]
@@ -185,11 +185,11 @@ def _implied(terms: Terms) -> Terms:
 
 
 def _then(terms: Iterable[Terms]) -> Then | None:
-    """Doing nothing by itself is the stricter way on."""
-    said = {one.then for one in terms} - {None}
-    if Then.RESUBMIT in said:
+    """Return the stricter of the values: RESUBMIT executes nothing by itself."""
+    values = {one.then for one in terms} - {None}
+    if Then.RESUBMIT in values:
         return Then.RESUBMIT
-    return Then.EXECUTE if said else None
+    return Then.EXECUTE if values else None
 
 
 def _rank(pattern: Pattern) -> int:
@@ -197,30 +197,30 @@ def _rank(pattern: Pattern) -> int:
 
 
 def _weight(terms: Terms) -> tuple[Any, ...]:
-    """Who has a reason and asks the most; the rest only makes the choice a certain one."""
+    """Rank terms with a reason first, then by strictness; the rest makes the order unique."""
     rank = -1 if terms.pattern is None else terms.pattern.rank
     return (bool(terms.reason), terms.approvers, rank, terms.rule or "", terms.reason)
 
 
-# --- telling --------------------------------------------------------------------------------------
+# --- wording --------------------------------------------------------------------------------------
 
 
 def who_may(demand: Demand, user: str | None) -> list[tuple[str, bool]]:
-    """Who may approve, as a phrase in pieces. True marks a name that somebody else has given."""
+    """Return who may approve, as a phrase in pieces. True marks a foreign name."""
     consent = demand.pattern is Pattern.USER_CONSENT
     if consent and user is None:
-        return [("nobody: the call is made on no user's behalf", False)]
-    said: list[tuple[str, bool]] = [("the user ", False), (user or "", True)]
+        return [("no one: the call has no user who could consent", False)]
+    phrase: list[tuple[str, bool]] = [("the user ", False), (user or "", True)]
     if not consent:
         count = demand.approvers
-        said = [("1 person" if count == 1 else f"{count} different people", False)]
+        phrase = [("1 person" if count == 1 else f"{count} different people", False)]
     for number, names in enumerate(sorted(sorted(names) for names in demand.roles)):
-        said.append((" with the role " if number == 0 else " and ", False))
+        phrase.append((" with the role " if number == 0 else " and ", False))
         for index, name in enumerate(names):
-            said += [(" or ", False)] * (index > 0)
-            said.append((name, True))
+            phrase += [(" or ", False)] * (index > 0)
+            phrase.append((name, True))
     if user is not None and not consent:
-        said += [(", but not ", False), (user, True)]
+        phrase += [(", but not ", False), (user, True)]
     if demand.justification_required:
-        said.append(("; each says why", False))
-    return said
+        phrase.append(("; each with a justification", False))
+    return phrase

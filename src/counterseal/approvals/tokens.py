@@ -1,8 +1,8 @@
-"""The signed proof that an approval was given: what it stands for, and why one is refused.
+"""Approval tokens: the signed proof that one exact call was approved.
 
-A JWT (EdDSA), signed with the newest approval key and verified with any. It stands for one
-execution of one exact call; whether it was used before only a store can tell. It goes from
-Counterseal to whoever carries out the call, and never to a model.
+A JWT (EdDSA), signed with the newest approval key and verified with any of them. It allows one
+execution; the store checks whether it was used before. Tokens go to the program that submits the
+call, never to a model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ISSUER: Final = "counterseal"
 AUDIENCE: Final = "counterseal:execution"
 SCOPE: Final = "single_execution"
 SKEW: Final = 5.0
-"""Seconds that another worker's clock may be ahead. Nothing is granted after the expiry."""
+"""Seconds that another worker's clock may be ahead. The expiry is never extended."""
 
 _ALGORITHM: Final = "EdDSA"
 _TYPE: Final = "approval+jwt"
@@ -46,7 +46,7 @@ _HEADER: Final = frozenset({"alg", "typ", "kid"})
 
 
 class TokenError(CountersealError):
-    """A token is refused. `why` is one word for programs, the text is for people."""
+    """A token is refused. `why` is one word for programs; the text is for people."""
 
     def __init__(self, why: str, message: str) -> None:
         super().__init__(message)
@@ -55,7 +55,7 @@ class TokenError(CountersealError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claims:
-    """What a token says."""
+    """The claims of a token."""
 
     approval_id: str
     trace_id: str
@@ -65,14 +65,14 @@ class Claims:
     contract_hash: str
     payload_hash: str
     approver_ids: tuple[str, ...]
-    """Everybody who approved, in that order."""
+    """All approvers, in the order of their votes."""
     approved_at: float
     expires_at: float
     approval_scope: str = SCOPE
     decision: str = "approved"
 
     def record(self) -> dict[str, Any]:
-        """As they stand in the token."""
+        """Return the claims in the form that the token has."""
         return {
             "iss": ISSUER,
             "aud": AUDIENCE,
@@ -96,7 +96,7 @@ class Claims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """The call that is about to be executed, which a token must stand for."""
+    """The call that is about to be executed; a token must match it."""
 
     approval_id: str
     trace_id: str
@@ -106,19 +106,19 @@ class Expected:
     contract_hash: str
     payload_hash: str
     approvers: int = 1
-    """How many people the demand asks for."""
+    """How many approvers the demand requires."""
 
 
 def issue(claims: Claims, ring: KeyRing) -> str:
-    """The signed token. KeysError where there is no approval key to sign with."""
+    """Return a signed token. KeysError when there is no approval key."""
     key = ring.newest(Purpose.APPROVAL)
     if key is None or key.private is None:
         raise KeysError(
-            "there is no approval key to sign with; `counterseal keys new approval` makes one"
+            "there is no approval key to sign with; make one with `counterseal keys new approval`"
         )
     if not claims.approver_ids:
-        raise ValueError("approver_ids: nobody has approved")
-    import jwt  # noqa: PLC0415 - only who signs or checks pays for loading it
+        raise ValueError("approver_ids is empty; a token needs an approver")
+    import jwt  # noqa: PLC0415 - slow to load, and needed for approvals only
 
     headers = {"kid": key.key_id, "typ": _TYPE}
     return jwt.encode(claims.record(), key.private, algorithm=_ALGORITHM, headers=headers)
@@ -132,25 +132,25 @@ def check(
     may_approve: Callable[[str], bool],
     now: float,
 ) -> Claims:
-    """What the token says, when it stands for exactly this call. TokenError says why it does not.
+    """Return the claims of a token that matches exactly this call. TokenError says why it does not.
 
-    Whether it was used before is for the store to find out, in the transaction that uses it.
+    Whether the token was used before is checked by the store, in the transaction that uses it.
     """
     claims = _read(_verified(token, ring))
     for name, why in _BOUND.items():
         if getattr(claims, name) != getattr(expected, name):
-            raise TokenError(why, f"the token stands for another {why}")
+            raise TokenError(why, f"the token is for another {why}")
     if claims.approval_scope != SCOPE:
-        raise TokenError("scope", "the token is not for a single execution")
+        raise TokenError("scope", "the token's scope is not single_execution")
     if claims.decision != "approved":
-        raise TokenError("decision", "the token says that the call was not approved")
+        raise TokenError("decision", "the token's decision is not approved")
     if not now < claims.expires_at:
         raise TokenError("expired", "the token has expired")
     if claims.approved_at > now + SKEW:
-        raise TokenError("early", "the token says that it was approved only later than now")
+        raise TokenError("early", "the token's approval time is in the future")
     people = set(claims.approver_ids)
     if len(people) < expected.approvers or not all(may_approve(person) for person in people):
-        raise TokenError("approver", "the token is not by as many people who may approve")
+        raise TokenError("approver", "the token does not have enough approvers who may approve")
     return claims
 
 
@@ -163,31 +163,31 @@ _BOUND: Final = {
     "trace_id": "trace",
     "approval_id": "approval",
 }
-"""What a token is bound to, and the word for a mismatch."""
+"""The claims that bind a token to a call, with the word for a mismatch."""
 
 
 # --- reading --------------------------------------------------------------------------------------
 
 
 def _verified(token: object, ring: KeyRing) -> Mapping[str, Any]:
-    """What the token holds, when one of our keys signed it. Nothing of it is believed before."""
-    import jwt  # noqa: PLC0415 - as in `issue`
+    """Return the payload if one of our keys signed it; nothing is used before that check."""
+    import jwt  # noqa: PLC0415 - slow to load, and needed for approvals only
 
     if not isinstance(token, str) or not token.isascii() or len(token) > _LONGEST_TOKEN:
-        raise TokenError("malformed", "the token is none of ours")
+        raise TokenError("malformed", "the token does not have the form of an approval token")
     try:
         header = jwt.get_unverified_header(token)
     except jwt.PyJWTError:
-        raise TokenError("malformed", "the token can't be read") from None
+        raise TokenError("malformed", "the token can't be parsed") from None
     if header.get("alg") != _ALGORITHM:
         raise TokenError("algorithm", f"the token is not signed with {_ALGORITHM}")
     if set(header) != _HEADER or header["typ"] != _TYPE:
-        # Whatever names a key by its address, or brings its own, has no place here.
-        raise TokenError("malformed", "the token's header is none of ours")
+        # Headers that name a key by URL, or contain one, are refused.
+        raise TokenError("malformed", "the token's header has unexpected fields")
     key = _public(ring, header["kid"])
     options: Any = {"verify_exp": False, "verify_iat": False, "verify_nbf": False}
     try:
-        found: Mapping[str, Any] = jwt.decode(
+        payload: Mapping[str, Any] = jwt.decode(
             token,
             key,
             algorithms=[_ALGORITHM],
@@ -196,42 +196,42 @@ def _verified(token: object, ring: KeyRing) -> Mapping[str, Any]:
             options=options,
         )
     except jwt.InvalidSignatureError:
-        raise TokenError("forged", "the signature is not that of the key") from None
+        raise TokenError("forged", "the signature does not match the key") from None
     except (jwt.InvalidAudienceError, jwt.InvalidIssuerError, jwt.MissingRequiredClaimError):
-        raise TokenError("scope", "the token is made for something else") from None
+        raise TokenError("scope", "the token has another issuer or audience") from None
     except jwt.PyJWTError:
-        raise TokenError("malformed", "the token can't be read") from None
-    return found
+        raise TokenError("malformed", "the token can't be parsed") from None
+    return payload
 
 
 def _public(ring: KeyRing, key_id: object) -> Ed25519PublicKey:
-    """An approval key by its id, which is compared and never looked up anywhere."""
+    """Return the approval key with this id."""
     for key in ring.keys:
         if key.purpose is Purpose.APPROVAL and key.key_id == key_id and key.public is not None:
             return key.public
-    raise TokenError("unknown-key", "the key that the token names is not here")
+    raise TokenError("unknown-key", "the token's key is unknown")
 
 
 _TEXTS: Final = (*_BOUND, "approver_id", "approved_at", "expires_at", "approval_scope", "decision")
 
 
-def _read(found: Mapping[str, Any]) -> Claims:
-    people = found.get("approver_ids")
-    complete = all(isinstance(found.get(name), str) and found[name] for name in _TEXTS)
-    if not complete or not isinstance(people, list) or found["approver_id"] not in people:
-        raise TokenError("malformed", "the token does not say everything")
+def _read(payload: Mapping[str, Any]) -> Claims:
+    people = payload.get("approver_ids")
+    complete = all(isinstance(payload.get(name), str) and payload[name] for name in _TEXTS)
+    if not complete or not isinstance(people, list) or payload["approver_id"] not in people:
+        raise TokenError("malformed", "a claim is missing from the token")
     if not all(isinstance(person, str) and person for person in people):
-        raise TokenError("malformed", "the token names no approvers")
-    approved, expires = _moment(found["approved_at"]), _moment(found["expires_at"])
-    if not 0 <= expires - approved <= LONGEST or found.get("exp") != int(expires):
+        raise TokenError("malformed", "the token has an invalid approver")
+    approved, expires = _moment(payload["approved_at"]), _moment(payload["expires_at"])
+    if not 0 <= expires - approved <= LONGEST or payload.get("exp") != int(expires):
         raise TokenError("malformed", "the token's times contradict each other")
     return Claims(
-        **{name: found[name] for name in _BOUND},
+        **{name: payload[name] for name in _BOUND},
         approver_ids=tuple(people),
         approved_at=approved,
         expires_at=expires,
-        approval_scope=found["approval_scope"],
-        decision=found["decision"],
+        approval_scope=payload["approval_scope"],
+        decision=payload["decision"],
     )
 
 
@@ -239,4 +239,4 @@ def _moment(text: str) -> float:
     try:
         return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
     except ValueError:
-        raise TokenError("malformed", "the token holds no time where one should be") from None
+        raise TokenError("malformed", "the token has an invalid time") from None

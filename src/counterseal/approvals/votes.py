@@ -1,8 +1,8 @@
-"""Votes: who may cast one, and what they come to.
+"""Votes: who may cast one, and what the result is.
 
-One rejection ends a request. So many different people as the demand asks must approve it before it
-expires; at the moment of expiry it is expired. Requester and approver are never the same person,
-save where the user consents to what an agent wants to do in the user's name.
+One rejection ends a request. As many different people as the demand requires must approve it before
+it expires. Requester and approver are never the same person, except when a user consents to what an
+agent wants to do in the user's name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Choice(StrEnum):
 
 
 class Tally(StrEnum):
-    """What the votes come to."""
+    """The result of the votes so far."""
 
     WAITING = "waiting"
     APPROVED = "approved"
@@ -45,7 +45,7 @@ class Tally(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voter:
-    """A person, as authentication knows them."""
+    """A signed-in person."""
 
     user: str
     tenant: str
@@ -55,25 +55,25 @@ class Voter:
         for name in ("user", "tenant"):
             value = getattr(self, name)
             if not isinstance(value, str) or not value.strip():
-                raise ValueError(f"{name}: a voter has one")
+                raise ValueError(f"{name}: a voter needs one")
         if self.user != self.user.strip() or visible(self.user) != self.user:
-            # Or else one person could seem to be two, or another.
-            raise ValueError("user: has spaces around it, or characters that nobody sees")
+            # One person must not be able to look like two, or like another one.
+            raise ValueError("user: the name has spaces around it, or invisible characters")
         object.__setattr__(self, "roles", text_set("roles", self.roles))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vote:
-    """What one person said, with the roles that they had then."""
+    """The vote of one person, with the roles that they had at that time."""
 
     approver: str
     decision: Choice
     voted_at: float
     roles: frozenset[str] = frozenset()
     comment: str = ""
-    """For the agent and for whoever looks later."""
+    """For the agent and the audit record."""
     justification: str = ""
-    """Why it may be done, where the demand asks for it."""
+    """Why the call is allowed, if the demand requires a justification."""
 
     def record(self) -> dict[str, Any]:
         return {
@@ -87,27 +87,27 @@ class Vote:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """The vote that `record()` wrote down."""
+        """Return the vote that `record()` wrote."""
         changed = {"decision": Choice(record["decision"]), "roles": frozenset(record["roles"])}
         return cls(**{**record, **changed})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingApproval:
-    """What a voter has to be held against: whose call it is, and how far the vote is."""
+    """The part of a held call that voting depends on: its requester, expiry and votes."""
 
     tenant: str
     agent: str
     user: str | None
-    """On whose behalf the call is made: the requester."""
+    """The user on whose behalf the call is made."""
     expires_at: float
     votes: tuple[Vote, ...] = ()
     decided: bool = field(default=False)
-    """Whether it has an end already, whatever the votes say: void, spent, withdrawn."""
+    """Whether the request has ended for another reason: void, executed, withdrawn."""
 
 
 class Objection(StrEnum):
-    """Why somebody can't vote, or not like that."""
+    """Why a vote is refused."""
 
     TENANT = "tenant"
     DECIDED = "decided"
@@ -120,26 +120,26 @@ class Objection(StrEnum):
 
     @property
     def text(self) -> str:
-        """In a sentence, for the person."""
-        return _SAID[self]
+        """The reason as a sentence for the voter."""
+        return _SENTENCES[self]
 
 
-_SAID: Final = {
+_SENTENCES: Final = {
     Objection.TENANT: "There is no such request.",
-    Objection.DECIDED: "It is decided already.",
+    Objection.DECIDED: "This request has already been decided.",
     Objection.EXPIRED: "The request has expired.",
-    Objection.REQUESTER: "Whoever asks for a call can't approve it.",
+    Objection.REQUESTER: "You can't approve your own request.",
     Objection.NOT_THE_USER: "Only the user on whose behalf the agent acts can consent.",
-    Objection.VOTED: "You have voted on this already.",
-    Objection.ROLE: "You don't have the role that this takes.",
-    Objection.JUSTIFICATION: "Say why this may be done: an approval here needs a justification.",
+    Objection.VOTED: "You have already voted on this request.",
+    Objection.ROLE: "You don't have a role that may approve this.",
+    Objection.JUSTIFICATION: "Give a justification: this approval needs one.",
 }
 
 
 def may_vote(
     demand: Demand, request: PendingApproval, voter: Voter, *, now: float
 ) -> Objection | None:
-    """Why this person can't vote on the request; None when they can."""
+    """Return why this person can't vote on the request, or None if they can."""
     if voter.tenant != request.tenant:
         return Objection.TENANT
     if request.decided:
@@ -148,7 +148,7 @@ def may_vote(
     if outcome is not Tally.WAITING:
         return Objection.EXPIRED if outcome is Tally.EXPIRED else Objection.DECIDED
     if demand.pattern is Pattern.USER_CONSENT:
-        # The agent asks here, and the user is whom it asks: nobody else's data or name is at stake.
+        # The agent is the requester here, and the user decides about their own data and name.
         if voter.user != request.user:
             return Objection.NOT_THE_USER
     elif voter.user in (request.user, request.agent):
@@ -168,7 +168,7 @@ def cast(
     comment: str = "",
     justification: str = "",
 ) -> Vote | Objection:
-    """The vote of this person, or why there can't be one."""
+    """Return the vote of this person, or why it is refused."""
     objection = may_vote(demand, request, voter, now=now)
     if objection is not None:
         return objection
@@ -186,7 +186,7 @@ def cast(
 
 
 def tally(demand: Demand, votes: Iterable[Vote], *, now: float, expires_at: float) -> Tally:
-    """What the votes come to now. Only those that were cast in time, and may count, do."""
+    """Return the result now. Only votes that were cast in time and are valid count."""
     in_time = [vote for vote in votes if vote.voted_at < expires_at]
     if any(vote.decision is Choice.REJECT for vote in in_time):
         return Tally.REJECTED

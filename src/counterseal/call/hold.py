@@ -17,20 +17,19 @@ from counterseal.audit import EventType
 from counterseal.call.call import DECIDE_AGAIN, Call, DecideAgain
 from counterseal.call.events import event, event_body, refused_observation, shown_config
 from counterseal.call.services import HoldServices
-from counterseal.canonical import freeze, pointer, spelt_out, thaw
+from counterseal.canonical import freeze, json_default, pointer, thaw
 from counterseal.codes import Code
 from counterseal.contract.approval_terms import Pattern, Then
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
 from counterseal.execution.probes import ProbeError, ProbeRequest, ask
-from counterseal.gates.approval import approval_hash, demand_of, ended, hash_of
+from counterseal.gates.approval import approval_hash, demand_of, ended, hash_of, votes_of
 from counterseal.gates.base import Decision, GateContext, deny, tool_context
 from counterseal.gates.parse import is_sound
-from counterseal.gates.proof import votes_of
 from counterseal.gates.state import state_seen
+from counterseal.ledger.records import Held, HeldStatus
 from counterseal.observation import Observation, Redactor
 from counterseal.proposal import Principal, Proposal
-from counterseal.storage.base import Held, HeldStatus
 from counterseal.vault import Vault, VaultError
 
 __all__ = [
@@ -189,7 +188,7 @@ def held_of(
     """
     who, approval_id = ctx.principal, f"appr_{int(ctx.now * 1000):011x}{getrandbits(52):013x}"
     try:
-        kept = to_json(_kept(ctx, after), fallback=spelt_out)
+        kept = to_json(_kept(ctx, after), fallback=json_default)
         seen = state_seen(ctx.version_seen, ctx.before)
         approved = approval_hash(ctx)
     except (ValueError, TypeError, RecursionError) as error:

@@ -15,7 +15,7 @@ from counterseal.call.execute import execute, hook_request, spend_retry
 from counterseal.call.observe import observe
 from counterseal.call.services import CallServices, ExecuteServices
 from counterseal.call.settle import settle
-from counterseal.canonical import spelt_out
+from counterseal.canonical import json_default
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
 from counterseal.errors import RegistryError
@@ -24,10 +24,10 @@ from counterseal.execution.probes import Probe, ProbeError, probe
 from counterseal.gates import GATES
 from counterseal.gates.base import Decision, Gate, GateContext
 from counterseal.ledger.entry import Entry
+from counterseal.ledger.records import RunRecord
 from counterseal.observation import Observation
 from counterseal.proposal import Principal, Proposal, System
 from counterseal.registry import Refusal, Registry, RegistryRecord
-from counterseal.storage.base import RunRecord
 from counterseal.vault import Vault
 
 __all__ = [
@@ -94,7 +94,7 @@ def pack(ctx: GateContext, contract_hash: str, trace_id: str, key: str, vault: V
         trace_id,
         principal.covered if isinstance(principal, System) else None,
     )
-    return vault.seal(principal.tenant, key, to_json(fields, fallback=spelt_out))
+    return vault.seal(principal.tenant, key, to_json(fields, fallback=json_default))
 
 
 def unpack(sealed: bytes, tenant: str, key: str, vault: Vault) -> Resume:

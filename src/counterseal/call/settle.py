@@ -30,15 +30,16 @@ from counterseal.codes import Code, Path
 from counterseal.contract.effects import Trust
 from counterseal.contract.fill import resource_of
 from counterseal.contract.model import Contract, KeepReads, OnUnknown
-from counterseal.contract.tool_context import left_in_state
+from counterseal.contract.tool_context import state_updates
 from counterseal.errors import StoreError
 from counterseal.execution.failures import said_not_done
 from counterseal.gates.base import EMPTY, deny
 from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.records import Due, DueKind
+from counterseal.ledger.requests import Settle
 from counterseal.observation import Observation
 from counterseal.observation.observe import without_redacted
 from counterseal.observation.stored import pack_read, stored
-from counterseal.storage.base import Due, DueKind, Settle
 from counterseal.vault import Vault
 
 __all__ = ["due_for", "open_text", "pause_after", "settle", "write_outcome"]
@@ -465,7 +466,7 @@ def _effects(
     clean, _ = services.redactor.redact(data)
     declared = contract.affordance.output_schema.get("properties", {})
     wrapped = compiled is not None and compiled.profile.wrapped
-    effects = left_in_state(contract.state_effects, clean, declared, wrapped=wrapped)
+    effects = state_updates(contract.state_effects, clean, declared, wrapped=wrapped)
     resource = resource_of(contract, call.ctx.arguments)
     version = at(data, contract.version_from) if contract.version_from else None
     if resource is None or not isinstance(version, str | int):

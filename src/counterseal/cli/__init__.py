@@ -1,6 +1,9 @@
-"""The `counterseal` command: one file a command group, and no logic but what a terminal needs.
+"""The `counterseal` command: one file a command or command group.
 
-Starting must stay fast: nothing heavier than Typer is imported before a command runs.
+Commands read options, ask a view or an operation, and hand the result to `render`. Beside them are
+`options` (shared options), `project` and `stores` (what a command works on), `contract_card` and
+`timeline` (pages that several commands print). The start must stay fast: nothing heavier than Typer
+is imported before a command runs.
 """
 
 from __future__ import annotations
@@ -12,12 +15,12 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line. Ends the process with 0, 1 for problems found, or 2 for wrong use."""
+    """Run the command line, and end the process with the command's exit code."""
     from counterseal.cli.app import app
 
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # it was closed: nobody wants to read it
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - until the end; fast
+        if getattr(sys, name) is None:  # the stream was closed by the parent process
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - stays open until the end; no import of pathlib
     for stream in (sys.stdout, sys.stderr):
         # A terminal that lacks a character gets a substitute, not a crash.
         if hasattr(stream, "reconfigure"):
@@ -33,10 +36,10 @@ def main() -> None:
 
 
 def _after_flush(code: str | int | None) -> str | int | None:
-    """The same exit code, once everything is written, or nobody reads on (`… | head`)."""
+    """Flush stdout, which may be a closed pipe (`… | head`), and return the exit code."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes once more at its end, and would complain there.
+        # Python flushes again at exit, and would print an error there.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code

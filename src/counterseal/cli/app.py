@@ -1,4 +1,4 @@
-"""The Typer app: every command by its name, and what holds for all of them."""
+"""The Typer app: every command by its name."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ from counterseal.cli import (
     init,
     keys,
     lint,
-    mcp,
     metrics,
     plan,
     policy,
     reconcile,
     registry,
-    schema,
     serve,
     show,
     users,
@@ -37,11 +35,11 @@ colours off.
 
 \b
 Exit codes:
-  0  all is well
+  0  success
   1  problems were found
-  2  wrong use: an unknown option, a missing file, a name that nothing has
+  2  wrong use: an unknown option, a missing file, an unknown name
   3  the call has to be approved by a person
-  4  too late: what was to be decided is decided already, or has expired
+  4  too late: the request is decided already, or has expired
 """
 
 app = typer.Typer(
@@ -50,7 +48,7 @@ app = typer.Typer(
     epilog=EPILOG,
     no_args_is_help=True,
     add_completion=False,
-    # Plain help starts twice as fast, and reads the same in a terminal, a pipe and a document.
+    # Plain help starts twice as fast, and looks the same in a terminal, a pipe and the docs.
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -61,10 +59,10 @@ app.command("lint")(lint.lint)
 app.command("show")(show.show)
 app.command("call")(call.call)
 app.command("plan")(plan.plan)
-app.command("schema")(schema.schema)
+app.command("schema")(show.schema)
 app.command("explain")(explain.explain)
 app.command("serve")(serve.serve)
-app.command("mcp")(mcp.mcp)
+app.command("mcp")(serve.mcp)
 app.command("diff")(diff.diff)
 app.command("metrics")(metrics.metrics)
 app.add_typer(policy.app, name="policy")

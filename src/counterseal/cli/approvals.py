@@ -1,65 +1,111 @@
-"""`counterseal approvals`: what waits for a person, what exactly is asked, and their yes or no.
+"""`counterseal approvals`: list, show, approve and reject requests for approval.
 
-Works on the project's store, and needs its contracts: nobody decides on what can't be shown. How
-the project is opened and who decides is in `approvals_desk`, how a request looks in
-`approvals_view`, how a vote is taken in `approvals_vote`.
+Works on the project's store and needs its contracts, because a request is approved only after its
+packet was shown. A rejection needs no packet.
 """
 
 from __future__ import annotations
 
-import json
+import os
 import sys
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypedDict, TypeVar
 
 import typer
 
-from counterseal.cli.approvals_desk import Desk, at_desk, person_of
-from counterseal.cli.approvals_view import (
-    Format,
-    Listed,
-    listed,
-    print_listed,
-    print_packet,
-    record_of,
+from counterseal.cli.options import STORE_VARIABLE, AsJson, StoreUrl, Yes
+from counterseal.cli.project import open_project, project_settings, user_name
+from counterseal.cli.render import (
+    can_show,
+    console,
+    fail,
+    note,
+    one_line,
+    paragraph,
+    print_json,
+    print_json_line,
+    print_page,
+    render,
 )
-from counterseal.cli.approvals_vote import (
-    EXIT_CODES,
-    Words,
-    check,
-    decide,
-    found,
-    located,
-    make_sure,
-    note_unsigned,
-    reject_unshown,
-    show_before,
-    shown_if_any,
-)
-from counterseal.cli.output import fail, note, print_json
-from counterseal.cli.stores import StoreUrl
-from counterseal.cli.trying import project_settings
+from counterseal.cli.stores import existing_store
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from rich.console import RenderableType
+
+    from counterseal.approvals.packet import Packet
+    from counterseal.approvals.votes import Voter
+    from counterseal.config import Settings
+    from counterseal.ledger.records import Held
+    from counterseal.operations.approver import ApprovalError
+    from counterseal.runtime import Runtime
 
 __all__ = ["app"]
 
+T = TypeVar("T")
+
+EXIT_CODES = """\
+\b
+Exit codes:
+  0  the vote is on record
+  1  the vote was refused, or not confirmed
+  2  wrong use: no such request, not an approver, no store
+  4  too late: the request is decided already, or has expired
+"""
+REFUSED, UNKNOWN, TOO_LATE = 1, 2, 4
+_CODES = {"unknown": UNKNOWN, "tenant": UNKNOWN, "expired": TOO_LATE, "decided": TOO_LATE}
+_FIXES = {
+    "unknown": "`counterseal approvals list` shows the waiting requests.",
+    "justification": "Give --justification TEXT.",
+    "keys": "Create a key with `counterseal keys new approval`. A public key is not enough.",
+    "contract": "Approve it from a project that has this version. You can reject it without.",
+    "unreadable": "You can still reject it.",
+}
+_REJECTED = "Rejected. The agent gets your reason."
+_UNSIGNED = (
+    "This approval will not be signed, and workers that have an approval key will refuse it.\n"
+    "Create a key with `counterseal keys new approval`."
+)
+
 app = typer.Typer(
-    help="See what waits for a person's approval, and decide on it.",
+    help="List requests for approval, and decide on them.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="The request, as `list` shows it.")]
-OfTenant = Annotated[str | None, typer.Option("--tenant", metavar="T", help="Whose request.")]
+OfTenant = Annotated[
+    str | None, typer.Option("--tenant", metavar="T", help="The request's tenant.")
+]
+OnlyTenant = Annotated[
+    str | None, typer.Option("--tenant", metavar="T", help="Of this tenant only.")
+]
 As = Annotated[
     str | None,
     typer.Option(
         "--as",
         metavar="NAME",
-        help="Who decides: a name from [approvers] in counterseal.toml.  [default: your user name]",
+        help="The approver: a name in [approvers] of counterseal.toml.  [default: your user name]",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Don't ask whether it is meant.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class PacketFormat(StrEnum):
+    TEXT = "text"
+    MARKDOWN = "markdown"
+    HTML = "html"
+    JSON = "json"
+
+
+class Comments(TypedDict):
+    """Texts of a vote beside yes or no."""
+
+    comment: str
+    justification: str
 
 
 # Looking -----------------------------------------------------------------------------------------
@@ -75,92 +121,83 @@ def list_requests(
             help="waiting, approved, rejected, expired, spent or void.",
         ),
     ] = "waiting",
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="T", help="Of this tenant only.")
-    ] = None,
+    tenant: OnlyTenant = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", help="How many.", min=1)] = 50,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """List requests for approval: what ends first, or of what is decided the latest, at the top."""
-    from counterseal.storage.base import HeldStatus
+    """List requests for approval. Waiting ones that expire first, decided ones that are newest."""
+    from counterseal.ledger.records import HeldStatus
 
     if status not in set(HeldStatus):
-        fail(f"There is no status {status!r}.", f"There are: {', '.join(HeldStatus)}.")
-    with at_desk(project_settings(), store) as desk:
-        found = desk.do(_list(desk, tenant, status, limit))
-        now = desk.runtime.clock()
-    if as_json:
-        print_json([record_of(one) for one in found])
-        return
-    if not found:
-        print("Nothing waits for an approval." if status == "waiting" else f"None is {status}.")
-    for one in found:
-        print_listed(one, now)
+        fail(f"Unknown status {status!r}.", f"Allowed: {', '.join(HeldStatus)}.")
+    with opened_project(project_settings(), store) as project:
+        rows = project.run(_rows(project, tenant, status, limit))
+        now = project.runtime.clock()
 
+    def page() -> Iterator[RenderableType]:
+        if not rows:
+            waiting = status == "waiting"
+            yield "No request is waiting for approval." if waiting else f"No request is {status}."
+        for row in rows:
+            yield from _entry(row, now)
 
-async def _list(desk: Desk, tenant: str | None, status: str, limit: int) -> Sequence[Listed]:
-    there = await desk.runtime.approvals.list(tenant, status=status, limit=limit)
-    return [await listed(desk.runtime, held) for held in there]
+    render([row.record() for row in rows], page, as_json=as_json)
 
 
 @app.command("show")
 def show(
     approval_id: ApprovalId,
     form: Annotated[
-        Format, typer.Option("--format", metavar="F", help="text, markdown, html or json.")
-    ] = Format.TEXT,
+        PacketFormat, typer.Option("--format", metavar="F", help="text, markdown, html or json.")
+    ] = PacketFormat.TEXT,
     tenant: OfTenant = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what exactly is asked, beginning with what happens if it is approved."""
-    with at_desk(project_settings(), store) as desk:
-        packet = found(desk, located(desk, approval_id, tenant, as_json=as_json), as_json=as_json)
-        print_packet(packet, Format.JSON if as_json else form, desk.runtime.clock())
+    """Show a request, starting with what happens if it is approved."""
+    with opened_project(project_settings(), store) as project:
+        held = _locate(project, approval_id, tenant, as_json=as_json)
+        packet = _packet(project, held, as_json=as_json)
+        _print_packet(packet, PacketFormat.JSON if as_json else form, project.runtime.clock())
 
 
 @app.command("watch")
 def watch(
-    once: Annotated[bool, typer.Option("--once", help="End when there is one.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Stop after the first request.")] = False,
     every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", help="Between two looks.", min=0.1)
+        float, typer.Option("--every", metavar="SECONDS", help="Polling interval.", min=0.1)
     ] = 2.0,
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="T", help="Of this tenant only.")
-    ] = None,
+    tenant: OnlyTenant = None,
     store: StoreUrl = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
 ) -> None:
-    """Print what waits, then each request as it comes, until Ctrl-C."""
-    with at_desk(project_settings(), store) as desk:
+    """Print the waiting requests, then each new one, until Ctrl-C."""
+    with opened_project(project_settings(), store) as project:
         if sys.stderr.isatty():
-            note("Waiting for requests; Ctrl-C ends it.")
-        desk.do(_watch(desk, tenant, every, once=once, as_json=as_json))
+            note("Waiting for requests. Stop with Ctrl-C.")
+        project.run(_watch(project, tenant, every, once=once, as_json=as_json))
 
 
 async def _watch(
-    desk: Desk, tenant: str | None, every: float, *, once: bool, as_json: bool
+    project: OpenedProject, tenant: str | None, every: float, *, once: bool, as_json: bool
 ) -> None:
     import asyncio
 
-    told: set[str] = set()
+    printed: set[str] = set()
     while True:
-        there = await desk.runtime.approvals.list(tenant, limit=1000)
-        new = [held for held in there if held.approval_id not in told]
-        for held in new:
-            _tell(await listed(desk.runtime, held), desk.runtime.clock(), as_json=as_json)
+        rows = await _rows(project, tenant, "waiting", 1000)
+        new = [row for row in rows if row.held.approval_id not in printed]
+        for row in new:
+            if as_json:
+                print_json_line(row.record())
+            else:
+                print_page(*_entry(row, project.runtime.clock()))
+                sys.stdout.flush()
         if once and new:
             return
-        told = {held.approval_id for held in there}
+        printed = {row.held.approval_id for row in rows}
         await asyncio.sleep(every)
-
-
-def _tell(one: Listed, now: float, *, as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(record_of(one)), flush=True)
-    else:
-        print_listed(one, now)
 
 
 # Deciding ----------------------------------------------------------------------------------------
@@ -173,7 +210,7 @@ def approve(
     justification: Annotated[
         str,
         typer.Option(
-            "--justification", metavar="TEXT", help="Why it may be done, if that is asked."
+            "--justification", metavar="TEXT", help="Why it may be done, if the request asks."
         ),
     ] = "",
     who: As = None,
@@ -192,27 +229,28 @@ def approve(
 ) -> None:
     """Approve a request: exactly this call, once.
 
-    Shows what would happen, and asks. For a CRITICAL_MUTATION the tool's name has to be typed, or
-    the end of the request's id.
+    Shows what would happen, and asks. For a CRITICAL_MUTATION you type the tool's name, or the end
+    of the request's id.
     """
     settings = project_settings()
-    person = person_of(settings, who)
-    with at_desk(settings, store) as desk:
-        held = located(desk, approval_id, tenant, person, as_json=as_json)
-        packet = found(desk, held, as_json=as_json)
-        show_before(desk, packet, quiet=as_json and (yes or confirm is not None))
-        said = Words(comment=comment, justification=justification)
-        check(desk, packet, person, "approve", said, as_json=as_json)
-        note_unsigned(desk)
-        make_sure(packet, "approve", yes=yes, confirm=confirm)
-        decide(desk, packet, person, "approve", said, as_json=as_json)
+    person = _approver(settings, who)
+    with opened_project(settings, store) as project:
+        held = _locate(project, approval_id, tenant, person, as_json=as_json)
+        packet = _packet(project, held, as_json=as_json)
+        _show_before_vote(project, packet, quiet=as_json and (yes or confirm is not None))
+        comments = Comments(comment=comment, justification=justification)
+        _check_vote(project, packet, person, "approve", comments, as_json=as_json)
+        if not project.has_approval_key:
+            note(_UNSIGNED)
+        _confirm(packet, "approve", yes=yes, confirm=confirm)
+        _vote(project, packet, person, "approve", comments, as_json=as_json)
 
 
 @app.command("reject", epilog=EXIT_CODES)
 def reject(
     approval_id: ApprovalId,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why not; the agent reads it.")
+        str, typer.Option("--reason", metavar="TEXT", help="Why not. The agent reads it.")
     ],
     who: As = None,
     yes: Yes = False,
@@ -220,19 +258,389 @@ def reject(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Reject a request. One rejection ends it, and the agent is told why."""
+    """Reject a request. One rejection ends it, and the agent gets the reason."""
     if not reason.strip():
-        fail("--reason is empty.", "Say why not: the agent plans anew with it.")
+        fail("--reason must not be empty.", "Say why not: the agent plans its next step with it.")
     settings = project_settings()
-    person = person_of(settings, who)
-    with at_desk(settings, store) as desk:
-        held = located(desk, approval_id, tenant, person, as_json=as_json)
-        said = Words(comment=reason, justification="")
-        packet = shown_if_any(desk, held)
+    person = _approver(settings, who)
+    with opened_project(settings, store) as project:
+        held = _locate(project, approval_id, tenant, person, as_json=as_json)
+        comments = Comments(comment=reason, justification="")
+        packet = _packet_if_readable(project, held)
         if packet is None:
-            reject_unshown(desk, held, person, said, yes=yes, as_json=as_json)
+            _reject_without_packet(project, held, person, comments, yes=yes, as_json=as_json)
             return
-        show_before(desk, packet, quiet=as_json and yes)
-        check(desk, packet, person, "reject", said, as_json=as_json)
-        make_sure(packet, "reject", yes=yes)
-        decide(desk, packet, person, "reject", said, as_json=as_json)
+        _show_before_vote(project, packet, quiet=as_json and yes)
+        _check_vote(project, packet, person, "reject", comments, as_json=as_json)
+        _confirm(packet, "reject", yes=yes)
+        _vote(project, packet, person, "reject", comments, as_json=as_json)
+
+
+def _confirm(packet: Packet, decision: str, *, yes: bool, confirm: str | None = None) -> None:
+    """Ask for confirmation. Approving a critical mutation takes more than one key."""
+    if decision == "approve" and packet.risk == "CRITICAL_MUTATION":
+        _confirm_critical(packet, yes=yes, confirm=confirm)
+    elif not yes and confirm is None:
+        typer.confirm(f"{decision.capitalize()}?", abort=True, err=True)
+
+
+def _confirm_critical(packet: Packet, *, yes: bool, confirm: str | None) -> None:
+    words = (packet.tool, packet.approval_id, packet.approval_id.rpartition("_")[2])
+    if confirm is None and yes:
+        fail(
+            "The call is a CRITICAL_MUTATION, and --yes alone does not approve it.",
+            f"Read what happens, then give --confirm {packet.tool}.",
+        )
+    if confirm is not None:
+        if confirm not in words:
+            fail(f"--confirm must be {packet.tool}.", "Nothing was decided.")
+        return
+    question = f"Type {packet.tool} to approve it"
+    typed: str = typer.prompt(question, default="", show_default=False, err=True)
+    if typed.strip() not in words:
+        fail(f"Expected {packet.tool}.", "Nothing was decided.", code=REFUSED)
+
+
+def _check_vote(
+    project: OpenedProject,
+    packet: Packet,
+    person: Approver,
+    decision: str,
+    comments: Comments,
+    *,
+    as_json: bool,
+) -> None:
+    """End the command if the vote would be refused, before the person confirms it."""
+    from counterseal.approvals.votes import Choice, Objection, PendingApproval, cast
+    from counterseal.operations.approver import ApprovalError
+
+    request = PendingApproval(
+        tenant=packet.tenant,
+        agent=packet.agent,
+        user=packet.user,
+        expires_at=packet.expires_at,
+        votes=packet.votes,
+        decided=packet.status != "waiting",
+    )
+    voter, now = person.voter(packet.tenant), project.runtime.clock()
+    vote = cast(packet.demand, request, voter, Choice(decision), now=now, **comments)
+    if isinstance(vote, Objection):
+        _refuse(ApprovalError(vote.value, vote.text), packet.approval_id, as_json=as_json)
+
+
+def _vote(
+    project: OpenedProject,
+    packet: Packet,
+    person: Approver,
+    decision: str,
+    comments: Comments,
+    *,
+    as_json: bool,
+) -> None:
+    """Record the vote, and print the request's new state."""
+    from counterseal.operations.approver import ApprovalError
+
+    voter, approvals = person.voter(packet.tenant), project.runtime.approvals
+    try:
+        after = project.run(approvals.decide(packet.approval_id, voter, decision, **comments))
+    except ApprovalError as error:
+        _refuse(error, packet.approval_id, as_json=as_json)
+    after = after or replace(packet, status="rejected")
+    record = {
+        "decision": decision,
+        "approver": person.name,
+        "approval_id": after.approval_id,
+        "status": after.status,
+        "votes": after.so_far,
+        "missing": _missing(after),
+        "then": after.demand.then.value,
+    }
+    render(record, lambda: [_outcome(after)], as_json=as_json)
+
+
+def _reject_without_packet(
+    project: OpenedProject,
+    held: Held,
+    person: Approver,
+    comments: Comments,
+    *,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    from counterseal.operations.approver import ApprovalError
+
+    if not yes:
+        typer.confirm("Reject?", abort=True, err=True)
+    voter, approvals = person.voter(held.tenant), project.runtime.approvals
+    try:
+        project.run(approvals.decide(held.approval_id, voter, "reject", **comments))
+    except ApprovalError as error:
+        _refuse(error, held.approval_id, as_json=as_json)
+    record = {
+        "decision": "reject",
+        "approver": person.name,
+        "approval_id": held.approval_id,
+        "status": "rejected",
+    }
+    render(record, lambda: [_REJECTED], as_json=as_json)
+
+
+def _refuse(error: ApprovalError, approval_id: str, *, as_json: bool) -> NoReturn:
+    """End the command with the reason why there is no such request, or no vote on it."""
+    code = _CODES.get(error.why, REFUSED)
+    if as_json:
+        print_json({"approval_id": approval_id, "why": error.why, "message": str(error)})
+        raise typer.Exit(code)
+    fail(one_line(str(error)), _FIXES.get(error.why, ""), code=code)
+
+
+# The project, open while a person reads ----------------------------------------------------------
+
+
+class OpenedProject:
+    """The project's runtime on an event loop that rests while a person reads and answers."""
+
+    def __init__(self, runtime: Runtime, runner: asyncio.Runner) -> None:
+        self.runtime = runtime
+        self._runner = runner
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(work)
+
+    @property
+    def has_approval_key(self) -> bool:
+        ring = self.runtime.keys
+        return ring is not None and any(key.purpose == "approval" for key in ring.keys)
+
+    async def find(
+        self, approval_id: str, tenant: str | None, visible: Sequence[str] | None = None
+    ) -> Held:
+        """Return the request with this id, in the tenants that are visible; None means all."""
+        from counterseal.operations.approver import ApprovalError
+
+        tenants = await self.runtime.store.tenants() if tenant is None else [tenant]
+        for name in tenants:
+            if visible is None or name in visible:
+                try:
+                    return await self.runtime.approvals.find(name, approval_id)
+                except ApprovalError as error:
+                    if error.why != "unknown":
+                        raise
+        raise ApprovalError("unknown", f"There is no request {approval_id}.")
+
+
+@contextmanager
+def opened_project(settings: Settings, store: str | None) -> Iterator[OpenedProject]:
+    """Open the project on its existing store, and close it at the end."""
+    import asyncio
+
+    from counterseal.config import without_notifications
+    from counterseal.errors import CountersealError
+
+    existing_store(store or os.environ.get(STORE_VARIABLE) or settings.store_url())
+    # No notification is sent from here, so the webhook's secret is not needed.
+    runtime = open_project(without_notifications(settings), store)
+    try:
+        with asyncio.Runner() as runner:
+            runner.run(runtime.__aenter__())
+            try:
+                yield OpenedProject(runtime, runner)
+            finally:
+                runner.run(runtime.__aexit__(None, None, None))
+    except CountersealError as error:
+        fail(one_line(str(error)), code=1)
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
+
+
+class Approver(NamedTuple):
+    """A person in `[approvers]` of the configuration file. `tenants` None means all tenants."""
+
+    name: str
+    roles: Sequence[str]
+    tenants: Sequence[str] | None
+
+    def voter(self, tenant: str) -> Voter:
+        from counterseal.approvals.votes import Voter
+
+        return Voter(user=self.name, tenant=tenant, roles=frozenset(self.roles))
+
+
+def _approver(settings: Settings, given: str | None) -> Approver:
+    """Return the named approver, else the user at the terminal. The file must declare them."""
+    name = given or user_name("--as")
+    table = settings.approvers.get(name)
+    if table is None:
+        _fail_undeclared(settings, name, named=given is not None)
+    return Approver(name, table.roles, table.tenants)
+
+
+def _fail_undeclared(settings: Settings, name: str, *, named: bool) -> NoReturn:
+    who = f"{name!r}" if named else f"Your user name {name!r}"
+    bare = name.replace("-", "").replace("_", "").isalnum() and name.isascii()
+    key = name if bare else f'"{name}"'
+    declared = ", ".join(sorted(settings.approvers))
+    others = f" Declared approvers: {declared}." if declared else ""
+    otherwise = "" if named else ", or name the approver with --as NAME"
+    fail(
+        one_line(f"{who} is not an approver in {settings.file.name}."),
+        one_line(f"Write [approvers.{key}] with roles = [] into it{otherwise}.{others}"),
+    )
+
+
+def _locate(
+    project: OpenedProject,
+    approval_id: str,
+    tenant: str | None,
+    person: Approver | None = None,
+    *,
+    as_json: bool,
+) -> Held:
+    """Return the request with this id, if the person may see it."""
+    from counterseal.operations.approver import ApprovalError
+
+    try:
+        return project.run(project.find(approval_id, tenant, person.tenants if person else None))
+    except ApprovalError as error:
+        _refuse(error, approval_id, as_json=as_json)
+
+
+def _packet(project: OpenedProject, held: Held, *, as_json: bool) -> Packet:
+    from counterseal.operations.approver import ApprovalError
+
+    try:
+        return project.run(project.runtime.approvals.get(held.tenant, held.approval_id))
+    except ApprovalError as error:
+        _refuse(error, held.approval_id, as_json=as_json)
+
+
+def _packet_if_readable(project: OpenedProject, held: Held) -> Packet | None:
+    """Return the packet; None if it can't be built here, which does not prevent a rejection."""
+    from counterseal.operations.approver import ApprovalError
+
+    try:
+        return project.run(project.runtime.approvals.get(held.tenant, held.approval_id))
+    except ApprovalError as error:
+        note(f"The request can't be shown here: {one_line(str(error))}")
+        return None
+
+
+# Rows and pages ----------------------------------------------------------------------------------
+
+
+class RequestLine(NamedTuple):
+    """A request in a list."""
+
+    held: Held
+    consequence: str | None
+    """None if this project can't read the request."""
+    unreadable: str
+
+    def record(self) -> dict[str, Any]:
+        from counterseal.approvals.display import stamp
+        from counterseal.views.approvals import votes_for
+
+        held = self.held
+        return {
+            "approval_id": held.approval_id,
+            "status": held.status.value,
+            "tenant": held.tenant,
+            "tool": held.tool,
+            "version": held.version,
+            "risk_class": held.risk,
+            "consequence": self.consequence,
+            "agent": held.agent,
+            "user": held.user,
+            "approved": votes_for(held),
+            "approvers": held.approvers,
+            "created_at": stamp(held.created_at),
+            "expires_at": stamp(held.expires_at),
+        }
+
+
+async def _rows(
+    project: OpenedProject, tenant: str | None, status: str, limit: int
+) -> Sequence[RequestLine]:
+    from counterseal.views.approvals import approval_row
+
+    requests = await project.runtime.approvals.list(tenant, status=status, limit=limit)
+    rows = [(held, approval_row(project.runtime, held)) for held in requests]
+    return [RequestLine(held, row.consequence, one_line(row.unreadable)) for held, row in rows]
+
+
+def _entry(row: RequestLine, now: float) -> Iterator[RenderableType]:
+    """Three lines: id and state, the consequence, the tool and who called it."""
+    from rich.text import Text
+
+    from counterseal.views.approvals import votes_for
+
+    held = row.held
+    votes = f"{votes_for(held)} of {held.approvers} approved"
+    consequence = row.consequence or f"(can't be shown here: {row.unreadable})"
+    caller = held.agent if held.user is None else f"{held.agent} for {held.user}"
+    about = f"{held.tool} {held.version}, {held.risk}, by {caller}, tenant {held.tenant}"
+    yield Text(f"{one_line(held.approval_id)}  {votes}, {_time_left(held, now)}", style="bold")
+    yield paragraph(one_line(consequence), indent=4)
+    yield paragraph(one_line(about), indent=4)
+
+
+def _time_left(held: Held, now: float) -> str:
+    from counterseal.approvals.display import clock, span
+
+    if held.status.value != "waiting":
+        return "executed" if held.status.value == "spent" else held.status.value
+    if now >= held.expires_at:
+        return f"expired at {clock(held.expires_at)}"
+    return f"{span(held.expires_at - now)} left"
+
+
+def _card(packet: Packet, now: float) -> str:
+    """Return the packet as text, as wide as the terminal."""
+    from counterseal.approvals.packet_formats import text
+
+    waits = packet.status == "waiting"
+    plain = not can_show("┌│└─→…")
+    return text(packet, console().width, now=now if waits else None, plain=plain)
+
+
+def _show_before_vote(project: OpenedProject, packet: Packet, *, quiet: bool) -> None:
+    """Print the packet on stderr: it is not the command's result."""
+    from counterseal.views.approvals import current
+
+    if not quiet:
+        now = project.runtime.clock()
+        note(_card(current(packet, now), now).rstrip())
+
+
+def _print_packet(packet: Packet, form: PacketFormat, now: float) -> None:
+    from counterseal.approvals.packet_formats import html, markdown
+    from counterseal.views.approvals import current
+
+    shown = current(packet, now)
+    if form is PacketFormat.JSON:
+        print_json(shown.record())
+    elif form is PacketFormat.TEXT:
+        sys.stdout.write(_card(shown, now))
+    else:
+        text = markdown(shown) if form is PacketFormat.MARKDOWN else html(shown)
+        sys.stdout.write(f"{text.rstrip()}\n")
+
+
+def _missing(packet: Packet) -> int:
+    """Return how many approvals are still missing; 0 for a decided request."""
+    waits = packet.status == "waiting"
+    return packet.demand.approvers - int(packet.so_far.split()[0]) if waits else 0
+
+
+def _outcome(packet: Packet) -> str:
+    from counterseal.approvals.display import clock
+
+    if packet.status == "rejected":
+        return _REJECTED
+    if packet.status == "waiting":
+        return f"Your approval is on record: {packet.so_far}. {_missing(packet)} more needed."
+    if packet.status != "approved":
+        return f"Your vote is on record. The request is {packet.status}."
+    if packet.demand.then.value == "execute":
+        return "Approved. The next pass of `counterseal reconcile` executes the call."
+    return f"Approved. The agent can send the call again until {clock(packet.expires_at)}."

@@ -1,12 +1,10 @@
-"""`counterseal audit`: look at the record, and take it elsewhere.
-
-Sealing and checking it are in `sealing`.
-"""
+"""`counterseal audit`: list, show and export events; seal and verify the audit log."""
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -14,46 +12,61 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
-from counterseal.cli.output import fail, note, print_json, print_styled
-from counterseal.cli.sealing import AnyTenant, AsJson, AsLines, seal, verify
-from counterseal.cli.stores import Counting, StoreUrl, one_tenant, with_store
+from counterseal.cli.options import (
+    AllTenants,
+    AsJson,
+    AsJsonLines,
+    KeysFolder,
+    StoreUrl,
+    moment,
+)
+from counterseal.cli.render import (
+    Progress,
+    counted,
+    fail,
+    note,
+    one_line,
+    print_json_line,
+    print_page,
+    render,
+)
+from counterseal.cli.stores import load_keys, one_tenant, with_store
 
 if TYPE_CHECKING:
     from counterseal.audit import Event
+    from counterseal.audit.checkpoints import Checkpoint
+    from counterseal.audit.verify import Finding, Report
+    from counterseal.ledger.requests import Search
     from counterseal.storage import Store
-    from counterseal.storage.base import Search
 
 __all__ = ["app"]
 
 PAGE = 1000
+"""Events that are read from the store at a time."""
 
 app = typer.Typer(
-    help="Look at the record, export it, seal it, and check that nobody changed it.",
+    help="Look at the audit log, export it, seal it, and verify it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 OneTenant = Annotated[
-    str | None, typer.Option("--tenant", metavar="T", help="Whose.  [default: the only one]")
+    str | None, typer.Option("--tenant", metavar="T", help="One tenant.  [default: the only one]")
 ]
 Call = Annotated[str | None, typer.Option("--call", metavar="ID", help="Of this call.")]
 Run = Annotated[str | None, typer.Option("--run", metavar="ID", help="Of this run.")]
 Tool = Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Of this tool.")]
 Types = Annotated[
-    list[str] | None, typer.Option("--type", metavar="TYPE", help="Of this type; may be repeated.")
+    list[str] | None, typer.Option("--type", metavar="TYPE", help="Of this type; can be repeated.")
 ]
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="From then on: 2026-07-31T12:00, or 2h, 7d ago."),
+    typer.Option("--since", metavar="TIME", help="From this time on: 2026-07-31T12:00, 2h, 7d."),
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Before then.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Before this time.")]
 
 
-app.command("seal")(seal)
-app.command("verify")(verify)
-
-
-class Format(StrEnum):
+class ExportFormat(StrEnum):
     JSONL = "jsonl"
     CSV = "csv"
 
@@ -74,27 +87,27 @@ def list_events(
         int, typer.Option("--limit", metavar="N", help="How many, newest first.", min=1)
     ] = 50,
     store: StoreUrl = None,
-    as_json: AsLines = False,
+    as_json: AsJsonLines = False,
 ) -> None:
-    """List events, newest first. Erased ones are not shown."""
+    """List events, newest first. Erased events are left out."""
     search = _search(call, run, tool, types, since, until)._replace(newest_first=True)
 
-    async def found(there: Store) -> Sequence[tuple[str, Event]]:
-        whose = await one_tenant(there, tenant)
-        pages = [page async for page in _pages(there, whose, search, limit)]
-        return [one for page in pages for one in page]
+    async def newest(opened: Store) -> Sequence[tuple[str, Event]]:
+        name = await one_tenant(opened, tenant)
+        pages = [page async for page in _pages(opened, name, search, limit)]
+        return [event for page in pages for event in page]
 
-    events = with_store(store, found)
+    events = with_store(store, newest)
     if as_json:
         from counterseal.audit.export import json_line
 
-        sys.stdout.writelines(json_line(*one) for one in events)
+        sys.stdout.writelines(json_line(*event) for event in events)
     elif not events:
-        note("Nothing of that is on record.")
+        note("No matching events.")
     else:
-        from counterseal.cli.events import event_list
+        from counterseal.cli.timeline import event_list
 
-        print_styled(*event_list(events))
+        print_page(*event_list(events))
 
 
 @app.command("show")
@@ -104,49 +117,50 @@ def show(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show all that is on record of one call, in its order, and who approved it."""
+    """Show every event of one call, in order, with its approval."""
 
-    async def found(there: Store) -> Sequence[tuple[str, Event]]:
-        whose = await one_tenant(there, tenant)
-        told = list(await there.search(whose, _search(call_id)))
-        for other in await _asked_by(there, whose, call_id, told):
-            asked = await there.search(whose, _search(other))
-            # Asked before it was carried out, under the id that it had then.
-            told[:0] = [one for one in asked if one[1].type.value.startswith("approval.")]
-        return told
+    async def of_call(opened: Store) -> Sequence[tuple[str, Event]]:
+        name = await one_tenant(opened, tenant)
+        events = list(await opened.search(name, _search(call_id)))
+        for other in await _requesting_calls(opened, name, call_id, events):
+            earlier = await opened.search(name, _search(other))
+            # The approval was requested by an earlier call with another id.
+            events[:0] = [item for item in earlier if item[1].type.value.startswith("approval.")]
+        return events
 
-    events = with_store(store, found)
+    events = with_store(store, of_call)
     if not events:
         fail(
-            f"There is no call {call_id!r} on record.", "`counterseal audit list` shows the newest."
+            f"There is no call {call_id!r} in the audit log.",
+            "`counterseal audit list` shows the newest calls.",
         )
-    if as_json:
-        print_json({"call_id": call_id, "events": [event.record(one) for one, event in events]})
-        return
-    from counterseal.cli.events import call_story
+    from counterseal.cli.timeline import call_story
 
-    print_styled(*call_story(call_id, events))
+    record = {"call_id": call_id, "events": [event.record(item) for item, event in events]}
+    render(record, lambda: call_story(call_id, events), as_json=as_json)
 
 
-async def _asked_by(
-    there: Store, tenant: str, call_id: str, told: Sequence[tuple[str, Event]]
+async def _requesting_calls(
+    store: Store, tenant: str, call_id: str, events: Sequence[tuple[str, Event]]
 ) -> set[str]:
-    """The calls that people were asked about, where that is not this one: it came again later."""
-    named = {event.body.get("approval_id") for _, event in told}
-    found = [await there.find_held(tenant, one) for one in named if isinstance(one, str)]
-    return {held.call_id for held in found if held is not None} - {call_id}
+    """Return the ids of other calls that requested the approval which this call used."""
+    approvals = {event.body.get("approval_id") for _, event in events}
+    requests = [await store.find_held(tenant, name) for name in approvals if isinstance(name, str)]
+    return {held.call_id for held in requests if held is not None} - {call_id}
 
 
-# Taking it elsewhere -----------------------------------------------------------------------------
+# Exporting ---------------------------------------------------------------------------------------
 
 
 @app.command("export")
 def export(
-    form: Annotated[Format, typer.Option("--format", help="Which form.")] = Format.JSONL,
+    form: Annotated[
+        ExportFormat, typer.Option("--format", help="Which format.")
+    ] = ExportFormat.JSONL,
     output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="Where to.  [default: stdout]")
+        Path | None, typer.Option("--output", metavar="FILE", help="File.  [default: stdout]")
     ] = None,
-    tenant: AnyTenant = None,
+    tenant: AllTenants = None,
     call: Call = None,
     run: Run = None,
     tool: Tool = None,
@@ -154,52 +168,52 @@ def export(
     since: Since = None,
     until: Until = None,
     store: StoreUrl = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as --format jsonl.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Short for --format jsonl.")] = False,
 ) -> None:
-    """Write events as JSON Lines or CSV, oldest first, for other programs.
+    """Write events as JSON Lines or CSV, oldest first.
 
-    In CSV a cell that a spreadsheet would calculate (it begins with = + - or @) gets an apostrophe
-    in front.
+    In CSV, a cell that a spreadsheet would treat as a formula (it begins with = + - or @) gets an
+    apostrophe in front.
     """
     from counterseal.audit.export import csv_head, csv_line, json_line
 
-    is_csv = form is Format.CSV and not as_json
+    is_csv = form is ExportFormat.CSV and not as_json
     search, write = _search(call, run, tool, types, since, until), csv_line if is_csv else json_line
-    progress = Counting()
+    progress = Progress()
 
-    async def written(there: Store) -> int:
+    async def write_all(opened: Store) -> int:
         count = 0
-        with _opened(output) as out:
+        with _output(output) as out:
             out.write(csv_head() if is_csv else "")
-            for whose in [tenant] if tenant is not None else await there.tenants():
-                async for page in _pages(there, whose, search):
-                    out.writelines(write(*one) for one in page)
+            for name in [tenant] if tenant is not None else await opened.tenants():
+                async for page in _pages(opened, name, search):
+                    out.writelines(write(*event) for event in page)
                     count += len(page)
-                    progress.say(f"{count:,} events")
+                    progress.show(f"{count:,} events")
         return count
 
-    count = with_store(store, written)
+    count = with_store(store, write_all)
     progress.done()
     if output is not None:
-        note(f"{count:,} event{'' if count == 1 else 's'} written to {output}.")
+        note(f"{counted(count, 'event')} written to {output}.")
 
 
 @contextmanager
-def _opened(output: Path | None) -> Iterator[IO[str]]:
-    """A file gets its name when all of it is there: half an export is not taken for a whole one."""
-    if output is None:
+def _output(file: Path | None) -> Iterator[IO[str]]:
+    """Open the output. A file gets its name at the end, so that half an export has another one."""
+    if file is None:
         yield sys.stdout
         return
-    part = output.with_name(f"{output.name}.part")
+    part = file.with_name(f"{file.name}.part")
     with part.open("w", encoding="utf-8", newline="") as out:
         yield out
-    part.replace(output)
+    part.replace(file)
 
 
 async def _pages(
     store: Store, tenant: str, search: Search, limit: int | None = None
 ) -> AsyncIterator[Sequence[tuple[str, Event]]]:
-    """What a search finds, as many at a time as fit into memory anywhere."""
+    """Yield the events of a search, at most PAGE at a time."""
     left = limit
     while left is None or left > 0:
         size = PAGE if left is None else min(PAGE, left)
@@ -222,8 +236,7 @@ def _search(
 ) -> Search:
     import time
 
-    from counterseal.cli.events import moment
-    from counterseal.storage.base import Search
+    from counterseal.ledger.requests import Search
 
     now = time.time()
     return Search(
@@ -242,8 +255,156 @@ def _known_types(given: Sequence[str]) -> Sequence[str]:
     from counterseal.audit import EventType
 
     known = [kind.value for kind in EventType]
-    for one in given:
-        if one not in known:
-            near = get_close_matches(one, known) or known
-            fail(f"No event is of type {one!r}.", f"Did you mean {', '.join(near)}?")
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known) or known
+            fail(f"Unknown event type {name!r}.", f"Did you mean {', '.join(near)}?")
     return given
+
+
+# Sealing -----------------------------------------------------------------------------------------
+
+
+@app.command("seal")
+def seal(
+    tenant: AllTenants = None,
+    store: StoreUrl = None,
+    keys: KeysFolder = None,
+    as_json: AsJsonLines = False,
+) -> None:
+    """Sign a checkpoint, so that earlier events can't be changed or cut off unnoticed.
+
+    With --json it prints the receipt of each tenant's latest checkpoint. Keep the receipts outside
+    of the store, and give them to `counterseal audit verify --receipts`.
+    """
+    import time
+
+    from counterseal.audit.checkpoints import receipt
+    from counterseal.operations.auditor import seal_store
+
+    signer = load_keys(keys).signer("audit")
+    if signer is None:
+        fail("There is no audit key to sign with.", "Create one: `counterseal keys new audit`.")
+
+    async def seal_all(opened: Store) -> list[tuple[str, Checkpoint | None, Checkpoint | None]]:
+        names = [tenant] if tenant is not None else await opened.tenants()
+        new = {name: await seal_store(opened, name, signer, time.time()) for name in names}
+        return [(name, new[name], _latest(await opened.checkpoints(name))) for name in names]
+
+    for name, new, latest in with_store(store, seal_all):
+        if as_json and latest is not None:
+            print_json_line(receipt(latest))
+        elif new is None:
+            note(f"{name}: no events since the last checkpoint.")
+        else:
+            segments = counted(len(new.heads), "segment")
+            print(f"{name}: checkpoint {new.number} seals {segments}, {new.hash.hex()[:16]}")
+
+
+def _latest(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
+    return max(checkpoints, key=lambda checkpoint: checkpoint.number, default=None)
+
+
+# Verifying ---------------------------------------------------------------------------------------
+
+
+@app.command("verify")
+def verify(
+    tenant: AllTenants = None,
+    receipts: Annotated[
+        Path | None,
+        typer.Option("--receipts", metavar="FILE", help="Receipts that `seal --json` printed."),
+    ] = None,
+    store: StoreUrl = None,
+    keys: KeysFolder = None,
+    as_json: AsJson = False,
+) -> None:
+    """Verify the audit log: nothing changed, missing, inserted or reordered.
+
+    Exits with 1 if something is wrong, and says what and where. Events after the last checkpoint
+    are reported as unsealed: they could have been rewritten with write access to the store.
+    """
+    from counterseal.operations.auditor import verify_store
+
+    ring, progress = load_keys(keys), Progress()
+    known: Mapping[str, Mapping[int, bytes]] = {} if receipts is None else _receipts(receipts)
+
+    def show_count(count: int) -> None:
+        progress.show(f"{count:,} events")
+
+    async def verify_all(opened: Store) -> list[Report]:
+        names = [tenant] if tenant else sorted({*await opened.tenants(), *known})
+        return [
+            await verify_store(opened, name, ring, receipts=known.get(name), progress=show_count)
+            for name in names
+        ]
+
+    reports = with_store(store, verify_all)
+    progress.done()
+    ok = all(report.ok for report in reports)
+    record = {"ok": ok, "tenants": [report.record() for report in reports]}
+    render(
+        record, lambda: [line for report in reports for line in _report(report)], as_json=as_json
+    )
+    if not as_json:
+        _note_unsealed(reports)
+    if not ok:
+        raise typer.Exit(1)
+
+
+def _receipts(file: Path) -> dict[str, dict[int, bytes]]:
+    """Return the hash of each checkpoint in a file of receipts, by tenant and number."""
+    receipts: dict[str, dict[int, bytes]] = {}
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"Can't read {file}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}.")
+    for number, line in enumerate(lines, 1):
+        try:
+            receipt = json.loads(line)
+            digest = bytes.fromhex(receipt["hash"])
+            receipts.setdefault(str(receipt["tenant"]), {})[int(receipt["number"])] = digest
+        except (ValueError, KeyError, TypeError):
+            fail(f"{file}:{number}: not a receipt of `counterseal audit seal --json`.")
+    return receipts
+
+
+def _report(report: Report) -> Iterator[str]:
+    """Yield a line about a tenant, and a line for each finding."""
+    segments = counted(report.segments, "segment")
+    verdict = "intact" if report.ok else counted(report.found, "finding")
+    start = f"{one_line(report.tenant)}: {counted(report.events, 'event')} in {segments}: {verdict}"
+    yield f"{start}; {_sealed_share(report)}"
+    for finding in report.findings:
+        yield f"  {finding.kind}: {_place(finding)}{one_line(finding.message)}"
+    if report.found > len(report.findings):
+        yield f"  … and {report.found - len(report.findings):,} more"
+
+
+def _note_unsealed(reports: Sequence[Report]) -> None:
+    for report in reports:
+        if report.events and not report.checkpoints:
+            note(
+                f"{report.tenant}: nothing is sealed, so everything could have been rewritten with"
+                " write access to the store. Seal it with `counterseal audit seal`."
+            )
+    if not reports:
+        note("The store has no events yet.")
+
+
+def _sealed_share(report: Report) -> str:
+    parts = [f"{report.unsealed:,} unsealed"]
+    if report.sealed:
+        parts.insert(0, f"{report.sealed:,} sealed by {counted(report.checkpoints, 'checkpoint')}")
+    if report.erased:
+        unsealed = f" ({report.erased_unsealed:,} of them unsealed)"
+        parts.append(f"{report.erased:,} erased{unsealed if report.erased_unsealed else ''}")
+    return ", ".join(parts)
+
+
+def _place(finding: Finding) -> str:
+    parts = [finding.event_id] if finding.event_id else []
+    if finding.segment is not None:
+        place = "" if finding.place is None else f", place {finding.place}"
+        parts.append(f"(segment {finding.segment}{place})")
+    return f"{one_line(' '.join(parts))}: " if parts else ""

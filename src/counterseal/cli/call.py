@@ -1,7 +1,7 @@
-"""`counterseal call`: try a call from the shell, and see what every gate said about it.
+"""`counterseal call`: try a call from the shell, and see what every gate decided.
 
-Runs on the project's store; a project that names none has one in memory, and budgets, keys and held
-calls are forgotten when the command ends. What the tool itself does is real either way.
+Runs on the project's store. A project without one uses memory: budgets, keys and held calls are
+forgotten when the command ends. The tool itself really runs in both cases.
 """
 
 from __future__ import annotations
@@ -12,22 +12,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterseal.cli.output import fail, note, one_line, print_json, print_styled
-from counterseal.cli.trying import (
+from counterseal.cli.options import AsAgent, AsJson, AsTenant, AsUser
+from counterseal.cli.project import (
     HELD,
     REFUSED,
-    AsAgent,
-    AsTenant,
-    AsUser,
     fail_without_agent,
-    failures_noted,
-    opened,
-    principal_of,
+    log_tool_failures,
+    open_project,
+    principal_for,
     project_settings,
 )
+from counterseal.cli.render import fail, note, one_line, render
 
 if TYPE_CHECKING:
-    from counterseal.execution.attempt import Progress as Report
+    from counterseal.execution.attempt import Progress as ToolProgress
     from counterseal.observation import Observation
     from counterseal.proposal import Principal, Proposal
     from counterseal.runtime import Preview, Runtime
@@ -39,53 +37,54 @@ def call(
     tool: Annotated[str, typer.Argument(metavar="TOOL", help="A tool's name.")],
     arguments: Annotated[
         str,
-        typer.Argument(metavar="ARGUMENTS", help="As JSON; @FILE reads a file, - reads stdin."),
+        typer.Argument(metavar="ARGUMENTS", help="JSON; @FILE reads a file, - reads stdin."),
     ] = "{}",
     agent: AsAgent = None,
     tenant: AsTenant = None,
     user: AsUser = None,
     scopes: Annotated[
         list[str] | None,
-        typer.Option("--scope", metavar="S", help="Instead of the agent's own; may be repeated."),
+        typer.Option("--scope", metavar="S", help="Instead of the agent's own; can be repeated."),
     ] = None,
     roles: Annotated[
         list[str] | None,
-        typer.Option("--role", metavar="R", help="Instead of the agent's own; may be repeated."),
+        typer.Option("--role", metavar="R", help="Instead of the agent's own; can be repeated."),
     ] = None,
     run: Annotated[
-        str | None, typer.Option("--run", metavar="RUN", help="The run that the call is part of.")
+        str | None, typer.Option("--run", metavar="RUN", help="The run of the call.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="K", help="The key of the operation.")
+        str | None, typer.Option("--key", metavar="K", help="The idempotency key.")
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="SECONDS", help="How long to wait.", min=0)
+        float | None,
+        typer.Option(
+            "--timeout", metavar="SECONDS", help="How long to wait for the result.", min=0
+        ),
     ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Ask the gates, execute nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Ask the gates only; execute nothing.")
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Try a call, and show what each gate says.
+    """Try a call, and show what each gate decides.
 
     Tools, grants, policy and the agent's tenant, user, scopes and roles come from counterseal.toml.
-    A tool's secrets are read from COUNTERSEAL_SECRET_<NAME>. The tool is really called; what is
-    remembered of it goes into the [store], and is forgotten where there is none. Exits with 1 when
-    the call is refused or fails, and with 3 when a person would have to approve it.
+    A tool's secrets are read from COUNTERSEAL_SECRET_<NAME>. The tool really runs; the call is kept
+    in the [store], or forgotten if there is none. Exits with 1 if the call is refused or fails, and
+    with 3 if a person has to approve it.
     """
     settings = project_settings()
     if agent is None:
         fail_without_agent(settings)
-    given = {"tenant": tenant, "user": user, "roles": roles, "scopes": scopes}
-    principal = principal_of(settings, agent, given)
+    overrides = {"tenant": tenant, "user": user, "roles": roles, "scopes": scopes}
+    principal = principal_for(settings, agent, overrides)
     proposal = _proposal(tool, _read(arguments), run, key)
-    runtime = opened(settings)
+    runtime = open_project(settings)
     if plan:
-        _show_plan(_preview(runtime, proposal, principal), tool, principal, as_json=as_json)
+        _preview(runtime, proposal, principal, as_json=as_json)
     else:
-        seen = _submit(runtime, proposal, principal, timeout)
-        _show_call(seen, principal, as_json=as_json)
-
-
-# Who asks for what -------------------------------------------------------------------------------
+        _call(runtime, proposal, principal, timeout, as_json=as_json)
 
 
 def _proposal(tool: str, arguments: str | bytes, run: str | None, key: str | None) -> Proposal:
@@ -95,7 +94,7 @@ def _proposal(tool: str, arguments: str | bytes, run: str | None, key: str | Non
 
 
 def _read(arguments: str) -> str | bytes:
-    """As they came: whether they are JSON is the first gate's question."""
+    """Return the arguments as they are: the first gate checks that they are JSON."""
     if arguments == "-":
         return sys.stdin.buffer.read()
     if not arguments.startswith("@"):
@@ -104,65 +103,60 @@ def _read(arguments: str) -> str | bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        fail(f"{file}: {error.strerror}.")
+        fail(f"Can't read {file}: {error.strerror}.")
 
 
-# Asking ------------------------------------------------------------------------------------------
-
-
-def _submit(
-    runtime: Runtime, proposal: Proposal, principal: Principal, timeout: float | None
-) -> Observation:
+def _call(
+    runtime: Runtime,
+    proposal: Proposal,
+    principal: Principal,
+    timeout: float | None,
+    *,
+    as_json: bool,
+) -> None:
     import asyncio
+
+    from counterseal.codes import Code
 
     async def submit() -> Observation:
         async with runtime:
-            return await runtime.submit(proposal, principal, timeout=timeout, progress=_reported)
+            return await runtime.submit(
+                proposal, principal, timeout=timeout, progress=_note_progress
+            )
 
-    with failures_noted():
-        return asyncio.run(submit())
+    with log_tool_failures():
+        observation = asyncio.run(submit())
+    from counterseal.cli.timeline import call_page
+
+    render(observation.record(), lambda: call_page(observation, principal), as_json=as_json)
+    if not observation.ok:
+        raise typer.Exit(HELD if observation.code is Code.CONFIRMATION_MISSING else REFUSED)
 
 
-def _reported(report: Report) -> None:
-    """What the tool says of its progress, on standard error."""
+def _note_progress(report: ToolProgress) -> None:
+    """Print on stderr how far the tool is."""
     total = "" if report.total is None else f" of {report.total:g}"
     note(one_line(f"{report.done:g}{total} {report.message}"))
 
 
-def _preview(runtime: Runtime, proposal: Proposal, principal: Principal) -> Preview:
+def _preview(runtime: Runtime, proposal: Proposal, principal: Principal, *, as_json: bool) -> None:
     import asyncio
 
-    async def preview() -> Preview:
+    from counterseal.gates.base import Verdict
+
+    async def ask_gates() -> Preview:
         async with runtime:
             return await runtime.preview(proposal, principal)
 
-    with failures_noted():
-        return asyncio.run(preview())
+    with log_tool_failures():
+        preview = asyncio.run(ask_gates())
+    from counterseal.cli.timeline import preview_page, preview_record
 
-
-# Showing -----------------------------------------------------------------------------------------
-
-
-def _show_call(seen: Observation, principal: Principal, *, as_json: bool) -> None:
-    from counterseal.codes import Code
-
-    if as_json:
-        print_json(seen.record())
-    else:
-        from counterseal.cli.timeline import call_page
-
-        print_styled(*call_page(seen, principal))
-    if not seen.ok:
-        raise typer.Exit(HELD if seen.code is Code.CONFIRMATION_MISSING else REFUSED)
-
-
-def _show_plan(seen: Preview, tool: str, principal: Principal, *, as_json: bool) -> None:
-    from counterseal.cli.timeline import plan_page, plan_record
-    from counterseal.gates.base import Verdict
-
-    if as_json:
-        print_json(plan_record(seen, tool))
-    else:
-        print_styled(*plan_page(seen, tool, principal))
-    if seen.verdict != Verdict.ALLOW:
-        raise typer.Exit(HELD if seen.verdict == Verdict.REQUIRE_APPROVAL else REFUSED)
+    tool = proposal.tool
+    render(
+        preview_record(preview, tool),
+        lambda: preview_page(preview, tool, principal),
+        as_json=as_json,
+    )
+    if preview.verdict != Verdict.ALLOW:
+        raise typer.Exit(HELD if preview.verdict == Verdict.REQUIRE_APPROVAL else REFUSED)

@@ -1,30 +1,55 @@
-"""`counterseal diff`: what upstreams say of their tools now, beside what a person accepted.
+"""`counterseal diff`: compare what upstreams say of their tools with what a person accepted.
 
-What is accepted is what was shown: the definitions that were fetched are the ones that are pinned,
-whatever an upstream says a moment later.
+The definitions that were shown are the ones that are pinned, even if an upstream changes them a
+moment later. A page shows everything that is pinned, with invisible characters spelt out by name,
+so that an upstream can't hide text from the person who accepts it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterseal.cli.output import fail, note, one_line, print_json, safe
-from counterseal.cli.serving import need_gateway, usable
-from counterseal.cli.trying import project_settings, user_name
+from counterseal.cli.options import AsJson, By, Yes
+from counterseal.cli.project import (
+    errors_end_the_command,
+    project_settings,
+    require_packages,
+    user_name,
+)
+from counterseal.cli.render import (
+    console,
+    counted,
+    fail,
+    heading,
+    note,
+    one_line,
+    paragraph,
+    print_json,
+    print_page,
+    safe,
+    table,
+)
 
 if TYPE_CHECKING:
-    from counterseal.cli.upstreams import Listing
+    from rich.console import RenderableType
+
+    from counterseal.cli.listings import Listing
     from counterseal.config import Settings
-    from counterseal.contract.sources.mcp import Finding, Lock
+    from counterseal.contract.sources.mcp import Definition, Finding, Lock
 
 __all__ = ["diff"]
 
 _WAITING = ("new", "changed")
 """States that a person has to look at."""
+_STYLES = {"changed": "yellow", "new": "cyan", "gone": "dim"}
+"""States that get a page each, in this order."""
 
 
 def diff(
@@ -42,164 +67,157 @@ def diff(
     forget: Annotated[
         bool, typer.Option("--forget", help="Drop the pins of tools that are gone.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask whether it is meant.")] = False,
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="NAME", help="Who.  [default: your user name]")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    yes: Yes = False,
+    by: By = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Show what is new or changed at upstreams, and accept it.
+    """Show new and changed tools of upstreams, and accept them.
 
-    Asks the upstreams which tools they have, and compares that with what was accepted, which is in
-    counterseal.lock.
-    Characters that can't be seen are written by name. A tool that is not accepted is refused to
-    every agent. Exits with 1 when something is not accepted, or an upstream could not be asked.
+    Asks the upstreams for their tools, and compares the answers with the accepted definitions in
+    counterseal.lock. Invisible characters are written by name. A tool that is not accepted is
+    refused to every agent. Exits with 1 if a tool is not accepted or an upstream is unreachable.
     """
-    need_gateway("mcp")
+    require_packages("mcp")
     settings = project_settings()
-    names = _wanted(settings, server)
-    lock = _lock(settings)
-    from counterseal.cli import diff_view
-    from counterseal.cli.upstreams import listings
+    names = _upstreams(settings, server)
+    lock = _load_lock(settings)
+    from counterseal.cli.listings import list_upstreams
 
-    asked = listings(settings, names)
-    found = _found(lock, asked, settings, server, tool)
-    if not asked and not found:
-        note("There are no upstreams; `counterseal import URL|COMMAND` begins with one.")
-    hidden, faults = _judged(settings, asked, found)
+    listings = list_upstreams(settings, names)
+    findings = _compare(lock, listings, settings, server, tool)
+    if not listings and not findings:
+        note("The project has no upstreams. Add one with `counterseal import URL|COMMAND`.")
+    hidden, faults = _hidden_tools(settings, listings, findings)
     hidden = [] if tool else hidden
-    shown = [one for one in found if one not in hidden]
+    shown = [finding for finding in findings if finding not in hidden]
     if not as_json:
-        diff_view.show(asked, shown, hidden)
-    taken = [one for one in shown if accept and one.state.value in _WAITING]
-    dropped = [one for one in found if forget and one.state.value == "gone"]
-    if taken or dropped:
-        _ask(len(taken), len(dropped), yes=yes)
-        _write(settings, taken, dropped, by or user_name("--by"))
-    left = [one for one in shown if one.state.value in _WAITING and one not in taken]
+        _print_findings(listings, shown, hidden)
+    accepted = [one for one in shown if accept and one.state.value in _WAITING]
+    forgotten = [one for one in findings if forget and one.state.value == "gone"]
+    if accepted or forgotten:
+        _confirm(len(accepted), len(forgotten), yes=yes)
+        _write(settings, accepted, forgotten, by or user_name("--by"))
+    left = [one for one in shown if one.state.value in _WAITING and one not in accepted]
     if as_json:
-        print_json(diff_view.record(asked, shown, hidden, taken, dropped))
+        print_json(_record(listings, shown, hidden, accepted, forgotten))
     else:
-        _sum_up(settings, taken, dropped, left)
-    _note_troubles(asked, faults)
-    if left or any(listing.trouble for listing in asked):
+        _print_summary(settings, accepted, forgotten, left)
+    _note_trouble(listings, faults)
+    if left or any(listing.trouble for listing in listings):
         raise typer.Exit(1)
 
 
-# Looking ------------------------------------------------------------------------------------------
+# Comparing ---------------------------------------------------------------------------------------
 
 
-def _wanted(settings: Settings, server: str | None) -> list[str]:
+def _upstreams(settings: Settings, server: str | None) -> list[str]:
     if server is None:
         return list(settings.upstreams)
     if server not in settings.upstreams:
         known = ", ".join(settings.upstreams) or "none yet"
         fail(
             f"There is no upstream {server!r} in {settings.file.name}.",
-            f"Its upstreams: {known}. `counterseal import` writes what is needed for one.",
+            f"Its upstreams: {known}. `counterseal import` prints the entry for a new one.",
         )
     return [server]
 
 
-def _lock(settings: Settings) -> Lock:
+def _load_lock(settings: Settings) -> Lock:
     from counterseal.contract.sources.mcp import Lock
 
-    with usable():
+    with errors_end_the_command("nothing was compared"):
         return Lock.load(settings.lock_path())
 
 
-def _found(
+def _compare(
     lock: Lock,
-    asked: Sequence[Listing],
+    listings: Sequence[Listing],
     settings: Settings,
     server: str | None,
     tool: str | None,
 ) -> list[Finding]:
-    """Of each upstream that answered. Of one that did not, nobody knows what is gone."""
-    found: list[Finding] = []
-    for listing in asked:
+    """Return a finding for each tool of the upstreams that answered."""
+    findings: list[Finding] = []
+    for listing in listings:
         if not listing.trouble:
-            found += lock.compare(listing.server, listing.definitions)
+            findings += lock.compare(listing.server, listing.definitions)
     if server is None:
         for name in sorted(set(lock.servers) - set(settings.upstreams)):
-            found += lock.compare(name, ())
+            findings += lock.compare(name, ())
     if tool is None:
-        return found
-    named = [one for one in found if one.tool == tool]
-    if not named and not any(listing.trouble for listing in asked):
+        return findings
+    named = [finding for finding in findings if finding.tool == tool]
+    if not named and not any(listing.trouble for listing in listings):
         fail(f"{server} has no tool {tool!r}, and none is pinned under that name.")
     return named
 
 
-def _judged(
-    settings: Settings, asked: Sequence[Listing], found: Sequence[Finding]
+def _hidden_tools(
+    settings: Settings, listings: Sequence[Listing], findings: Sequence[Finding]
 ) -> tuple[list[Finding], list[str]]:
-    """Those that no agent is offered, because the overlay leaves them out: they can wait.
-
-    And what is wrong with overlays, as far as it shows only now.
-    """
+    """Return the tools that the overlay hides from agents, and the faults of overlays."""
     from counterseal.errors import ContractError
-    from counterseal.gateway.upstreams import plans
+    from counterseal.gateway.upstream_contracts import upstream_plans
 
     hidden: list[Finding] = []
     faults: list[str] = []
-    with usable():
-        planned = plans(settings)
-    for one in found:
-        if one.server in planned and one.seen is not None:
+    with errors_end_the_command("nothing was compared"):
+        planned = upstream_plans(settings)
+    for finding in findings:
+        if finding.server in planned and finding.seen is not None:
             try:
-                if planned[one.server].contract(one.seen, revision=1) is None:
-                    hidden.append(one)
+                if planned[finding.server].contract(finding.seen, revision=1) is None:
+                    hidden.append(finding)
             except ContractError as error:
                 faults += map(str, error.problems)
-    for listing in asked:
+    for listing in listings:
         overlay = planned[listing.server].overlay
         if overlay is not None and not listing.trouble:
             faults += map(str, overlay.strays(seen.name for seen in listing.definitions))
     return hidden, faults
 
 
-# Accepting ----------------------------------------------------------------------------------------
+# Accepting ---------------------------------------------------------------------------------------
 
 
-def _ask(taken: int, dropped: int, *, yes: bool) -> None:
+def _confirm(accepted: int, forgotten: int, *, yes: bool) -> None:
     parts = [
-        f"accept {taken} definition{'' if taken == 1 else 's'}" if taken else "",
-        f"forget {dropped} pin{'' if dropped == 1 else 's'}" if dropped else "",
+        f"accept {counted(accepted, 'definition')}" if accepted else "",
+        f"forget {counted(forgotten, 'pin')}" if forgotten else "",
     ]
-    asked = " and ".join(filter(None, parts))
+    question = " and ".join(filter(None, parts))
     if not yes:
-        typer.confirm(f"{asked[:1].upper()}{asked[1:]}?", abort=True, err=True)
+        typer.confirm(f"{question[:1].upper()}{question[1:]}?", abort=True, err=True)
 
 
 def _write(
-    settings: Settings, taken: Sequence[Finding], dropped: Sequence[Finding], by: str
+    settings: Settings, accepted: Sequence[Finding], forgotten: Sequence[Finding], by: str
 ) -> None:
     from counterseal.contract.sources.mcp import Lock
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
 
     def change(lock: Lock) -> Lock:
-        for one in taken:
-            if one.seen is not None:
-                lock = lock.accept(one.server, one.seen, by=by, at=now)
-        for one in dropped:
-            # Somebody may have accepted it anew while this was looked at.
-            if lock.pin(one.server, one.tool) == one.pin:
-                lock = lock.forget(one.server, one.tool)
+        for finding in accepted:
+            if finding.seen is not None:
+                lock = lock.accept(finding.server, finding.seen, by=by, at=now)
+        for finding in forgotten:
+            # Another person may have accepted it again since it was compared.
+            if lock.pin(finding.server, finding.tool) == finding.pin:
+                lock = lock.forget(finding.server, finding.tool)
         return lock
 
-    with usable():
+    with errors_end_the_command("nothing was accepted"):
         Lock.update(settings.lock_path(), change)
 
 
-def _sum_up(
+def _print_summary(
     settings: Settings,
-    taken: Sequence[Finding],
-    dropped: Sequence[Finding],
+    accepted: Sequence[Finding],
+    forgotten: Sequence[Finding],
     left: Sequence[Finding],
 ) -> None:
-    counts = ((len(taken), "accepted"), (len(dropped), "forgotten"))
+    counts = ((len(accepted), "accepted"), (len(forgotten), "forgotten"))
     done = ", ".join(f"{count} {word}" for count, word in counts if count)
     if done:
         print(safe(f"{done} in {settings.lock_path().name}."))
@@ -207,11 +225,201 @@ def _sum_up(
         note("Accept what you have read: counterseal diff SERVER [TOOL] --accept")
 
 
-def _note_troubles(asked: Sequence[Listing], faults: Sequence[str]) -> None:
+def _note_trouble(listings: Sequence[Listing], faults: Sequence[str]) -> None:
     for fault in faults:
         note(one_line(fault))
-    for listing in asked:
-        for refused in listing.refused:
-            note(f"{listing.server}: {refused.tool} is never offered: {refused.why}")
+    for listing in listings:
+        for unusable in listing.refused:
+            note(f"{listing.server}: {unusable.tool} is never offered: {unusable.why}")
         if listing.trouble:
-            note(f"{listing.server}: could not be asked: {listing.trouble}")
+            note(f"{listing.server}: unreachable: {listing.trouble}")
+
+
+# The page ----------------------------------------------------------------------------------------
+
+
+def _print_findings(
+    listings: Sequence[Listing], findings: Sequence[Finding], hidden: Sequence[Finding]
+) -> None:
+    """Print the number of tools in each state, then every tool that is not accepted."""
+    servers = dict.fromkeys([*(one.server for one in listings), *(one.server for one in findings)])
+    counts = [row for name in servers if (row := _counts(name, findings, hidden))]
+    if counts:
+        print_page(table(counts))
+    for state in _STYLES:
+        for finding in findings:
+            if finding.state.value == state:
+                print_page(*_finding_page(finding))
+    if any(finding.state.value != "accepted" for finding in findings):
+        print()
+
+
+def _counts(
+    server: str, findings: Sequence[Finding], hidden: Sequence[Finding]
+) -> tuple[str, str] | None:
+    states = Counter(finding.state.value for finding in findings if finding.server == server)
+    parts = [f"{states[name]} {name}" for name in (*_STYLES, "accepted") if states[name]]
+    count = sum(finding.server == server for finding in hidden)
+    parts += [f"{count} hidden"] if count else []
+    return (server, ", ".join(parts)) if parts else None
+
+
+def _finding_page(finding: Finding) -> Iterator[RenderableType]:
+    title = heading(f"{finding.server} {finding.tool}")
+    title.append(f"  {finding.state.value}", style=_STYLES[finding.state.value])
+    if finding.seen is not None:
+        title.append(f"  {_short_hash(finding.seen.hash)}", style="dim")
+    yield title
+    pin = finding.pin
+    if pin is not None:
+        accepted = f"accepted by {pin.accepted_by} on {pin.accepted_at[:10]}"
+        yield _line(f"revision {pin.revision}, {accepted}", style="dim")
+    if finding.state.value == "changed" and pin is not None and finding.seen is not None:
+        yield from _changes(pin.definition, finding.seen)
+    elif finding.state.value == "new" and finding.seen is not None:
+        yield from _definition(finding.seen)
+
+
+def _changes(before: Definition, after: Definition) -> Iterator[RenderableType]:
+    from counterseal.contract.sources.mcp import Kind, describe
+
+    for change in describe(before, after):
+        # For prose, both texts follow in full, so that the place is enough here.
+        prose = change.kind is Kind.WORDS and isinstance(change.after, str)
+        yield _line(f"{change.pointer if prose else change.text} ({change.kind.value})", "bold")
+        for mark, value, style in (("-", change.before, "red"), ("+", change.after, "green")):
+            if value is not None:
+                yield _marked(mark, _spelt_out(value), style)
+
+
+def _marked(mark: str, text: str, style: str) -> RenderableType:
+    """Return each line with its mark; wrapped parts are indented below the text."""
+    lines = [
+        f"{mark if first else ' '} {part}"
+        for line in text.split("\n")
+        for first, part in _wrapped(line)
+    ]
+    return paragraph("\n".join(lines), style=style, indent=4)
+
+
+def _wrapped(line: str) -> list[tuple[bool, str]]:
+    width = max(20, console().width - 6)
+    parts = wrap(
+        line, width, drop_whitespace=False, replace_whitespace=False, break_on_hyphens=False
+    ) or [""]
+    return [(index == 0, part) for index, part in enumerate(parts)]
+
+
+def _definition(definition: Definition) -> Iterator[RenderableType]:
+    """Yield everything that is pinned, title and description first."""
+    from counterseal.contract.sources.mcp import visible
+
+    data = definition.record()
+    for name in ("title", "description"):
+        if data.pop(name, None):
+            yield _line(name, style="dim")
+            yield paragraph(visible(getattr(definition, name)), indent=4)
+    data.pop("name")
+    for name, value in data.items():
+        yield _line(name, style="dim")
+        yield paragraph(_spelt_out(value), indent=4)
+
+
+def _line(text: str, style: str = "") -> RenderableType:
+    from counterseal.contract.sources.mcp import visible
+
+    return paragraph(visible(text), style=style)
+
+
+def _spelt_out(value: Any) -> str:
+    """Return a value as text, with invisible characters written by name."""
+    from counterseal.contract.sources.mcp import visible
+
+    if isinstance(value, str):
+        return visible(value)
+    return visible("\n".join(_json_lines(_plain(value), max(20, console().width - 8))))
+
+
+def _json_lines(value: Any, width: int) -> Iterator[str]:
+    """Yield JSON on as few lines as fit the width."""
+    flat = json.dumps(value, ensure_ascii=False)
+    if len(flat) <= width or not isinstance(value, dict | list) or not value:
+        yield flat
+        return
+    first, last = ("{", "}") if isinstance(value, dict) else ("[", "]")
+    yield first
+    items = value.items() if isinstance(value, dict) else [("", item) for item in value]
+    for index, (key, item) in enumerate(items):
+        start = f"{json.dumps(key, ensure_ascii=False)}: " if isinstance(value, dict) else ""
+        lines = list(_json_lines(item, width - 2 - len(start)))
+        lines[0] = f"{start}{lines[0]}"
+        lines[-1] += "," if index < len(value) - 1 else ""
+        yield from (f"  {line}" for line in lines)
+    yield last
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _short_hash(digest: str) -> str:
+    kind, _, digits = digest.partition(":")
+    return f"{kind}:{digits[:12]}"
+
+
+# The record --------------------------------------------------------------------------------------
+
+
+def _record(
+    listings: Sequence[Listing],
+    findings: Sequence[Finding],
+    hidden: Sequence[Finding],
+    accepted: Sequence[Finding],
+    forgotten: Sequence[Finding],
+) -> dict[str, Any]:
+    return {
+        "servers": [
+            {
+                "server": listing.server,
+                "trouble": listing.trouble or None,
+                "refused": [unusable._asdict() for unusable in listing.refused],
+                "tools": len(listing.definitions),
+            }
+            for listing in listings
+        ],
+        "tools": [_finding_record(one) for one in findings if one.state.value != "accepted"],
+        "hidden": [_name_record(finding) for finding in hidden],
+        "accepted": [_name_record(finding) for finding in accepted],
+        "forgotten": [_name_record(finding) for finding in forgotten],
+    }
+
+
+def _name_record(finding: Finding) -> dict[str, Any]:
+    digest = finding.seen.hash if finding.seen else None
+    return {"server": finding.server, "tool": finding.tool, "hash": digest}
+
+
+def _finding_record(finding: Finding) -> dict[str, Any]:
+    from counterseal.contract.sources.mcp import describe
+
+    before, after = (finding.pin.definition if finding.pin else None), finding.seen
+    changes = () if before is None or after is None else describe(before, after)
+    return {
+        **_name_record(finding),
+        "state": finding.state.value,
+        "revision": finding.pin.revision if finding.pin else None,
+        "before": before.record() if before else None,
+        "after": after.record() if after else None,
+        "changes": [
+            {
+                "pointer": change.pointer,
+                "kind": change.kind.value,
+                "text": change.text,
+                "before": _plain(change.before),
+                "after": _plain(change.after),
+            }
+            for change in changes
+        ],
+    }

@@ -1,19 +1,28 @@
-"""`counterseal explain`: what a rule wants, or why a code comes up and what to do about it."""
+"""`counterseal explain`: what a lint rule checks, or why a code occurs and what to do about it.
+
+The text that an agent reads is made by the renderer of observations from an example, so that it is
+the text of a real call.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from counterseal.cli.output import fail, print_json, print_styled
+from counterseal.cli.options import AsJson
+from counterseal.cli.render import fail, heading, paragraph, render, table
 
 if TYPE_CHECKING:
-    from counterseal.codes import Response
+    from rich.console import RenderableType
 
-__all__ = ["OTHER_RULES", "explain", "rules"]
+    from counterseal.codes import Code, Response
+    from counterseal.observation.envelope import FieldError
+
+__all__ = ["OTHER_RULES", "Meaning", "explain", "meanings", "rules"]
 
 OTHER_RULES = {
     "compensation-arguments": "compensation tool can be called with what a call leaves",
@@ -23,12 +32,12 @@ OTHER_RULES = {
     "field-invalid": "fields have the type and range that they ask for",
     "field-unknown": "fields are ones that a contract has",
     "file-unreadable": "file can be read",
-    "function-and-http": "way of being carried out is one: a function, or a request",
+    "function-and-http": "implementation is one: a function, or a request",
     "function-drift": "arguments are those of its function",
     "function-generator": "function returns one output",
-    "isolation-unavailable": "isolation can be had on this machine",
+    "isolation-unavailable": "isolation is available on this machine",
     "key-unused": "key reaches the destination that is said to honour it",
-    "marker-misplaced": "injected things are marked on the parameter itself",
+    "marker-misplaced": "injected parameters are marked on the parameter itself",
     "hook-mutates": "probe, preview and read_back only read",
     "hook-unknown": "probe, preview and read_back are among the tools",
     "import-failed": "Python file can be imported",
@@ -39,21 +48,21 @@ OTHER_RULES = {
     "version-bump-missing": "major number rises when callers break",
     "version-duplicate": "version is declared once",
 }
-"""What is found outside lint, while contracts are read and put together."""
+"""Rules of problems that are found outside of lint, while contracts are read and combined."""
 
 _WARNINGS = ("state-merge-conflict", "version-bump-missing")
 
-_YES = {
-    "repairable": "The model can mend its call and try again.",
-    "retryable": "The same call may work later.",
+_VECTOR = {
+    "repairable": "The model can correct its call and try again.",
+    "retryable": "The same call may succeed later.",
     "requires_approval": "A person has to approve.",
-    "fail_closed": "The run must not go on as if it had worked.",
+    "fail_closed": "The run must not go on as if the call had succeeded.",
     "escalate": "A person has to look at it.",
 }
 
 
 def rules() -> list[dict[str, str]]:
-    """Every rule that a problem can name: id, severity, summary."""
+    """Return every rule that a problem can name: id, severity, summary."""
     from counterseal.contract.lint import RULES
 
     known = {rule.id: (rule.severity.value, rule.summary) for rule in RULES.values()}
@@ -72,18 +81,22 @@ def explain(
             metavar="RULE_OR_CODE", help="A lint rule or a code; without one, lists all."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Explain a lint rule or an error code."""
     from counterseal.codes import RESPONSES, Code
 
     known = {rule["id"]: rule for rule in rules()}
     if subject is None:
-        _list(list(known.values()), list(RESPONSES.values()), as_json=as_json)
+        codes = [_record(response) for response in RESPONSES.values()]
+        record = {"rules": list(known.values()), "codes": codes}
+        render(record, lambda: _list_page(list(known.values()), RESPONSES), as_json=as_json)
     elif subject.upper() in RESPONSES:
-        _explain_code(RESPONSES[Code(subject.upper())], as_json=as_json)
+        response = RESPONSES[Code(subject.upper())]
+        render(_full_record(response), lambda: _code_page(response), as_json=as_json)
     elif subject.lower() in known:
-        _explain_rule(known[subject.lower()], as_json=as_json)
+        rule = known[subject.lower()]
+        render(rule, lambda: _rule_page(rule), as_json=as_json)
     else:
         near = get_close_matches(subject.lower(), [*known, *(code.lower() for code in RESPONSES)])
         shown = [name if name in known else name.upper() for name in near]
@@ -93,62 +106,238 @@ def explain(
         )
 
 
-def _list(known: list[dict[str, str]], responses: list[Response], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"rules": known, "codes": [_record(response) for response in responses]})
-        return
-    from counterseal.cli.layout import heading, table
-
-    codes = [(one.code.value, str(one.status), one.next_action) for one in responses]
-    print_styled(
-        heading("Rules"),
-        table([(rule["id"], rule["severity"], rule["summary"]) for rule in known]),
-        heading("Codes"),
-        table(codes),
-    )
-
-
 def _record(response: Response) -> dict[str, Any]:
     return {"status": response.status, **response.vector()}
 
 
 def _full_record(response: Response) -> dict[str, Any]:
-    from counterseal.cli.meanings import MEANINGS, example
+    meaning = meanings()[response.code]
+    return {
+        **_record(response),
+        "cause": meaning.cause,
+        "model_sees": _example(response.code, meaning),
+        "what_to_do": meaning.do,
+    }
 
-    meaning = MEANINGS[response.code]
-    told = {"cause": meaning.cause, "model_sees": example(response.code), "what_to_do": meaning.do}
-    return {**_record(response), **told}
+
+def _list_page(
+    known: list[dict[str, str]], responses: Mapping[Code, Response]
+) -> Iterator[RenderableType]:
+    yield heading("Rules")
+    yield table([(rule["id"], rule["severity"], rule["summary"]) for rule in known])
+    yield heading("Codes")
+    yield table([(one.code.value, str(one.status), one.next_action) for one in responses.values()])
 
 
-def _explain_rule(rule: dict[str, str], *, as_json: bool) -> None:
-    if as_json:
-        print_json(rule)
-        return
+def _rule_page(rule: dict[str, str]) -> Iterator[RenderableType]:
     counts = "refuses the contract" if rule["severity"] == "error" else "advises; --strict refuses"
-    print(f"{rule['id']}  {rule['severity']} ({counts})\n\nA contract's {rule['summary']}.")
+    yield f"{rule['id']}  {rule['severity']} ({counts})"
+    yield ""
+    yield f"A contract's {rule['summary']}."
 
 
-def _explain_code(response: Response, *, as_json: bool) -> None:
-    if as_json:
-        print_json(_full_record(response))
-        return
-    from counterseal.cli.layout import heading, paragraph, table
-    from counterseal.cli.meanings import MEANINGS, example
+def _code_page(response: Response) -> Iterator[RenderableType]:
+    meaning = meanings()[response.code]
+    yield f"{response.code}  {response.status}"
+    yield heading("Cause")
+    yield paragraph(meaning.cause)
+    yield heading("The model sees")
+    yield from (paragraph(line) for line in _example(response.code, meaning).splitlines())
+    yield heading("What to do")
+    yield paragraph(meaning.do)
+    yield heading("Response vector")
+    vector = [
+        (name, f"yes  {text}" if getattr(response, name) else "no")
+        for name, text in _VECTOR.items()
+    ]
+    yield table([*vector, ("next_action", response.next_action)])
 
-    meaning = MEANINGS[response.code]
-    print(f"{response.code}  {response.status}")
-    print_styled(
-        heading("Cause"),
-        paragraph(meaning.cause),
-        heading("The model sees"),
-        *(paragraph(line) for line in example(response.code).splitlines()),
-        heading("What to do"),
-        paragraph(meaning.do),
-        heading("Response vector"),
-        table([*_vector(response), ("next_action", response.next_action)]),
+
+# What each code means ----------------------------------------------------------------------------
+
+
+class Meaning(NamedTuple):
+    """Why a code occurs and what an engineer does about it, with an example."""
+
+    cause: str
+    do: str
+    reason: str = ""
+    """A reason that a gate could give. Some codes need none."""
+    error: FieldError | None = None
+    tool: str = "send_notice"
+
+
+def _example(code: Code, meaning: Meaning) -> str:
+    """Return what an agent would read."""
+    from counterseal.observation import refusal
+
+    observation = refusal(
+        code,
+        tool=meaning.tool,
+        call_id="",
+        timestamp=0.0,
+        reason=meaning.reason,
+        errors=() if meaning.error is None else (meaning.error,),
     )
+    return observation.for_model()
 
 
-def _vector(response: Response) -> Iterator[tuple[str, str]]:
-    for name, meaning in _YES.items():
-        yield name, f"yes  {meaning}" if getattr(response, name) else "no"
+@cache
+def meanings() -> Mapping[Code, Meaning]:
+    """Return the meaning of every code. Built on first use: it imports the observation package."""
+    return {**_meanings_of_arguments(), **_meanings_of_rules(), **_meanings_of_outcomes()}
+
+
+def _meanings_of_arguments() -> Mapping[Code, Meaning]:
+    """Codes of calls whose arguments are wrong."""
+    from counterseal.codes import Code
+    from counterseal.observation.envelope import FieldError
+
+    return {
+        Code.SYNTACTIC_PARSE_FAIL: Meaning(
+            cause="The arguments are not one JSON object: cut off, with text around it, with "
+            "a duplicate key, too deep or too large.",
+            do="Return the observation to the model. If it keeps happening, look for code "
+            "that cuts or wraps the model's output.",
+            reason="The arguments end too early.",
+        ),
+        Code.STRUCTURAL_VIOLATION: Meaning(
+            cause="A field is missing or not declared, or this caller has no tool of that name.",
+            do="Return the observation to the model; it lists every field. For an unknown "
+            "tool, check that it is registered, and for this tenant.",
+            error=FieldError("/recipient", "recipient is missing", "", "present", "missing"),
+        ),
+        Code.TYPE_MISMATCH: Meaning(
+            cause="A field has another type than the contract's schema declares.",
+            do="Return the observation to the model. If models often get the same field "
+            "wrong, improve its description.",
+            error=FieldError("/copies", "copies must be integer", "", "integer", "string"),
+        ),
+        Code.OUT_OF_BOUNDS: Meaning(
+            cause="A value has the right type and breaks a limit: length, range, pattern, choice.",
+            do="Return the observation to the model. If legitimate calls break the limit, "
+            "change the contract.",
+            error=FieldError("/copies", "copies is too large", "", "at most 5", "integer"),
+        ),
+        Code.SEMANTIC_INVALIDITY: Meaning(
+            cause="The arguments are well formed and break one of the contract's invariants, "
+            "or repeat a repeatable call without an operation id.",
+            do="Let the agent plan again or ask its user. If a wrong call has exactly one "
+            "right form, give the invariant a corrector.",
+            reason="The refund is no larger than the order.",
+            tool="refund_order",
+        ),
+        Code.SIGNATURE_MISMATCH: Meaning(
+            cause="The key was used before, with other arguments.",
+            do="Give a new operation a new key. If the arguments should have been the "
+            "same, find out why they changed: it can be an attack.",
+            reason="The key was used for another request.",
+        ),
+    }
+
+
+def _meanings_of_rules() -> Mapping[Code, Meaning]:
+    """Codes of calls that are not allowed, or not yet."""
+    from counterseal.codes import Code
+
+    return {
+        Code.PERMISSION_DENIED: Meaning(
+            cause="A grant, scope, role, tenant, version or risk limit does not allow the "
+            "call; or the tool is disabled, killed, or outside of the run's purpose.",
+            do="The rule of the scope gate says which one. Grant it if the agent should "
+            "have it; no other wording of the call helps.",
+            reason="send_notice needs the scopes notice:send.",
+        ),
+        Code.POLICY_VIOLATION: Meaning(
+            cause="A policy rule denied the call, no rule allowed it, or a rule could not be "
+            "evaluated.",
+            do="Find the rule that the decision names with `counterseal policy show`, and "
+            "add the call as a case for `counterseal policy test`.",
+            reason="At night only people on call may change anything.",
+        ),
+        Code.STALE_STATE: Meaning(
+            cause="The probe found the target missing, or in another version than the one "
+            "approved, proposed against, or last seen by this run.",
+            do="Let the agent read the target again and plan again. An approval for the "
+            "old version is void.",
+            reason="The target has changed since it was seen.",
+        ),
+        Code.CONFIRMATION_MISSING: Meaning(
+            cause="The effect or a policy requires a person's approval, and there is none for"
+            " exactly these arguments.",
+            do="Let an approver decide on the approval id. After that, as the contract "
+            "says, either a reconciler executes the call or the agent proposes it "
+            "again; the same proposal gets the result in both cases. Changed arguments "
+            "need a new approval.",
+            reason="A person must approve a call that reaches people or systems outside.",
+        ),
+        Code.BUDGET_EXHAUSTED: Meaning(
+            cause="One more call would exceed a budget of the run, the tool, the grant or the"
+            " tenant.",
+            do="The rule names the budget. Raise it where it is set, or end the run: an "
+            "agent that spends a whole budget is often in a loop.",
+            reason="The budget run.tool.send_notice is spent. More can be granted by an operator.",
+        ),
+        Code.RATE_LIMITED: Meaning(
+            cause="The tenant called the tool more often than its contract's rate limit allows.",
+            do="Wait as long as the observation says, and retry the same call. Raise "
+            "`rate_limits` in the contract if the tool can take more.",
+            reason="Too many calls in a short time.",
+        ),
+        Code.IDEMPOTENCY_CONFLICT: Meaning(
+            cause="The same operation is in progress, its outcome is not known yet, or its "
+            "answer is no longer kept.",
+            do="Wait, and retry with the same key. If the outcome stays unknown, find out "
+            "what happened before anything runs again.",
+            reason="A call with the same key is under way.",
+        ),
+    }
+
+
+def _meanings_of_outcomes() -> Mapping[Code, Meaning]:
+    """Codes of calls that were executed."""
+    from counterseal.codes import Code
+
+    return {
+        Code.SUCCESS: Meaning(
+            cause="Every gate allowed the call, the tool returned, and its output fits its schema.",
+            do="Nothing. Read the warnings: they say what was corrected.",
+        ),
+        Code.PARTIAL_SUCCESS: Meaning(
+            cause="The tool did several things and reported that some of them did not succeed.",
+            do="Read the failed steps in the data. Propose only those again, never the whole call.",
+        ),
+        Code.TIMEOUT: Meaning(
+            cause="The tool did not answer within its `timeout_ms`. It may have taken effect.",
+            do="Retry with the same key only; a new key could execute it twice. Look into "
+            "the tool, or give it more time.",
+            reason="The tool did not answer in time.",
+        ),
+        Code.DEPENDENCY_UNAVAILABLE: Meaning(
+            cause="Something that the tool needs did not answer: a service, a secret that is "
+            "not configured, the code itself, or the probe of the target.",
+            do="Read the log entries with the call's id. Retry the same call when the "
+            "dependency is back.",
+            reason="Something that the tool needs is not available.",
+        ),
+        Code.OBSERVATION_NORMALIZATION_FAIL: Meaning(
+            cause="The tool ran and returned something that its output schema does not allow.",
+            do="Fix the tool, or its output schema. Do not repeat the call: it has taken effect.",
+        ),
+        Code.COMPENSATION_REQUIRED: Meaning(
+            cause="A later step failed after this one had taken effect, so this one must be "
+            "reversed.",
+            do="Run the contract's compensation tool, or have a person reverse it.",
+        ),
+        Code.COMPENSATION_FAILED: Meaning(
+            cause="The reversal of a step failed. The system at the destination is in a half-"
+            "changed state.",
+            do="Stop the run. A person has to compare both records and correct them by hand.",
+        ),
+        Code.UNKNOWN_ERROR: Meaning(
+            cause="The tool or a gate raised an error that no mapping names.",
+            do="Read the log entries with the call's id. Map expected errors with "
+            "`error_taxonomy_mapping` in the contract.",
+            reason="The tool failed.",
+        ),
+    }

@@ -1,51 +1,64 @@
-"""`counterseal import URL|COMMAND`: a starting overlay for the tools of an MCP server."""
+"""`counterseal import URL|COMMAND`: write a starting overlay for the tools of an MCP server.
+
+Also turns what was typed into an `[upstreams.NAME]` table for `counterseal.toml`.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
 
 import typer
 from typer.core import TyperCommand
 
-from counterseal.cli import upstream_entry
-from counterseal.cli.output import fail, note, print_json, print_styled, safe
-from counterseal.cli.serving import need_gateway, usable
-from counterseal.cli.trying import user_name
+from counterseal.cli.options import AsJson, By
+from counterseal.cli.project import (
+    errors_end_the_command,
+    project_settings_if_any,
+    require_packages,
+    user_name,
+)
+from counterseal.cli.render import counted, fail, heading, note, one_line, render, table
 
 if TYPE_CHECKING:
-    from counterseal.cli.upstreams import Listing
-    from counterseal.config import Settings
+    from rich.console import RenderableType
 
-__all__ = ["ImportCommand", "import_mcp"]
+    from counterseal.cli.listings import Listing
+    from counterseal.config import Settings
+    from counterseal.contract.sources.mcp import Definition
+
+__all__ = ["ImportCommand", "import_mcp", "suggested_name", "toml_block", "upstream_table"]
 
 _CREDENTIAL = re.compile(r"auth|token|secret|passw|api.?key|credential", re.IGNORECASE)
 
 
 class ImportCommand(TyperCommand):
-    """Leaves what stands behind a command's name to the command: `import npx -y server .`."""
+    """Passes options after a command's name on to that command: `import npx -y server .`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.allow_interspersed_args = False
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
         first = next(iter(given.get("words") or ()), "")
-        ctx.allow_interspersed_args = upstream_entry.is_address(first) or " " in first
+        ctx.allow_interspersed_args = _is_url(first) or " " in first
         return super().parse_args(ctx, args)
 
 
 def import_mcp(
     words: Annotated[
         list[str],
-        typer.Argument(metavar="URL|COMMAND...", help="Where the server is, or what starts it."),
+        typer.Argument(metavar="URL|COMMAND...", help="The server's URL, or its command."),
     ],
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="What to call it.")
+        str | None, typer.Option("--name", metavar="NAME", help="Name of the upstream.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -53,78 +66,73 @@ def import_mcp(
     ] = None,
     header: Annotated[
         list[str] | None,
-        typer.Option("--header", metavar="K=V", help="Sent to a URL; may hold {secret:x}."),
+        typer.Option("--header", metavar="K=V", help="Header for a URL; may hold {secret:x}."),
     ] = None,
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", metavar="K=V", help="For a command; may hold {secret:x}."),
+        typer.Option("--env", metavar="K=V", help="Variable for a command; may hold {secret:x}."),
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Speak plain http to another machine.")
+        bool, typer.Option("--insecure", help="Allow plain http to another machine.")
     ] = False,
     accept: Annotated[
         bool, typer.Option("--accept", help="Pin all definitions as reviewed.")
     ] = False,
-    by: Annotated[
-        str | None, typer.Option("--by", metavar="NAME", help="Who.  [default: your user name]")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what exists.")] = False,
+    by: By = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a starting overlay for the tools of an MCP server.
 
-    Connects, lists the tools, and proposes an effect for each, on the strict side; lines marked
-    `review:` are for a person to look at. Options stand before a command. Exits with 1 when the
-    server can't be reached, or has no tool.
+    Connects, lists the tools, and proposes an effect for each, the stricter one in doubt. A person
+    has to check lines marked `review:`. Options come before a command. Exits with 1 if the server
+    is unreachable or has no tool.
     """
-    need_gateway("mcp")
+    require_packages("mcp")
     plan = _plan(words, name, out, header or [], env or [], insecure=insecure)
     if not dry_run and not force and os.path.lexists(plan.out):
         fail(
-            f"{_shown(plan.out)} already exists.",
+            f"{_relative(plan.out)} already exists.",
             "Nothing was written. Give --force to overwrite it, or --out FILE.",
         )
     listing = _listing(plan)
     from counterseal.contract.sources.mcp import overlay_text
 
-    with usable():
+    with errors_end_the_command("nothing was written"):
         text = overlay_text(plan.name, listing.definitions, source=_source(words))
     if not dry_run:
         _write(plan.out, text)
         if accept:
             _accept(plan, listing, by or user_name("--by"))
     done = _Done(listing, text, written=not dry_run, accepted=accept and not dry_run)
-    if as_json:
-        _print_json(plan, done)
-    else:
-        _print(plan, done)
+    render(_record(plan, done), lambda: _page(plan, done), as_json=as_json)
     _note_credentials(plan)
 
 
 class _Plan(NamedTuple):
-    """What is imported, and where to."""
+    """What is imported, and into which file."""
 
     name: str
     table: dict[str, Any]
     settings: Settings
-    """The project's, with this upstream alone."""
+    """The project's settings, with this upstream only."""
     out: Path
     missing: bool
-    """Whether the project's file does not name it yet."""
+    """Whether the project's file has no entry for it yet."""
 
     @property
     def block(self) -> str:
-        from counterseal.config.settings import usual_overlay
+        from counterseal.config import usual_overlay
 
         root = self.settings.file.parent.absolute()
         overlay = os.path.relpath(self.out, root)
         named = {} if overlay == usual_overlay(self.name) else {"overlay": overlay}
-        return upstream_entry.block(self.name, {**self.table, **named})
+        return toml_block(self.name, {**self.table, **named})
 
 
 class _Done(NamedTuple):
-    """What became of it."""
+    """The result of the import."""
 
     listing: Listing
     text: str
@@ -141,30 +149,26 @@ def _plan(
     *,
     insecure: bool,
 ) -> _Plan:
-    from counterseal.config import FILE_NAME, ConfigError, Settings, find_config, load_settings
-    from counterseal.config.settings import settings_from, usual_overlay
+    from counterseal.config import FILE_NAME, ConfigError, Settings, settings_from, usual_overlay
 
     if not words[0].strip():
-        fail("There is nothing to import.", "Give a URL, or a command.")
-    file = find_config(Path.cwd())
+        fail("There is nothing to import.", "Give a URL or a command.")
+    in_file = project_settings_if_any()
+    project = in_file or Settings()
+    file = in_file.file if in_file else Path.cwd() / FILE_NAME
+    entry = upstream_table(words, headers, env, insecure=insecure, folder=file.parent)
+    name = name or suggested_name(entry)
     try:
-        project = Settings() if file is None else load_settings(file)
+        alone = settings_from({"upstreams": {name: entry}}, file)
     except ConfigError as error:
-        fail(str(error))
-    file = file or Path.cwd() / FILE_NAME
-    table = upstream_entry.entry(words, headers, env, insecure=insecure, folder=file.parent)
-    name = name or upstream_entry.name_for(table)
-    try:
-        alone = settings_from({"upstreams": {name: table}}, file)
-    except ConfigError as error:
-        # Nothing of it stands in the file yet.
-        told = str(error).replace(f"{file}: upstreams.{name}", "").lstrip(".: ")
-        fail(told.replace("`insecure = true`", "give --insecure"))
+        # The entry is not in the file yet, so its place there would mislead.
+        message = str(error).replace(f"{file}: upstreams.{name}", "").lstrip(".: ")
+        fail(message.replace("`insecure = true`", "give --insecure"))
     # Secrets and the lock are where the project says.
     kept = {"secrets": project.secrets, "gateway": project.gateway}
     return _Plan(
         name=name,
-        table=table,
+        table=entry,
         settings=alone.model_copy(update=kept),
         out=out or file.parent / usual_overlay(name),
         missing=name not in project.upstreams,
@@ -172,22 +176,22 @@ def _plan(
 
 
 def _listing(plan: _Plan) -> Listing:
-    from counterseal.cli.upstreams import listings
+    from counterseal.cli.listings import list_upstreams
 
-    (listing,) = listings(plan.settings, [plan.name])
+    (listing,) = list_upstreams(plan.settings, [plan.name])
     if listing.trouble:
-        fail(f"{plan.name} can't be asked: {listing.trouble}", "Nothing was written.", code=1)
+        fail(f"{plan.name} is unreachable: {listing.trouble}", "Nothing was written.", code=1)
     if not listing.definitions:
-        for refused in listing.refused:
-            note(f"{refused.tool}: {refused.why}")
-        fail(f"{plan.name} has no tool that could be used.", "Nothing was written.", code=1)
+        for unusable in listing.refused:
+            note(f"{unusable.tool}: {unusable.why}")
+        fail(f"{plan.name} has no usable tool.", "Nothing was written.", code=1)
     return listing
 
 
 def _write(file: Path, text: str) -> None:
-    """All of it, or nothing."""
+    """Write the whole file, or nothing."""
     if file.is_dir():
-        fail(f"{_shown(file)} is a folder.", "Nothing was written.")
+        fail(f"{_relative(file)} is a folder.", "Nothing was written.")
     missing = [folder for folder in file.parents if not folder.exists()]
     part = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
     try:
@@ -200,7 +204,7 @@ def _write(file: Path, text: str) -> None:
         for folder in missing:
             with suppress(OSError):
                 folder.rmdir()
-        fail(f"{error.filename or file}: {error.strerror}.", "Nothing was written.")
+        fail(f"Can't write {error.filename or file}: {error.strerror}.", "Nothing was written.")
 
 
 def _accept(plan: _Plan, listing: Listing, by: str) -> None:
@@ -213,51 +217,116 @@ def _accept(plan: _Plan, listing: Listing, by: str) -> None:
             lock = lock.accept(plan.name, definition, by=by, at=now)
         return lock
 
-    with usable():
+    with errors_end_the_command("nothing was accepted"):
         Lock.update(plan.settings.lock_path(), change)
 
 
-# Printing -----------------------------------------------------------------------------------------
+# Page and record ---------------------------------------------------------------------------------
 
 
-def _print(plan: _Plan, done: _Done) -> None:
-    from counterseal.cli import import_view
-
-    print_styled(*import_view.page(done.listing))
-    count = len(done.listing.definitions)
-    tools = f"{count} tool{'' if count == 1 else 's'}"
+def _page(plan: _Plan, done: _Done) -> Iterator[RenderableType]:
+    yield from _proposals(done.listing)
+    tools = counted(len(done.listing.definitions), "tool")
     verb = "written" if done.written else "would be written"
-    print(safe(f"\n{plan.name}: an overlay for {tools} {verb} to {_shown(plan.out)}."))
-    print("Look at every line `# review:` before an agent gets them.")
+    yield ""
+    yield f"{plan.name}: an overlay for {tools} {verb} to {_relative(plan.out)}."
+    yield "Check every line `# review:` before an agent gets them."
     if done.accepted:
-        print(safe(f"Their definitions are accepted in {plan.settings.lock_path().name}."))
+        yield f"Their definitions are accepted in {plan.settings.lock_path().name}."
     if plan.missing:
-        print(safe(f"\nAdd to {plan.settings.file.name}:\n\n{plan.block}"))
-        print("# and a grant for each tool that an agent is to have:")
+        yield f"\nAdd to {plan.settings.file.name}:\n\n{plan.block}"
+        yield "# and a grant for each tool that an agent is to have:"
         first = done.listing.definitions[0].name
-        print(safe(f'# [[grants]]\n# agent = "AGENT"\n# tool = "{first}"\n'))
-    for step in _steps(plan, done):
-        print(safe(f"Next: {step}"))
+        yield f'# [[grants]]\n# agent = "AGENT"\n# tool = "{first}"\n'
+    for step in _next_steps(plan, done):
+        yield f"Next: {step}"
 
 
-def _print_json(plan: _Plan, done: _Done) -> None:
-    from counterseal.cli import import_view
+def _proposals(listing: Listing) -> Iterator[RenderableType]:
+    """Yield the proposed effects, and the tools that are suspicious or unusable."""
+    from counterseal.contract.sources.mcp import propose_mcp_effect, visible
 
-    print_json(
-        {
-            "name": plan.name,
-            "written": done.written,
-            "file": str(plan.out),
-            "text": done.text,
-            "accepted": done.accepted,
-            **import_view.record(done.listing),
-            "config": plan.block if plan.missing else None,
-            "next": _steps(plan, done),
-        }
-    )
+    rows = []
+    for definition in sorted(listing.definitions, key=lambda definition: definition.name):
+        effect, reasons = propose_mcp_effect(definition)
+        rows.append((definition.name, effect.value, "; ".join(reasons)))
+    yield table(rows, titles=("Tool", "Effect", "Why"))
+    suspicious = [(one.name, "has invisible characters") for one in _with_invisible_text(listing)]
+    unfit = [(one.name, why) for one in listing.definitions if (why := _why_unfit(one))]
+    unusable = [(one.tool, one.why) for one in listing.refused]
+    for title, pairs in (("Look twice", suspicious), ("Hidden", unfit), ("Left out", unusable)):
+        if pairs:
+            yield heading(title)
+            yield table([(one_line(visible(name)), one_line(why)) for name, why in pairs])
 
 
-def _steps(plan: _Plan, done: _Done) -> list[str]:
+def _record(plan: _Plan, done: _Done) -> dict[str, Any]:
+    from counterseal.contract.sources.mcp import propose_mcp_effect
+
+    listing, tools = done.listing, []
+    suspicious = {definition.name for definition in _with_invisible_text(listing)}
+    for definition in listing.definitions:
+        effect, reasons = propose_mcp_effect(definition)
+        tools.append(
+            {
+                "tool": definition.name,
+                "effect": effect.value,
+                "why": list(reasons),
+                "hidden": _why_unfit(definition) or None,
+                "hidden_characters": definition.name in suspicious,
+                "hash": definition.hash,
+            }
+        )
+    return {
+        "name": plan.name,
+        "written": done.written,
+        "file": str(plan.out),
+        "text": done.text,
+        "accepted": done.accepted,
+        "tools": tools,
+        "left_out": [unusable._asdict() for unusable in listing.refused],
+        "config": plan.block if plan.missing else None,
+        "next": _next_steps(plan, done),
+    }
+
+
+def _with_invisible_text(listing: Listing) -> list[Definition]:
+    """Return definitions with characters that a reader can't see, or takes for others."""
+    from counterseal.contract.sources.mcp import visible
+
+    return [
+        definition
+        for definition in listing.definitions
+        if any(visible(text) != text for text in _texts(definition.record()))
+    ]
+
+
+def _why_unfit(definition: Definition) -> str:
+    """Return why no contract can be made for a definition; empty if one can."""
+    from counterseal.contract.sources.mcp import contract_of
+    from counterseal.errors import ContractError
+
+    try:
+        contract_of(definition, None, server="-", unlisted="gated")
+    except ContractError as error:
+        return error.problems[0].message
+    return ""
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in a JSON value, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+
+
+def _next_steps(plan: _Plan, done: _Done) -> list[str]:
     if not done.written:
         return []
     review = [] if done.accepted else [f"counterseal diff {plan.name} --accept"]
@@ -265,9 +334,8 @@ def _steps(plan: _Plan, done: _Done) -> list[str]:
 
 
 def _source(words: list[str]) -> str:
-    """Where it was found, as it may stand in a file: a query can hold a key."""
-    address = upstream_entry.is_address(words[0])
-    return words[0].partition("?")[0] if address else shlex.join(words)
+    """Return where the server is, without the query of a URL, which can hold a key."""
+    return words[0].partition("?")[0] if _is_url(words[0]) else shlex.join(words)
 
 
 def _note_credentials(plan: _Plan) -> None:
@@ -279,7 +347,116 @@ def _note_credentials(plan: _Plan) -> None:
         note(f"{', '.join(plain)}: keep credentials out of the file; write {{secret:name}} there.")
 
 
-def _shown(path: Path) -> str:
+def _relative(path: Path) -> str:
     absolute = path.absolute()
     here = Path.cwd()
     return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
+
+
+# From words to an upstream's table ---------------------------------------------------------------
+
+_URL = re.compile(r"https?://", re.IGNORECASE)
+_RUNNERS = {"bun", "bunx", "docker", "node", "npx", "pipx", "pnpm", "podman", "uv", "uvx", "yarn"}
+_RUNNERS |= {"dlx", "exec", "python", "python3", "run", "tool", "x"}
+"""Words of a command that start something and don't name it."""
+_COMMON_HOSTS = {"api", "mcp", "www"}
+_AFFIXES = re.compile(r"^(mcp|server)[-_]+|[-_]+(mcp|server)$")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def _is_url(word: str) -> bool:
+    return _URL.match(word) is not None
+
+
+def upstream_table(
+    words: Sequence[str],
+    headers: Sequence[str],
+    env: Sequence[str],
+    *,
+    insecure: bool,
+    folder: Path,
+) -> dict[str, Any]:
+    """Return the table for one URL, or for a command in one word or several."""
+    is_url = _is_url(words[0])
+    if is_url and len(words) > 1:
+        fail(f"Unexpected argument {words[1]!r}.", "Import one URL at a time.")
+    if is_url and env:
+        fail("--env is for a command.", "A URL takes --header NAME=VALUE.")
+    if not is_url and headers:
+        fail("--header is for a URL.", "A command takes --env NAME=VALUE.")
+    if is_url:
+        entry: dict[str, Any] = {"url": words[0]}
+        entry |= {"insecure": True} if insecure else {}
+        return entry | ({"headers": _pairs("--header", headers)} if headers else {})
+    entry = {"command": _split(words[0]) if len(words) == 1 else list(words)}
+    here = os.path.relpath(Path.cwd(), folder)
+    entry |= {} if here == "." else {"cwd": here}
+    return entry | ({"env": _pairs("--env", env)} if env else {})
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        fail(f"Can't split the command {text!r}: {error}.", "Write it after --, word by word.")
+
+
+def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            fail(f"{option} must be NAME=VALUE, got {text.partition(':')[0]!r}.")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def suggested_name(table: Mapping[str, Any]) -> str:
+    """Return a name for the upstream, from its host or its command; else `upstream`."""
+    words = _host_words(table["url"]) if "url" in table else _command_words(table["command"])
+    return next((name for word in words if (name := _as_name(word))), "upstream")
+
+
+def _host_words(url: str) -> Iterator[str]:
+    host = urlsplit(url).hostname or ""
+    if not re.fullmatch(r"[0-9.]*|.*:.*|localhost", host):
+        yield from (part for part in host.split(".") if part not in _COMMON_HOSTS)
+
+
+def _command_words(command: Sequence[str]) -> Iterator[str]:
+    """Yield the words that name the program, not options or ways to start one."""
+    for word in command:
+        last = re.split(r"[/\\]", word)[-1].partition("@")[0]
+        stem = re.sub(r"\.(py|js|mjs|ts|sh|exe)$", "", last)
+        if not word.startswith("-") and re.sub(r"[0-9.]+$", "", stem) not in _RUNNERS:
+            yield stem
+
+
+def _as_name(text: str) -> str:
+    name = re.sub(r"[^a-z0-9_-]+", "-", text.lower())
+    previous = ""
+    while name != previous:
+        previous, name = name, _AFFIXES.sub("", name)
+    return re.sub(r"^[^a-z]+|[-_]+$", "", name)[:32]
+
+
+def toml_block(name: str, table: Mapping[str, Any]) -> str:
+    """Return the table as TOML, to be pasted into the configuration file."""
+    lines = [f"{_toml_key(key)} = {_toml_value(value)}" for key, value in table.items()]
+    return "\n".join([f"[upstreams.{name}]", *lines])
+
+
+def _toml_key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else _toml_value(name)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{_toml_key(key)} = {_toml_value(item)}" for key, item in value.items())
+        return f"{{ {inside} }}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    # JSON and TOML write strings alike, except that TOML also escapes DEL.
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")

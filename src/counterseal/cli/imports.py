@@ -1,6 +1,6 @@
-"""`counterseal import`: contracts written from what an API or an MCP server says of itself.
+"""`counterseal import`: write contracts from an OpenAPI document or for an MCP server.
 
-`import openapi` is here, `import mcp` in `import_mcp`; the latter is meant where neither is said.
+`import openapi` is here, `import mcp` in `import_mcp`. `import URL` is short for `import mcp URL`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ import typer
 from typer.core import TyperGroup
 
 from counterseal.cli import import_mcp
-from counterseal.cli.output import fail, note, print_json, print_styled, safe
+from counterseal.cli.options import AsJson
+from counterseal.cli.render import counted, fail, heading, note, render, table
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from counterseal.contract.sources.openapi import Imported, ImportedTool, LeftOut
 
 __all__ = ["app"]
 
 
 class _ImportGroup(TyperGroup):
-    """`import URL` and `import COMMAND` are short for `import mcp`."""
+    """Makes `import URL` and `import COMMAND` short for `import mcp`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = (*self.commands, "--help", "-h")
@@ -34,14 +37,15 @@ class _ImportGroup(TyperGroup):
 
 app = typer.Typer(
     cls=_ImportGroup,
-    help="Write contracts from what others say of their tools.",
+    help="Write contracts from an OpenAPI document, or for an MCP server.",
     no_args_is_help=True,
     rich_markup_mode=None,
     subcommand_metavar="URL|COMMAND... | openapi FILE",
 )
 
-_SLOW = 512 * 1024
-_SPECIAL = ("", "/egress", "/http/url", "/http/headers", "/runs_code", "/secrets")
+_LARGE_YAML = 512 * 1024
+_UNUSUAL = ("", "/egress", "/http/url", "/http/headers", "/runs_code", "/secrets")
+"""Places whose review notes are shown at once; the others occur in every import."""
 
 
 app.command("mcp", cls=import_mcp.ImportCommand)(import_mcp.import_mcp)
@@ -50,49 +54,49 @@ app.command("mcp", cls=import_mcp.ImportCommand)(import_mcp.import_mcp)
 @app.command("openapi")
 def openapi(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="OpenAPI 3, as JSON or YAML.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where to write.")] = Path(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write to.")] = Path(
         "tools"
     ),
     base_url: Annotated[
         str | None,
-        typer.Option("--base-url", metavar="URL", help="The server, if the document errs."),
+        typer.Option("--base-url", metavar="URL", help="The server, instead of the document's."),
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option("--only", metavar="GLOB", help="Tools or paths to take; may be repeated."),
+        typer.Option("--only", metavar="GLOB", help="Tools or paths to import; can be repeated."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a contract for each operation of an OpenAPI document.
 
-    The files call the API over HTTP; no Python is needed. Effects are proposed on the strict side,
-    and what was guessed is marked with `review:`. Nothing is fetched. Exits with 1 when no
+    The contracts call the API over HTTP; no Python is needed. In doubt the stricter effect is
+    proposed, and guesses are marked with `review:`. Nothing is fetched. Exits with 1 if no
     operation can be expressed.
     """
     imported = _read(file, base_url)
-    tools = [tool for tool in imported.tools if _wanted(only, tool.name, tool.path)]
-    left_out = [one for one in imported.left_out if _wanted(only, one.what.partition(" ")[2])]
+    tools = [tool for tool in imported.tools if _matches(only, tool.name, tool.path)]
+    left_out = [one for one in imported.left_out if _matches(only, one.what.partition(" ")[2])]
     if not tools and not left_out:
         fail(f"Nothing matches {', '.join(only or [])}.", "Without --only, all are imported.")
     texts = _texts(tools, out, file.name)
     if tools and not dry_run:
         _write(texts, out, force=force)
     steps = [f"counterseal lint {out}"] if tools and not dry_run else []
-    if as_json:
-        print_json(
-            {
-                "title": imported.title,
-                "written": bool(tools) and not dry_run,
-                "tools": list(map(_record, tools, texts)),
-                "left_out": [{"what": one.what, "reason": one.reason} for one in left_out],
-                "next": steps,
-            }
-        )
-    else:
-        _print(tools, left_out)
-        _sum_up(imported.title, len(tools), out, steps, dry_run=dry_run)
+    record = {
+        "title": imported.title,
+        "written": bool(tools) and not dry_run,
+        "tools": list(map(_tool_record, tools, texts)),
+        "left_out": [{"what": one.what, "reason": one.reason} for one in left_out],
+        "next": steps,
+    }
+
+    def page() -> Iterator[RenderableType]:
+        yield from _tools_page(tools, left_out)
+        yield from _summary(imported.title, len(tools), out, steps, dry_run=dry_run)
+
+    render(record, page, as_json=as_json)
     if not tools:
         raise typer.Exit(1)
 
@@ -101,8 +105,8 @@ def _read(file: Path, base_url: str | None) -> Imported:
     from counterseal.contract.sources.openapi import contracts_from_openapi, read_openapi
     from counterseal.errors import ContractError
 
-    if file.suffix != ".json" and file.is_file() and file.stat().st_size > _SLOW:
-        note(f"Reading {file}: a YAML document of this size takes a while; JSON would not.")
+    if file.suffix != ".json" and file.is_file() and file.stat().st_size > _LARGE_YAML:
+        note(f"Reading {file}. A YAML document of this size takes a while; JSON is faster.")
     try:
         return contracts_from_openapi(read_openapi(file), base_url=base_url)
     except ContractError as error:
@@ -110,7 +114,7 @@ def _read(file: Path, base_url: str | None) -> Imported:
         fail(f"{file}: {problem.message}.", problem.fix)
 
 
-def _wanted(only: Sequence[str] | None, *names: str) -> bool:
+def _matches(only: Sequence[str] | None, *names: str) -> bool:
     return not only or any(fnmatchcase(name, glob) for glob in only for name in names)
 
 
@@ -121,16 +125,16 @@ def _texts(tools: Sequence[ImportedTool], out: Path, source: str) -> dict[Path, 
 
 
 def _write(texts: dict[Path, str], out: Path, *, force: bool) -> None:
-    """All of it, or nothing."""
-    standing = [str(path) for path in texts if os.path.lexists(path)]
-    if standing and not force:
-        more = f" and {len(standing) - 3} more" if len(standing) > 3 else ""
+    """Write all files, or none."""
+    existing = [str(path) for path in texts if os.path.lexists(path)]
+    if existing and not force:
+        more = f" and {len(existing) - 3} more" if len(existing) > 3 else ""
         fail(
-            f"{', '.join(standing[:3])}{more} already "
-            f"{'exists' if len(standing) == 1 else 'exist'}.",
+            f"{', '.join(existing[:3])}{more} already "
+            f"{'exists' if len(existing) == 1 else 'exist'}.",
             "Nothing was written. Give --force to overwrite, or --out DIR.",
         )
-    folders = [path for path in standing if Path(path).is_dir()]
+    folders = [path for path in existing if Path(path).is_dir()]
     if folders:
         fail(f"{folders[0]} is a folder.", "Nothing was written.")
     missing = [folder for folder in (out, *out.parents) if not folder.exists()]
@@ -145,61 +149,63 @@ def _write(texts: dict[Path, str], out: Path, *, force: bool) -> None:
         for path in (*beside.values(), *missing):
             with suppress(OSError):
                 path.rmdir() if path.is_dir() else path.unlink()
-        fail(f"{error.filename or out}: {error.strerror}.", "Nothing was written.")
+        fail(f"Can't write {error.filename or out}: {error.strerror}.", "Nothing was written.")
 
 
-# Printing ----------------------------------------------------------------------------------------
+# Page and record ---------------------------------------------------------------------------------
 
 
-def _print(tools: Sequence[ImportedTool], left_out: Sequence[LeftOut]) -> None:
-    from counterseal.cli.layout import heading, table
-
+def _tools_page(
+    tools: Sequence[ImportedTool], left_out: Sequence[LeftOut]
+) -> Iterator[RenderableType]:
     rows = [
         (tool.name, tool.data["effect"], f"{tool.method} {tool.path}", str(len(tool.reviews)))
         for tool in tools
     ]
     if rows:
-        print_styled(table(rows, titles=("Tool", "Effect", "Request", "To review")))
-    special = [(text, tool.name) for tool in tools for text in _special(tool)]
+        yield table(rows, titles=("Tool", "Effect", "Request", "To review"))
+    unusual = [(text, tool.name) for tool in tools for text in _unusual_reviews(tool)]
     for title, pairs in (
-        ("Look twice", special),
+        ("Look twice", unusual),
         ("Left out", [(one.reason, one.what) for one in left_out]),
     ):
         if pairs:
-            print_styled(heading(title), table(_grouped(pairs)))
+            yield heading(title)
+            yield table(_grouped(pairs))
 
 
-def _special(tool: ImportedTool) -> Iterator[str]:
-    """What is not to be looked at in every import anyway."""
+def _unusual_reviews(tool: ImportedTool) -> Iterator[str]:
     for review in tool.reviews:
-        if review.pointer in _SPECIAL or review.text.startswith("raised"):
+        if review.pointer in _UNUSUAL or review.text.startswith("raised"):
             yield review.text.partition(";")[0]
 
 
 def _grouped(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Each text once, with those that it is about."""
+    """Return each text once, with the names that it applies to."""
     groups: dict[str, list[str]] = {}
-    for text, about in pairs:
-        groups.setdefault(text, []).append(about)
+    for text, name in pairs:
+        groups.setdefault(text, []).append(name)
     return [
         (text, ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
         for text, names in groups.items()
     ]
 
 
-def _sum_up(title: str, count: int, out: Path, steps: Sequence[str], *, dry_run: bool) -> None:
+def _summary(
+    title: str, count: int, out: Path, steps: Sequence[str], *, dry_run: bool
+) -> Iterator[str]:
+    yield ""
     if not count:
-        print(safe(f"\n{title}: no contract could be written."))
+        yield f"{title}: no contract could be written."
         return
-    contracts = f"{count} contract{'' if count == 1 else 's'}"
     verb = "would be written" if dry_run else "written"
-    print(safe(f"\n{title}: {contracts} {verb} to {out}{os.sep}, one file each."))
-    print("Look at every line `# review:` before an agent gets them: effect, texts, bounds.")
+    yield f"{title}: {counted(count, 'contract')} {verb} to {out}{os.sep}, one file each."
+    yield "Check every line `# review:` before an agent gets them: effect, texts, bounds."
     for step in steps:
-        print(safe(f"Next: {step}"))
+        yield f"Next: {step}"
 
 
-def _record(tool: ImportedTool, file: Path) -> dict[str, Any]:
+def _tool_record(tool: ImportedTool, file: Path) -> dict[str, Any]:
     return {
         "name": tool.name,
         "effect": tool.data["effect"],

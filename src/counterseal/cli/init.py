@@ -1,4 +1,4 @@
-"""`counterseal init`: a small working project, written where nothing is."""
+"""`counterseal init`: write a small working project."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from counterseal.cli.output import fail, print_json, safe
+from counterseal.cli.render import fail, render
 
 __all__ = ["TARGETS", "init"]
 
@@ -19,9 +19,9 @@ TARGETS = {
     "tools.py": "tools.py",
     "contracts/search_policy.yaml": "contracts/search_policy.yaml",
     "README.md": "README.md",
-    ".gitignore": "gitignore",  # under its own name it would rule in this repository
+    ".gitignore": "gitignore",  # under its own name it would apply to this repository
 }
-"""Each file of the project, and the template that it is a copy of."""
+"""Each file of the project, and the template that it copies."""
 
 STEPS = ("counterseal lint", "counterseal show", "counterseal show send_approved_notice")
 
@@ -31,19 +31,19 @@ def init(
         Path, typer.Argument(metavar="DIR", help="Folder to write into.")
     ] = Path(),
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print what was written as JSON.")
+        bool, typer.Option("--json", help="Print the written files as JSON.")
     ] = False,
 ) -> None:
     """Write a small working project to start from.
 
-    It holds three Python tools and a YAML contract, and passes lint. Nothing is overwritten: when
-    one of its files exists already, it says which and writes none.
+    It has three Python tools and a YAML contract, and passes lint. Nothing is overwritten: if one
+    of its files exists, the command names it and writes nothing.
     """
     targets = [directory / name for name in TARGETS]
-    standing = [str(path) for path in targets if os.path.lexists(path)]
-    if standing:
+    existing = [str(path) for path in targets if os.path.lexists(path)]
+    if existing:
         fail(
-            f"{', '.join(standing)} already {'exists' if len(standing) == 1 else 'exist'}.",
+            f"{', '.join(existing)} already {'exists' if len(existing) == 1 else 'exist'}.",
             "Nothing was written. Choose another folder: counterseal init DIR",
         )
     try:
@@ -51,14 +51,14 @@ def init(
     except OSError as error:
         fail(f"{error.filename or directory}: {error.strerror}.", "Nothing was written.")
     steps = [*_change_folder(directory), *STEPS]
-    if as_json:
-        print_json({"created": [str(path) for path in targets], "next": steps})
-        return
-    for path in targets:
-        print(f"created  {safe(str(path))}")
-    print("\nNext:")
-    for step in steps:
-        print(f"  {safe(step)}")
+    created = [str(path) for path in targets]
+    page = [
+        *(f"created  {path}" for path in created),
+        "",
+        "Next:",
+        *(f"  {step}" for step in steps),
+    ]
+    render({"created": created, "next": steps}, lambda: page, as_json=as_json)
 
 
 def _change_folder(directory: Path) -> list[str]:
@@ -66,20 +66,20 @@ def _change_folder(directory: Path) -> list[str]:
 
 
 def _write(directory: Path) -> None:
-    """All of it, or nothing."""
+    """Write all files, or none."""
     templates = files("counterseal.cli.templates")
-    made: list[Path] = []
+    written: list[Path] = []
     try:
         for name, template in TARGETS.items():
             target = directory / name
             missing = [folder for folder in target.parents if not folder.exists()]
             target.parent.mkdir(parents=True, exist_ok=True)
-            made.extend(reversed(missing))
+            written.extend(reversed(missing))
             with target.open("xb") as stream:
-                made.append(target)
+                written.append(target)
                 stream.write(templates.joinpath(template).read_bytes())
     except OSError:
-        for path in reversed(made):
+        for path in reversed(written):
             with suppress(OSError):
                 path.rmdir() if path.is_dir() else path.unlink()
         raise

@@ -1,60 +1,74 @@
-"""`counterseal keys`: the keys that sign the record and seal the vault; and API keys, issued."""
+"""`counterseal keys`: signing and sealing keys in a folder, and API keys in the store.
+
+API keys are changed in the project's store; every worker applies a change within a second.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterseal.cli import api_keys
-from counterseal.cli.output import fail, note, print_json, print_styled
-from counterseal.cli.stores import KeysFolder, keys_folder
+from counterseal.cli.options import (
+    AsJson,
+    By,
+    Expires,
+    KeysFolder,
+    Reason,
+    StoreUrl,
+    expiry,
+)
+from counterseal.cli.project import project_settings, user_name
+from counterseal.cli.render import fail, note, one_line, print_json, render, table
+from counterseal.cli.stores import ask_reason, keys_folder, load_registry, operate, shared_store
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from counterseal.keys import Key, KeyRing, Purpose
+    from counterseal.registry.identities import Credential
 
 __all__ = ["app"]
 
 PURPOSES = ("audit", "approval", "vault", "session")
 
 app = typer.Typer(
-    help="Make keys that sign and seal, and issue API keys for clients of the gateway.",
+    help="Create signing and sealing keys, and issue API keys for clients of the gateway.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+# Keys that sign and seal -------------------------------------------------------------------------
 
 
 @app.command("new")
 def new(
     purpose: Annotated[
-        str, typer.Argument(metavar="PURPOSE", help="What for: audit, approval, vault or session.")
+        str, typer.Argument(metavar="PURPOSE", help="audit, approval, vault or session.")
     ],
     keys: KeysFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key. From now on it signs or seals; older ones still verify and open.
+    """Create a key. It signs or seals from now on; older keys still verify and open.
 
-    Audit keys sign the checkpoints of the record, approval keys sign what people have approved,
-    vault keys seal what is kept of calls. Back a vault key up: without it, nobody can open what it
-    sealed. A session key seals cursors and the state that MCP clients carry.
+    Audit keys sign checkpoints of the audit log, approval keys sign approvals, vault keys encrypt
+    the kept arguments and outputs of calls. Back up a vault key: without it, what it encrypted
+    can't be read. A session key encrypts cursors and the state that MCP clients carry.
     """
-    from datetime import UTC, datetime
-
     from counterseal.keys import KeysError, new_key
 
     folder, wanted = _folder(keys), _purpose(purpose)
     try:
-        made = new_key(folder, wanted, datetime.now(UTC))
+        key = new_key(folder, wanted, datetime.now(UTC))
     except KeysError as error:
         fail(str(error))
-    if as_json:
-        print_json(_record(made, signs=True))
-    else:
-        print(f"{made.key_id}  {made.file}")
-        note("Readable only by you. Keep it out of the store's backups and out of git.")
+    render(_record(key, signs=True), lambda: [f"{key.key_id}  {key.file}"], as_json=as_json)
+    if not as_json:
+        note("Only you can read the file. Keep it out of git and out of backups of the store.")
 
 
 @app.command("list")
@@ -62,73 +76,64 @@ def list_keys(keys: KeysFolder = None, as_json: AsJson = False) -> None:
     """List the keys, and which of them are in use."""
     ring = _ring(_folder(keys))
     rows = [_record(key, signs=ring.newest(key.purpose) is key) for key in ring.keys]
-    if as_json:
-        print_json({"keys": rows})
-        return
-    if not rows:
-        fail("There are no keys.", "`counterseal keys new audit` makes one.", code=1)
-    from counterseal.cli.layout import table
+    if not rows and not as_json:
+        fail("There are no keys.", "Create one with `counterseal keys new audit`.", code=1)
 
-    titles = ("Key", "Purpose", "Created", "Use", "File")
-    listed = [
-        (row["key_id"], row["purpose"], row["created"][:10], row["use"], Path(row["file"]).name)
-        for row in rows
-    ]
-    print_styled(table(listed, titles=titles))
+    def page() -> Iterator[RenderableType]:
+        cells = [
+            (row["key_id"], row["purpose"], row["created"][:10], row["use"], Path(row["file"]).name)
+            for row in rows
+        ]
+        yield table(cells, titles=("Key", "Purpose", "Created", "Use", "File"))
+
+    render({"keys": rows}, page, as_json=as_json)
 
 
 @app.command("export")
 def export(
-    purpose: Annotated[
-        str, typer.Argument(metavar="PURPOSE", help="Whose public key: audit or approval.")
-    ],
+    purpose: Annotated[str, typer.Argument(metavar="PURPOSE", help="audit or approval.")],
     key_id: Annotated[
         str | None, typer.Option("--key", metavar="ID", help="Which key.  [default: newest]")
     ] = None,
     keys: KeysFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print a public key, for whoever is to check the record without being able to sign.
+    """Print a public key, for a person who verifies the audit log and must not be able to sign.
 
-    They put it into a folder of their own, under the same name, and give that with --keys.
+    That person saves it under the same name in a folder of their own, and gives it with --keys.
     """
     wanted = _purpose(purpose)
     if wanted == "vault":
-        fail("A vault key has no public key, and is never shown.")
+        fail("A vault key has no public key and can't be exported.")
     ring = _ring(_folder(keys))
-    there = [key for key in ring.keys if key.purpose == wanted and key_id in (None, key.key_id)]
-    if not there:
+    matching = [key for key in ring.keys if key.purpose == wanted and key_id in (None, key.key_id)]
+    if not matching:
         which = f"no {purpose} key {key_id!r}" if key_id else f"no {purpose} key"
-        fail(f"There is {which}.", "`counterseal keys list` shows what there is.")
-    pem = there[-1].public_pem()
+        fail(f"There is {which}.", "`counterseal keys list` shows the keys.")
+    key = matching[-1]
+    pem = key.public_pem()
     if as_json:
-        print_json({**_record(there[-1], signs=ring.newest(wanted) is there[-1]), "pem": pem})
+        print_json({**_record(key, signs=ring.newest(wanted) is key), "pem": pem})
     else:
         print(pem, end="")
-
-
-app.command("issue")(api_keys.issue)
-app.command("revoke")(api_keys.revoke)
-app.command("issued")(api_keys.issued)
 
 
 def _purpose(given: str) -> Purpose:
     from counterseal.keys import Purpose
 
     if given not in PURPOSES:
-        fail(f"There are no keys for {given!r}.", f"Keys are for: {', '.join(PURPOSES)}.")
+        fail(f"Unknown purpose {given!r}.", f"Allowed: {', '.join(PURPOSES)}.")
     return Purpose(given)
 
 
 def _folder(given: Path | None) -> Path:
-    return keys_folder(given) or _fail_unknown()
-
-
-def _fail_unknown() -> NoReturn:
-    fail(
-        "No folder of keys is configured.",
-        'Write [keys] path = "keys" into counterseal.toml, or give --keys FOLDER.',
-    )
+    folder = keys_folder(given)
+    if folder is None:
+        fail(
+            "No folder of keys is configured.",
+            'Write [keys] path = "keys" into counterseal.toml, or give --keys FOLDER.',
+        )
+    return folder
 
 
 def _ring(folder: Path) -> KeyRing:
@@ -151,3 +156,113 @@ def _record(key: Key, *, signs: bool) -> dict[str, Any]:
         "private": key.is_whole,
         "file": str(key.file),
     }
+
+
+# API keys ----------------------------------------------------------------------------------------
+
+
+@app.command("issue")
+def issue(
+    tenant: Annotated[str, typer.Option("--tenant", metavar="T", help="For which tenant.")],
+    agent: Annotated[str, typer.Option("--agent", metavar="A", help="As which agent.")],
+    user: Annotated[
+        str | None, typer.Option("--user", metavar="U", help="On behalf of which user.")
+    ] = None,
+    role: Annotated[
+        list[str] | None, typer.Option("--role", metavar="R", help="A role; can be repeated.")
+    ] = None,
+    scope: Annotated[
+        list[str] | None, typer.Option("--scope", metavar="S", help="A scope; can be repeated.")
+    ] = None,
+    expires: Expires = None,
+    reason: Reason = None,
+    by: By = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Issue an API key for a client of the gateway, and print it once.
+
+    The client sends it as `Authorization: Bearer KEY`. The store keeps only a hash: revoke a lost
+    key and issue another one.
+    """
+    from counterseal.proposal import Principal
+    from counterseal.registry import Registry
+
+    settings, who = project_settings(), by or user_name("--by")
+    try:
+        principal = Principal(
+            tenant=tenant, agent=agent, user=user, roles=role or (), scopes=scope or ()
+        )
+    except ValueError as error:
+        fail(str(error))
+    until, why = expiry(expires), ask_reason(reason)
+    text, credential = operate(
+        shared_store(settings, store),
+        Registry(),
+        who,
+        lambda operator: operator.issue_key(principal, expires_at=until, reason=why),
+    )
+    render({**credential.export(), "key": text}, lambda: [text], as_json=as_json)
+    note("The key is shown only this once. Store it where your client keeps its secrets.")
+    note(f"Revoke it with `counterseal keys revoke {credential.key_id}`.")
+
+
+@app.command("revoke")
+def revoke(
+    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="A key's id.")],
+    reason: Reason = None,
+    by: By = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """Revoke an API key on every worker, and end the sessions that use it.
+
+    The id is in `counterseal keys issued`, and in the key itself after `cs_key_`.
+    """
+    from counterseal.registry import Registry
+
+    settings, who, why = project_settings(), by or user_name("--by"), ask_reason(reason)
+    change = operate(
+        shared_store(settings, store),
+        Registry(),
+        who,
+        lambda operator: operator.revoke_key(key_id, reason=why),
+    )
+    render(change.export(), lambda: [f"{change.revoked_key} is revoked."], as_json=as_json)
+
+
+@app.command("issued")
+def issued(
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", metavar="T", help="Of one tenant only.")
+    ] = None,
+    store: StoreUrl = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the API keys that are in force. The keys themselves are not stored."""
+    from counterseal.registry import Registry
+
+    registry = load_registry(shared_store(project_settings(), store), Registry())
+    keys = [key for key in registry.credentials if tenant in (None, key.principal.tenant)]
+    now = datetime.now(UTC)
+    if not keys and not as_json:
+        note("No API key is in force.")
+        return
+
+    def page() -> Iterator[RenderableType]:
+        yield table([_cells(key, now) for key in keys], titles=("Key", "Holder", "May", "Why"))
+
+    rows = [{**key.export(), "expired": key.expired(now)} for key in keys]
+    render({"keys": rows}, page, as_json=as_json)
+
+
+def _cells(credential: Credential, now: datetime) -> tuple[str, ...]:
+    """Return four columns: with more, key ids would wrap at 80 columns."""
+    holder, key = credential.principal, [credential.key_id]
+    if credential.expires_at is not None:
+        state = "expired" if credential.expired(now) else "until"
+        key.append(f"{state} {credential.expires_at:%Y-%m-%d}")
+    whose = [holder.agent, f"of {holder.tenant}", *([f"for {holder.user}"] if holder.user else [])]
+    may = [*(f"role {name}" for name in sorted(holder.roles)), *sorted(holder.scopes)]
+    cells = (key, whose, may, [f"{credential.reason} ({credential.by})"])
+    return tuple("\n".join(map(one_line, lines)) for lines in cells)

@@ -1,8 +1,8 @@
-"""`counterseal lint`: everything that is wrong with some contracts, with its place and its fix."""
+"""`counterseal lint`: every problem of the contracts, with its place and its fix."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,17 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from counterseal.cli.explain import rules as all_rules
-from counterseal.cli.output import console, fail, one_line, print_json, print_styled, safe
 from counterseal.cli.project import contracts_at
+from counterseal.cli.render import console, counted, fail, one_line, print_json, render, safe, table
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
     from counterseal.config import Discovered
     from counterseal.errors import Problem
 
 __all__ = ["lint"]
 
 
-class Format(StrEnum):
+class LintFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
     GITHUB = "github"
@@ -35,28 +38,29 @@ def lint(
         ),
     ] = None,
     output: Annotated[
-        Format | None, typer.Option("--format", help="How to print.  [default: text]")
+        LintFormat | None, typer.Option("--format", help="How to print.  [default: text]")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Let warnings fail as well.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings, too.")] = False,
     rules: Annotated[bool, typer.Option("--rules", help="List all rules and stop.")] = False,
 ) -> None:
-    """Check contracts: what is wrong, where, and the fix.
+    """Check contracts, and print each problem with its place and its fix.
 
-    Exits with 1 when there are errors, and with --strict also when there are warnings.
+    Exits with 1 if there are errors, and with --strict also if there are warnings.
     """
-    if as_json and output not in (None, Format.JSON):
+    if as_json and output not in (None, LintFormat.JSON):
         fail(f"--json and --format {output} contradict each other.", "Give one of them.")
-    chosen = Format.JSON if as_json else output or Format.TEXT
+    chosen = LintFormat.JSON if as_json else output or LintFormat.TEXT
     if rules:
-        _print_rules(chosen)
+        known = all_rules()
+        render({"rules": known}, lambda: _rules_page(known), as_json=chosen is LintFormat.JSON)
         return
-    found = contracts_at(paths or [])
-    problems = _in_order(found)
-    summary = _summary(found, problems)
-    if chosen is Format.JSON:
+    contracts = contracts_at(paths or [])
+    problems = _in_order(contracts)
+    summary = _summary(contracts, problems)
+    if chosen is LintFormat.JSON:
         print_json({"problems": [problem.record() for problem in problems], "summary": summary})
-    elif chosen is Format.GITHUB:
+    elif chosen is LintFormat.GITHUB:
         _print_github(problems)
     else:
         _print_text(problems, summary)
@@ -64,9 +68,9 @@ def lint(
         raise typer.Exit(1)
 
 
-def _in_order(found: Sequence[Discovered]) -> list[Problem]:
-    """By file as discovered, then by place."""
-    files = {str(item.path): index for index, item in reversed(list(enumerate(found)))}
+def _in_order(contracts: Sequence[Discovered]) -> list[Problem]:
+    """Return all problems, by file as discovered, then by place."""
+    files = {str(item.path): index for index, item in reversed(list(enumerate(contracts)))}
 
     def order(problem: Problem) -> tuple[Any, ...]:
         if problem.source is None:
@@ -74,48 +78,43 @@ def _in_order(found: Sequence[Discovered]) -> list[Problem]:
         source = problem.source
         return (files.get(source.file, len(files)), source.file, source.line, source.column)
 
-    return sorted((problem for item in found for problem in item.problems), key=order)
+    return sorted((problem for item in contracts for problem in item.problems), key=order)
 
 
-def _summary(found: Sequence[Discovered], problems: Iterable[Problem]) -> dict[str, int]:
+def _summary(contracts: Sequence[Discovered], problems: Iterable[Problem]) -> dict[str, int]:
     severities = [problem.severity.value for problem in problems]
     return {
-        "contracts": sum(1 for item in found if item.name),
+        "contracts": sum(1 for item in contracts if item.name),
         "errors": severities.count("error"),
         "warnings": severities.count("warning"),
     }
 
 
-def _print_rules(chosen: Format) -> None:
-    if chosen is Format.JSON:
-        print_json({"rules": all_rules()})
-        return
-    from counterseal.cli.layout import table
-
-    rows = [(rule["id"], rule["severity"], rule["summary"]) for rule in all_rules()]
-    print_styled(table(rows, titles=("Rule", "Severity", "A contract's …")))
+def _rules_page(rules: Iterable[dict[str, str]]) -> Iterator[RenderableType]:
+    rows = [(rule["id"], rule["severity"], rule["summary"]) for rule in rules]
+    yield table(rows, titles=("Rule", "Severity", "A contract's …"))
 
 
 # Text --------------------------------------------------------------------------------------------
 
 
 def _print_text(problems: Sequence[Problem], summary: dict[str, int]) -> None:
-    made = console()
+    terminal = console()
     previous = None
     for problem in problems:
         file = problem.source.file if problem.source else None
         if previous is not None and file != previous:
             print()
         previous = file
-        for line in _lines(problem, made.width if made.is_terminal else None):
-            made.print(line, soft_wrap=True)
+        for line in _lines(problem, terminal.width if terminal.is_terminal else None):
+            terminal.print(line, soft_wrap=True)
     if problems:
         print()
-    print(_count(summary))
+    print(_summary_line(summary))
 
 
-def _lines(problem: Problem, width: int | None) -> Iterable[Any]:
-    """One line for a pipe; for a person as many as it takes, with what follows set in."""
+def _lines(problem: Problem, width: int | None) -> Iterable[Text]:
+    """Yield one line for a pipe, or wrapped lines for a terminal of this width."""
     from rich.text import Text
 
     place = one_line(str(problem.source) if problem.source else problem.tool)
@@ -128,20 +127,20 @@ def _lines(problem: Problem, width: int | None) -> Iterable[Any]:
         yield Text.assemble(head, "  ", message)
     else:
         yield head
-        yield from _set_in(message, "", width)
+        yield from _indented(message, "", width)
     if problem.fix:
-        yield from _set_in(one_line(problem.fix), "dim", width)
+        yield from _indented(one_line(problem.fix), "dim", width)
 
 
 def _subject(problem: Problem) -> str:
-    """Which part of the contract is meant, unless the message begins with its name."""
-    named = problem.pointer.rpartition("/")[2]
-    if not named or problem.message.startswith(named):
+    """Return the part of the contract in brackets, unless the message begins with its name."""
+    name = problem.pointer.rpartition("/")[2]
+    if not name or problem.message.startswith(name):
         return ""
     return f" ({problem.pointer.removeprefix('/affordance').removeprefix('/')})"
 
 
-def _set_in(text: str, style: str, width: int | None) -> Iterable[Any]:
+def _indented(text: str, style: str, width: int | None) -> Iterable[Text]:
     from textwrap import wrap
 
     from rich.text import Text
@@ -150,24 +149,22 @@ def _set_in(text: str, style: str, width: int | None) -> Iterable[Any]:
     return [Text(f"    {line}", style=style) for line in lines]
 
 
-def _count(summary: dict[str, int]) -> str:
+def _summary_line(summary: dict[str, int]) -> str:
+    errors, warnings = summary["errors"], summary["warnings"]
     parts = [
-        f"{count} {word if count == 1 else word + 's'}"
-        for word, count in (
-            ("contract", summary["contracts"]),
-            ("error", summary["errors"]),
-            ("warning", summary["warnings"]),
-        )
-        if count or word == "contract"
+        counted(summary["contracts"], "contract"),
+        counted(errors, "error") if errors else "",
+        counted(warnings, "warning") if warnings else "",
+        "" if errors or warnings else "no problems",
     ]
-    return ", ".join(parts if len(parts) > 1 else [*parts, "no problems"])
+    return ", ".join(filter(None, parts))
 
 
 # GitHub ------------------------------------------------------------------------------------------
 
 
 def _print_github(problems: Sequence[Problem]) -> None:
-    """Workflow commands, which GitHub shows beside the lines of a pull request."""
+    """Print workflow commands, which GitHub shows next to the lines of a pull request."""
     for problem in problems:
         properties = {"title": problem.rule}
         if problem.source is not None:
@@ -184,7 +181,7 @@ def _print_github(problems: Sequence[Problem]) -> None:
 
 
 def _escape(text: str, further: str = "") -> str:
-    """Percent-encode what would end a message or a property. The percent sign goes first."""
+    """Percent-encode what would end a message or a property; the percent sign goes first."""
     for character in ("%", "\r", "\n", *further):
         text = text.replace(character, f"%{ord(character):02X}")
     return text

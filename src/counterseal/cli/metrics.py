@@ -1,41 +1,42 @@
-"""`counterseal metrics`: the twenty numbers, counted from the record."""
+"""`counterseal metrics`: the twenty metrics, computed from the audit log."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from counterseal.cli.output import fail, note, one_line, print_json, print_styled
-from counterseal.cli.stores import StoreUrl, with_store
+from counterseal.cli.options import AllTenants, AsJson, StoreUrl
+from counterseal.cli.render import fail, heading, note, one_line, render, table
+from counterseal.cli.stores import with_store
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from counterseal.storage import Store
     from counterseal.views import MetricRow
 
 __all__ = ["metrics"]
 
-Told = Sequence[tuple[str, "Sequence[MetricRow]"]]
+MetricsByTenant = Sequence[tuple[str, "Sequence[MetricRow]"]]
 
 
 def metrics(
     window: Annotated[
         str, typer.Option("--window", metavar="TIME", help="How far back: 15m, 24h, 7d.")
     ] = "24h",
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="T", help="Whose.  [default: everybody's]")
-    ] = None,
+    tenant: AllTenants = None,
     store: StoreUrl = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
     as_prometheus: Annotated[
-        bool, typer.Option("--prometheus", help="Print what Prometheus reads.")
+        bool, typer.Option("--prometheus", help="Print in the Prometheus text format.")
     ] = False,
 ) -> None:
-    """Show how well contracts work: the twenty metrics, each with what it was made of.
+    """Show the twenty metrics of contract quality, each with its numerator and denominator.
 
-    They are counted from the record, so they are the same wherever they are asked for. A metric
-    with nothing to divide by has no value.
+    They are computed from the audit log, so the console, the API and this command agree. A metric
+    whose denominator is 0 has no value.
     """
     import time
 
@@ -43,47 +44,44 @@ def metrics(
     from counterseal.views.metrics import metric_rows
 
     if as_json and as_prometheus:
-        fail("Give --json or --prometheus, not both.")
+        fail("--json and --prometheus contradict each other.", "Give one of them.")
     try:
         window_seconds(window)
     except ValueError as error:
         fail(f"--{error}.")
 
-    async def counted(there: Store) -> Told:
-        known = [name for name in await there.tenants() if name != "*"]  # everybody's: no calls
+    async def measure_all(opened: Store) -> MetricsByTenant:
+        known = [name for name in await opened.tenants() if name != "*"]  # "*" has no calls
         names = known if tenant is None else [tenant]
-        return [(name, await metric_rows(there, name, window, time.time())) for name in names]
+        return [(name, await metric_rows(opened, name, window, time.time())) for name in names]
 
-    found = with_store(store, counted)
+    by_tenant = with_store(store, measure_all)
     if as_prometheus:
         from counterseal.views import prometheus
 
-        typer.echo(prometheus(found), nl=False)
-    elif as_json:
-        print_json(
-            {name: [one.model_dump(mode="json") for one in several] for name, several in found}
-        )
-    elif not found:
-        note("Nothing is on record yet.")
-    else:
-        _print(found, window)
+        typer.echo(prometheus(by_tenant), nl=False)
+        return
+    if not by_tenant and not as_json:
+        note("The store has no calls yet.")
+    render(dict(by_tenant), lambda: _page(by_tenant, window), as_json=as_json)
 
 
-def _print(found: Told, window: str) -> None:
-    from counterseal.cli.layout import heading, table
-
-    for name, several in found:
+def _page(by_tenant: MetricsByTenant, window: str) -> Iterator[RenderableType]:
+    for name, values in by_tenant:
         rows = [
-            (one.title, _value(one), f"{one.numerator:g} / {one.denominator:g}", one.formula)
-            for one in several
+            (
+                metric.title,
+                _value(metric),
+                f"{metric.numerator:g} / {metric.denominator:g}",
+                metric.formula,
+            )
+            for metric in values
         ]
-        print_styled(
-            heading(f"{one_line(name)}, the last {window}"),
-            table(rows, titles=("Metric", "Value", "Counted", "Formula")),
-        )
+        yield heading(f"{one_line(name)}, the last {window}")
+        yield table(rows, titles=("Metric", "Value", "Counted", "Formula"))
 
 
-def _value(one: MetricRow) -> str:
-    if one.value is None:
+def _value(metric: MetricRow) -> str:
+    if metric.value is None:
         return "-"
-    return f"{one.value:.1%}" if one.unit == "ratio" else f"{one.value:.4g}"
+    return f"{metric.value:.1%}" if metric.unit == "ratio" else f"{metric.value:.4g}"

@@ -1,29 +1,36 @@
-"""`counterseal plan`: judge a whole plan, and see what becomes of each step.
+"""`counterseal plan`: check a whole plan, and see what becomes of each step.
 
-Asks the gates about every step and executes none. Nothing goes into the project's store.
+Asks the gates about every step and executes none. Nothing is written to the project's store.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterseal.cli.output import fail, one_line, print_json, print_styled
-from counterseal.cli.trying import (
+from counterseal.cli.options import AsAgent, AsJson, AsTenant, AsUser
+from counterseal.cli.project import (
     REFUSED,
-    AsAgent,
-    AsTenant,
-    AsUser,
     fail_without_agent,
-    failures_noted,
-    opened,
-    principal_of,
+    log_tool_failures,
+    open_project,
+    principal_for,
     project_settings,
+)
+from counterseal.cli.render import (
+    can_show,
+    counted,
+    fail,
+    heading,
+    one_line,
+    paragraph,
+    render,
+    table,
+    title_line,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +45,7 @@ __all__ = ["plan"]
 
 _STYLES = {"keep": "green", "correct": "green", "hold": "yellow", "drop": "dim", "reject": "red"}
 _COUNTED = {"correct": "corrected", "hold": "held", "drop": "dropped", "reject": "rejected"}
-_LONGEST_VALUE = 40
+_MAX_VALUE = 40
 _KEYS = ("steps", "objective")
 
 
@@ -48,38 +55,34 @@ def plan(
     tenant: AsTenant = None,
     user: AsUser = None,
     run: Annotated[
-        str | None, typer.Option("--run", metavar="RUN", help="The run that the plan is for.")
+        str | None, typer.Option("--run", metavar="RUN", help="The run of the plan.")
     ] = None,
     objective: Annotated[
         str | None,
         typer.Option("--objective", metavar="TEXT", help="Of the run, instead of the file's."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Judge a plan, and show what becomes of each step.
+    """Check a plan, and show what becomes of each step.
 
     FILE is a list of steps, each with `tool` and `arguments`; or a mapping with `steps` and an
     `objective`. Tools, grants, policy and plan rules come from counterseal.toml. Nothing is
-    executed or remembered. Exits with 1 when the plan is rejected.
+    executed or stored. Exits with 1 if the plan is rejected.
     """
     settings = project_settings()
     if agent is None:
         fail_without_agent(settings)
-    principal = principal_of(settings, agent, {"tenant": tenant, "user": user})
-    steps, written = _read(file)
-    runtime = opened(settings)
-    objective = written if objective is None else objective
-    judged = _judge(runtime, steps, principal, run, objective)
-    if as_json:
-        print_json(judged.record())
-    else:
-        print_styled(*_page(judged, file, principal))
-    if not judged.ok:
+    principal = principal_for(settings, agent, {"tenant": tenant, "user": user})
+    steps, in_file = _read(file)
+    runtime = open_project(settings)
+    checked = _check(runtime, steps, principal, run, in_file if objective is None else objective)
+    render(checked.record(), lambda: _page(checked, file, principal), as_json=as_json)
+    if not checked.ok:
         raise typer.Exit(REFUSED)
 
 
 def _read(file: Path) -> tuple[list[Any], str | None]:
-    """The steps, and what they are for. What a step is like is for the gates to judge."""
+    """Return the steps and the objective. The gates check each step."""
     from counterseal.documents import read_document
     from counterseal.errors import ContractError
 
@@ -91,19 +94,19 @@ def _read(file: Path) -> tuple[list[Any], str | None]:
         return data, None
     if not isinstance(data, Mapping) or not isinstance(data.get("steps"), list):
         fail(
-            f"{file}: this is no plan.",
+            f"{file}: not a plan.",
             "Write a list of steps, each with `tool` and `arguments`; or put it under `steps`.",
         )
     unknown = [key for key in data if key not in _KEYS]
     if unknown:
-        fail(f"{file}: {unknown[0]} is no part of a plan; it takes {' and '.join(_KEYS)}.")
+        fail(f"{file}: unknown key {unknown[0]!r} in a plan.", f"Allowed: {', '.join(_KEYS)}.")
     objective = data.get("objective")
     if objective is not None and not isinstance(objective, str):
-        fail(f"{file}: the objective is a text.")
+        fail(f"{file}: objective must be a text, got {type(objective).__name__}.")
     return data["steps"], objective
 
 
-def _judge(
+def _check(
     runtime: Runtime,
     steps: list[Any],
     principal: Principal,
@@ -114,45 +117,39 @@ def _judge(
 
     from counterseal.runs import RunError
 
-    async def judge() -> Plan:
+    async def check() -> Plan:
         async with runtime:
             run = await runtime.run(principal, run_id, objective=objective)
             return await run.plan(steps)
 
     try:
-        with failures_noted():
-            return asyncio.run(judge())
+        with log_tool_failures():
+            return asyncio.run(check())
     except RunError as error:
         fail(str(error))
 
 
-# Showing -----------------------------------------------------------------------------------------
+# The page ----------------------------------------------------------------------------------------
 
 
-def _page(judged: Plan, file: Path, principal: Principal) -> Iterator[RenderableType]:
+def _page(checked: Plan, file: Path, principal: Principal) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    from counterseal.cli.layout import heading, paragraph, table
-
-    user = f", user {principal.user}" if principal.user else ""
-    yield Text.assemble(
-        (one_line(str(file)), "bold"),
-        f"  as {one_line(principal.agent)} ",
-        (one_line(f"(tenant {principal.tenant}{user})"), "dim"),
-    )
+    who = principal
+    yield title_line(str(file), agent=who.agent, tenant=who.tenant, user=who.user)
     yield Text()
-    yield table(map(_row, judged.steps), titles=("Step", "Tool", "Fate", "Why"))
-    corrected = [line for step in judged.steps for line in _corrections(step)]
-    if corrected:
+    yield table(map(_row, checked.steps), titles=("Step", "Tool", "Fate", "Why"))
+    corrections = [line for step in checked.steps for line in _corrections(step)]
+    if corrections:
         yield heading("Corrected")
-        yield from (paragraph(line) for line in corrected)
-    if judged.broken:
+        yield from (paragraph(line) for line in corrections)
+    if checked.broken:
         yield heading("Broken plan rules")
-        yield from (paragraph(one_line(f"{one.id}: {one.rule}")) for one in judged.broken)
+        yield from (paragraph(one_line(f"{rule.id}: {rule.rule}")) for rule in checked.broken)
     yield Text()
-    verdict, style = ("accepted", "green") if judged.ok else ("rejected", "red")
+    verdict, style = ("accepted", "green") if checked.ok else ("rejected", "red")
     yield Text("Nothing was executed.", style="dim")
-    yield Text.assemble((verdict, f"bold {style}"), f": {_summary(judged)}")
+    yield Text.assemble((verdict, f"bold {style}"), f": {_summary(checked)}")
 
 
 def _row(step: PlannedStep) -> tuple[Text, Text, Text, Text]:
@@ -162,11 +159,11 @@ def _row(step: PlannedStep) -> tuple[Text, Text, Text, Text]:
         Text(str(step.number)),
         Text(one_line(step.tool)),
         Text(step.fate.value, style=_STYLES[step.fate.value]),
-        Text("\n".join(map(one_line, _why(step)))),
+        Text("\n".join(map(one_line, _reasons(step)))),
     )
 
 
-def _why(step: PlannedStep) -> Iterator[str]:
+def _reasons(step: PlannedStep) -> Iterator[str]:
     if step.reason:
         yield step.reason
     for error in step.field_errors:
@@ -175,43 +172,35 @@ def _why(step: PlannedStep) -> Iterator[str]:
             yield f"{place}{error.message}"
         elif error.expected:
             yield f"expected {error.expected}"
-    yield from (one.rule for one in step.corrections)
+    yield from (correction.rule for correction in step.corrections)
     if step.unknown:
         yield f"not known yet: {', '.join(step.unknown)}"
 
 
 def _corrections(step: PlannedStep) -> Iterator[str]:
-    """Each change on a line: where, what it was, what it is."""
+    """Yield a line for each changed argument: its name, the old value, the new value."""
     from counterseal.plans import changes
 
+    arrow = "→" if can_show("→") else "->"
     for correction in step.corrections:
         for change in changes(correction):
-            was = _value(change["before"]) if "before" in change else "not given"
-            now = _value(change["after"]) if "after" in change else "left out"
+            before = _value(change["before"]) if "before" in change else "not given"
+            after = _value(change["after"]) if "after" in change else "left out"
+            name = change["field"][1:]
             yield one_line(
-                f"step {step.number} {change['field'][1:]}: {was} {_arrow()} {now}"
-                f" ({correction.invariant})"
+                f"step {step.number} {name}: {before} {arrow} {after} ({correction.invariant})"
             )
 
 
 def _value(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."
+    return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 3]}..."
 
 
-def _arrow() -> str:
-    try:
-        "→".encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return "->"
-    return "→"
-
-
-def _summary(judged: Plan) -> str:
-    """How many steps there are, and what became of them."""
-    fates = [step.fate.value for step in judged.steps]
+def _summary(checked: Plan) -> str:
+    """Return how many steps there are, and how many have each fate."""
+    fates = [step.fate.value for step in checked.steps]
     counts = [f"{fates.count(fate)} {word}" for fate, word in _COUNTED.items() if fate in fates]
-    total = "no steps" if not fates else "1 step" if len(fates) == 1 else f"{len(fates)} steps"
-    broken = len(judged.broken)
-    rules = [f"{broken} plan rule{'' if broken == 1 else 's'} broken"] if broken else []
-    return ", ".join([total, *counts, *rules])
+    total = counted(len(fates), "step") if fates else "no steps"
+    broken = [f"{counted(len(checked.broken), 'plan rule')} broken"] if checked.broken else []
+    return ", ".join([total, *counts, *broken])

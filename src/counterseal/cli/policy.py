@@ -1,13 +1,15 @@
-"""`counterseal policy`: the rules of a policy, and the tests that lie beside it."""
+"""`counterseal policy`: show the rules of a policy, and run its test cases."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from counterseal.cli.output import fail, note, one_line, print_json, safe
+from counterseal.cli.options import AsJson
+from counterseal.cli.render import counted, fail, note, one_line, render, safe
 
 if TYPE_CHECKING:
     from counterseal.policy import Policy, PolicyError, PolicyRule
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Test and show the rules that decide about calls.",
+    help="Show and test the rules that decide about calls.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -25,10 +27,7 @@ Paths = Annotated[
     list[Path] | None,
     typer.Argument(metavar="PATH", help="Policy files.  [default: the built-in policy]"),
 ]
-NoDefault = Annotated[
-    bool, typer.Option("--no-default", help="Leave the built-in rules out from under the files.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+NoDefault = Annotated[bool, typer.Option("--no-default", help="Leave out the built-in rules.")]
 
 
 @app.command("test")
@@ -36,14 +35,14 @@ def run_tests(
     paths: Paths = None,
     no_default: NoDefault = False,
     require_coverage: Annotated[
-        bool, typer.Option("--require-coverage", help="Fail when a rule took part in no case.")
+        bool, typer.Option("--require-coverage", help="Fail if a rule matched in no case.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run the cases that lie beside policies.
+    """Run the test cases of a policy.
 
-    They stand in a policy file under `tests:`, or beside it in NAME.tests.yaml. Exits with 1 when a
-    case fails, and with --require-coverage also when a rule was never matched.
+    Cases are in the policy file under `tests:`, or next to it in NAME.tests.yaml. Exits with 1 if a
+    case fails, and with --require-coverage also if a rule matched in no case.
     """
     from counterseal.policy import PolicyError
     from counterseal.policy.policy_files import DEFAULT
@@ -55,39 +54,30 @@ def run_tests(
     except PolicyError as error:
         _fail_unread(error)
     if not cases:
-        fail("There are no cases.", "Write them under `tests:`, or into NAME.tests.yaml beside it.")
+        fail(
+            "There are no cases.", "Write them under `tests:`, or into NAME.tests.yaml next to it."
+        )
     report = run_cases(policy, cases, covering=own)
-    if as_json:
-        print_json(_record(policy, report))
-    else:
-        _print(report)
+    render(_report_record(policy, report), lambda: _report_page(report), as_json=as_json)
     if report.failed or (require_coverage and report.uncovered):
         raise typer.Exit(1)
 
 
 @app.command("show")
 def show(paths: Paths = None, no_default: NoDefault = False, as_json: AsJson = False) -> None:
-    """List the rules, and the version that decisions name."""
+    """List the rules, and the version that decisions refer to."""
     policy, _ = _load(paths, no_default=no_default)
-    if as_json:
-        print_json({"version": policy.version, "rules": [rule.record() for rule in policy.rules]})
-        return
-    from counterseal.policy import shown
-
-    print(f"version {shown(policy.version)}, {len(policy.rules)} rules")
-    for rule in policy.rules:
-        print(f"\n{rule.id}: {_then(rule)}")
-        for label, text in _about(rule):
-            print(f"    {label:<8}{one_line(text)}")
+    record = {"version": policy.version, "rules": [rule.record() for rule in policy.rules]}
+    render(record, lambda: _rules_page(policy), as_json=as_json)
 
 
 def _load(paths: list[Path] | None, *, no_default: bool) -> tuple[Policy, tuple[PolicyRule, ...]]:
-    """The policy, and the rules of it that the files brought."""
+    """Return the policy, and those of its rules that come from the files."""
     from counterseal.policy import Policy, PolicyError
 
     if not paths:
         if no_default:
-            fail("--no-default leaves no rules at all.", "Name a policy file.")
+            fail("--no-default without a file leaves no rules.", "Name a policy file.")
         return Policy.default(), Policy.default().rules
     try:
         policy = Policy.load(*paths, default=not no_default)
@@ -102,27 +92,37 @@ def _fail_unread(error: PolicyError) -> NoReturn:
         note(f"{problem.source}: {one_line(problem.message)}")
         if problem.fix:
             note(f"    {problem.fix}")
-    count = len(error.problems)
-    fail(f"{count} problem{'' if count == 1 else 's'}; nothing was done.", code=1)
+    fail(f"{counted(len(error.problems), 'problem')}; nothing was done.", code=1)
 
 
-# Printing ----------------------------------------------------------------------------------------
+# Pages and records -------------------------------------------------------------------------------
 
 
-def _print(report: PolicyTestReport) -> None:
+def _rules_page(policy: Policy) -> Iterator[str]:
+    from counterseal.policy import shown
+
+    yield f"version {shown(policy.version)}, {len(policy.rules)} rules"
+    for rule in policy.rules:
+        yield ""
+        yield f"{rule.id}: {_decision(rule)}"
+        yield from (f"    {label:<8}{one_line(text)}" for label, text in _about(rule))
+
+
+def _report_page(report: PolicyTestReport) -> Iterator[str]:
     for result in report.results:
         name = one_line(result.case.name)
         if result.passed:
-            print(f"PASS {name}")
+            yield f"PASS {name}"
         else:
-            print(f"FAIL {name}: expected {safe(result.case.expected)}, got {_got(result)}")
+            yield f"FAIL {name}: expected {safe(result.case.expected)}, got {_got(result)}"
     rules, missing = len(report.rules), report.uncovered
-    print(
-        f"\n{len(report.results)} cases, {len(report.failed)} failed; "
+    yield ""
+    yield (
+        f"{len(report.results)} cases, {len(report.failed)} failed; "
         f"{rules - len(missing)} of {rules} rules matched"
     )
     for rule in missing:
-        print(f"never matched: {rule.id} ({safe(str(rule.source))})")
+        yield f"never matched: {rule.id} ({safe(str(rule.source))})"
 
 
 def _got(result: CaseResult) -> str:
@@ -130,10 +130,10 @@ def _got(result: CaseResult) -> str:
     return safe(result.got) + (f": {one_line(error)}" if error else "")
 
 
-def _record(policy: Policy, report: PolicyTestReport) -> dict[str, Any]:
+def _report_record(policy: Policy, report: PolicyTestReport) -> dict[str, Any]:
     return {
         "version": policy.version,
-        "cases": [_case(result) for result in report.results],
+        "cases": [_case_record(result) for result in report.results],
         "uncovered": [rule.id for rule in report.uncovered],
         "summary": {
             "cases": len(report.results),
@@ -144,7 +144,7 @@ def _record(policy: Policy, report: PolicyTestReport) -> dict[str, Any]:
     }
 
 
-def _case(result: CaseResult) -> dict[str, Any]:
+def _case_record(result: CaseResult) -> dict[str, Any]:
     case, decision = result.case, result.decision
     return {
         "name": case.name,
@@ -164,20 +164,22 @@ def _case(result: CaseResult) -> dict[str, Any]:
     }
 
 
-def _then(rule: PolicyRule) -> str:
+def _decision(rule: PolicyRule) -> str:
     if rule.approvers == "contract":
-        return f"{rule.then}, as many as the contract asks"
-    return f"{rule.then}, {rule.approvers} to approve" if rule.approvers else rule.then.value
+        return f"{rule.then}, as many approvers as the contract says"
+    return (
+        f"{rule.then}, {counted(rule.approvers, 'approver')}" if rule.approvers else rule.then.value
+    )
 
 
 def _about(rule: PolicyRule) -> list[tuple[str, str]]:
-    from counterseal.cli.card import terms_told
+    from counterseal.cli.contract_card import approval_terms
 
     fields = [
         ("tools", ", ".join(rule.tools)),
         ("effects", ", ".join(rule.effects)),
         ("when", "" if rule.when.text == "true" else rule.when.text),
         ("reason", rule.reason),
-        ("asked", "; ".join(terms_told(rule.approval)) if rule.approval else ""),
+        ("asked", "; ".join(approval_terms(rule.approval)) if rule.approval else ""),
     ]
     return [(label, text) for label, text in fields if text]

@@ -1,36 +1,299 @@
-"""The contracts that a command works on: the paths it was given, else the project's, else here."""
+"""The project that a command works on: its settings, its contracts, its runtime, its agents.
+
+Every function here ends the command with an error if the project cannot be used.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from counterseal.cli.output import Progress, fail
+from counterseal.cli.options import STORE_VARIABLE
+from counterseal.cli.render import Progress, fail, fail_with_problems, note, one_line
 
 if TYPE_CHECKING:
-    from counterseal.config import Discovered
+    import logging
 
-__all__ = ["contracts_at"]
+    from counterseal.config import Discovered, Settings
+    from counterseal.proposal import Principal
+    from counterseal.registry import Registry
+    from counterseal.runtime import Runtime
+
+__all__ = [
+    "HELD",
+    "REFUSED",
+    "contracts_at",
+    "declared_agent",
+    "declared_tools",
+    "errors_end_the_command",
+    "fail_without_agent",
+    "log_tool_failures",
+    "open_project",
+    "principal_for",
+    "project_settings",
+    "project_settings_if_any",
+    "require_packages",
+    "user_name",
+]
+
+REFUSED = 1
+HELD = 3
+"""Exit codes of `call` and `plan`."""
+
+
+# Settings ----------------------------------------------------------------------------------------
+
+
+def project_settings() -> Settings:
+    """Return the settings of the nearest configuration file."""
+    from counterseal.config import FILE_NAME
+
+    settings = project_settings_if_any()
+    if settings is None:
+        fail(
+            f"No {FILE_NAME} in this folder or a parent folder.",
+            "The file names the tools and who may use them. Create one with `counterseal init`.",
+        )
+    return settings
+
+
+def project_settings_if_any() -> Settings | None:
+    """Return the settings of the nearest configuration file; None if there is no file."""
+    from counterseal.config import ConfigError, find_config, load_settings
+
+    file = find_config(Path.cwd())
+    try:
+        return None if file is None else load_settings(file)
+    except ConfigError as error:
+        fail(str(error))
+
+
+def require_packages(*packages: str) -> None:
+    """End the command if packages that the gateway needs are not installed."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        fail(
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed.",
+            "Install the gateway's packages: pip install 'counterseal[gateway]'",
+        )
+
+
+@contextmanager
+def errors_end_the_command(consequence: str) -> Iterator[None]:
+    """End the command with every problem of the project's contracts, policy or upstreams."""
+    from counterseal.errors import ContractError, CountersealError
+    from counterseal.policy import PolicyError
+
+    try:
+        yield
+    except (ContractError, PolicyError) as error:
+        fail_with_problems(error.problems, consequence)
+    except CountersealError as error:
+        fail(str(error))
+
+
+def user_name(option: str) -> str:
+    """Return the login name of the person at the terminal."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # no user database
+        fail("Your user name is unknown on this system.", f"Give it with {option} NAME.")
+
+
+# Contracts ---------------------------------------------------------------------------------------
 
 
 def contracts_at(paths: list[Path]) -> tuple[Discovered, ...]:
-    """Never empty: finding nothing is the user's mistake, and ends the command."""
-    from counterseal.config import ConfigError, discover, find_config, load_settings
+    """Return the contracts at the given paths, else the project's, else those in this folder."""
+    from counterseal.config import ConfigError, discover
 
     progress = Progress()
+    settings = project_settings_if_any()
     try:
-        config = find_config(Path.cwd())
-        declared = load_settings(config).tool_paths(config) if config else ()
+        declared = settings.tool_paths(settings.file) if settings else ()
         wanted = paths or declared or (Path(),)
-        found = discover(wanted, beside=declared if paths else (), progress=progress)
+        contracts = discover(wanted, beside=declared if paths else (), progress=progress)
     except ConfigError as error:
         progress.done()
         fail(str(error))
     progress.done()
-    if not found:
+    if not contracts:
         where = ", ".join(str(path) for path in wanted)
         fail(
             f"No contracts found in {where}.",
             "Name a contract file or a Python file with tools, or start with `counterseal init`.",
         )
-    return found
+    return contracts
+
+
+def declared_tools(settings: Settings) -> Registry:
+    """Return a registry with every contract of the project that can be read.
+
+    Contracts of upstreams come from the lock; no upstream is contacted. Unreadable contracts are
+    left out, so that an operator can stop tools in a project that is partly broken.
+    """
+    from counterseal.config import ConfigError, discover
+    from counterseal.errors import ContractError
+    from counterseal.registry import Registry
+
+    progress, registry = Progress(), Registry()
+    try:
+        contracts = discover(settings.tool_paths(settings.file), progress=progress)
+    except ConfigError as error:
+        fail(str(error))
+    finally:
+        progress.done()
+    declared = [tool for item in contracts if (tool := item.tool or item.contract) is not None]
+    complete = _register_upstreams(settings, registry) if settings.upstreams else True
+    grants = [table.grant() for table in settings.grants]
+    if settings.upstreams:  # some may be for tools that are not accepted yet
+        known = {record.name for record in registry.records} | {item.name for item in contracts}
+        grants = [grant for grant in grants if grant.tool in known]
+    try:
+        registry.register(*declared, grants=grants)
+    except ContractError:
+        complete = False
+        for tool in declared:
+            with suppress(ContractError):
+                registry.register(tool)
+    if not complete:
+        note("Some tools can't be read and are left out. Run `counterseal lint` for the reasons.")
+    return registry
+
+
+def _register_upstreams(settings: Settings, registry: Registry) -> bool:
+    """Register the accepted tools of upstreams. Return whether all of them could be registered."""
+    from counterseal.config import pinned_contracts
+    from counterseal.errors import ContractError, CountersealError
+
+    try:
+        by_server, problems = pinned_contracts(settings)
+    except CountersealError as error:
+        note(str(error))
+        return False
+    complete = not problems
+    for server, contracts in by_server.items():
+        tenants = settings.upstreams[server].tenants or ()
+        for contract in contracts:
+            try:
+                registry.register(contract, allowed_tenants=tenants)
+            except ContractError:
+                complete = False
+    return complete
+
+
+# Runtime -----------------------------------------------------------------------------------------
+
+
+def open_project(settings: Settings, store: str | None = None) -> Runtime:
+    """Return the project's runtime on its store."""
+    from counterseal.config import open_runtime
+
+    progress = Progress()
+    try:
+        with errors_end_the_command("nothing was called"):
+            url = store or os.environ.get(STORE_VARIABLE)
+            runtime = open_runtime(settings, url, progress=progress)
+            if settings.upstreams:
+                # Their tools can be looked up and decided on here; only the gateway calls them.
+                from counterseal.gateway.upstream_contracts import register_pinned
+
+                register_pinned(runtime, settings)
+    finally:
+        progress.done()
+    return runtime
+
+
+# Agents ------------------------------------------------------------------------------------------
+
+
+def fail_without_agent(settings: Settings) -> NoReturn:
+    """End a command that needs `--as`, naming the agents that have grants."""
+    agents = sorted({grant.agent for grant in settings.grants})
+    known = f"Agents with grants: {', '.join(agents)}." if agents else "No agent has a grant yet."
+    fail("The calling agent is missing. Give it with --as AGENT.", known)
+
+
+def principal_for(
+    settings: Settings, agent: str, overrides: dict[str, str | list[str] | None]
+) -> Principal:
+    """Return the agent's principal from the settings, with the given values instead of its own."""
+    from counterseal.proposal import Principal
+
+    declared = settings.agents.get(agent)
+    values = dict(declared) if declared else {}
+    values |= {name: value for name, value in overrides.items() if value is not None}
+    if values.get("tenant") is None:
+        fail(
+            f"The agent {agent!r} has no tenant.",
+            f'Give --tenant T, or write [agents.{agent}] tenant = "T" into {settings.file.name}.',
+        )
+    try:
+        return Principal(agent=agent, **values)
+    except ValueError as error:
+        fail(str(error))
+
+
+def declared_agent(settings: Settings, name: str, option: str) -> Principal:
+    """Return the principal of `[agents.NAME]`. Clients of the gateway act as this agent."""
+    from counterseal.proposal import Principal
+
+    declared = settings.agents.get(name)
+    if declared is None or declared.tenant is None:
+        what = "has no tenant" if declared else f"is not in {settings.file.name}"
+        fix = f'Write [agents.{name}] tenant = "T" into {settings.file.name}.'
+        others = [] if declared else sorted(settings.agents)
+        fail(
+            f"{option} {name}: the agent {what}.",
+            f"Declared agents: {', '.join(others)}. {fix}" if others else fix,
+        )
+    try:
+        return Principal(agent=name, **dict(declared))
+    except ValueError as error:
+        fail(str(error))
+
+
+# Failures of tools -------------------------------------------------------------------------------
+
+
+@contextmanager
+def log_tool_failures() -> Iterator[None]:
+    """Print on stderr what tools raise. Agents never see it; a person who tries a call needs it."""
+    import logging
+
+    log = logging.getLogger("counterseal")
+    log.addFilter(_print_failure)
+    try:
+        yield
+    finally:
+        log.removeFilter(_print_failure)
+
+
+def _print_failure(record: logging.LogRecord) -> bool:
+    trace = getattr(record, "counterseal_trace", None)
+    if trace is None:
+        return True
+    lines = trace.strip().splitlines() or [""]
+    # The last traceback of a chain belongs to the exception that was raised. Its message may have
+    # several lines.
+    start = max((n for n, line in enumerate(lines) if line.startswith("Traceback ")), default=-1)
+    rest = (n for n, line in enumerate(lines) if n > start and not line.startswith(" "))
+    message = one_line("\n".join(lines[next(rest, 0) :]))
+    note(f"Not shown to the agent: {message.removeprefix('counterseal.errors.')}{_place(lines)}")
+    return False
+
+
+def _place(trace: list[str]) -> str:
+    """Return file and line of the innermost frame outside of Counterseal."""
+    package = Path(__file__).parents[1]
+    matches = [re.match(r'\s+File "(.+)", line (\d+)', line) for line in trace]
+    frames = [(Path(match[1]), match[2]) for match in matches if match]
+    outside = [frame for frame in frames if not frame[0].is_relative_to(package)]
+    return f" ({outside[-1][0].name}:{outside[-1][1]})" if outside else ""

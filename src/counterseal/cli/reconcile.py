@@ -1,29 +1,42 @@
-"""`counterseal reconcile`: look after what calls have left behind, and the operator's list."""
+"""`counterseal reconcile`: do the due work, and decide what needs an operator's attention."""
 
 from __future__ import annotations
 
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from counterseal.cli.output import fail, note, one_line, print_json, print_styled, safe
-from counterseal.cli.stores import StoreUrl
-from counterseal.cli.trying import AsTenant, opened, project_settings, user_name
+from counterseal.cli.options import AsJson, AsTenant, By, StoreUrl
+from counterseal.cli.project import open_project, project_settings, user_name
+from counterseal.cli.render import (
+    fail,
+    fields,
+    heading,
+    note,
+    one_line,
+    print_json_line,
+    render,
+    safe,
+)
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from counterseal.config import Settings
-    from counterseal.reconcile import OperatorList, Tally
+    from counterseal.ledger.records import Concern, DueKind
+    from counterseal.operations.attention import NeedsAttention
+    from counterseal.reconcile import Tally
     from counterseal.runtime import Runtime
-    from counterseal.storage.base import Concern
 
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Find out what became of calls, verify, reverse, forget.",
+    help="Do the due work of calls: find outcomes, verify, reverse, forget, seal.",
     invoke_without_command=True,
     rich_markup_mode=None,
 )
@@ -32,37 +45,43 @@ T = TypeVar("T")
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The key, as `list` shows it.")]
 Kind = Annotated[str, typer.Argument(metavar="KIND", help="verify or compensate.")]
 Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the record.")]
-By = Annotated[
-    str | None, typer.Option("--by", metavar="NAME", help="Who.  [default: your user name]")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-_TOLD = {
+_RESULTS: Mapping[str, str] = {
     "found": "found at the destination",
-    "retried": "run again under the same key",
-    "not_done": "had not happened; their keys are free again",
-    "escalated": "put on the operator's list",
-    "resting": "not known yet; somebody looks again later",
+    "retried": "run again with the same key",
+    "not_done": "not executed; the keys are free again",
+    "escalated": "listed under Needs attention",
+    "resting": "still unknown; checked again later",
     "verified": "verified",
-    "unverified": "not as expected; put on the operator's list",
-    "overtaken": "changed by somebody else before they could be verified",
+    "unverified": "not as expected; listed under Needs attention",
+    "overtaken": "changed by others before they could be verified",
     "compensated": "reversed",
-    "compensation_failed": "could not be reversed; put on the operator's list",
-    "waiting": "wait for an approval",
-    "executed": "carried out after their approval",
+    "compensation_failed": "could not be reversed; listed under Needs attention",
+    "waiting": "waiting for an approval",
+    "executed": "executed after approval",
     "refused": "approved, but no longer allowed",
-    "notified": "told of",
-    "not_notified": "could not be told of; put on the operator's list",
+    "notified": "notified",
+    "not_notified": "could not be notified; listed under Needs attention",
     "expired approvals": "requests for approval expired",
     "dropped": "needed nothing any more",
-    "failed": "failed; they are tried again",
-    "abandoned": "of tools that nobody holds; put on the operator's list",
+    "failed": "failed; tried again later",
+    "abandoned": "of tools that are not registered; listed under Needs attention",
     "sealed": "tenants sealed with a checkpoint",
     "expired keys": "stored answers forgotten",
     "expired vault": "raw outputs forgotten",
     "expired events": "events erased",
     "expired counters": "old counters removed",
 }
+"""What each count of a pass means."""
+
+_NEXT_STEPS: Mapping[str, str] = {
+    "unknown": "`counterseal reconcile settle KEY --happened` or `--did-not-happen`",
+    "verify": "`counterseal reconcile again verify KEY`, `undo KEY` or `dismiss verify KEY`",
+    "compensate": "`counterseal reconcile again compensate KEY` or `dismiss compensate KEY`",
+}
+
+
+# Passes ------------------------------------------------------------------------------------------
 
 
 @app.callback()
@@ -70,23 +89,23 @@ def reconcile(
     context: typer.Context,
     watch: Annotated[bool, typer.Option("--watch", help="Pass after pass, until Ctrl-C.")] = False,
     every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", help="Between passes.", min=0.1)
+        float, typer.Option("--every", metavar="SECONDS", help="Time between passes.", min=0.1)
     ] = 5.0,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Do all that is due: one pass, or one after another.
+    """Do all due work: one pass, or one after another.
 
-    Finds calls whose worker is gone and does what their contracts say; verifies; reverses what was
-    asked to be reversed; forgets what is over; seals the record where there is a key. Several may
-    run at once.
+    Finds calls whose worker is gone and does what their contracts say; verifies; reverses what
+    should be reversed; forgets what has expired; seals the audit log if there is a key. Several
+    reconcilers may run at once.
     """
     if context.invoked_subcommand is not None:
         return
     settings = project_settings()
     runtime = _runtime(settings, store)
 
-    async def work() -> None:
+    async def passes() -> None:
         from counterseal.errors import StoreError
         from counterseal.reconcile import Reconciler, Retention
 
@@ -95,8 +114,8 @@ def reconcile(
             reconciler = Reconciler(runtime, retention=retention)
             while True:
                 try:
-                    done = await reconciler.once(tell=_progress())
-                    _tell(done, as_json=as_json, quiet=watch)
+                    tally = await reconciler.once(tell=_progress())
+                    _print_tally(tally, as_json=as_json, watch=watch)
                 except StoreError as error:
                     if not watch:
                         raise
@@ -105,7 +124,7 @@ def reconcile(
                     return
                 await _sleep(every)
 
-    _run(work)
+    _run(passes)
 
 
 async def _sleep(seconds: float) -> None:
@@ -114,17 +133,40 @@ async def _sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-@app.command("list")
-def list_concerns(tenant: AsTenant = None, store: StoreUrl = None, as_json: AsJson = False) -> None:
-    """Show what no machine will settle: the operator's list, oldest first."""
-    found = _people(store, "-", lambda people: people.list(tenant, 1000))
+def _progress() -> Callable[[Tally], None] | None:
+    if not sys.stderr.isatty():
+        return None
+    return lambda tally: note(f"{sum(tally.values())} so far")
+
+
+def _print_tally(tally: Tally, *, as_json: bool, watch: bool) -> None:
     if as_json:
-        print_json([one._asdict() for one in found])
-    elif not found:
-        print("Nothing waits for a person.")
-    else:
-        for one in found:
-            _show(one)
+        print_json_line(dict(tally))
+        return
+    if not tally and not watch:
+        print("Nothing was due.")
+    stamp = time.strftime("%H:%M:%S ") if watch else ""
+    for name, count in sorted(tally.items()):
+        print(f"{stamp}{count} {_RESULTS.get(name, name)}", flush=True)
+
+
+# What needs attention ----------------------------------------------------------------------------
+
+
+@app.command("list")
+def list_attention(
+    tenant: AsTenant = None, store: StoreUrl = None, as_json: AsJson = False
+) -> None:
+    """List what needs attention: outcomes that an operator has to decide, oldest first."""
+    rows = _operate(store, "-", lambda attention: attention.list(tenant, 1000))
+
+    def page() -> Iterator[RenderableType]:
+        if not rows:
+            yield "Nothing needs attention."
+        for row in rows:
+            yield from _entry(row)
+
+    render([row._asdict() for row in rows], page, as_json=as_json)
 
 
 @app.command("settle")
@@ -132,7 +174,7 @@ def settle(
     key: Key,
     reason: Reason,
     happened: Annotated[
-        bool, typer.Option("--happened/--did-not-happen", help="Whether it took effect.")
+        bool, typer.Option("--happened/--did-not-happen", help="Whether the call took effect.")
     ],
     tenant: AsTenant = None,
     data: Annotated[
@@ -142,19 +184,19 @@ def settle(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what became of a call that nobody could find out about."""
-    given = None if data is None else _object(data)
+    """Record the outcome of a call that could not be found out."""
+    returned = None if data is None else _object(data)
 
-    async def say(people: OperatorList) -> None:
-        of = await _tenant_of(people, tenant, key)
+    async def act(attention: NeedsAttention) -> None:
+        owner = await _tenant_of(attention, tenant, key)
         if happened:
-            await people.happened(of, key, reason=reason, data=given)
+            await attention.happened(owner, key, reason=reason, data=returned)
         else:
-            await people.did_not_happen(of, key, reason=reason)
+            await attention.did_not_happen(owner, key, reason=reason)
 
-    _people(store, by, say)
-    said = "It is on record as done." if happened else "It is on record as not done."
-    _say(said, key, "happened" if happened else "did_not_happen", as_json=as_json)
+    _operate(store, by, act)
+    text = "Recorded: the call took effect." if happened else "Recorded: the call had no effect."
+    _print_decision(text, key, "happened" if happened else "did_not_happen", as_json=as_json)
 
 
 @app.command("undo")
@@ -168,12 +210,12 @@ def undo(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have what a call did reversed, by the tool that its contract names."""
+    """Reverse a call with the compensation tool of its contract."""
     if tenant is None:
-        fail("Say whose call it is, with --tenant T.")
-    _people(store, by, lambda people: people.compensate(tenant, call, reason=reason))
-    said = "It will be reversed by the next pass of `counterseal reconcile`."
-    _say(said, call, "compensate", as_json=as_json)
+        fail("The call's tenant is missing. Give it with --tenant T.")
+    _operate(store, by, lambda attention: attention.compensate(tenant, call, reason=reason))
+    text = "The next pass of `counterseal reconcile` reverses it."
+    _print_decision(text, call, "compensate", as_json=as_json)
 
 
 @app.command("again")
@@ -186,15 +228,15 @@ def again(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have a verification or a reversal that failed tried once more."""
+    """Try a failed verification or reversal once more."""
 
-    async def say(people: OperatorList) -> None:
-        of = await _tenant_of(people, tenant, key)
-        await people.again(of, _kind(kind), key, reason=reason)
+    async def act(attention: NeedsAttention) -> None:
+        owner = await _tenant_of(attention, tenant, key)
+        await attention.again(owner, _due_kind(kind), key, reason=reason)
 
-    _people(store, by, say)
-    said = "It is tried again by the next pass of `counterseal reconcile`."
-    _say(said, key, "again", as_json=as_json)
+    _operate(store, by, act)
+    text = "The next pass of `counterseal reconcile` tries it again."
+    _print_decision(text, key, "again", as_json=as_json)
 
 
 @app.command("dismiss")
@@ -207,45 +249,58 @@ def dismiss(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a verification or a reversal that failed off the list."""
+    """Dismiss a failed verification or reversal: it needs no attention any more."""
 
-    async def say(people: OperatorList) -> None:
-        of = await _tenant_of(people, tenant, key)
-        await people.dismiss(of, _kind(kind), key, reason=reason)
+    async def act(attention: NeedsAttention) -> None:
+        owner = await _tenant_of(attention, tenant, key)
+        await attention.dismiss(owner, _due_kind(kind), key, reason=reason)
 
-    _people(store, by, say)
-    _say("It is off the list.", key, "dismissed", as_json=as_json)
-
-
-# --- helpers --------------------------------------------------------------------------------------
+    _operate(store, by, act)
+    _print_decision("Dismissed.", key, "dismissed", as_json=as_json)
 
 
-def _say(text: str, key: str, decision: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"key": key, "decision": decision})
-    else:
-        print(text)
+def _print_decision(text: str, key: str, decision: str, *, as_json: bool) -> None:
+    render({"key": key, "decision": decision}, lambda: [text], as_json=as_json)
+
+
+def _entry(row: Concern) -> Iterator[RenderableType]:
+    since = datetime.fromtimestamp(row.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    yield heading(safe(f"{row.kind}: {row.tool} {row.version}"))
+    yield fields(
+        [
+            ("Reason", row.reason),
+            ("Since", since if row.since else ""),
+            ("Tenant", row.tenant),
+            ("Key", row.key),
+            ("Call", row.call_id),
+            ("Run", row.run_id),
+            ("What to do", _NEXT_STEPS.get(row.kind, "")),
+        ]
+    )
+
+
+# Working on the store ----------------------------------------------------------------------------
 
 
 def _runtime(settings: Settings, store: str | None) -> Runtime:
     if store is None and settings.store_url() is None:
         fail(
-            "No store is configured, so there is nothing to look after.",
+            "No store is configured, so no work can be due.",
             f'Write [store] url = "sqlite:///counterseal.db" into {settings.file.name}.',
         )
-    return opened(settings, store)
+    return open_project(settings, store)
 
 
-def _people(store: str | None, by: str | None, work: Callable[[OperatorList], Awaitable[T]]) -> T:
+def _operate(store: str | None, by: str | None, act: Callable[[NeedsAttention], Awaitable[T]]) -> T:
     runtime = _runtime(project_settings(), store)
 
-    async def act() -> T:
-        from counterseal.reconcile import OperatorList
+    async def work() -> T:
+        from counterseal.operations.attention import NeedsAttention
 
         async with runtime:
-            return await work(OperatorList(runtime, by=by or user_name("--by")))
+            return await act(NeedsAttention(runtime, by=by or user_name("--by")))
 
-    return _run(act)
+    return _run(work)
 
 
 def _run(work: Callable[[], Awaitable[T]]) -> T:
@@ -264,85 +319,37 @@ def _run(work: Callable[[], Awaitable[T]]) -> T:
         raise typer.Exit(130) from None
 
 
-async def _tenant_of(people: OperatorList, tenant: str | None, key: str) -> str:
-    """The tenant whose key it is, where only one has such a key on the list."""
+async def _tenant_of(attention: NeedsAttention, tenant: str | None, key: str) -> str:
+    """Return the given tenant, else the only tenant with this key among what needs attention."""
     if tenant is not None:
         return tenant
     from counterseal.errors import CountersealError
 
-    found = {one.tenant for one in await people.list(None, 1000) if one.key == key}
-    if len(found) == 1:
-        return found.pop()
-    raise CountersealError(
-        "there is no such key on the list" if not found else "say whose call it is, with --tenant T"
-    )
+    tenants = {row.tenant for row in await attention.list(None, 1000) if row.key == key}
+    if len(tenants) == 1:
+        return tenants.pop()
+    if not tenants:
+        raise CountersealError(f"nothing with the key {key} needs attention")
+    raise CountersealError("several tenants have this key; choose one with --tenant T")
 
 
-def _kind(text: str) -> Any:
-    from counterseal.storage.base import DueKind
+def _due_kind(text: str) -> DueKind:
+    from counterseal.ledger.records import DueKind
 
     if text not in (DueKind.VERIFY, DueKind.COMPENSATE):
-        fail(f"{text!r} is neither verify nor compensate.")
+        fail(f"KIND must be verify or compensate, got {text!r}.")
     return DueKind(text)
 
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text, parse_constant=_no_number)
+        value = json.loads(text, parse_constant=_refuse_constant)
     except ValueError as error:
-        fail(f"--data is not JSON: {error}.")
+        fail(f"--data is not valid JSON: {error}.")
     if not isinstance(value, dict):
-        fail("--data takes a JSON object.")
+        fail("--data must be a JSON object.")
     return value
 
 
-def _no_number(text: str) -> None:
+def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text} is not a number")
-
-
-def _progress() -> Callable[[Tally], None] | None:
-    if not sys.stderr.isatty():
-        return None
-    return lambda done: note(f"{sum(done.values())} so far")
-
-
-def _tell(done: Tally, *, as_json: bool, quiet: bool) -> None:
-    if as_json:
-        print(json.dumps(dict(done)), flush=True)
-        return
-    if quiet and not done:
-        return
-    if not done:
-        print("Nothing was due.")
-    stamp = time.strftime("%H:%M:%S ") if quiet else ""
-    for what, count in sorted(done.items()):
-        print(f"{stamp}{count} {_TOLD.get(what, what)}", flush=True)
-
-
-def _show(one: Concern) -> None:
-    from datetime import UTC, datetime
-
-    from counterseal.cli.layout import fields, heading
-
-    since = datetime.fromtimestamp(one.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    print_styled(
-        heading(safe(f"{one.kind}: {one.tool} {one.version}")),
-        fields(
-            [
-                ("Reason", one.reason),
-                ("Since", since if one.since else ""),
-                ("Tenant", one.tenant),
-                ("Key", one.key),
-                ("Call", one.call_id),
-                ("Run", one.run_id),
-                ("What to do", _WAYS.get(one.kind, "")),
-            ]
-        ),
-    )
-
-
-_WAYS = {
-    "unknown": "`counterseal reconcile settle KEY --happened` or `--did-not-happen`",
-    "verify": "`counterseal reconcile again verify KEY`, `undo KEY` or `dismiss verify KEY`",
-    "compensate": "`counterseal reconcile again compensate KEY` or `dismiss compensate KEY`",
-}

@@ -1,38 +1,31 @@
-"""`counterseal registry`: what operators change for every worker, and what was changed.
+"""`counterseal registry`: stop, restore, enable and disable tools on every worker.
 
-Works on the project's store, and not on the workers: they notice with their next call. A project
-whose tools can't all be read can still be stopped.
+Changes are written to the project's store; workers apply them with their next call. A project whose
+contracts can't all be read can still be stopped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from counterseal.cli.changes import drift, in_force, scope, told, which
-from counterseal.cli.declared import declared_tools
-from counterseal.cli.operators import (
-    AsJson,
-    By,
-    Reason,
-    Store,
-    address,
-    just_look,
-    operate,
-    why,
-)
-from counterseal.cli.output import fail, note, print_json, print_styled, safe
-from counterseal.cli.trying import project_settings, user_name
+from counterseal.cli.options import AsJson, By, Reason, StoreUrl, Yes
+from counterseal.cli.project import declared_tools, project_settings, user_name
+from counterseal.cli.render import fail, note, one_line, render, table
+from counterseal.cli.stores import ask_reason, load_registry, operate, shared_store
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from counterseal.registry import Kill, RegistryChange, RegistryRecord
 
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Stop, restore and look at tools, on every worker.",
+    help="List tools, and stop, restore, enable or disable them on every worker.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -43,24 +36,54 @@ Version = Annotated[
 ]
 
 
+# Looking -----------------------------------------------------------------------------------------
+
+
 @app.command("list")
-def list_tools(store: Store = None, as_json: AsJson = False) -> None:
-    """List tools, what stops them, and where operators have left what code declares."""
+def list_tools(store: StoreUrl = None, as_json: AsJson = False) -> None:
+    """List tools with their status, and where operators changed what the code declares."""
     settings = project_settings()
     registry = declared_tools(settings)
-    operate(address(settings, store), registry, "-", just_look)
-    if as_json:
-        print_json(registry.export())
-        return
-    from counterseal.cli.layout import table
+    load_registry(shared_store(settings, store), registry)
 
-    rows = [
-        (row["tool"], row["version"], row["status"], "\n".join(map(drift, row["drift"])))
-        for row in registry.export()["records"]
-    ]
-    print_styled(table(rows, titles=("Tool", "Version", "Status", "Changed by operators")))
-    for one in registry.kills:
-        print(in_force(one))
+    def page() -> Iterator[RenderableType]:
+        rows = [
+            (row["tool"], row["version"], row["status"], "\n".join(map(_drift, row["drift"])))
+            for row in registry.export()["records"]
+        ]
+        yield table(rows, titles=("Tool", "Version", "Status", "Changed by operators"))
+        yield from map(_kill_line, registry.kills)
+
+    render(registry.export(), page, as_json=as_json)
+
+
+@app.command("log")
+def log(store: StoreUrl = None, as_json: AsJson = False) -> None:
+    """List the changes that operators made, oldest first."""
+    from counterseal.registry import Registry
+
+    changes = load_registry(shared_store(project_settings(), store), Registry()).changes
+    if not changes and not as_json:
+        note("No changes yet.")
+        return
+
+    def page() -> Iterator[RenderableType]:
+        rows = [
+            (
+                str(change.number),
+                f"{change.at:%Y-%m-%d %H:%M}",
+                change.by,
+                _change_text(change),
+                change.reason,
+            )
+            for change in changes
+        ]
+        yield table(rows, titles=("No.", "When (UTC)", "Who", "What", "Why"))
+
+    render({"changes": [change.export() for change in changes]}, page, as_json=as_json)
+
+
+# Changing ----------------------------------------------------------------------------------------
 
 
 @app.command("kill")
@@ -73,36 +96,37 @@ def kill(
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every tool.")] = False,
     reason: Reason = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Don't ask whether it is meant.")] = False,
+    yes: Yes = False,
     by: By = None,
-    store: Store = None,
+    store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Stop a tool, every tool of an effect, or everything.
+    """Stop a tool, every tool of an effect, or all tools.
 
-    Shows what would be stopped, and asks. From then on no worker begins such a call; one that is
-    under way goes on. A kill outlasts restarts until it is undone with `restore`.
+    Shows what would be stopped, and asks. Afterwards no worker starts such a call; calls in
+    progress go on. A kill survives restarts until it is undone with `restore`.
     """
     if [tool is not None, effect is not None, everything].count(True) != 1:
-        fail("Say what to stop: a TOOL, --effect E, or --all.")
+        fail("Name exactly one thing to stop: a TOOL, --effect E, or --all.")
     settings = project_settings()
-    url, who = address(settings, store), by or user_name("--by")
+    url, who = shared_store(settings, store), by or user_name("--by")
     registry = declared_tools(settings)
-    stops = operate(url, registry, who, lambda one: one.preview_kill(tool=tool, effect=effect))
-    _print_preview(stops)
-    said = why(reason)
+    stops = operate(
+        url, registry, who, lambda operator: operator.preview_kill(tool=tool, effect=effect)
+    )
+    _note_preview(stops)
+    why = ask_reason(reason)
     if not yes:
         typer.confirm("Stop it?", abort=True, err=True)
-    done = operate(url, registry, who, lambda one: one.kill(tool=tool, effect=effect, reason=said))
-    if as_json:
-        print_json(
-            {
-                "kill": done.export(),
-                "stops": [{"tool": one.name, "version": one.version} for one in stops],
-            }
-        )
-    else:
-        print(f"{done.id} stops {safe(scope(done))}.")
+    done = operate(
+        url, registry, who, lambda operator: operator.kill(tool=tool, effect=effect, reason=why)
+    )
+    record = {
+        "kill": done.export(),
+        "stops": [{"tool": stopped.name, "version": stopped.version} for stopped in stops],
+    }
+    render(record, lambda: [f"{done.id} stops {_kill_scope(done)}."], as_json=as_json)
+    if not as_json:
         note(f"Undo it with `counterseal registry restore {done.id}`.")
 
 
@@ -114,19 +138,19 @@ def restore(
     ] = None,
     reason: Reason = None,
     by: By = None,
-    store: Store = None,
+    store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Undo a kill, in one step."""
+    """Undo a kill."""
     from counterseal.registry import Registry
 
-    url, who, registry = address(project_settings(), store), by or user_name("--by"), Registry()
-    operate(url, registry, who, just_look)
+    url, who = shared_store(project_settings(), store), by or user_name("--by")
+    registry = load_registry(url, Registry())
     if kill_id is None:
-        kill_id = _only(registry.kills)
-    said = why(reason)
-    change = operate(url, registry, who, lambda one: one.restore(kill_id, reason=said))
-    _print_change(change, f"{kill_id} is undone.", as_json=as_json)
+        kill_id = _only_kill(registry.kills)
+    why = ask_reason(reason)
+    change = operate(url, registry, who, lambda operator: operator.restore(kill_id, reason=why))
+    render(change.export(), lambda: [f"{kill_id} is undone."], as_json=as_json)
     _note_kills(registry.kills)
 
 
@@ -136,14 +160,16 @@ def enable(
     version: Version = None,
     reason: Reason = None,
     by: By = None,
-    store: Store = None,
+    store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a tool be used again."""
-    settings, who, said = project_settings(), by or user_name("--by"), why(reason)
-    url, registry = address(settings, store), declared_tools(settings)
-    change = operate(url, registry, who, lambda one: one.enable(tool, version, reason=said))
-    _print_change(change, f"{which(tool, version)} is enabled.", as_json=as_json)
+    """Enable a tool, or one version of it, again."""
+    settings, who, why = project_settings(), by or user_name("--by"), ask_reason(reason)
+    url, registry = shared_store(settings, store), declared_tools(settings)
+    change = operate(
+        url, registry, who, lambda operator: operator.enable(tool, version, reason=why)
+    )
+    render(change.export(), lambda: [f"{_named(tool, version)} is enabled."], as_json=as_json)
 
 
 @app.command("disable")
@@ -152,46 +178,23 @@ def disable(
     version: Version = None,
     reason: Reason = None,
     by: By = None,
-    store: Store = None,
+    store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take a tool, or one version of it, out of use.
+    """Disable a tool, or one version of it.
 
-    Without --version, versions that come later are disabled too. Where others than the disabled
-    versions are left, new runs get those; to stop runs altogether, use `kill`.
+    Without --version, later versions are disabled too. If other versions are left, new runs get
+    those; use `kill` to stop calls altogether.
     """
-    settings, who, said = project_settings(), by or user_name("--by"), why(reason)
-    url, registry = address(settings, store), declared_tools(settings)
-    change = operate(url, registry, who, lambda one: one.disable(tool, version, reason=said))
-    _print_change(change, f"{which(tool, version)} is disabled.", as_json=as_json)
+    settings, who, why = project_settings(), by or user_name("--by"), ask_reason(reason)
+    url, registry = shared_store(settings, store), declared_tools(settings)
+    change = operate(
+        url, registry, who, lambda operator: operator.disable(tool, version, reason=why)
+    )
+    render(change.export(), lambda: [f"{_named(tool, version)} is disabled."], as_json=as_json)
 
 
-@app.command("log")
-def log(store: Store = None, as_json: AsJson = False) -> None:
-    """List what operators changed, oldest first."""
-    from counterseal.registry import Registry
-
-    registry = Registry()
-    operate(address(project_settings(), store), registry, "-", just_look)
-    if as_json:
-        print_json({"changes": [change.export() for change in registry.changes]})
-        return
-    if not registry.changes:
-        note("Nothing was changed yet.")
-        return
-    from counterseal.cli.layout import table
-
-    rows = [
-        (str(one.number), f"{one.at:%Y-%m-%d %H:%M}", one.by, told(one), one.reason)
-        for one in registry.changes
-    ]
-    print_styled(table(rows, titles=("No.", "When (UTC)", "Who", "What", "Why")))
-
-
-# What it works on --------------------------------------------------------------------------------
-
-
-def _only(kills: Sequence[Kill]) -> str:
+def _only_kill(kills: Sequence[Kill]) -> str:
     if not kills:
         fail("No kill is in force.", code=1)
     if len(kills) > 1:
@@ -200,12 +203,9 @@ def _only(kills: Sequence[Kill]) -> str:
     return kills[0].id
 
 
-# Showing -----------------------------------------------------------------------------------------
-
-
-def _print_preview(stops: Sequence[RegistryRecord]) -> None:
+def _note_preview(stops: Sequence[RegistryRecord]) -> None:
     if not stops:
-        note("Everything that it covers is stopped already.")
+        note("Everything it covers is stopped already.")
         return
     note("It stops:")
     for record in stops:
@@ -214,11 +214,58 @@ def _print_preview(stops: Sequence[RegistryRecord]) -> None:
 
 def _note_kills(kills: Sequence[Kill]) -> None:
     for one in kills:
-        note(in_force(one))
+        note(_kill_line(one))
 
 
-def _print_change(change: RegistryChange, text: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(change.export())
-    else:
-        print(safe(text))
+# Texts -------------------------------------------------------------------------------------------
+
+
+def _named(tool: str, version: str | None) -> str:
+    return tool if version is None else f"{tool} {version}"
+
+
+def _kill_scope(kill: Kill) -> str:
+    if kill.tool is not None:
+        return kill.tool
+    return "everything" if kill.effect is None else f"every {kill.effect.value} tool"
+
+
+def _kill_line(kill: Kill) -> str:
+    return one_line(f"{kill.id} stops {_kill_scope(kill)} ({kill.by}: {kill.reason})")
+
+
+def _change_text(change: RegistryChange) -> str:
+    """Return what a change did, in a few words."""
+    if change.kill is not None:
+        return f"kill {_kill_scope(change.kill)} ({change.kill.id})"
+    if change.restored_kill is not None:
+        return f"restore {change.restored_kill}"
+    if change.credential is not None:
+        holder = change.credential.principal.agent
+        return f"issue key {change.credential.key_id} to {one_line(holder)}"
+    if change.revoked_key is not None:
+        return f"revoke key {change.revoked_key}"
+    if change.user is not None:
+        return f"user {change.user.name}: {change.user_change.replace('_', ' ')}"
+    if change.removed_user is not None:
+        return f"remove user {change.removed_user}"
+    if change.grant is not None:
+        side = "to" if change.op == "grant" else "from"
+        named = _named(change.grant.tool, change.grant.version)
+        return f"{change.op} {named} {side} {one_line(change.grant.agent)}"
+    text = f"{change.op} {_named(change.tool or '', change.version)}"
+    share = change.fields.get("rollout_percentage")
+    return text if share is None else f"{text} to {share}%"
+
+
+def _drift(row: dict[str, Any]) -> str:
+    """Return a line about one field that differs from the code: the value, by whom, and why."""
+    who = f"({one_line(row['by'])}: {one_line(row['reason'])})"
+    declared, stored = row["declared"], row["stored"]
+    if row["field"] == "grants" and stored is None:
+        return f"revoked from {one_line(declared['agent'])} {who}"
+    if row["field"] == "grants":
+        return f"granted to {one_line(stored['agent'])} {who}"
+    if row["field"] == "deprecation":
+        return f"{'not deprecated' if stored is None else 'deprecated'} {who}"
+    return f"{row['field']}: {json.dumps(stored)}, not {json.dumps(declared)} {who}"

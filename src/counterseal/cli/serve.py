@@ -1,30 +1,35 @@
-"""`counterseal serve`: the gateway, over HTTP, until somebody stops it."""
+"""`counterseal serve` and `counterseal mcp`: the gateway over HTTP, or over stdin and stdout."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
-from contextlib import redirect_stdout
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
-from counterseal.cli.output import fail, note, print_json, safe
-from counterseal.cli.serving import (
-    StoreToServe,
+from counterseal.cli.options import StoreUrl
+from counterseal.cli.project import (
     declared_agent,
-    need_gateway,
-    run_until_stopped,
-    tell,
-    tidy_memory,
-    usable,
+    errors_end_the_command,
+    project_settings,
+    require_packages,
 )
-from counterseal.cli.trying import project_settings
+from counterseal.cli.render import fail, note, one_line, render
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from counterseal.config import Settings
     from counterseal.web.server import Running
 
-__all__ = ["serve"]
+__all__ = ["mcp", "serve", "tune_garbage_collection"]
+
+
+# HTTP --------------------------------------------------------------------------------------------
 
 
 def serve(
@@ -37,11 +42,7 @@ def serve(
     port: Annotated[
         int | None,
         typer.Option(
-            "--port",
-            metavar="P",
-            min=0,
-            max=65_535,
-            help="On which port; 0 takes a free one.",
+            "--port", metavar="P", min=0, max=65_535, help="On which port; 0 takes a free one."
         ),
     ] = None,
     anonymous_as: Annotated[
@@ -49,41 +50,40 @@ def serve(
         typer.Option(
             "--anonymous-as",
             metavar="AGENT",
-            help="Let everybody on this machine in, as this agent.",
+            help="Let every client on this machine in, as this agent.",
         ),
     ] = None,
-    store: StoreToServe = None,
+    store: StoreUrl = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print its addresses as JSON, once it is ready.")
+        bool, typer.Option("--json", help="Print the addresses as JSON when it is ready.")
     ] = False,
 ) -> None:
-    """Serve the tools, and those of upstreams, over HTTP.
+    """Serve the project's tools, and those of upstreams, over HTTP.
 
-    Prints where it listens and what to write into an MCP client's configuration; progress goes to
-    stderr. Ctrl-C stops it: no call is begun any more, and those under way are waited for; a second
-    one ends it at once.
+    Prints the addresses and the entry for an MCP client's configuration; progress goes to stderr.
+    Ctrl-C stops it: no new call starts, and running calls are waited for. A second Ctrl-C ends it
+    at once.
     """
-    need_gateway("mcp", "starlette", "uvicorn")
+    require_packages("mcp", "starlette", "uvicorn")
     settings = project_settings()
     host = host or settings.gateway.host
     port = settings.gateway.port if port is None else port
     anonymous = None
     if anonymous_as is not None:
         anonymous = declared_agent(settings, anonymous_as, "--anonymous-as")
-        _refuse_open_door(host)
+        _refuse_anonymous_access(host)
 
     results = sys.stdout
 
     def ready(running: Running) -> None:
-        tidy_memory()
-        open_door = anonymous is not None
+        tune_garbage_collection()
         with redirect_stdout(results):
-            _print(running, open_door=open_door, as_json=as_json)
-        if not open_door and settings.gateway.oauth is None and not running.credentials:
-            _note_locked()
+            _print_addresses(running, anonymous=anonymous is not None, as_json=as_json)
+        if anonymous is None and settings.gateway.oauth is None and not running.credentials:
+            _note_no_access()
 
-    # Tools may print; what they do is no result of this command.
-    with usable(), redirect_stdout(sys.stderr):
+    # Tools may print, and that is no result of this command.
+    with errors_end_the_command("nothing is served"), redirect_stdout(sys.stderr):
         from counterseal.web import server
 
         work = server.serve(
@@ -92,57 +92,175 @@ def serve(
             port=port,
             anonymous=anonymous,
             store=store,
-            tell=tell,
+            tell=_note_progress,
             ready=ready,
         )
         run_until_stopped(work)
 
 
-def _refuse_open_door(host: str) -> None:
-    from counterseal.config.upstreams import is_loopback
+def _refuse_anonymous_access(host: str) -> None:
+    from counterseal.config import is_loopback
 
     if not is_loopback(f"http://[{host}]" if ":" in host else f"http://{host}"):
         fail(
-            f"--anonymous-as is for this machine alone, and {host} can be reached from others.",
+            f"--anonymous-as is for this machine only, and {host} is reachable from others.",
             "Listen on 127.0.0.1, or leave it out and issue keys: "
             "`counterseal keys issue --tenant T --agent A`.",
         )
 
 
-def _note_locked() -> None:
-    note("Nobody can sign in yet: there is neither an API key nor [gateway.oauth].")
+def _note_no_access() -> None:
+    note("No client can sign in yet: there is neither an API key nor [gateway.oauth].")
     note("Issue a key: counterseal keys issue --tenant T --agent A")
-    note("Or let everybody on this machine in: counterseal serve --anonymous-as AGENT")
+    note("Or let every client on this machine in: counterseal serve --anonymous-as AGENT")
 
 
-# What is printed ----------------------------------------------------------------------------------
+def _print_addresses(running: Running, *, anonymous: bool, as_json: bool) -> None:
+    client = _client_entry(running.mcp_url, anonymous=anonymous)
+    record = {
+        "url": running.url,
+        "mcp_url": running.mcp_url,
+        "health_url": running.health_url,
+        "upstreams": list(running.upstreams),
+        "client": client,
+    }
+    page = [
+        f"Console  {running.url}/",
+        f"MCP      {running.mcp_url}",
+        f"API      {running.url}/v1/openapi.json",
+        f"Health   {running.health_url}",
+        "",
+        "For an MCP client's configuration:",
+        "",
+        json.dumps(client, indent=2),
+    ]
+    render(record, lambda: page, as_json=as_json)
+    sys.stdout.flush()  # a program may read it through a pipe
 
 
-def _print(running: Running, *, open_door: bool, as_json: bool) -> None:
-    client = _client(running.mcp_url, open_door=open_door)
-    if as_json:
-        print_json(
-            {
-                "url": running.url,
-                "mcp_url": running.mcp_url,
-                "health_url": running.health_url,
-                "upstreams": list(running.upstreams),
-                "client": client,
-            }
-        )
-    else:
-        print(safe(f"Console  {running.url}/"))
-        print(safe(f"MCP      {running.mcp_url}"))
-        print(safe(f"API      {running.url}/v1/openapi.json"))
-        print(safe(f"Health   {running.health_url}\n"))
-        print("For an MCP client's configuration:\n")
-        print(safe(json.dumps(client, indent=2)))
-    sys.stdout.flush()  # whoever waits for it may read it through a pipe
-
-
-def _client(url: str, *, open_door: bool) -> dict[str, Any]:
-    """The entry that most clients take, as it is or nearly so."""
+def _client_entry(url: str, *, anonymous: bool) -> dict[str, Any]:
+    """Return the configuration that most MCP clients accept."""
     entry: dict[str, Any] = {"type": "http", "url": url}
-    if not open_door:
+    if not anonymous:
         entry["headers"] = {"Authorization": "Bearer ${COUNTERSEAL_KEY}"}
     return {"mcpServers": {"counterseal": entry}}
+
+
+# Standard input and output -----------------------------------------------------------------------
+
+
+def mcp(
+    agent: Annotated[
+        str | None, typer.Option("--as", metavar="AGENT", help="The agent that the client is.")
+    ] = None,
+    store: StoreUrl = None,
+) -> None:
+    """Serve the tools to one MCP client, over stdin and stdout.
+
+    For clients that start their servers themselves. [agents.AGENT] in counterseal.toml says who the
+    client is: tenant, user, roles and scopes. Standard output carries only the protocol. Ends when
+    the client closes its end.
+    """
+    require_packages("mcp")
+    with _protocol_streams() as (stdin, stdout):
+        settings = project_settings()
+        if agent is None:
+            _fail_without_agent(settings)
+        principal = declared_agent(settings, agent, "--as")
+        if sys.stderr.isatty() and stdin.isatty():
+            note("Waiting for an MCP client on standard input. Stop with Ctrl-C.")
+        with errors_end_the_command("nothing is served"):
+            from counterseal.gateway.running import serve_stdio
+
+            work = serve_stdio(
+                settings, principal, store=store, tell=_note_progress, stdin=stdin, stdout=stdout
+            )
+            run_until_stopped(work)
+
+
+def _fail_without_agent(settings: Settings) -> NoReturn:
+    known = ", ".join(sorted(settings.agents)) or "none yet"
+    fail("The client's agent is missing. Give it with --as AGENT.", f"Declared agents: {known}.")
+
+
+@contextmanager
+def _protocol_streams() -> Iterator[tuple[TextIO, TextIO]]:
+    """Reserve standard input and output for the protocol; every other print goes to stderr.
+
+    The file descriptors are changed, so that it also holds for libraries and child processes. They
+    stay changed until the process ends, because buffered output may be flushed that late.
+    """
+    sys.stdout.flush()
+    stdin = os.fdopen(os.dup(0), encoding="utf-8", errors="replace")
+    stdout = os.fdopen(os.dup(1), "w", encoding="utf-8", newline="\n")
+    devnull = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(devnull, 0)
+    os.close(devnull)
+    os.dup2(2, 1)
+    try:
+        yield stdin, stdout
+    finally:
+        with suppress(OSError):  # the client may be gone
+            stdout.flush()
+
+
+# Running -----------------------------------------------------------------------------------------
+
+
+def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
+    """Run until the work ends or a signal stops it.
+
+    The first SIGINT or SIGTERM cancels the work, so that it can clean up; the second ends the
+    process at once. A server that installs its own signal handlers stops in its own way.
+    """
+    import asyncio
+    import signal
+
+    async def watched() -> None:
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(work)
+        stopping = False
+
+        def stop() -> None:
+            nonlocal stopping
+            if stopping:
+                os._exit(1)
+            stopping = True
+            _note_progress("stopping")
+            task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            # Event loops on Windows can't do this; Ctrl-C is a KeyboardInterrupt there.
+            with suppress(NotImplementedError):
+                loop.add_signal_handler(number, stop)
+        try:
+            await task
+        except asyncio.CancelledError:
+            if not stopping:
+                raise
+
+    with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(watched())
+
+
+def tune_garbage_collection() -> None:
+    """Exclude what exists by now from garbage collection, and collect less often."""
+    import gc
+
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+
+
+def _note_progress(text: str) -> None:
+    note(one_line(text))
+
+
+def _loop_factory() -> Callable[[], AbstractEventLoop] | None:
+    """Return uvloop's event loop if it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], AbstractEventLoop] = uvloop.new_event_loop
+    return factory

@@ -1,8 +1,8 @@
-"""`counterseal show`: one contract, as a card for people or in the form that a system takes."""
+"""`counterseal show` and `counterseal schema`: contracts as cards, lists, and provider formats."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from counterseal.cli.output import fail, note, one_line, print_json, print_styled
 from counterseal.cli.project import contracts_at
+from counterseal.cli.render import counted, fail, note, one_line, print_json, render, table
 
 if TYPE_CHECKING:
     from packaging.version import Version
+    from rich.console import RenderableType
 
     from counterseal.config import Discovered
     from counterseal.contract.model import Contract
 
-__all__ = ["show"]
+__all__ = ["schema", "show"]
 
 
-class Form(StrEnum):
+class ContractForm(StrEnum):
     CARD = "card"
     MCP = "mcp"
     OPENAI = "openai"
@@ -30,6 +31,11 @@ class Form(StrEnum):
     ANTHROPIC = "anthropic"
     ENVELOPE = "envelope"
     RECORD = "record"
+
+
+class SchemaSubject(StrEnum):
+    CONTRACT = "contract"
+    OBSERVATION = "observation"
 
 
 def show(
@@ -41,62 +47,86 @@ def show(
         typer.Option(
             "--from",
             metavar="PATH",
-            help="Where to look; may be repeated.  [default: as in counterseal.toml, or .]",
+            help="Where to look; can be repeated.  [default: as in counterseal.toml, or .]",
         ),
     ] = None,
-    form: Annotated[Form, typer.Option("--as", help="What to print.")] = Form.CARD,
+    form: Annotated[ContractForm, typer.Option("--as", help="What to print.")] = ContractForm.CARD,
     version: Annotated[
         str | None, typer.Option("--version", metavar="V", help="Which version.  [default: newest]")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON; the forms other than card always are.")
+        bool, typer.Option("--json", help="Print JSON; forms other than card always are.")
     ] = False,
 ) -> None:
     """Show a tool's contract, or list all tools.
 
-    As a card to read, or in the form that a model provider takes.
+    As a card to read, or in the format of a model provider.
     """
-    found = contracts_at(paths or [])
+    contracts = contracts_at(paths or [])
     if tool is None:
-        _list(found, as_json=as_json)
+        _list(contracts, as_json=as_json)
         return
-    versions = _versions(found, tool)
+    versions = _versions(contracts, tool)
     chosen = _choose(versions, tool, version)
-    if chosen.contract is None:
+    contract = chosen.contract
+    if contract is None:
         for problem in chosen.problems:
             note(str(problem))
-        fail(f"{tool} has no contract that could be shown.", code=1)
-    if form is not Form.CARD:
-        _print_form(chosen.contract, form)
-    elif as_json:
-        print_json(_record(chosen, versions))
+        fail(f"The contract of {tool} can't be read.", code=1)
+    if form is not ContractForm.CARD:
+        _print_form(contract, form)
+        return
+    render(
+        _record(chosen, contract, versions),
+        lambda: _card(chosen, contract, versions),
+        as_json=as_json,
+    )
+    if chosen.problems and not as_json:
+        count = counted(len(chosen.problems), "problem")
+        note(f"{count}: `counterseal lint {chosen.path}`")
+
+
+def schema(
+    subject: Annotated[SchemaSubject, typer.Argument(help="What to describe.")],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="No effect: a schema is JSON already.")
+    ] = False,
+) -> None:
+    """Print the JSON Schema of contracts or observations."""
+    del as_json
+    from counterseal.contract.model import Envelope
+    from counterseal.contract.schemas import model_schema
+    from counterseal.observation.envelope import ObservationEnvelope
+
+    if subject is SchemaSubject.CONTRACT:
+        print_json(model_schema(Envelope, title="ToolContract"))
     else:
-        _print_card(chosen, versions)
+        print_json(model_schema(ObservationEnvelope, title="ObservationObject"))
 
 
-# Finding it --------------------------------------------------------------------------------------
+# Choosing a contract -----------------------------------------------------------------------------
 
 
-def _versions(found: Sequence[Discovered], tool: str) -> list[Discovered]:
-    """Every version of a tool, newest first."""
-    versions = [item for item in found if item.name == tool]
+def _versions(contracts: Sequence[Discovered], tool: str) -> list[Discovered]:
+    """Return every version of a tool, newest first."""
+    versions = [item for item in contracts if item.name == tool]
     if not versions:
-        _fail_unknown(found, tool)
-    return sorted(versions, key=_age, reverse=True)
+        _fail_unknown(contracts, tool)
+    return sorted(versions, key=_version_order, reverse=True)
 
 
-def _fail_unknown(found: Sequence[Discovered], tool: str) -> NoReturn:
-    unread = [str(item.path) for item in found if not item.name]
+def _fail_unknown(contracts: Sequence[Discovered], tool: str) -> NoReturn:
+    unread = [str(item.path) for item in contracts if not item.name]
     if unread:
-        note(f"Could not be read: {', '.join(unread)} (`counterseal lint` says why).")
-    names = sorted({item.name for item in found if item.name})
+        note(f"Can't read {', '.join(unread)}. Run `counterseal lint` for the reasons.")
+    names = sorted({item.name for item in contracts if item.name})
     near = get_close_matches(tool, names)
     known = ", ".join(names[:10]) + (", …" if len(names) > 10 else "")
-    hint = f"Did you mean {', '.join(near)}?" if near else f"There are: {known}."
+    hint = f"Did you mean {', '.join(near)}?" if near else f"Known tools: {known}."
     fail(f"There is no tool {tool!r}.", hint if names else "")
 
 
-def _age(item: Discovered) -> tuple[bool, Version]:
+def _version_order(item: Discovered) -> tuple[bool, Version]:
     from packaging.version import InvalidVersion, Version
 
     try:
@@ -108,34 +138,33 @@ def _age(item: Discovered) -> tuple[bool, Version]:
 def _choose(versions: list[Discovered], tool: str, version: str | None) -> Discovered:
     if version is None:
         return versions[0]
-    known = _numbers(versions)
+    known = _version_numbers(versions)
     if version not in known:
-        fail(f"There is no version {version} of {tool}.", f"There are: {', '.join(known)}.")
+        fail(f"{tool} has no version {version}.", f"Known versions: {', '.join(known)}.")
     return next(item for item in versions if item.contract and item.contract.version == version)
 
 
-def _numbers(versions: Sequence[Discovered]) -> list[str]:
+def _version_numbers(versions: Sequence[Discovered]) -> list[str]:
     return [item.contract.version for item in versions if item.contract is not None]
 
 
-# Printing it -------------------------------------------------------------------------------------
+# Rows and pages ----------------------------------------------------------------------------------
 
 
-def _list(found: Sequence[Discovered], *, as_json: bool) -> None:
-    rows = [_row(item, item.contract) for item in found if item.contract is not None]
-    if len(rows) < len(found):
-        note(f"{len(found) - len(rows)} could not be read; `counterseal lint` says why.")
-    if as_json:
-        print_json({"tools": rows})
-        return
-    from counterseal.cli.layout import table
+def _list(contracts: Sequence[Discovered], *, as_json: bool) -> None:
+    rows = [_row(item, item.contract) for item in contracts if item.contract is not None]
+    if len(rows) < len(contracts):
+        unread = counted(len(contracts) - len(rows), "contract")
+        note(f"Can't read {unread}. Run `counterseal lint` for the reasons.")
 
-    titles = ("Tool", "Version", "Effect", "Description")
-    listed = [
-        (row["name"], row["version"], str(row["effect"]), _first_sentence(row["description"]))
-        for row in rows
-    ]
-    print_styled(table(listed, titles=titles))
+    def page() -> Iterator[RenderableType]:
+        cells = [
+            (row["name"], row["version"], str(row["effect"]), _first_sentence(row["description"]))
+            for row in rows
+        ]
+        yield table(cells, titles=("Tool", "Version", "Effect", "Description"))
+
+    render({"tools": rows}, page, as_json=as_json)
 
 
 def _row(item: Discovered, contract: Contract) -> dict[str, Any]:
@@ -155,11 +184,11 @@ def _first_sentence(text: str) -> str:
     return f"{sentence}{stop.strip()}"
 
 
-def _print_form(contract: Contract, form: Form) -> None:
-    if form is Form.ENVELOPE:
+def _print_form(contract: Contract, form: ContractForm) -> None:
+    if form is ContractForm.ENVELOPE:
         print_json(contract.envelope())
         return
-    if form is Form.RECORD:
+    if form is ContractForm.RECORD:
         print_json(contract.record())
         return
     from counterseal.contract.formats import FORMATS
@@ -170,26 +199,23 @@ def _print_form(contract: Contract, form: Form) -> None:
     print_json(view.tool)
 
 
-def _record(chosen: Discovered, versions: Sequence[Discovered]) -> dict[str, Any]:
-    contract = chosen.contract
+def _record(
+    chosen: Discovered, contract: Contract, versions: Sequence[Discovered]
+) -> dict[str, Any]:
     return {
-        "record": contract.record() if contract else None,
-        "hash": contract.hash if contract else None,
-        "versions": _numbers(versions),
+        "record": contract.record(),
+        "hash": contract.hash,
+        "versions": _version_numbers(versions),
         "file": chosen.source.file,
         "line": chosen.source.line,
         "problems": [problem.record() for problem in chosen.problems],
     }
 
 
-def _print_card(chosen: Discovered, versions: Sequence[Discovered]) -> None:
-    from counterseal.cli.card import card
+def _card(
+    chosen: Discovered, contract: Contract, versions: Sequence[Discovered]
+) -> Iterator[RenderableType]:
+    from counterseal.cli.contract_card import card
 
-    if chosen.contract is None:
-        return
-    others = _numbers([item for item in versions if item is not chosen])
-    place = f"{chosen.source.file}:{chosen.source.line}"
-    print_styled(*card(chosen.contract, place=place, others=others))
-    if chosen.problems:
-        count = len(chosen.problems)
-        note(f"{count} problem{'' if count == 1 else 's'}: `counterseal lint {chosen.path}`")
+    others = _version_numbers([item for item in versions if item is not chosen])
+    return card(contract, place=f"{chosen.source.file}:{chosen.source.line}", others=others)

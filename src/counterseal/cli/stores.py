@@ -1,65 +1,58 @@
-"""The store and the keys that a command works on: as given, else as the project says."""
+"""The store and the keys that a command works on: from its options, else from the project.
+
+Every function here ends the command with an error if the store or the keys cannot be used.
+"""
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from counterseal.cli.output import Progress, fail, one_line, safe
+from counterseal.cli.options import STORE_VARIABLE
+from counterseal.cli.project import project_settings_if_any
+from counterseal.cli.render import fail, one_line
 
 if TYPE_CHECKING:
     from counterseal.config import Settings
     from counterseal.keys import KeyRing
+    from counterseal.operations.operator import Operator
+    from counterseal.registry import Registry
     from counterseal.storage import Store
 
 __all__ = [
-    "STORE_VARIABLE",
-    "Counting",
-    "KeysFolder",
-    "StoreUrl",
+    "ask_reason",
+    "existing_store",
     "keys_folder",
+    "load_keys",
+    "load_registry",
     "one_tenant",
-    "ring_of",
+    "operate",
+    "shared_store",
     "with_store",
 ]
 
 T = TypeVar("T")
 
-STORE_VARIABLE = "COUNTERSEAL_STORE"
+_EXAMPLE = '[store] url = "sqlite:///counterseal.db"'
 
-StoreUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        metavar="URL",
-        envvar=STORE_VARIABLE,
-        help="The store to look at.  [default: as in counterseal.toml]",
-    ),
-]
-KeysFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--keys", metavar="FOLDER", help="Where the keys are.  [default: as in counterseal.toml]"
-    ),
-]
+
+# Looking -----------------------------------------------------------------------------------------
 
 
 def with_store(given: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
-    """Do something with the store, and nothing with tools. Ends the command where it can't."""
+    """Open the store without contracts, do the work, close it, and return the work's result."""
     import asyncio
 
     from counterseal.errors import CountersealError
     from counterseal.storage import open_store
 
-    url = given or _configured()
-    _refuse_empty(url)
+    settings = None if given else project_settings_if_any()
+    url = existing_store(given or (settings.store_url() if settings else None))
 
-    async def opened() -> T:
+    async def run() -> T:
         store = open_store(url)
         try:
             await store.ready()
@@ -68,82 +61,124 @@ def with_store(given: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
             await store.close()
 
     try:
-        return asyncio.run(opened())
+        return asyncio.run(run())
     except CountersealError as error:
         fail(one_line(str(error)))
 
 
-def _configured() -> str:
-    settings = _settings()
-    url = settings.store_url() if settings else None
+def existing_store(url: str | None) -> str:
+    """Return the URL of a store that exists: a command that only reads must not create one."""
     if url is None:
         fail(
             "No store is configured.",
-            'Write [store] url = "sqlite:///counterseal.db" into counterseal.toml, or give'
-            f" --store URL, or set {STORE_VARIABLE}.",
+            f"Write {_EXAMPLE} into counterseal.toml, or give --store URL, "
+            f"or set {STORE_VARIABLE}.",
         )
-    return url
-
-
-def _refuse_empty(url: str) -> None:
-    """Looking must not make what is looked for."""
     if url.startswith("memory:"):
         fail(
-            "A store in memory is gone when its program ends; there is nothing to look at.",
-            'Keep it in a file: [store] url = "sqlite:///counterseal.db" in counterseal.toml.',
+            "A store in memory belongs to one process; other processes can't read it.",
+            f"Keep it in a file: {_EXAMPLE} in counterseal.toml.",
         )
     if url.startswith("sqlite:"):
         from counterseal.errors import CountersealError
-        from counterseal.storage.sqlite.address import path_of
+        from counterseal.storage.sqlite.database import path_of
 
         try:
             file = path_of(url)
         except CountersealError as error:
             fail(str(error))
         if not file.is_file():
-            fail(f"There is no store at {file}.", "The first call that is made on it makes it.")
-
-
-def _settings() -> Settings | None:
-    from counterseal.config import ConfigError, find_config, load_settings
-
-    file = find_config(Path.cwd())
-    if file is None:
-        return None
-    try:
-        return load_settings(file)
-    except ConfigError as error:
-        fail(str(error))
+            fail(f"There is no store at {file}.", "The first call creates it.")
+    return url
 
 
 async def one_tenant(store: Store, given: str | None) -> str:
-    """The one that was named, else the only one there is."""
+    """Return the given tenant, else the only tenant of the store."""
     if given is not None:
         return given
     tenants = await store.tenants()
     if not tenants:
-        fail("Nothing is on record yet.", code=1)
-    own = [name for name in tenants if name != "*"] or tenants  # operators' changes are there
+        fail("The store has no events yet.", code=1)
+    own = [name for name in tenants if name != "*"] or tenants  # "*" holds operators' changes
     if len(own) > 1:
-        fail("Say which tenant, with --tenant T.", f"There are: {_listed(tenants)}.")
+        fail("The store has several tenants. Choose one with --tenant T.", _listed(tenants))
     return own[0]
 
 
 def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(one_line(name) for name in names[:20])
-    return f"{shown} and {len(names) - 20} more" if len(names) > 20 else shown
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"Tenants: {shown}{more}."
+
+
+# Changing ----------------------------------------------------------------------------------------
+
+
+def shared_store(settings: Settings, given: str | None) -> str:
+    """Return the URL of the store that all workers share."""
+    url = given or settings.store_url()
+    if url is None or url.startswith("memory:"):
+        fail(
+            "The project has no store that workers share.",
+            f"Write {_EXAMPLE} into {settings.file.name}, or give --store URL.",
+        )
+    return url
+
+
+def operate(url: str, registry: Registry, by: str, act: Callable[[Operator], Awaitable[T]]) -> T:
+    """Apply the store's registry changes to the registry, then do the operator's work."""
+    import asyncio
+
+    from counterseal.errors import CountersealError, StoreError
+    from counterseal.operations.operator import Operator, catch_up
+    from counterseal.storage import open_store
+
+    async def run() -> T:
+        store = open_store(url)
+        try:
+            await store.ready()
+            await catch_up(store, registry)
+            return await act(Operator(store, registry, by=by))
+        finally:
+            await store.close()
+
+    try:
+        return asyncio.run(run())
+    except StoreError as error:
+        fail(str(error), code=1)
+    except CountersealError as error:
+        fail(str(error))
+
+
+def load_registry(url: str, registry: Registry) -> Registry:
+    """Return the registry with the changes of the store applied to it."""
+
+    async def nothing(_: Operator) -> None:
+        pass
+
+    operate(url, registry, "-", nothing)
+    return registry
+
+
+def ask_reason(given: str | None) -> str:
+    """Return the reason that was given, or ask for one."""
+    reason: str = given or typer.prompt("Reason (kept on record)", err=True)
+    return reason
+
+
+# Keys --------------------------------------------------------------------------------------------
 
 
 def keys_folder(given: Path | None) -> Path | None:
-    """The folder of keys, whether it is there or not; None when nobody named one."""
+    """Return the folder of keys, existing or not; None if neither option nor project names one."""
     if given is not None:
         return given
-    settings = _settings()
+    settings = project_settings_if_any()
     return settings.keys_path() if settings else None
 
 
-def ring_of(given: Path | None) -> KeyRing:
-    """The keys of the project; none where it has none."""
+def load_keys(given: Path | None) -> KeyRing:
+    """Return the keys of the project; an empty ring if no folder is configured."""
     from counterseal.keys import KeyRing, KeysError
 
     folder = keys_folder(given)
@@ -153,12 +188,3 @@ def ring_of(given: Path | None) -> KeyRing:
         return KeyRing.load(folder)
     except KeysError as error:
         fail(str(error))
-
-
-class Counting(Progress):
-    """Says on stderr how far a long piece of work is, where a person waits."""
-
-    def say(self, text: str) -> None:
-        if sys.stderr.isatty() and time.monotonic() - self._started > 1:
-            self._shown = True
-            print(f"\r\x1b[K{safe(text)[:79]}", end="", file=sys.stderr, flush=True)

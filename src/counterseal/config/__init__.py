@@ -1,8 +1,7 @@
-"""From `counterseal.toml` to what it speaks of: the settings, the contracts, a runtime with them.
+"""From `counterseal.toml` to what it names: the settings, the contracts, a runtime.
 
-`settings` reads the file and `tables` says what may stand in it, `modules` imports Python files,
-`discovery` puts contracts from both kinds of file together, `opening` makes a runtime of it all.
-Nothing here runs a tool.
+`tables` declares what may be in the file, `settings` reads it, `discovery` finds contracts in files
+and folders, `build` makes a runtime and its parts. Nothing here runs a tool.
 """
 
 from __future__ import annotations
@@ -17,10 +16,14 @@ from counterseal.config.settings import (
     Settings,
     find_config,
     load_settings,
+    settings_from,
+    usual_overlay,
+    without_notifications,
 )
+from counterseal.config.tables import is_loopback
 
 if TYPE_CHECKING:
-    from counterseal.config.opening import open_runtime
+    from counterseal.config.build import open_runtime, pinned_contracts
 
 __all__ = [
     "FILE_NAME",
@@ -29,13 +32,18 @@ __all__ = [
     "Settings",
     "discover",
     "find_config",
+    "is_loopback",
     "load_settings",
     "open_runtime",
+    "pinned_contracts",
+    "settings_from",
+    "usual_overlay",
+    "without_notifications",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when first used: it brings the whole runtime, which lint and show never need.
-    if name != "open_runtime":
+    # Loaded on first use: it imports the whole runtime, which lint and show don't need.
+    if name not in ("open_runtime", "pinned_contracts"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module("counterseal.config.opening").open_runtime
+    return getattr(import_module("counterseal.config.build"), name)

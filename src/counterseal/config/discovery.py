@@ -1,25 +1,36 @@
-"""Every contract that some files and folders hold, with everything that is wrong with it.
+"""Finds every contract in files and folders, with all its problems.
 
-Contract files are read, Python files are imported, folders are walked for both; then all of it is
-looked at together, as a registry would. Nothing is registered.
+Contract files are read, Python files are imported, folders are searched for both. Then all
+contracts are checked together, as a registry would do it. Nothing is registered.
+
+A Python file is imported under the name that it has in its author's program, because records name
+code by its module, and a contract's hash covers that name. The modules leave `sys.modules` again,
+so that two folders may both have a `tools.py`. An import that fails is a problem with a place, not
+a traceback.
 """
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import os
 import re
+import sys
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from packaging.version import Version
 
-from counterseal.config.modules import Declaration, import_files
 from counterseal.config.settings import ConfigError
-from counterseal.contract.declare import Tool, from_protocol
+from counterseal.contract.declare import PlainTool, Tool, is_plain_tool, wrap_plain_tool
 from counterseal.contract.files import read_contracts
 from counterseal.contract.lint import lint
 from counterseal.contract.model import Contract
@@ -28,9 +39,10 @@ from counterseal.errors import ContractError, Problem, Source
 from counterseal.registry import RegistryRecord, checks
 from counterseal.registry.records import parse_version
 
-__all__ = ["Discovered", "discover"]
+__all__ = ["Declaration", "Discovered", "ImportedModule", "discover", "import_files"]
 
-Progress = Callable[[Path], None]
+
+FileProgress = Callable[[Path], None]
 
 _HEAD = 64 * 1024
 _KEYS = ("identity", "affordance")
@@ -49,10 +61,10 @@ _NOT_WALKED = {"__pycache__", "node_modules", "site-packages", "venv"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovered:
-    """One contract, or one file that should have held one."""
+    """A contract, or a file in which none could be read."""
 
     name: str = ""
-    """Empty when nothing could be read that far."""
+    """Empty if the name could not be read."""
     contract: Contract | None = None
     tool: Tool[..., Any] | None = None
     problems: tuple[Problem, ...] = ()
@@ -60,16 +72,16 @@ class Discovered:
     source: Source
     """Where the contract begins."""
     index: int = 0
-    """Which one it is among the contracts of a contract file."""
+    """Its position among the contracts of a contract file."""
 
 
 def discover(
-    paths: Iterable[Path], *, beside: Iterable[Path] = (), progress: Progress | None = None
+    paths: Iterable[Path], *, beside: Iterable[Path] = (), progress: FileProgress | None = None
 ) -> tuple[Discovered, ...]:
-    """What these files and folders declare, in their order.
+    """Return what these files and folders declare, in order.
 
-    `beside` is looked at too, so that names which lead there are known, but is not reported on.
-    ConfigError when a path does not exist.
+    Contracts in `beside` are only used to resolve references. Raises ConfigError if a path does not
+    exist.
     """
     wanted = dict.fromkeys(_files(paths))
     others = [file for file in _files(beside) if file not in wanted]
@@ -81,19 +93,19 @@ def discover(
 
 
 def _files(paths: Iterable[Path]) -> list[Path]:
-    found: dict[Path, None] = {}
+    files: dict[Path, None] = {}
     for path in map(_shown, paths):
         if path.is_dir():
-            found.update(dict.fromkeys(_walk(path)))
+            files.update(dict.fromkeys(_walk(path)))
         elif path.exists():
-            found[path] = None
+            files[path] = None
         else:
             raise ConfigError(f"There is no file or folder {path}.")
-    return list(found)
+    return list(files)
 
 
 def _shown(path: Path) -> Path:
-    """As it is written best in a message: from the working folder, if it is below that."""
+    """Return the path relative to the working folder, if it is below it."""
     absolute = Path(os.path.normpath(path.absolute()))
     return absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute
 
@@ -112,14 +124,14 @@ def _is_walked(folder: Path) -> bool:
 
 
 def _may_hold_contracts(file: Path) -> bool:
-    """Folders hold other files as well. What can't be told is read, and reported."""
+    """Return whether a file in a folder looks like one with contracts; True if it is unclear."""
     if file.suffix not in (*SUFFIXES, ".py") or _NOT_TOOLS.match(file.name):
         return False
     head = _head(file)
     if head is None:
         return True
     if file.suffix == ".py":
-        # Importing runs a file, so one that nobody named is run only when it speaks of tools.
+        # Importing runs a file, so a file that was only found is run only if it mentions tools.
         return _PYTHON_TOOL.search(head) is not None
     if file.suffix == ".json":
         return _json_may_be_contract(head)
@@ -145,10 +157,10 @@ def _head(file: Path) -> str | None:
         return None
 
 
-# What is in them ---------------------------------------------------------------------------------
+# Reading -----------------------------------------------------------------------------------------
 
 
-def _read(files: Sequence[Path], progress: Progress) -> list[Discovered]:
+def _read(files: Sequence[Path], progress: FileProgress) -> list[Discovered]:
     modules = import_files([file for file in files if file.suffix == ".py"], progress)
     seen: set[int] = set()
     items: list[Discovered] = []
@@ -199,9 +211,9 @@ def _from_declaration(file: Path, declared: Declaration) -> Discovered:
         contract, tool = _parts(declared.value)
     except ContractError as error:
         return _unread(file, tuple(problem.at(declared.source) for problem in error.problems))
-    # A plain tool's schema comes from its author's code, which may raise anything.
-    except Exception as error:  # noqa: BLE001 - a plain tool is code too
-        message = f"can't be read as a tool: {type(error).__name__}: {str(error)[:200]}"
+    # The schema of a plain tool comes from its author's code, which may raise anything.
+    except Exception as error:  # noqa: BLE001 - runs the author's code
+        message = f"not a readable tool: {type(error).__name__}: {str(error)[:200]}"
         problem = Problem(rule="import-failed", message=message, source=declared.source)
         return _unread(file, (problem,))
     item = Discovered(
@@ -213,22 +225,22 @@ def _from_declaration(file: Path, declared: Declaration) -> Discovered:
 def _parts(value: Any) -> tuple[Contract, Tool[..., Any] | None]:
     if isinstance(value, Contract):
         return value, None
-    tool = value if isinstance(value, Tool) else from_protocol(value)
+    tool = value if isinstance(value, Tool) else wrap_plain_tool(value)
     return tool.contract, tool
 
 
 def _placed(item: Discovered, problem: Problem) -> Problem:
-    """With its place in the file; a plain tool's parts stand where the tool got its name."""
+    """Return the problem with its place in the file; for a plain tool, the place of its name."""
     if problem.source is not None:
         return problem
     if item.path.suffix in SUFFIXES:
-        # Read once more: only what contracts say of one another comes here, and that is rare.
+        # Read again: only problems between contracts get here, and they are rare.
         document = read_document(item.path)
         prefix = f"/{item.index}" if isinstance(document.data, list) else ""
         return problem.at(document.source(f"{prefix}{problem.pointer}"))
-    found = item.tool.source_of(problem.pointer) if item.tool is not None else None
-    foreign = found is None or Path(found.file).resolve() != item.path.resolve()
-    return problem.at(item.source) if foreign else _placed_from_here(problem.at(found))
+    source = item.tool.source_of(problem.pointer) if item.tool is not None else None
+    elsewhere = source is None or Path(source.file).resolve() != item.path.resolve()
+    return problem.at(item.source) if elsewhere else _placed_from_here(problem.at(source))
 
 
 def _placed_from_here(problem: Problem) -> Problem:
@@ -237,7 +249,7 @@ def _placed_from_here(problem: Problem) -> Problem:
     return problem.at(replace(problem.source, file=str(_shown(Path(problem.source.file)))))
 
 
-# How they fit together ---------------------------------------------------------------------------
+# Checking contracts together ---------------------------------------------------------------------
 
 
 def _checked_together(items: Sequence[Discovered]) -> Iterator[Discovered]:
@@ -249,7 +261,7 @@ def _checked_together(items: Sequence[Discovered]) -> Iterator[Discovered]:
             records[index] = record = RegistryRecord(contract=item.contract)
             lines[item.name].append(record)
             first.setdefault((item.name, record.parsed), item.source)
-    # What could not be read may hold the tools that seem to be missing.
+    # A tool that seems to be missing may be in a file that could not be read.
     complete = all(item.contract is not None for item in items)
     for index, item in enumerate(items):
         joint = _joint_problems(records[index], lines) if index in records else ()
@@ -262,7 +274,7 @@ def _checked_together(items: Sequence[Discovered]) -> Iterator[Discovered]:
 
 
 def _pointing_to(earlier: Source, problem: Problem) -> Problem:
-    """A duplicate is only half told without the place of the other one."""
+    """Add the place of the first declaration to a problem about a duplicate."""
     if problem.rule != "version-duplicate":
         return problem
     return replace(problem, message=f"{problem.message}, in {earlier}")
@@ -280,5 +292,226 @@ def _joint_problems(
 
     yield from checks.duplicates([record], versions)
     yield from checks.reference_problems([record], versions, lambda _: ())
-    # Only the step that leads to this version: every step is reported once, by its later end.
+    # Only the step that leads to this version: each step is reported once, for its later version.
     yield from checks.missing_bumps([record], up_to_this)
+
+
+# Python files ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """A tool or contract, and the place of its name in the module."""
+
+    value: Tool[..., Any] | Contract | PlainTool
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedModule:
+    """The declarations of a file in order, or why it could not be imported."""
+
+    declarations: tuple[Declaration, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+def import_files(
+    files: Sequence[Path], progress: Callable[[Path], None]
+) -> dict[Path, ImportedModule]:
+    """Import each file once, and return what it declares.
+
+    Files with the same root are imported together, so that an object which one imports from another
+    is the same in both.
+    """
+    by_root: dict[Path, list[tuple[Path, str]]] = {}
+    for file in files:
+        root, name = _natural_name(file.absolute())
+        by_root.setdefault(root, []).append((file, name))
+    imported: dict[Path, ImportedModule] = {}
+    for root, members in by_root.items():
+        with _modules_of(root):
+            for file, name in members:
+                progress(file)
+                imported[file] = _examine(file, name)
+    return imported
+
+
+def _natural_name(file: Path) -> tuple[Path, str]:
+    """Return the folder that must be on the path for a file, and its dotted name from there."""
+    parts = [] if file.stem == "__init__" else [file.stem]
+    folder = file.parent
+    while (folder / "__init__.py").is_file() and folder != folder.parent:
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return folder, ".".join(parts)
+
+
+@contextmanager
+def _modules_of(root: Path) -> Iterator[None]:
+    """Put `root` first on the import path, and remove its modules afterwards."""
+    before = dict(sys.modules)
+    # The working folder comes next, for projects that are started from there.
+    added = [str(root), str(Path.cwd())]
+    sys.path[:0] = added
+    importlib.invalidate_caches()
+    try:
+        # A module that prints must not print into the command's result.
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        for entry in added:
+            if entry in sys.path:
+                sys.path.remove(entry)
+        for name in [name for name in sys.modules if name not in before]:
+            if _is_directly_in(root, name, sys.modules[name]):
+                del sys.modules[name]
+
+
+def _is_directly_in(root: Path, name: str, module: ModuleType) -> bool:
+    """Return whether the module is at `root` itself, not in a library folder below it."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or not Path(file).is_relative_to(root):
+        return False
+    first = Path(file).relative_to(root).parts[0]
+    return first in (top := name.partition(".")[0], f"{top}.py") or name.startswith(_PRIVATE)
+
+
+_PRIVATE = "_counterseal_file_"
+
+
+def _examine(file: Path, name: str) -> ImportedModule:
+    try:
+        module = _import(file.absolute(), name)
+        return ImportedModule(declarations=tuple(_declarations(file, module)))
+    except KeyboardInterrupt:
+        raise
+    # Importing runs its author's code, which may raise anything, SystemExit included.
+    except BaseException as error:  # noqa: BLE001 - a module may do anything
+        return ImportedModule(problems=_failure(file, error))
+
+
+def _import(file: Path, name: str) -> ModuleType:
+    known = sys.modules.get(name)
+    if known is not None and _is_at(known, file):
+        return known
+    if (file.parent / "__init__.py").is_file():
+        module = importlib.import_module(name)
+        if not _is_at(module, file):
+            raise ImportError(f"{name} resolves to {getattr(module, '__file__', '?')}")
+        return module
+    if known is not None:
+        name = _PRIVATE + name  # another module of this process has the name
+    spec = spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError("not a Python file")
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def _is_at(module: ModuleType, file: Path) -> bool:
+    path = getattr(module, "__file__", None)
+    return isinstance(path, str) and Path(path).resolve() == file.resolve()
+
+
+# Declarations of a module ------------------------------------------------------------------------
+
+
+def _declarations(file: Path, module: ModuleType) -> Iterator[Declaration]:
+    names = _names(ast.parse(file.read_bytes()))
+    exported = set(getattr(module, "__all__", ()))
+    for name, value in list(vars(module).items()):
+        # An imported name belongs to the file that it comes from, unless it is exported here.
+        if name not in names and name not in exported and not _is_made_here(value, module):
+            continue
+        if isinstance(value, Tool | Contract) or _is_plain_tool(value):
+            line, column = names.get(name, (1, 1))
+            source = Source(file=str(file), line=line, column=column)
+            yield Declaration(value=value, source=source)
+
+
+def _is_made_here(value: object, module: ModuleType) -> bool:
+    """Return whether a tool's function is the module's own, though no statement names it."""
+    return isinstance(value, Tool) and value.function.__module__ == module.__name__
+
+
+def _is_plain_tool(value: object) -> bool:
+    return not isinstance(value, type | ModuleType) and is_plain_tool(value)
+
+
+def _names(tree: ast.Module) -> dict[str, tuple[int, int]]:
+    """Return the names that a module's statements bind, except imports, with their places."""
+    places: dict[str, tuple[int, int]] = {}
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, _DEFINITIONS):
+            places[node.name] = (node.lineno, node.col_offset + 1)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            places[node.id] = (node.lineno, node.col_offset + 1)
+        elif not isinstance(node, _INNER_SCOPES):
+            waiting.extend(ast.iter_child_nodes(node))
+    return places
+
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_INNER_SCOPES = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+# Failed imports ----------------------------------------------------------------------------------
+
+
+def _failure(file: Path, error: BaseException) -> tuple[Problem, ...]:
+    source = _place(file, error)
+    if isinstance(error, ContractError):
+        return tuple(
+            problem if problem.source else problem.at(source) for problem in error.problems
+        )
+    return (
+        Problem(
+            rule="import-failed",
+            message=_failure_text(file, error),
+            fix=_fix(error),
+            source=source,
+        ),
+    )
+
+
+def _failure_text(file: Path, error: BaseException) -> str:
+    if isinstance(error, SystemExit):
+        return f"the file exits when it is imported (exit {error.code})"
+    if isinstance(error, SyntaxError):
+        elsewhere = error.filename and Path(error.filename).resolve() != file.resolve()
+        where = f" in {error.filename}:{error.lineno}" if elsewhere else ""
+        return f"invalid Python: {error.msg}{where}"
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+
+
+def _fix(error: BaseException) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return "Install it beside counterseal, or run from the project's folder."
+    if isinstance(error, SyntaxError):
+        return ""
+    return "The file should only declare tools when it is imported."
+
+
+def _place(file: Path, error: BaseException) -> Source:
+    """Return the innermost line of this file in the traceback."""
+    here = file.resolve()
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).resolve() == here:
+        return Source(file=str(file), line=error.lineno or 1, column=error.offset or 1)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).resolve() == here
+    ]
+    if not frames:
+        return Source(file=str(file))
+    last = frames[-1]
+    return Source(file=str(file), line=last.lineno or 1, column=(last.colno or 0) + 1)

@@ -1,6 +1,6 @@
-"""`counterseal.toml` as a checked record; its tables are in `tables`.
+"""`counterseal.toml` as a checked model; its tables are in `tables`.
 
-Says which file, key and place is wrong. Reads nothing that the file names.
+An error names the file and the key. Nothing that the file names is read here.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
-from counterseal.config.gateway import GatewayTable
 from counterseal.config.tables import (
     AgentTable,
     ApproverTable,
     FilesTable,
+    GatewayTable,
     GrantTable,
     KeysTable,
     Name,
@@ -27,12 +27,13 @@ from counterseal.config.tables import (
     PolicyTable,
     RetentionTable,
     SecretsTable,
+    ServerName,
     StoreTable,
     Table,
     TenantTable,
     ToolsTable,
+    UpstreamTable,
 )
-from counterseal.config.upstreams import ServerName, UpstreamTable
 from counterseal.errors import CountersealError
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "load_settings",
     "settings_from",
     "usual_overlay",
+    "without_notifications",
 ]
 
 FILE_NAME = "counterseal.toml"
@@ -52,10 +54,12 @@ _PLACE = re.compile(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$
 
 
 class ConfigError(CountersealError):
-    """The configuration can't be used, or names something that is not there."""
+    """The configuration is invalid, or names something that does not exist."""
 
 
 class Settings(Table):
+    """The whole file. Relative paths in it start at its folder."""
+
     tools: ToolsTable = ToolsTable()
     policy: PolicyTable = PolicyTable()
     planning: PlanningTable = PlanningTable()
@@ -77,11 +81,11 @@ class Settings(Table):
 
     @property
     def file(self) -> Path:
-        """Where it was read from: paths are seen from there."""
+        """The file that the settings were read from."""
         return self._file
 
     def store_url(self) -> str | None:
-        """The URL of the store, with a relative path made absolute; None when none is named."""
+        """Return the URL of the store with an absolute path; None if none is configured."""
         url = self.store.url
         if url is None or not url.startswith(_SQLITE):
             return url
@@ -89,145 +93,150 @@ class Settings(Table):
         return f"{_SQLITE}{self._file.parent.absolute() / name}" if name else url
 
     def keys_path(self) -> Path | None:
-        """The folder of keys; whether it is there is not looked at."""
+        """Return the folder of keys, existing or not; None if none is configured."""
         return None if self.keys.path is None else self._file.parent / self.keys.path
 
     def secrets_path(self) -> Path | None:
-        """The folder of secrets. ConfigError when it is not there."""
-        named = self.secrets.path
-        return None if named is None else _beside(self._file, "secrets.path", [named])[0]
+        """Return the folder of secrets. Raises ConfigError if it does not exist."""
+        path = self.secrets.path
+        return None if path is None else _existing(self._file, "secrets.path", [path])[0]
 
     def files_path(self) -> Path | None:
-        """The folder of tools' files; it is made when it is needed."""
+        """Return the folder for files of tools, which is created on first use."""
         return None if self.files.path is None else self._file.parent / self.files.path
 
     def tool_paths(self, file: Path) -> tuple[Path, ...]:
-        """Where the contracts are, seen from `file`. ConfigError when one is not there."""
-        return _beside(file, "tools.paths", self.tools.paths)
+        """Return files and folders of contracts. Raises ConfigError if one does not exist."""
+        return _existing(file, "tools.paths", self.tools.paths)
 
     def policy_paths(self, file: Path) -> tuple[Path, ...]:
-        """The same for policy files."""
-        return _beside(file, "policy.paths", self.policy.paths)
+        """Return the policy files. Raises ConfigError if one does not exist."""
+        return _existing(file, "policy.paths", self.policy.paths)
 
     def planning_paths(self, file: Path) -> tuple[Path, ...]:
-        """The same for files of plan rules."""
-        return _beside(file, "planning.paths", self.planning.paths)
+        """Return the files of plan rules. Raises ConfigError if one does not exist."""
+        return _existing(file, "planning.paths", self.planning.paths)
 
     def lock_path(self) -> Path:
-        """The file of accepted definitions, whether it is there or not."""
+        """Return the file of accepted definitions, existing or not."""
         return self._file.parent / self.gateway.lock
 
     def overlay_path(self, server: str) -> Path | None:
-        """An upstream's overlay: the file that is named, else the usual one if it is there."""
-        named = self.upstreams[server].overlay
-        if named is not None:
-            return _beside(self._file, f"upstreams.{server}.overlay", [named])[0]
+        """Return the configured overlay of an upstream, else the usual file if it exists."""
+        path = self.upstreams[server].overlay
+        if path is not None:
+            return _existing(self._file, f"upstreams.{server}.overlay", [path])[0]
         usual = self._file.parent / usual_overlay(server)
         return usual if usual.is_file() else None
 
     def overlay_paths(self) -> dict[str, Path]:
-        """Those that there are, by the name of their upstream."""
-        found = {server: self.overlay_path(server) for server in self.upstreams}
-        return {server: path for server, path in found.items() if path is not None}
+        """Return the existing overlays by upstream."""
+        paths = {server: self.overlay_path(server) for server in self.upstreams}
+        return {server: path for server, path in paths.items() if path is not None}
 
     def cwd_path(self, server: str) -> Path:
-        """Where an upstream's command runs. ConfigError when there is no such folder."""
-        named = self.upstreams[server].cwd or "."
-        return _beside(self._file, f"upstreams.{server}.cwd", [named])[0]
+        """Return the working folder of an upstream's command. Raises ConfigError if missing."""
+        path = self.upstreams[server].cwd or "."
+        return _existing(self._file, f"upstreams.{server}.cwd", [path])[0]
 
 
 def usual_overlay(server: str) -> str:
-    """Where an upstream's overlay is looked for, seen from the configuration file."""
+    """Return the default path of an upstream's overlay, relative to the configuration file."""
     return f"overlays/{server}.yaml"
 
 
-def _beside(file: Path, key: str, names: Sequence[str]) -> tuple[Path, ...]:
+def without_notifications(settings: Settings) -> Settings:
+    """Return the settings without a webhook, for a process that must not need its secret."""
+    return settings.model_copy(update={"notifications": NotificationsTable()})
+
+
+def _existing(file: Path, key: str, names: Sequence[str]) -> tuple[Path, ...]:
     for name in names:
         if not (file.parent / name).exists():
-            raise ConfigError(f"{file}: {key}: there is no {name!r} beside this file")
+            raise ConfigError(f"{file}: {key}: {name!r} does not exist (relative to this file)")
     return tuple(file.parent / name for name in names)
 
 
 def find_config(start: Path) -> Path | None:
-    """The nearest `counterseal.toml`, in this folder or one above it."""
+    """Return the nearest `counterseal.toml`, in this folder or a parent folder."""
     here = start.absolute()
-    found = (folder / FILE_NAME for folder in (here, *here.parents))
-    return next((file for file in found if file.is_file()), None)
+    candidates = (folder / FILE_NAME for folder in (here, *here.parents))
+    return next((file for file in candidates if file.is_file()), None)
 
 
 def load_settings(file: Path) -> Settings:
-    """ConfigError lists everything that is wrong with the file."""
+    """Read and check the file. Raises ConfigError with every error in it."""
     try:
         text = file.read_bytes().decode()
     except OSError as error:
-        raise ConfigError(f"{file}: can't be opened: {error.strerror}") from None
+        raise ConfigError(f"{file}: can't be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file}: byte {error.start + 1} is not UTF-8") from None
     try:
         return settings_from(tomllib.loads(text), file)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(_broken(file, text, str(error))) from None
+        raise ConfigError(_syntax_error(file, text, str(error))) from None
     except RecursionError:
-        raise ConfigError(f"{file}: nested too deeply to be read") from None
+        raise ConfigError(f"{file}: nested too deeply") from None
 
 
 def settings_from(data: Mapping[str, Any], file: Path) -> Settings:
-    """What stands in a file, or is to stand in it. ConfigError lists everything that is wrong."""
+    """Check the content of a file. Raises ConfigError with every error in it."""
     try:
         settings = Settings.model_validate(data)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{file}: {line}" for line in _wrong_keys(error))) from None
-    # Not a field: a file does not say where it lies.
-    settings._file = file  # noqa: SLF001 - its own maker
+        raise ConfigError("\n".join(f"{file}: {line}" for line in _key_errors(error))) from None
+    # Not a field, because the file does not contain its own path.
+    settings._file = file  # noqa: SLF001 - set once, where the settings are made
     return settings
 
 
-def _broken(file: Path, text: str, message: str) -> str:
-    found = _PLACE.match(message)
-    what = found[1] if found else message
+def _syntax_error(file: Path, text: str, message: str) -> str:
+    match = _PLACE.match(message)
+    what = match[1] if match else message
     lines = text.splitlines() or [""]
-    line, column = (found[2], found[3]) if found and found[2] else (len(lines), len(lines[-1]) + 1)
-    return f"{file}:{line}:{column}: not TOML: {what[:1].lower()}{what[1:]}"
+    line, column = (match[2], match[3]) if match and match[2] else (len(lines), len(lines[-1]) + 1)
+    return f"{file}:{line}:{column}: invalid TOML: {what[:1].lower()}{what[1:]}"
 
 
-def _wrong_keys(error: ValidationError) -> list[str]:
+def _key_errors(error: ValidationError) -> list[str]:
     lines = []
     for detail in error.errors(include_url=False, include_input=False):
         key = ".".join(str(part) for part in detail["loc"])
         if detail["type"] == "extra_forbidden":
-            lines.append(f"{key} is not a setting; {_siblings(detail['loc'])}")
+            lines.append(f"{key}: unknown setting; {_allowed_keys(detail['loc'])}")
         elif detail["type"] == "value_error":
-            # Our own words, which begin with the field that they are about, if it is not a name.
-            named = key.removesuffix(".[key]")
-            lines.append(f"{named}{'.' if named == key else ': '}{detail['ctx']['error']}")
+            # The message of a table begins with the field; that of a name does not.
+            name = key.removesuffix(".[key]")
+            lines.append(f"{name}{'.' if name == key else ': '}{detail['ctx']['error']}")
         else:
             message = detail["msg"]
             lines.append(f"{key}: {message[:1].lower()}{message[1:]}")
     return lines
 
 
-def _siblings(location: tuple[int | str, ...]) -> str:
-    """What could have been written instead of an unknown key."""
+def _allowed_keys(location: tuple[int | str, ...]) -> str:
+    """Return the keys that are allowed in place of an unknown one."""
     table = _table_at(location[:-1])
     names = ", ".join(table.model_fields)
     if len(location) == 1:
-        return f"the tables are {names}"
+        return f"allowed tables: {names}"
     shown = ".".join(part for part in location[:-1] if isinstance(part, str))
-    listed = any(isinstance(part, int) for part in location)
-    return f"{'[[' if listed else '['}{shown}{']]' if listed else ']'} takes {names}"
+    is_list = any(isinstance(part, int) for part in location)
+    return f"allowed in {'[[' if is_list else '['}{shown}{']]' if is_list else ']'}: {names}"
 
 
 def _table_at(location: tuple[int | str, ...]) -> type[BaseModel]:
     table: type[BaseModel] = Settings
-    names = False
+    is_member = False
     for part in location:
-        if names:  # of agents and tenants, and numbers of grants, lead into no other kind of table
-            names = False
+        if is_member:  # the name of an agent or tenant, or the number of a grant
+            is_member = False
             continue
         annotation = table.model_fields[str(part)].annotation
         inner = (annotation, *get_args(annotation))
-        table = next(one for one in inner if _is_table(one))
-        names = get_origin(annotation) in (dict, tuple)
+        table = next(kind for kind in inner if _is_table(kind))
+        is_member = get_origin(annotation) in (dict, tuple)
     return table
 
 

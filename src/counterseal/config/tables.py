@@ -1,81 +1,138 @@
-"""The tables of `counterseal.toml`, as records that refuse what they don't know.
+"""The tables of `counterseal.toml`, as models that refuse unknown keys.
 
-What a wrong value is called, and where it stands, is `settings`' to say.
+Each table checks its own values. `settings` adds file, table and key to an error.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from ipaddress import ip_network
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import SplitResult, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    model_validator,
+)
 
+from counterseal.contract.bindings import template
 from counterseal.contract.effects import Effect
+from counterseal.contract.egress import kind, literal
 from counterseal.contract.model import KeepReads
 from counterseal.errors import GrantError
+from counterseal.ledger.records import Budgets
 from counterseal.registry import Grant
-from counterseal.storage.base import Budgets
 
 __all__ = [
+    "ALGORITHMS",
     "AgentTable",
     "ApproverTable",
     "BudgetsTable",
+    "ClaimsTable",
     "FilesTable",
+    "GatewayTable",
     "GrantTable",
     "KeysTable",
     "Name",
     "NotificationsTable",
+    "OAuthTable",
     "ObservationsTable",
     "PlanningTable",
     "PolicyTable",
     "RetentionTable",
     "SecretsTable",
+    "ServerName",
     "StoreTable",
     "Table",
     "TenantTable",
     "ToolsTable",
+    "UpstreamTable",
+    "is_loopback",
+    "url_fault",
 ]
+
+Name = Annotated[str, Field(pattern=r"\S")]
+Count = Annotated[int, Field(strict=True, ge=0)]
+Days = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+PersonalData = Literal["email", "phone", "iban", "credit_card", "ssn", "ip_address"]
 
 
 class Table(BaseModel):
-    """Frozen, and without keys of its own making."""
+    """A table of the file: frozen, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+# What the project has ----------------------------------------------------------------------------
+
+
 class ToolsTable(Table):
     paths: tuple[str, ...] = Field(default=(".",), min_length=1)
-    """Contract files, Python files and folders of them, as seen from the configuration file."""
-
-
-PersonalData = Literal["email", "phone", "iban", "credit_card", "ssn", "ip_address"]
+    """Contract files, Python files and folders, relative to the configuration file."""
 
 
 class PolicyTable(Table):
     paths: tuple[str, ...] = ()
-    """Policy files, as seen from the configuration file. They lie upon the default policy."""
+    """Policy files, relative to the configuration file. Added to the default policy."""
     pii: tuple[PersonalData, ...] = ()
-    """Kinds of personal data that are taken out of observations."""
-
-
-class ObservationsTable(Table):
-    """What models see, as far as it is kept beside the ledger."""
-
-    keep_reads: KeepReads = KeepReads.REDACTED
-    """Which reads leave what the model saw in the vault: none, all, or those that something was
-    taken out of. A contract's own `keep_reads` comes first."""
-    keep_reads_bytes: Annotated[int, Field(strict=True, ge=1024, le=1_048_576)] = 16_384
-    """How much of the text is kept; a longer one is cut, and says so."""
+    """Kinds of personal data that are removed from observations."""
 
 
 class PlanningTable(Table):
     paths: tuple[str, ...] = ()
-    """Files of plan rules, as seen from the configuration file."""
+    """Files of plan rules, relative to the configuration file."""
+
+
+class ObservationsTable(Table):
+    """What is kept of observations beside the ledger."""
+
+    keep_reads: KeepReads = KeepReads.REDACTED
+    """Which reads keep in the vault what the model saw: none, all, or those with redactions. A
+    contract's own `keep_reads` has priority."""
+    keep_reads_bytes: Annotated[int, Field(strict=True, ge=1024, le=1_048_576)] = 16_384
+    """How many bytes of the text are kept. A longer text is cut and marked as cut."""
+
+
+class SecretsTable(Table):
+    path: str | None = None
+    """A folder with a file for each secret. Without it, secrets come from the environment."""
+
+
+class FilesTable(Table):
+    path: str | None = None
+    """The folder for files of tools. Without it, a temporary folder is used."""
+
+
+class StoreTable(Table):
+    url: Name | None = None
+    """URL of the store. The path after `sqlite:///` is relative to the configuration file."""
+    lease_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """How long a worker owns a call without renewing its lease."""
+
+
+class KeysTable(Table):
+    path: str | None = None
+    """The folder of key files. Without it, nothing is signed, and the vault is not encrypted."""
+
+
+class RetentionTable(Table):
+    """How many days data is kept. Without a value, it is kept for ever."""
+
+    vault_days: Days | None = None
+    events_days: Days | None = None
+
+
+# Who may do what ---------------------------------------------------------------------------------
 
 
 class GrantTable(Table):
-    """A grant as it is written in the file. What its values may be is `Grant`'s to say."""
+    """A grant. `Grant` checks its values."""
 
     agent: str
     tool: str
@@ -88,7 +145,7 @@ class GrantTable(Table):
     tenant: str | None = None
 
     @model_validator(mode="after")
-    def _usable(self) -> GrantTable:
+    def _check(self) -> GrantTable:
         try:
             self.grant()
         except GrantError as error:
@@ -99,11 +156,8 @@ class GrantTable(Table):
         return Grant(**dict(self))
 
 
-Name = Annotated[str, Field(pattern=r"\S")]
-
-
 class AgentTable(Table):
-    """On whose behalf an agent acts when somebody tries a call from the shell."""
+    """Tenant, user, roles and scopes of an agent that is used from the shell or over stdio."""
 
     tenant: Name | None = None
     user: Name | None = None
@@ -116,48 +170,14 @@ class ApproverTable(Table):
 
     roles: tuple[Name, ...] = ()
     tenants: tuple[Name, ...] | None = Field(default=None, min_length=1)
-    """Whose requests; left out: everybody's."""
+    """Tenants whose requests the person may decide on. Without a value: all."""
 
     def sees(self, tenant: str) -> bool:
         return self.tenants is None or tenant in self.tenants
 
 
-class NotificationsTable(Table):
-    """Who is told that somebody is asked."""
-
-    webhook: Name | None = None
-    """A notice of each request is posted there."""
-    secret: Name | None = None
-    """The name of the secret that notices are signed with."""
-    console: Name | None = None
-    """Where people decide: the beginning of the links in notices."""
-
-    @model_validator(mode="after")
-    def _usable(self) -> NotificationsTable:
-        for name in ("webhook", "console"):
-            given = getattr(self, name)
-            if given is not None and not _is_web_address(given):
-                raise ValueError(f"{name}: {given!r} is no http or https address")
-        if self.webhook is not None and self.secret is None:
-            raise ValueError("secret: a webhook is signed; name the secret to sign with")
-        if self.webhook is None and (self.secret or self.console):
-            raise ValueError("webhook: nobody is told without one; say where to")
-        return self
-
-
-def _is_web_address(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        return False
-
-
-Count = Annotated[int, Field(strict=True, ge=0)]
-
-
 class BudgetsTable(Table):
-    """A tenant's limits for a day; only those that are kept by tenant."""
+    """Daily limits of a tenant."""
 
     reads: Count | None = None
     writes: Count | None = None
@@ -166,7 +186,7 @@ class BudgetsTable(Table):
     money: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     by_effect: dict[Effect, Count] = Field(default_factory=dict)
     ask: StrictBool = False
-    """Whether people may be asked for one call more when it is spent."""
+    """Whether a call beyond the budget may be approved by a person."""
 
     def budgets(self) -> Budgets:
         return Budgets(**dict(self))
@@ -175,36 +195,316 @@ class BudgetsTable(Table):
 class TenantTable(Table):
     budgets: BudgetsTable | None = None
     facts: dict[str, Any] = Field(default_factory=dict)
-    """For policy, which sees them as `tenant`."""
+    """Facts for policy rules, as `tenant`."""
 
 
-class SecretsTable(Table):
-    path: str | None = None
-    """A folder with a file for each secret; without one, secrets come from the environment."""
+class NotificationsTable(Table):
+    """Who is notified of requests for approval."""
+
+    webhook: Name | None = None
+    """URL that gets a notification of each request."""
+    secret: Name | None = None
+    """Name of the secret that signs notifications."""
+    console: Name | None = None
+    """URL of the console: the start of links in notifications."""
+
+    @model_validator(mode="after")
+    def _check(self) -> NotificationsTable:
+        for name in ("webhook", "console"):
+            url = getattr(self, name)
+            if url is not None and not _is_web_url(url):
+                raise ValueError(f"{name}: must be an http or https URL, got {url!r}")
+        if self.webhook is not None and self.secret is None:
+            raise ValueError("secret: a webhook is signed; name the secret to sign with")
+        if self.webhook is None and (self.secret or self.console):
+            raise ValueError("webhook: missing; without it no notifications are sent")
+        return self
 
 
-class FilesTable(Table):
-    path: str | None = None
-    """The folder that tools keep their files in; without one, a temporary one is used."""
+def _is_web_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return False
 
 
-class StoreTable(Table):
+# [upstreams.NAME] --------------------------------------------------------------------------------
+
+_SERVER: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_PREFIX: Final = re.compile(r"[A-Za-z0-9_.-]{0,32}")
+_SECRET: Final = re.compile(r"[A-Za-z0-9]+(?:[-._][A-Za-z0-9]+)*")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_OBJECT: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+_TRANSPORTS: Final = ("command", "url", "python")
+_ONLY_WITH: Final = {"env": "command", "cwd": "command", "headers": "url", "insecure": "url"}
+"""Settings that make sense with one transport only."""
+
+
+def _check_server_name(name: str) -> str:
+    if not _SERVER.fullmatch(name):
+        raise ValueError(
+            "the name of an upstream must be 1 to 32 lower-case letters, digits, _ and -, and begin"
+            " with a letter"
+        )
+    return name
+
+
+ServerName = Annotated[str, AfterValidator(_check_server_name)]
+
+
+class UpstreamTable(Table):
+    """An MCP server behind the gateway, with exactly one of `command`, `url` and `python`."""
+
+    command: tuple[str, ...] | None = None
+    """A program that speaks MCP over its standard input and output."""
     url: Name | None = None
-    """Where everything is kept; `sqlite:///` and a relative path is seen from this file."""
-    lease_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    """For how long a worker has what it is at work on, unless it says that it still is."""
+    """URL of a server that speaks streamable HTTP."""
+    python: Name | None = None
+    """`package.module:name` of a server object of the MCP SDK that lives in this process."""
+    cwd: Name | None = None
+    """Working folder of the command, relative to the configuration file. Default: its folder."""
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment of the command, added to a short list of harmless inherited variables."""
+    headers: dict[str, str] = Field(default_factory=dict)
+    insecure: StrictBool = False
+    """Allows a `url` with http that is not on this machine."""
+    overlay: Name | None = None
+    """The file that says what its tools may do."""
+    prefix: str = ""
+    """Prefix of the names of its tools."""
+    unlisted: Literal["hidden", "gated"] = "hidden"
+    """What happens to tools that the overlay does not name; `gated`: visible, with approval."""
+    relay: tuple[Literal["elicitation", "sampling", "roots"], ...] = ()
+    """Requests of the server that are passed on to the client."""
+    connections: Annotated[int, Field(strict=True, ge=1, le=256)] = 4
+    """Maximum number of connections; per tenant if a secret differs between tenants."""
+    tenants: tuple[Name, ...] | None = Field(default=None, min_length=1)
+    """Tenants that may use it. Without a value: all."""
+    resources: StrictBool = False
+    prompts: StrictBool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_foreign_form(cls, given: Any) -> Any:
+        """Refuse `command` as a text, which other programs' configurations use."""
+        if isinstance(given, Mapping) and isinstance(given.get("command"), str):
+            form = '["program", "argument"]'
+            raise ValueError(f"command: must be one list of program and arguments: {form}")
+        return given
+
+    @model_validator(mode="after")
+    def _check(self) -> UpstreamTable:
+        for fault in self._faults():
+            raise ValueError(fault)
+        return self
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Names of the secrets in its environment and headers."""
+        texts = (*self.env.values(), *self.headers.values())
+        return frozenset(one.name for text in texts for one in template(text).placeholders)
+
+    def _faults(self) -> Iterator[str]:
+        given = [name for name in _TRANSPORTS if getattr(self, name) is not None]
+        if len(given) != 1:
+            what = f"{' and '.join(given)} contradict each other" if given else "missing"
+            first = given[0] if given else "command"
+            yield f"{first}: {what}; give one of {', '.join(_TRANSPORTS)}"
+            return
+        for field, transport in _ONLY_WITH.items():
+            if getattr(self, field) and transport != given[0]:
+                yield f"{field}: only for an upstream with {transport}; this one has {given[0]}"
+        yield from self._command_faults()
+        if self.url is not None:
+            yield from _upstream_url_faults(self.url, insecure=self.insecure)
+        if self.python is not None and not _OBJECT.fullmatch(self.python):
+            yield f"python: must have the form package.module:name, got {self.python!r}"
+        yield from _pair_faults("env", self.env, _VARIABLE)
+        yield from _pair_faults("headers", self.headers, _HEADER)
+        if not _PREFIX.fullmatch(self.prefix):
+            allowed = "at most 32 letters, digits, _, . and -"
+            yield f"prefix: must be {allowed}, got {self.prefix!r}"
+
+    def _command_faults(self) -> Iterator[str]:
+        if self.command is None:
+            return
+        if not self.command or not self.command[0].strip():
+            yield "command: must name a program"
+        for word in self.command:
+            if "\0" in word:
+                yield "command: must not contain a NUL character"
+            if "{secret:" in word:
+                yield "command: every user of the machine can see arguments; put secrets into env"
 
 
-class KeysTable(Table):
-    path: str | None = None
-    """The folder of key files; without one, nothing is signed, and the vault is not sealed."""
+def _upstream_url_faults(url: str, *, insecure: bool) -> Iterator[str]:
+    if "{" in url:
+        yield "url: must not have placeholders, because URLs are logged; put secrets into headers"
+        return
+    fault = url_fault(url)
+    if fault:
+        yield f"url: {fault}"
+    elif not insecure and urlsplit(url).scheme == "http" and not is_loopback(url):
+        yield (
+            f"url: {url!r} is not encrypted; write https, or `insecure = true` if the network "
+            "between is your own"
+        )
 
 
-Days = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+def url_fault(url: str) -> str:
+    """Return why a text is no web URL for a configuration file; empty if it is one."""
+    parts = _split(url)
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        return f"must be an http or https URL, got {url!r}"
+    if parts.username is not None or parts.password is not None:
+        return "must not contain a user or password; use a secret"
+    if parts.fragment or re.search(r"[\s\x00-\x1f\x7f]", url):
+        return f"must not contain a fragment or white space, got {url!r}"
+    return ""
 
 
-class RetentionTable(Table):
-    """How many days what is on record is kept; what is left out is kept for ever."""
+def is_loopback(url: str) -> bool:
+    """Return whether a URL leads to this machine."""
+    parts = _split(url)
+    host = (parts.hostname or "") if parts else ""
+    address = literal(host)
+    return host == "localhost" or (address is not None and kind(address) == "loopback")
 
-    vault_days: Days | None = None
-    events_days: Days | None = None
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # raises ValueError if the port is invalid
+    except ValueError:
+        return None
+    return parts
+
+
+def _pair_faults(field: str, pairs: Mapping[str, str], names: re.Pattern[str]) -> Iterator[str]:
+    for name, text in pairs.items():
+        if not names.fullmatch(name):
+            yield f"{field}: invalid name {name!r}"
+        if re.search(r"[\x00\r\n]", text):
+            yield f"{field}.{name}: must not contain a line break or a NUL character"
+        try:
+            placeholders = template(text).placeholders
+        except ValueError as error:
+            yield f"{field}.{name}: {error}"
+            continue
+        for one in placeholders:
+            if not one.secret or not _SECRET.fullmatch(one.name):
+                yield f"{field}.{name}: {one} is no secret; write {{secret:name}}, or {{{{ for {{"
+
+
+# [gateway] ---------------------------------------------------------------------------------------
+
+ALGORITHMS: Final = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
+)
+"""Signature algorithms with a public key: the gateway can verify tokens and can't make them."""
+
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]+")
+_ALLOWED_HOST: Final = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:([0-9]{1,5}|\*))?")
+
+
+class ClaimsTable(Table):
+    """Names of the claims of a token. Scopes come from `scope` or `scp`."""
+
+    tenant: Name = "tenant"
+    agent: Name = "client_id"
+    user: Name = "sub"
+    roles: Name = "roles"
+
+
+class OAuthTable(Table):
+    """The issuer whose bearer tokens are accepted."""
+
+    issuer: Name
+    audience: Name | None = None
+    """Required audience of a token. Default: the URL of the endpoint."""
+    jwks_url: Name | None = None
+    """URL of the issuer's keys. Default: as in its metadata."""
+    algorithms: tuple[str, ...] = Field(default=("RS256", "ES256", "EdDSA"), min_length=1)
+    required_scopes: tuple[Name, ...] = ()
+    claims: ClaimsTable = ClaimsTable()
+
+    @model_validator(mode="after")
+    def _check(self) -> OAuthTable:
+        for fault in self._faults():
+            raise ValueError(fault)
+        return self
+
+    def _faults(self) -> Iterator[str]:
+        for name in ("issuer", "jwks_url"):
+            url = getattr(self, name)
+            if url is None:
+                continue
+            if fault := url_fault(url):
+                yield f"{name}: {fault}"
+            elif urlsplit(url).scheme == "http" and not is_loopback(url):
+                yield f"{name}: must be an https URL, because keys are fetched, got {url!r}"
+        if urlsplit(self.issuer).query:
+            yield f"issuer: must not have a query, got {self.issuer!r}"
+        for name in self.algorithms:
+            if name not in ALGORITHMS:
+                yield f"algorithms: unknown {name!r}; allowed: {', '.join(ALGORITHMS)}"
+
+
+class GatewayTable(Table):
+    """Where `counterseal serve` listens, and which clients it accepts."""
+
+    host: Name = "127.0.0.1"
+    port: Annotated[int, Field(strict=True, ge=0, le=65_535)] = 8787
+    """0 takes a free port."""
+    public_url: Name | None = None
+    """URL for clients and people. Default: http with the host and port that it listens on."""
+    allowed_hosts: tuple[Name, ...] = ()
+    """Allowed `Host` headers, beside this machine's own names and that of `public_url`."""
+    allowed_origins: tuple[Name, ...] = ()
+    """Origins of web pages that may call it."""
+    trusted_proxies: tuple[Name, ...] = ()
+    """Addresses or networks of proxies whose forwarding headers are trusted."""
+    approval_wait_seconds: Annotated[float, Field(ge=0, le=300, allow_inf_nan=False)] = 20
+    """How long a call waits for an approval before it answers."""
+    requests_per_second: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] = 500
+    """Requests to the API that a credential may send each second; five times as many at once."""
+    lock: Name = "counterseal.lock"
+    """The file of accepted definitions, relative to the configuration file."""
+    oauth: OAuthTable | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> GatewayTable:
+        for fault in self._faults():
+            raise ValueError(fault)
+        return self
+
+    def _faults(self) -> Iterator[str]:
+        if not _HOST.fullmatch(self.host) and literal(self.host) is None:
+            yield f"host: must be a name or an address without a port, got {self.host!r}"
+        if self.public_url is not None:
+            if fault := url_fault(self.public_url):
+                yield f"public_url: {fault}"
+            elif urlsplit(self.public_url).query:
+                yield f"public_url: must not have a query, got {self.public_url!r}"
+        for name in self.allowed_hosts:
+            if not _ALLOWED_HOST.fullmatch(name):
+                yield f"allowed_hosts: must have the form host, host:port or host:*, got {name!r}"
+        for name in self.allowed_origins:
+            parts = None if url_fault(name) else urlsplit(name)
+            if parts is None or parts.path or parts.query:
+                yield f"allowed_origins: must have the form https://host[:port], got {name!r}"
+        for name in filter(_is_no_network, self.trusted_proxies):
+            form = "an address or a network such as 10.0.0.0/8"
+            yield f"trusted_proxies: must be {form}, got {name!r}"
+
+
+def _is_no_network(name: str) -> bool:
+    try:
+        ip_network(name)
+    except ValueError:
+        return True
+    return False

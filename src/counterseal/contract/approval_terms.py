@@ -1,8 +1,8 @@
-"""How people are asked: five patterns as data, and the terms that a contract or a rule can set.
+"""How people approve calls: five patterns as data, and the terms that a contract or rule can set.
 
-A pattern says who is asked, how many at least, and how long a request stays open. `ApprovalTerms`
-is the section in which a contract, or a policy's rule, chooses one and sets what differs;
-`term_faults` says what is wrong with it. How terms come together is in `counterseal.approvals`.
+A pattern says who approves, how many people at least, and how long a request stays open.
+`ApprovalTerms` is the section in which a contract or a policy rule chooses a pattern and sets what
+differs; `term_faults` lists what is wrong with it. `counterseal.approvals` combines several terms.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ __all__ = [
 
 SHORTEST: Final = 30
 LONGEST: Final = 30 * 86_400
-"""Seconds that a request may stay open: nobody reads faster, and nobody should answer later."""
+"""The shortest and the longest time, in seconds, that a request may stay open."""
 
 
 class Pattern(StrEnum):
-    """In rising strictness."""
+    """Approval patterns, in rising strictness."""
 
     USER_CONSENT = "user_consent"
     REVIEW_QUEUE = "review_queue"
@@ -51,10 +51,10 @@ _RANKS = {pattern: rank for rank, pattern in enumerate(Pattern)}
 
 
 class Then(StrEnum):
-    """What an approval leads to."""
+    """What happens after an approval."""
 
     EXECUTE = "execute"
-    """The held call is carried out at once, by whichever worker gets to it."""
+    """A worker executes the held call at once."""
     RESUBMIT = "resubmit"
     """Nothing happens until the agent proposes the same call again."""
 
@@ -62,15 +62,15 @@ class Then(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatternRow:
     title: str
-    """As people read it."""
+    """The name of the pattern in packets and pages."""
     who: str
-    """Who is asked, for the reference."""
+    """Who approves, as the reference documentation says it."""
     approvers: int = 1
-    """How many, at least."""
+    """The smallest number of approvers."""
     expires_after: int
     then: Then = Then.EXECUTE
     justification: bool = False
-    """Whether an approver has to say why."""
+    """Whether an approver has to give a justification."""
 
 
 PATTERNS: Final[dict[Pattern, PatternRow]] = {
@@ -82,21 +82,21 @@ PATTERNS: Final[dict[Pattern, PatternRow]] = {
     ),
     Pattern.REVIEW_QUEUE: PatternRow(
         title="Review queue",
-        who="anybody but the requester, whenever they get to it",
+        who="anyone but the requester, without haste",
         expires_after=86_400,
     ),
     Pattern.OPERATOR_REVIEW: PatternRow(
-        title="Operator review", who="anybody but the requester", expires_after=600
+        title="Operator review", who="anyone but the requester", expires_after=600
     ),
     Pattern.DUAL_CONTROL: PatternRow(
         title="Dual control",
-        who="two different people or more, none of them the requester",
+        who="two or more different people, none of them the requester",
         approvers=2,
         expires_after=600,
     ),
     Pattern.COMPLIANCE_GATE: PatternRow(
         title="Compliance gate",
-        who="anybody but the requester, who has to say why",
+        who="anyone but the requester, with a justification",
         expires_after=86_400,
         justification=True,
     ),
@@ -104,31 +104,31 @@ PATTERNS: Final[dict[Pattern, PatternRow]] = {
 
 
 def pattern_for(approvers: int) -> Pattern:
-    """What a bare number of people stands for."""
+    """Return the pattern that a bare number of approvers stands for."""
     return Pattern.DUAL_CONTROL if approvers > 1 else Pattern.OPERATOR_REVIEW
 
 
 class ApprovalTerms(BaseModel):
-    """How a call is approved. A finished contract says it all; a rule says what differs."""
+    """How a call is approved. A finished contract sets every field; a rule only what differs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     pattern: Pattern | None = None
     roles: tuple[str, ...] = ()
-    """Each approver has one of these; none: anybody who may approve at all."""
+    """Each approver needs one of these roles; empty: any person who may approve."""
     expires_seconds: Annotated[int, Field(strict=True, le=2**53 - 1)] | None = None
     """How long a request stays open."""
     then: Then | None = None
     justification_required: StrictBool | None = None
-    """Whether an approver has to say why."""
+    """Whether an approver has to give a justification."""
     jurisdiction: str | None = None
-    """Whose law the call falls under, for the approver to read."""
+    """The jurisdiction that the call falls under, shown to the approver."""
     accountable_owner: str | None = None
-    """Who answers for it. A compliance gate names one."""
+    """The person or office that is accountable. Required for a compliance gate."""
 
 
 class TermFault(NamedTuple):
-    """What is wrong with a field of the terms. An empty field means the number of approvers."""
+    """A field of the terms that is wrong. An empty field stands for the number of approvers."""
 
     field: str
     message: str
@@ -136,15 +136,15 @@ class TermFault(NamedTuple):
 
 
 def term_faults(terms: ApprovalTerms, approvers: int) -> Iterator[TermFault]:
-    """Why a request under these terms could never be approved, or not in time."""
+    """Yield every reason why a request under these terms could not be approved in time."""
     if any(not role.strip() for role in terms.roles):
-        yield TermFault("roles", "a role without a name is one that nobody has", "Name it.")
+        yield TermFault("roles", "a role has no name, so no approver has it", "Name the role.")
     seconds = terms.expires_seconds
     if seconds is not None and not SHORTEST <= seconds <= LONGEST:
         yield TermFault(
             "expires_seconds",
-            f"{seconds} seconds; a request stays open from {SHORTEST} seconds to 30 days",
-            "Leave it out for the time that the pattern stands for.",
+            f"{seconds} seconds; a request can stay open from {SHORTEST} seconds to 30 days",
+            "Change it, or leave it out for the pattern's own time.",
         )
     for name in ("jurisdiction", "accountable_owner"):
         if getattr(terms, name) is not None and not getattr(terms, name).strip():
@@ -155,14 +155,19 @@ def term_faults(terms: ApprovalTerms, approvers: int) -> Iterator[TermFault]:
 
 def _pattern_faults(terms: ApprovalTerms, pattern: Pattern, approvers: int) -> Iterator[TermFault]:
     if pattern is Pattern.DUAL_CONTROL and approvers < PATTERNS[pattern].approvers:
-        yield TermFault("", f"is {approvers}, but dual control takes two people", "Ask at least 2.")
+        yield TermFault(
+            "", f"is {approvers}, but dual control needs two people", "Set it to 2 or more."
+        )
     if pattern is Pattern.USER_CONSENT and approvers > 1:
-        fix = "Ask 1, or choose dual_control."
-        yield TermFault("", f"is {approvers}, but only the user can give a user's consent", fix)
+        fix = "Set it to 1, or choose dual_control."
+        yield TermFault("", f"is {approvers}, but only one person, the user, can consent", fix)
     if pattern is Pattern.COMPLIANCE_GATE:
         if terms.accountable_owner is None:
-            fix = "Say who answers for the call: a person or an office."
-            yield TermFault("accountable_owner", "a compliance gate names who is accountable", fix)
+            fix = "Name the person or office that is accountable for the call."
+            yield TermFault(
+                "accountable_owner", "a compliance gate needs an accountable owner", fix
+            )
         if terms.justification_required is False:
             fix = "Leave it out, or choose operator_review."
-            yield TermFault("justification_required", "is off, but a compliance gate asks why", fix)
+            message = "is false, but a compliance gate needs a justification"
+            yield TermFault("justification_required", message, fix)

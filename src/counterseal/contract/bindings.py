@@ -1,11 +1,10 @@
-"""A tool without Python: what carries it out instead, as a contract file writes it.
+"""How a tool without Python is carried out, as data in its contract.
 
-`HttpBinding` is a request, `McpBinding` a tool of an MCP server behind the gateway.
+`HttpBinding` is an HTTP request, `McpBinding` a tool of an MCP server behind the gateway.
 
-Templates name arguments as `{case_id}`, credentials as `{secret:api_token}` and the call's key as
-`{call:key}`; `{{` and `}}` are plain braces. A value of the body that is one placeholder and
-nothing else keeps its JSON type. Data only: what sends it is `execution.http`, what judges it is
-`lint.http`.
+Templates refer to arguments as `{case_id}`, to credentials as `{secret:api_token}` and to the
+call's idempotency key as `{call:key}`; `{{` and `}}` are plain braces. A body value that consists
+of one placeholder keeps its JSON type. `execution` sends the requests; `lint.outbound` checks them.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class Placeholder(NamedTuple):
-    """A name in a template: of an argument, of a credential, or of something of the call's own."""
+    """A placeholder of a template: an argument, a credential, or a value of the call itself."""
 
     name: str
     secret: bool = False
@@ -58,12 +57,12 @@ class Placeholder(NamedTuple):
 
 
 CALL_KEY = Placeholder("key", call=True)
-"""The idempotency key of the call: with it a read_back asks what became of that call."""
+"""The idempotency key of the call; a read_back uses it to ask for the outcome of that call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A text with placeholders, taken apart."""
+    """A parsed template: plain texts and placeholders."""
 
     parts: tuple[str | Placeholder, ...]
 
@@ -73,20 +72,20 @@ class Template:
 
     @property
     def alone(self) -> Placeholder | None:
-        """The placeholder that is all of the template."""
+        """The placeholder, if the template consists of nothing else."""
         first = self.parts[0] if len(self.parts) == 1 else None
         return first if isinstance(first, Placeholder) else None
 
 
 def template(text: str) -> Template:
-    """Take a template apart. ValueError says what can't be read in it."""
+    """Parse a template. ValueError says what is wrong with it."""
     parts: list[str | Placeholder] = []
     for piece in _PIECES.finditer(text):
         name = piece["name"]
         if name is not None:
             parts.append(_placeholder(name))
         elif piece[0] in ("{", "}"):
-            raise ValueError(f"a lone {piece[0]}; a plain brace is written {piece[0] * 2}")
+            raise ValueError(f"a single {piece[0]}; write {piece[0] * 2} for a plain brace")
         else:
             plain = piece[0][0] if piece[0] in ("{{", "}}") else piece[0]
             joined = f"{parts.pop()}{plain}" if parts and isinstance(parts[-1], str) else plain
@@ -96,17 +95,17 @@ def template(text: str) -> Template:
 
 def _placeholder(written: str) -> Placeholder:
     if written in ("", _SECRET, _CALL):
-        raise ValueError(f"{{{written}}} names nothing")
+        raise ValueError(f"{{{written}}} has no name")
     if written.startswith(_CALL):
         if written != f"{_CALL}{CALL_KEY.name}":
-            raise ValueError(f"{{{written}}} is not known; of a call there is {CALL_KEY}")
+            raise ValueError(f"{{{written}}} is unknown; the only value of the call is {CALL_KEY}")
         return CALL_KEY
     return Placeholder(written.removeprefix(_SECRET), written.startswith(_SECRET))
 
 
 def _failure(value: Code) -> Code:
     if value not in FAILURES:
-        raise ValueError(f"{value.value} is no failure")
+        raise ValueError(f"{value.value} is not the code of a failure")
     return value
 
 
@@ -117,23 +116,23 @@ def _readable(value: Any) -> Any:
 
 
 def _address(url: str) -> str:
-    """The URL, when it says plainly who is asked: nothing of that is an argument's to say."""
+    """Check that a URL fixes scheme, host and port, so that no argument can change them."""
     match = _URL.fullmatch(url)
     if match is None:
         if "{" in url.partition("://")[2].partition("/")[0]:
-            raise ValueError("placeholders stand in the path only, never in the host or the port")
+            raise ValueError("placeholders are allowed in the path only, not in host or port")
         raise ValueError("write http(s)://host[:port]/path, without user, query or fragment")
     if int(match["port"] or 0) > 65_535:
-        raise ValueError(f"{match['port']} is no port")
+        raise ValueError(f"{match['port']} is not a port; the highest is 65535")
     path = match["path"] or ""
     for part in template(path).parts:
         if isinstance(part, str) and not _PATH.fullmatch(part):
             raise ValueError(
-                "the path holds a character that must be percent-encoded, or a query; "
-                "put a query into `query`"
+                "the path has a query or a character that must be percent-encoded; "
+                "move a query to `query`"
             )
     if {".", ".."} & set(path.split("/")):
-        raise ValueError("the path holds a segment . or ..; write the path that is meant")
+        raise ValueError("the path has a segment . or ..; write the resolved path")
     return url
 
 
@@ -150,38 +149,38 @@ Statuses = Annotated[
 
 
 class HttpBinding(BaseModel):
-    """One request. Its key goes into the header that `idempotency.key_header` names."""
+    """One HTTP request. The call's key is sent in the header `idempotency.key_header`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     method: Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] = "GET"
     url: Annotated[str, AfterValidator(_address)]
-    """With placeholders in its path only: `https://api.example.org/cases/{case_id}`."""
+    """Placeholders in the path only: `https://api.example.org/cases/{case_id}`."""
     query: Templates = Field(default_factory=lambda: freeze({}))
-    """A list is sent as one pair an item. What an absent argument would fill is left out."""
+    """A list is sent as one pair per item. Pairs with an absent argument are left out."""
     headers: Templates = Field(default_factory=lambda: freeze({}))
     body: Annotated[Any, *Frozen, AfterValidator(_readable)] = None
-    """A JSON value with placeholders; null sends none."""
+    """A JSON value with placeholders; null sends no body."""
     form: Templates = Field(default_factory=lambda: freeze({}))
-    """A body of URL-encoded pairs, for who takes no JSON."""
+    """A URL-encoded body, for APIs that do not accept JSON."""
     response: str = Field(default="", pattern=r"^(/([^~]|~[01])*)?$")
-    """JSON Pointer into the response: where the output stands in it."""
+    """JSON Pointer to the output in the response."""
     statuses: Statuses = Field(default_factory=lambda: freeze({}))
-    """What an HTTP status means, where it is not what the table says: `404` or `5xx` to a code."""
+    """HTTP statuses (`404`, `5xx`) with the code that each means, where the default differs."""
     absent: tuple[Annotated[int, Field(strict=True, ge=200, le=499)], ...] = ()
-    """Statuses that mean that there is nothing: the output is null then. For what reads only."""
+    """Statuses that mean "does not exist": the output is null. For read-only tools."""
 
     @model_validator(mode="after")
     def _one_meaning(self) -> Self:
         if self.body is not None and self.form:
-            raise ValueError("body and form contradict each other; give one")
+            raise ValueError("body and form are both set; a request has one body")
         twice = [status for status in self.absent if str(status) in self.statuses]
         if twice:
-            raise ValueError(f"absent and statuses contradict each other about {twice[0]}")
+            raise ValueError(f"status {twice[0]} is in both absent and statuses; remove one")
         return self
 
     def code_for(self, status: int) -> Code | None:
-        """The failure that the binding calls a status, the exact one before its hundred."""
+        """Return the code that the binding gives to a status: `404` wins over `4xx`."""
         own = self.statuses.get(str(status)) or self.statuses.get(f"{status // 100}xx")
         return None if own is None else Code(own)
 
@@ -191,7 +190,7 @@ class HttpBinding(BaseModel):
 
     @property
     def host(self) -> str:
-        """In lower case; an IPv6 address without its brackets."""
+        """The host in lower case; an IPv6 address without its brackets."""
         return self._part("host").lower().strip("[]")
 
     @property
@@ -204,7 +203,7 @@ class HttpBinding(BaseModel):
         return self.url[: len(self.url) - len(self._part("path"))]
 
     def segments(self) -> tuple[Template, ...]:
-        """The path's segments, without the slashes between them."""
+        """Return the segments of the path, without the slashes between them."""
         segments: list[list[str | Placeholder]] = []
         for part in template(self._part("path")).parts:
             if isinstance(part, Placeholder):
@@ -217,26 +216,26 @@ class HttpBinding(BaseModel):
         return tuple(Template(tuple(segment)) for segment in segments)
 
     def placeholders(self) -> Iterator[tuple[tuple[str | int, ...], Placeholder]]:
-        """Every placeholder, with its path in the binding."""
+        """Yield every placeholder with its path in the binding."""
         for field in ("url", "query", "headers", "body", "form"):
             for path, text in texts(getattr(self, field), (field,)):
-                for found in template(text).placeholders:
-                    yield path, found
+                for placeholder in template(text).placeholders:
+                    yield path, placeholder
 
     @property
     def arguments(self) -> frozenset[str]:
         """The arguments that the request carries."""
-        return frozenset(found.name for _, found in self.placeholders() if found.argument)
+        return frozenset(item.name for _, item in self.placeholders() if item.argument)
 
     @property
     def secrets(self) -> frozenset[str]:
         """The credentials that the request carries."""
-        return frozenset(found.name for _, found in self.placeholders() if found.secret)
+        return frozenset(item.name for _, item in self.placeholders() if item.secret)
 
     @property
     def carries_key(self) -> bool:
-        """Whether a template asks for the key of the call."""
-        return any(found == CALL_KEY for _, found in self.placeholders())
+        """Whether a template uses the key of the call."""
+        return any(item == CALL_KEY for _, item in self.placeholders())
 
     def _part(self, name: str) -> str:
         match = _URL.fullmatch(self.url)
@@ -244,13 +243,13 @@ class HttpBinding(BaseModel):
 
 
 class McpBinding(BaseModel):
-    """What of which upstream carries it out. Made by the gateway; no contract file names one."""
+    """The upstream tool that carries this one out. Set by the gateway, never by a contract file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     server: str
     tool: str = ""
-    """By the name that the upstream has for it."""
+    """The tool's name at the upstream."""
     kind: Literal["tool", "resource", "prompt"] = "tool"
     definition: str = ""
     """The hash of the definition that a person accepted."""
@@ -259,7 +258,7 @@ class McpBinding(BaseModel):
 def texts(
     value: Any, path: tuple[str | int, ...] = ()
 ) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Every text in a JSON value with its place, keys aside."""
+    """Yield every text in a JSON value with its path; keys of objects are not included."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):

@@ -1,7 +1,8 @@
-"""`@tool`: a typed function becomes a contract with the code that carries it out.
+"""`@tool`: turn a typed function into a contract with the code that carries it out.
 
-`Tool` joins the two. It calls straight through, so a decorated function stays a function; only the
-runtime puts gates before it.
+A `Tool` is a contract and its function. Calling it calls the function directly; only the runtime
+puts gates before it. Objects with `name`, `description`, a schema and `async execute(input)` are
+plain tools: they register as they are, with the strictest effect until one is declared.
 """
 
 from __future__ import annotations
@@ -60,10 +61,10 @@ __all__ = [
     "PlainTool",
     "Tool",
     "ToolOptions",
-    "from_protocol",
-    "lay_over",
-    "looks_like_protocol",
+    "is_plain_tool",
+    "set_option",
     "tool",
+    "wrap_plain_tool",
 ]
 
 
@@ -168,7 +169,7 @@ class Tool(Generic[P, R]):
 
     @classmethod
     def of(cls, contract: Contract, function: Callable[P, R]) -> Tool[P, R]:
-        """Join a contract that was written by hand, or read from a file, with its function."""
+        """Join a contract that was written by hand or read from a file with its function."""
         signature = read_signature(function)
         declared = set(contract.affordance.input_schema.get("properties", {}))
         drifted = sorted(declared ^ set(signature.parameters))
@@ -178,7 +179,7 @@ class Tool(Generic[P, R]):
                 Problem(
                     rule="function-drift",
                     tool=contract.name,
-                    message=f"{mark} is taken by the function, but not declared",
+                    message=f"the function takes {mark}, but the contract does not declare it",
                     fix="Declare it on the contract: secrets, config_params or state_reads.",
                     source=signature.source_of(),
                 )
@@ -190,7 +191,7 @@ class Tool(Generic[P, R]):
                     rule="function-drift",
                     tool=contract.name,
                     pointer=f"/affordance/input_schema/properties/{name}",
-                    message=f"{name} is {_where(declared=name in declared)}",
+                    message=_drift(name, declared=name in declared),
                     fix="Give the contract and the function the same arguments.",
                     source=signature.source_of(name),
                 )
@@ -208,7 +209,7 @@ class Tool(Generic[P, R]):
         return inspect.iscoroutinefunction(self.function)
 
     def source_of(self, pointer: str = "") -> Source | None:
-        """Where a part of the contract stands in the function's file."""
+        """Return the position of a part of the contract in the function's file."""
         parts = pointer.split("/")
         named = parts[4] if parts[1:4] == ["affordance", "input_schema", "properties"] else None
         return locate(self.function, named)
@@ -230,12 +231,10 @@ def _declares(contract: Contract, mark: Injection) -> bool:
     return True
 
 
-def _where(*, declared: bool) -> str:
-    return (
-        "declared, but the function does not take it"
-        if declared
-        else ("taken by the function, but not declared")
-    )
+def _drift(name: str, *, declared: bool) -> str:
+    if declared:
+        return f"the contract declares {name}, but the function does not take it"
+    return f"the function takes {name}, but the contract does not declare it"
 
 
 @overload
@@ -243,7 +242,7 @@ def tool(function: Callable[P, R], /) -> Tool[P, R]: ...
 @overload
 def tool(**declared: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **declared: Unpack[ToolOptions]) -> Any:
-    """Declare a function as a tool. Hints are its schema, the docstring its description."""
+    """Declare a function as a tool. Its hints become the schema, its docstring the description."""
     if function is not None:
         return _declare(function, declared)
     return lambda decorated: _declare(decorated, declared)
@@ -263,8 +262,8 @@ def _declare(function: Callable[P, R], declared: ToolOptions) -> Tool[P, R]:
     for name, value in declared.items():
         if name == "http":
             raise ContractError([_two_ways(signature)])
-        lay_over(data, name, value)
-    # Without a usage text of its own, the description says when to call the tool.
+        set_option(data, name, value)
+    # Without a usage text, the description says when to call the tool.
     data.setdefault("usage", data["affordance"]["model_description"])
     try:
         contract = Contract.model_validate(data)
@@ -283,14 +282,14 @@ def _two_ways(signature: Signature) -> Problem:
     return Problem(
         rule="function-and-http",
         pointer="/http",
-        message="a function and a request would both carry it out",
-        fix="Take `http` out, or write the tool as a contract file without a function.",
+        message="the tool has a function and an HTTP request, and only one can carry it out",
+        fix="Remove `http`, or write the tool as a contract file without a function.",
         source=signature.source_of(),
     )
 
 
-def lay_over(data: dict[str, Any], name: str, value: Any) -> None:
-    """Put one of `Declared`'s values where it belongs in a contract's data."""
+def set_option(data: dict[str, Any], name: str, value: Any) -> None:
+    """Store one value of `ToolOptions` at its place in a contract's data."""
     if name in _SHORT_NAMES:
         section, key = _SHORT_NAMES[name]
         data.setdefault(section, {})[key] = value
@@ -312,22 +311,22 @@ _SECTIONS = {section for section, _ in _SHORT_NAMES.values()} | {
 
 def _set_fields(name: str, section: Any) -> dict[str, Any]:
     if not isinstance(section, BaseModel):
-        message = f"{name} is a section: a mapping, not {type(section).__name__}"
+        message = f"{name} must be a mapping or a section, not {type(section).__name__}"
         raise ContractError([Problem(rule="field-invalid", pointer=f"/{name}", message=message)])
     return {name: getattr(section, name) for name in section.model_fields_set}
 
 
 def _injections(signature: Signature) -> dict[str, Any]:
-    """What the marked parameters declare on the contract's behalf."""
-    found = signature.injected.values()
+    """Return the fields of the contract that follow from the marked parameters."""
+    marks = signature.injected.values()
     return {
-        "secrets": [mark.name for mark in found if isinstance(mark, Secret)],
+        "secrets": [mark.name for mark in marks if isinstance(mark, Secret)],
         "config_params": [
             ConfigParam(key=mark.key, default=mark.default, normalizer=_names(mark.normalizer))
-            for mark in found
+            for mark in marks
             if isinstance(mark, Config)
         ],
-        "state_reads": [{"key": mark.key} for mark in found if isinstance(mark, State)],
+        "state_reads": [{"key": mark.key} for mark in marks if isinstance(mark, State)],
     }
 
 
@@ -335,7 +334,7 @@ def _names(normalizer: Any) -> Any:
     return (normalizer,) if isinstance(normalizer, str) else normalizer
 
 
-# --- protocol ---
+# --- plain tools ----------------------------------------------------------------------------------
 
 
 STRICTEST = Effect.IRREVERSIBLE
@@ -343,7 +342,7 @@ STRICTEST = Effect.IRREVERSIBLE
 
 @runtime_checkable
 class PlainTool(Protocol):
-    """What is asked of a plain tool, beside an `input_schema` or a `get_schema()`."""
+    """A plain tool. It also has an `input_schema`, or a method `get_schema()`."""
 
     @property
     def name(self) -> str: ...
@@ -354,15 +353,15 @@ class PlainTool(Protocol):
     async def execute(self, input: dict[str, Any]) -> Any: ...  # noqa: A002 - the protocol's word
 
 
-def looks_like_protocol(candidate: object) -> bool:
-    """Whether an object can be read by `from_protocol`. A class is not an instance of itself."""
+def is_plain_tool(candidate: object) -> bool:
+    """Return whether an object is a plain tool. The class of a plain tool is not one."""
     if isinstance(candidate, type):
         return False
     return isinstance(candidate, PlainTool) and callable(candidate.execute)
 
 
-def from_protocol(plain: PlainTool, *, effect: Effect | str | None = None) -> Tool[..., Any]:
-    """A tool like any other. An `effect`, `version` or `usage` of its own is taken over."""
+def wrap_plain_tool(plain: PlainTool, *, effect: Effect | str | None = None) -> Tool[..., Any]:
+    """Return a plain tool as a `Tool`. Its own `effect`, `version` and `usage` are used if set."""
     declared = effect or getattr(plain, "effect", None) or STRICTEST
     contract = Contract.model_validate(
         {
@@ -381,7 +380,7 @@ def from_protocol(plain: PlainTool, *, effect: Effect | str | None = None) -> To
         result: Any = plain.execute(arguments)
         return _output(plain.name, await result if inspect.isawaitable(result) else result)
 
-    # Whoever asks where this tool's code stands is shown the author's file, not this one.
+    # So that errors point to the author's file and not to this one.
     execute.__wrapped__ = plain.execute  # type: ignore[attr-defined]
     execute.__qualname__ = f"{type(plain).__qualname__}.execute"
     execute.__module__ = type(plain).__module__
@@ -394,9 +393,9 @@ def _input_schema(plain: PlainTool) -> dict[str, Any]:
     if schema is None and callable(getter):
         schema = getter()
     if not isinstance(schema, Mapping):
-        raise _refusal(plain, "the tool shows no input schema")
+        raise _refusal(plain, "the tool has no input schema")
     try:
-        # Freezing first bounds what is walked below.
+        # Freezing limits the depth before the schema is walked.
         own = thaw(freeze(_parameters_of(schema)))
     except ValueError as error:
         raise _refusal(plain, f"the input schema is not JSON: {error}") from None
@@ -413,13 +412,13 @@ def _refusal(plain: PlainTool, message: str) -> ContractError:
         tool=str(plain.name),
         pointer="/affordance/input_schema",
         message=message,
-        fix="Give it an `input_schema`, or a `get_schema()` that returns one.",
+        fix="Add an `input_schema`, or a `get_schema()` that returns one.",
     )
     return ContractError([problem])
 
 
 def _parameters_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The parameters of a function-style schema, or the schema itself."""
+    """Return the parameters of a function-style schema, or the schema itself."""
     if schema.get("type") != "function":
         return schema
     inner = schema.get("function", schema)
@@ -428,7 +427,7 @@ def _parameters_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _output(name: str, result: Any) -> Any:
-    """What a `success / output / error` result says; anything else is the output itself."""
+    """Unpack a `success / output / error` result; return any other result as it is."""
     if not hasattr(result, "success"):
         return result
     if not result.success:

@@ -1,8 +1,8 @@
-"""What changed between two contracts, and what it means for whoever relies on the old one.
+"""Compare two contracts, and say what each change means for users of the old one.
 
-Works on the full records, so nothing can change unseen: a field without a rule of its own is sent
-to governance review. The inside of the two schemas is compared by `schema_diff`. It judges
-declarations only: code stands in a contract by name, and a change behind a name is invisible here.
+Works on the full records, so that no change is missed: a field without its own rule goes to
+governance review. `schema_diff` compares the schemas. Only declarations are judged: a contract
+names its code, and a change of that code does not show here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Compatibility(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractChange:
-    """One difference. `pointer` leads into the newer record, or the older for what was removed."""
+    """One difference. `pointer` leads into the newer record, or the older one for a removal."""
 
     pointer: str
     kind: Compatibility
@@ -48,12 +48,12 @@ _OPERATIONAL = Compatibility.OPERATIONAL_REVIEW
 
 
 def diff(old: Contract, new: Contract) -> tuple[ContractChange, ...]:
-    """Every difference, in the record's order. Empty exactly when the records are equal."""
+    """Return every difference, in the record's order. Empty exactly when the records are equal."""
     return tuple(_walk((), old.record(), new.record()))
 
 
 def is_breaking(changes: Iterable[ContractChange]) -> bool:
-    """Whether a caller or reader of the old contract may fail with the new one."""
+    """Return whether a caller or reader of the old contract may fail with the new one."""
     return any(change.kind is Compatibility.BREAKING for change in changes)
 
 
@@ -78,13 +78,13 @@ def _always(kind: Compatibility) -> Rule:
 
 
 def _safeguard(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
-    """Something that protects: less of it is for governance, more of it slows calls down."""
+    """A protection: less of it needs governance review, more of it slows calls down."""
     raised = _is_number(old) and _is_number(new) and new > old
     yield _change(path, _OPERATIONAL if raised else _GOVERNANCE, old, new)
 
 
 def _danger(rank: Callable[[Any], int]) -> Rule:
-    """Authority to do harm: any change is for governance, and a rise breaks what was agreed."""
+    """Authority to do harm: any change needs governance review, and a rise is breaking."""
 
     def rule(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
         yield _change(path, _GOVERNANCE, old, new)
@@ -96,9 +96,9 @@ def _danger(rank: Callable[[Any], int]) -> Rule:
 
 def _effect_rank(effect: str | None) -> int:
     order = list(Effect)
-    # Undeclared counts as the worst that an agent may see.
+    # A missing effect counts as the most dangerous one that an agent may see.
     rank = order.index(Effect(effect or Effect.IRREVERSIBLE))
-    # The kinds that change nothing are equal.
+    # The effects that change nothing are equal.
     return max(rank, order.index(Effect.COMPUTE))
 
 
@@ -111,7 +111,7 @@ def _finality(semantics: str) -> int:
 
 
 def _approval(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
-    """Terms of approval: stricter ones slow calls down, any others are for governance."""
+    """Terms of approval: stricter terms slow calls down, others need governance review."""
     if old is None or new is None:
         yield _change(path, _OPERATIONAL if old is None else _GOVERNANCE, old, new)
         return
@@ -129,7 +129,7 @@ _STRICTNESS: dict[str, Callable[[Any, Any], bool]] = {
     "then": lambda _, new: new == Then.RESUBMIT,
     "justification_required": lambda _, new: new is True,
 }
-"""Whether a change of a field makes it stricter. Roles and names are other ones, not stricter."""
+"""Whether a change makes a field stricter. Other roles and names are different, not stricter."""
 
 
 def _exposed(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
@@ -138,9 +138,9 @@ def _exposed(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
 
 def _schema(side: Side) -> Rule:
     def rule(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
-        for found in compare_schemas(old, new, side=side):
-            kind = _BREAKING if found.breaking else _COMPATIBLE
-            yield _said((*path, *found.path), kind, found.message)
+        for change in compare_schemas(old, new, side=side):
+            kind = _BREAKING if change.breaking else _COMPATIBLE
+            yield _at((*path, *change.path), kind, change.message)
 
     return rule
 
@@ -153,7 +153,7 @@ def _listed(
     changed: Compatibility,
     fields: Mapping[str, Compatibility] | None = None,
 ) -> Rule:
-    """Items that have an id. `fields` says where a change of one field means something else."""
+    """A list of items with ids. `fields` has the fields whose change means something else."""
 
     def rule(path: Path, old: list[Any], new: list[Any]) -> Iterator[ContractChange]:
         before, after = _by_id(old, by), _by_id(new, by)
@@ -162,30 +162,28 @@ def _listed(
             return
         for name, (index, item) in before.items():
             if name not in after:
-                yield _said((*path, index), removed, f"{_noun(path)} {name} removed")
+                yield _at((*path, index), removed, f"{_noun(path)} {name} removed")
                 continue
             place, later = after[name]
             for field in {**item, **later}:
                 if not same(item.get(field), later.get(field)):
                     kind = (fields or {}).get(field, changed)
-                    text = (
-                        f"{_noun(path)} {name}: {_told(field, item.get(field), later.get(field))}"
-                    )
-                    yield _said((*path, place, field), kind, text)
+                    text = _sentence(field, item.get(field), later.get(field))
+                    yield _at((*path, place, field), kind, f"{_noun(path)} {name}: {text}")
         for name, (place, _) in after.items():
             if name not in before:
-                yield _said((*path, place), added, f"{_noun(path)} {name} added")
+                yield _at((*path, place), added, f"{_noun(path)} {name} added")
         kept = [name for name in before if name in after]
         if kept != [name for name in after if name in before]:
-            yield _said(path, _OPERATIONAL, f"{_noun(path)}s are in another order")
+            yield _at(path, _OPERATIONAL, f"{_noun(path)}s have a different order")
 
     return rule
 
 
 def _by_id(items: list[Any], by: str) -> dict[str, tuple[int, Any]] | None:
-    """None where ids repeat, so that items can't be told apart."""
-    found = {item[by]: (index, item) for index, item in enumerate(items)}
-    return found if len(found) == len(items) else None
+    """Return the items by id, or None when ids repeat and can't identify items."""
+    by_id = {item[by]: (index, item) for index, item in enumerate(items)}
+    return by_id if len(by_id) == len(items) else None
 
 
 _WEIGHT = [_COMPATIBLE, _OPERATIONAL, _GOVERNANCE, _BREAKING]
@@ -281,18 +279,18 @@ _RULES: dict[str, Rule] = {
 
 
 def _change(path: Path, kind: Compatibility, old: Any, new: Any) -> ContractChange:
-    return _said(path, kind, _told(".".join(map(str, path)), old, new))
+    return _at(path, kind, _sentence(".".join(map(str, path)), old, new))
 
 
-def _said(path: Path, kind: Compatibility, message: str) -> ContractChange:
+def _at(path: Path, kind: Compatibility, message: str) -> ContractChange:
     return ContractChange(pointer=pointer(*path), kind=kind, message=message)
 
 
-def _told(name: str, old: Any, new: Any) -> str:
+def _sentence(name: str, old: Any, new: Any) -> str:
     if old is None:
         return f"{name} set to {_shown(new)}"
     if new is None:
-        return f"{name} taken away, was {_shown(old)}"
+        return f"{name} removed, was {_shown(old)}"
     return f"{name} changed from {_shown(old)} to {_shown(new)}"
 
 

@@ -1,9 +1,10 @@
-"""What follows from a tool's effect: two small tables, written once.
+"""What follows from a tool's effect: two small tables, and the defaults that come from them.
 
 An *effect* says what kind of action a tool takes; it settles the risk class that the tool starts
 from, whether its output may be trusted, and whether an agent may see it at all. A *risk class* says
 how dangerous it is; it settles key, approval, verification, budget and audit. A contract takes the
-row of its effect and the row of its risk class, and overrides what differs.
+row of its effect and the row of its risk class, and overrides what differs: `derive` fills in every
+field that its author left out. A given value always wins.
 """
 
 from __future__ import annotations
@@ -209,7 +210,7 @@ def effect_for(risk: RiskClass) -> Effect:
     }[risk]
 
 
-# --- derive ---
+# --- defaults of a contract -----------------------------------------------------------------------
 
 
 _E = TypeVar("_E", bound=StrEnum)
@@ -232,13 +233,16 @@ _TRACE_ATTRIBUTES = (
 
 
 def derive(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The same mapping with every section completed."""
+    """Return the raw data of a contract with every section completed.
+
+    Values of the wrong type are left alone, for the model to report.
+    """
     given = {key: _plain(value) for key, value in data.items() if value is not None}
-    effect = EFFECTS[_known(Effect, given.get("effect"), Effect.IRREVERSIBLE)]
+    effect = EFFECTS[_member(Effect, given.get("effect"), Effect.IRREVERSIBLE)]
     transactional = given.get("transactional")
-    stated = transactional.get("side_effect_class") if isinstance(transactional, dict) else None
-    risk_class = _known(RiskClass, stated, effect.risk)
-    complete: dict[str, Any] = _under(
+    declared = transactional.get("side_effect_class") if isinstance(transactional, dict) else None
+    risk_class = _member(RiskClass, declared, effect.risk)
+    complete: dict[str, Any] = _overlay(
         given, _defaults(given, effect, risk_class, RISKS[risk_class])
     )
     return complete
@@ -269,10 +273,10 @@ def _defaults(
         "transactional": {
             "side_effect_class": risk_class,
             "confirmation_required": risk.approval.approvers > 0
-            # Who writes how many approve, or how they are asked, wants them asked.
+            # A contract that says how many approve, or how, wants its calls approved.
             or (approvers > 0 and not given.keys().isdisjoint(("approval", "approvers"))),
             "semantics": "compensable_write" if compensation else effect.semantics,
-            # Who says what is expected wants it looked at.
+            # A contract that declares an expected state wants it checked.
             "post_action_verification_required": risk.verification or "expected" in given,
         },
         "idempotency": {
@@ -290,22 +294,22 @@ def _defaults(
 def _approval(
     given: dict[str, Any], risk: RiskRow, *, keyed: bool
 ) -> tuple[int, dict[str, dict[str, Any]]]:
-    """How many people approve a call, and the terms where anybody does or might."""
+    """Return how many people approve a call, and the terms if an approval is possible at all."""
     chosen = _inside(given, "approval", "pattern")
     asked = _inside(given, "transactional", "confirmation_required") is True
     approvers = max(risk.approval.approvers, 1 if asked or "approval" in given else 0)
     if chosen is not None:
-        approvers = max(approvers, PATTERNS[_known(Pattern, chosen, pattern_for(1))].approvers)
+        approvers = max(approvers, PATTERNS[_member(Pattern, chosen, pattern_for(1))].approvers)
     if isinstance(given.get("approvers"), int):
         approvers = given["approvers"]
     if not approvers and "approval" not in given:
         return approvers, {}
-    pattern = _known(Pattern, chosen, pattern_for(approvers))
+    pattern = _member(Pattern, chosen, pattern_for(approvers))
     row = PATTERNS[pattern]
     terms = {
         "pattern": pattern,
         "expires_seconds": row.expires_after,
-        # Without a key there is nothing by which an agent could ask for the outcome later.
+        # Without a key an agent could not ask for the outcome later.
         "then": row.then if keyed else Then.RESUBMIT,
         "justification_required": row.justification,
     }
@@ -322,11 +326,11 @@ def _error_contract() -> dict[str, list[Code]]:
     }
 
 
-def _under(given: Any, defaults: Any) -> Any:
-    """`defaults`, with whatever was given laid over it, section by section."""
+def _overlay(given: Any, defaults: Any) -> Any:
+    """Return the defaults with the given values over them, section by section."""
     if not isinstance(given, dict) or not isinstance(defaults, dict):
         return given
-    return {**defaults, **{k: _under(v, defaults.get(k)) for k, v in given.items()}}
+    return {**defaults, **{k: _overlay(v, defaults.get(k)) for k, v in given.items()}}
 
 
 def _inside(given: dict[str, Any], section: str, key: str) -> Any:
@@ -335,13 +339,13 @@ def _inside(given: dict[str, Any], section: str, key: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A section as the mapping of what its author set."""
+    """Return a section as a mapping of the fields that its author set."""
     if isinstance(value, BaseModel):
         return {key: _plain(getattr(value, key)) for key in value.model_fields_set}
     return value
 
 
-def _known(kind: type[_E], value: Any, otherwise: _E) -> _E:
+def _member(kind: type[_E], value: Any, otherwise: _E) -> _E:
     try:
         return kind(value)
     except ValueError:

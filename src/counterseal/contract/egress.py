@@ -1,7 +1,8 @@
-"""Where a tool may connect: judged by its name, and again by every address that the name has.
+"""Where a tool may connect: checked by host name, and again by every address of that name.
 
-Pure. Nothing here looks a name up or opens a connection: `network` does, and asks here first. The
-messages name the place, the reason and what to declare; they are for operators, never for a model.
+Pure: nothing here resolves a name or opens a connection; the network layer of `execution` does, and
+asks here first. The messages name the place, the reason and what to declare. They are for operators
+and never for a model.
 """
 
 from __future__ import annotations
@@ -21,15 +22,16 @@ __all__ = [
     "Address",
     "Egress",
     "EgressEntry",
+    "entry_for",
     "kind",
     "literal",
-    "meant",
     "parse_entry",
+    "possible_destinations",
     "split_port",
 ]
 
 
-# --- ip ---
+# --- IP addresses ---------------------------------------------------------------------------------
 
 
 Address = IPv4Address | IPv6Address
@@ -61,7 +63,7 @@ METADATA: Final = frozenset(
         "169.254.170.23",
         "fd00:ec2::23",
         "100.100.100.200",
-        "168.63.129.16",  # not in any special range, yet only the cloud's own host answers
+        "168.63.129.16",  # in no special range, but answered by the cloud's own host
         "192.0.0.192",
         "169.254.0.23",
         "169.254.42.42",
@@ -73,7 +75,7 @@ _NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 def kind(address: Address) -> str:
-    """`public`, or why it is not."""
+    """Return `public`, or the kind of special address that it is."""
     if address in METADATA:
         return "metadata"
     for network, word in _KINDS:
@@ -82,11 +84,11 @@ def kind(address: Address) -> str:
     return "public" if address.version == 4 or address in _GLOBAL_UNICAST else "reserved"
 
 
-def meant(address: Address) -> tuple[Address, ...]:
-    """The addresses that packets to this one may end at: IPv4 can hide in IPv6."""
+def possible_destinations(address: Address) -> tuple[Address, ...]:
+    """Return the addresses where packets to this one may arrive: IPv6 can embed IPv4."""
     if isinstance(address, IPv4Address):
         return (address,)
-    plain = IPv6Address(int(address))  # without a zone, which would make it unequal to itself
+    plain = IPv6Address(int(address))  # without a zone, which would break comparisons
     if plain.ipv4_mapped is not None:
         return (plain.ipv4_mapped,)
     if plain in _NAT64:
@@ -97,7 +99,7 @@ def meant(address: Address) -> tuple[Address, ...]:
 
 
 def literal(host: str) -> Address | None:
-    """The address that a host spells out, however oddly: `127.1`, `0x7f000001`, `[::1]`."""
+    """Return the address that a host spells out in any notation: `127.1`, `0x7f000001`, `[::1]`."""
     text = host.removesuffix(".")
     if text.startswith("[") and text.endswith("]"):
         text = text[1:-1]
@@ -106,7 +108,7 @@ def literal(host: str) -> Address | None:
     except ValueError:
         pass
     try:
-        return IPv4Address(socket.inet_aton(text))  # reads them as a resolver would
+        return IPv4Address(socket.inet_aton(text))  # reads odd spellings like a resolver
     except (OSError, ValueError):
         return None
 
@@ -121,9 +123,9 @@ _METADATA_NAMES: Final = frozenset(
         "metadata.tencentyun.com",
     }
 )
-"""Refused whatever they resolve to, unless they are written out: nobody means them with a star."""
+"""Refused unless a contract lists them by name; `*.internal` does not include them."""
 
-# --- what a contract writes -----------------------------------------------------------------------
+# --- entries of a contract ------------------------------------------------------------------------
 
 _NAME: Final = re.compile(
     r"(?=.{1,253}$)(?:[a-z0-9_](?:[a-z0-9_-]{0,62})\.)*(?=[^.]*[a-z])[a-z0-9_][a-z0-9_-]{0,62}"
@@ -131,7 +133,7 @@ _NAME: Final = re.compile(
 
 
 def _normal(host: str) -> str:
-    """A name as it stands on the wire: ASCII, small letters, no dot at its end."""
+    """Return a host name in its wire form: ASCII, lower case, no trailing dot."""
     name = host.removesuffix(".")
     if not name.isascii():
         import idna  # noqa: PLC0415 - loads large tables, and few names need it
@@ -139,22 +141,22 @@ def _normal(host: str) -> str:
         name = idna.encode(name, uts46=True).decode("ascii")
     name = name.lower()
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{host!r} is no host name")
+        raise ValueError(f"{host!r} is not a host name")
     return name
 
 
 def split_port(text: str) -> tuple[str, int | None]:
-    """`host:8443`, `[::1]:9000`, `10.1.0.0/16:8080` as two; a bare IPv6 address has no port."""
+    """Split off the port of `host:8443`, `[::1]:9000` or `10.1.0.0/16:8080`, if it has one."""
     host, colon, port = text.rpartition(":")
     if not colon or text.endswith("]") or (":" in host and not host.endswith("]")):
         return text, None
     if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-        raise ValueError(f"{port!r} is no port")
+        raise ValueError(f"{port!r} is not a port")
     return host, int(port)
 
 
 class EgressEntry(NamedTuple):
-    """One line of a contract's egress: a name, every name below one, or addresses; and a port."""
+    """One entry of a contract's egress: a name, all names below one, or a network; and a port."""
 
     name: str = ""
     below: bool = False
@@ -168,7 +170,7 @@ class EgressEntry(NamedTuple):
     def declares(self, address: Address, port: int) -> bool:
         if self.network is None or address not in self.network or not self._on(port):
             return False
-        # Who writes a network thinks of their own machines, not of the cloud's credentials.
+        # A network stands for the author's machines, never for the cloud's credential service.
         return address not in METADATA or self.network.num_addresses == 1
 
     def _on(self, port: int) -> bool:
@@ -176,7 +178,7 @@ class EgressEntry(NamedTuple):
 
 
 def parse_entry(text: str) -> EgressEntry:
-    """Read one line of a contract's egress; a ValueError says how to write it instead."""
+    """Parse one entry of a contract's egress. ValueError says how to write it."""
     try:
         return _parsed(text)
     except ValueError as error:
@@ -189,14 +191,14 @@ def parse_entry(text: str) -> EgressEntry:
 
 def _parsed(text: str) -> EgressEntry:
     if "://" in text or text.endswith("/"):
-        raise ValueError("write the host alone, without a scheme and a path")
+        raise ValueError("write the host only, without scheme and path")
     host, port = split_port(text)
     network = _network(host)
     if network is not None:
         return EgressEntry(network=network, port=port)
     name = host.removeprefix("*.")
     if "*" in name:
-        raise ValueError("a star stands only at the front, before a dot")
+        raise ValueError("a star is allowed at the front only, before a dot")
     return EgressEntry(_normal(name), below=name != host, port=port)
 
 
@@ -208,17 +210,17 @@ def _network(host: str) -> IPv4Network | IPv6Network | None:
     if address is None and "/" not in text:
         return None
     network = ip_network(text)
-    if meant(network.network_address)[0].version != network.version:
-        raise ValueError("write the IPv4 address that it stands for")
+    if possible_destinations(network.network_address)[0].version != network.version:
+        raise ValueError("write the IPv4 address that it embeds")
     return network
 
 
-# --- the judge ------------------------------------------------------------------------------------
+# --- the check ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Egress:
-    """A contract's egress, ready to judge by."""
+    """The parsed egress of a contract."""
 
     policy: EgressPolicy = EgressPolicy.NONE
     entries: tuple[str, ...] = ()
@@ -239,17 +241,17 @@ class Egress:
         return cls(EgressPolicy(record["policy"]), tuple(record["entries"]))
 
     def check_url(self, scheme: str, host: str, port: int) -> None:
-        """Whether a request may be made at all. Says nothing of where its name leads."""
+        """Raise EgressError if a request to this host is not allowed. Resolves no name."""
         if scheme not in ("http", "https"):
-            raise EgressError(f"{scheme}://{host}: only http and https are spoken")
+            raise EgressError(f"{scheme}://{host}: only http and https are supported")
         if not 0 < port < 65536:
-            raise EgressError(f"{host}:{port}: there is no such port")
+            raise EgressError(f"{host}:{port}: the port is out of range")
         self._check_any(host, port)
         address = literal(host)
         if address is not None:
-            end = meant(address)[0]
-            if self._must_be_listed and not self._declared(end, port):
-                raise self._unlisted(str(end), port)
+            destination = possible_destinations(address)[0]
+            if self._must_be_listed and not self._declared(destination, port):
+                raise self._unlisted(str(destination), port)
             self.check_address(host, port, str(address))
             return
         try:
@@ -259,48 +261,48 @@ class Egress:
         self._check_name(name, port)
 
     def check_address(self, host: str, port: int, address: str) -> None:
-        """Whether a connection to this address, found for that host, may be opened."""
+        """Raise EgressError if a connection to this address of that host is not allowed."""
         self._check_any(host, port)
         try:
-            found = ip_address(address)
+            parsed = ip_address(address)
         except ValueError:
             raise EgressError(
-                f"{host}:{port}: looked up as {address!r}, which is no address"
+                f"{host}:{port}: the name resolved to {address!r}, which is not an IP address"
             ) from None
-        for end in meant(found):
-            self._check_end(f"{host}:{port}", end, port)
+        for destination in possible_destinations(parsed):
+            self._check_destination(f"{host}:{port}", destination, port)
 
     def _check_any(self, host: str, port: int) -> None:
         if self.policy is EgressPolicy.NONE:
             raise EgressError(
-                f"{host}:{port}: the tool may connect nowhere, because its contract says "
-                "egress_policy none; declare allowlisted_domains and list the host in egress"
+                f"{host}:{port}: the tool may not connect anywhere, because its contract declares "
+                "egress_policy none; set it to allowlisted_domains and list the host in egress"
             )
 
     def _check_name(self, name: str, port: int) -> None:
         if name in _METADATA_NAMES:
             if not any(e.names(name, port) and not e.below for e in self._parsed):
                 raise EgressError(
-                    f"{name}:{port} hands out a machine's credentials; it and its address must "
-                    "each be written in the contract's egress"
+                    f"{name}:{port} serves a machine's credentials; the contract's egress must "
+                    "list both the name and its address"
                 )
         elif self._must_be_listed and not any(e.names(name, port) for e in self._parsed):
             raise self._unlisted(name, port)
 
-    def _check_end(self, place: str, address: Address, port: int) -> None:
-        what = kind(address)
+    def _check_destination(self, place: str, address: Address, port: int) -> None:
+        category = kind(address)
         private_only = self.policy is EgressPolicy.PRIVATE_NETWORK_ONLY
-        if what == "public" and private_only:
+        if category == "public" and private_only:
             raise EgressError(
                 f"{place}: {address} is public, and egress_policy private_network_only "
-                "reaches only private addresses"
+                "allows private addresses only"
             )
-        if what == ("private" if private_only else "public") or self._declared(address, port):
+        if category == ("private" if private_only else "public") or self._declared(address, port):
             return
-        how = "as it is, not by a network around it" if what == "metadata" else "or its network"
+        how = "the address itself, not its network" if category == "metadata" else "or its network"
         raise EgressError(
-            f"{place}: {address} is a {what} address, and the contract's egress does not declare "
-            f"it; write {_written(str(address), port)!r}, {how}, if the tool should reach it"
+            f"{place}: {address} is a {category} address, and the contract's egress does not "
+            f"declare it; add {entry_for(str(address), port)!r}, {how}, if the tool should reach it"
         )
 
     def _declared(self, address: Address, port: int) -> bool:
@@ -316,12 +318,12 @@ class Egress:
         listed = ", ".join(self.entries) or "nothing"
         return EgressError(
             f"{host}:{port} is not in the contract's egress, which lists {listed}; "
-            f"write {_written(host, port)!r} if the tool should reach it"
+            f"add {entry_for(host, port)!r} if the tool should reach it"
         )
 
 
-def _written(host: str, port: int) -> str:
-    """How a contract would write it."""
+def entry_for(host: str, port: int) -> str:
+    """Return the egress entry that allows one host and port."""
     if port in (80, 443):
         return host
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

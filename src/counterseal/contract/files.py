@@ -1,8 +1,7 @@
-"""Contracts in files: YAML or JSON, with errors that carry file, line and column.
+"""Read contracts from YAML or JSON files, with file, line and column in every error.
 
-A file holds one contract, or a list of them, in the form of `Contract.record()`: sections by name,
-everything derivable left out. Files are data: they can state checks as CEL, and never name code
-to run. What is no readable document at all is refused by `documents`.
+A file holds one contract or a list of them, in the form of `Contract.record()`: sections by name,
+without what is derived. Files are data: they can state checks as CEL, and never name code to run.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ __all__ = ["LoadedContract", "load_contracts", "read_contracts"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedContract:
-    """One contract of a file; `contract` is None when its data does not make one."""
+    """One contract of a file with its problems; `contract` is None when the data is not valid."""
 
     contract: Contract | None
     problems: tuple[Problem, ...]
 
 
 def read_contracts(path: str | Path) -> tuple[LoadedContract, ...]:
-    """Every contract of a file with its problems. ContractError when it can't be read at all."""
+    """Return every contract of a file with its problems. ContractError if it is unreadable."""
     file = read_document(path)
     if isinstance(file.data, list):
         items = [(f"/{i}", item) for i, item in enumerate(file.data)]
@@ -39,7 +38,7 @@ def read_contracts(path: str | Path) -> tuple[LoadedContract, ...]:
 
 
 def load_contracts(*paths: str | Path) -> tuple[Contract, ...]:
-    """The contracts of these files. One ContractError holds the problems of all of them."""
+    """Return the contracts of these files. ContractError holds the problems of all of them."""
     loaded: list[LoadedContract] = []
     problems: list[Problem] = []
     for path in paths:

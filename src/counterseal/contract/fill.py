@@ -1,11 +1,11 @@
-"""A small language over one call: what it leads to, what is expected after it, what undoes it.
+"""Templates over one call: its consequence, the state expected after it, and how to reverse it.
 
-A text that is one reference and nothing else stands for a value and keeps its type: `{case_id}` for
-an argument, `{output.draft_id}` for a field of the output; dots go deeper. Inside other text a
-reference is written out: `case:{case_id}`. `{{` and `}}` are plain braces. Objects and lists are
-filled inside, keys aside; any other JSON is constant. In a consequence, which is told before the
-call, `{state.status}` is what the probe found; there is no output yet. Pure: nothing is asked of
-the world here, and whether references lead somewhere is judged by `lint`.
+A text that consists of one reference stands for a value and keeps its type: `{case_id}` is an
+argument, `{output.draft_id}` a field of the output; dots go deeper. Inside other text a value is
+written as text: `case:{case_id}`. `{{` and `}}` are plain braces. Objects and lists are filled
+recursively, without their keys; other JSON values are constants. In a consequence, which is read
+before the call, `{state.status}` is a value that the probe read. This module is pure; `lint` checks
+that references exist.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Values = Mapping[str, Any]
 
 
 class ValueReference(NamedTuple):
-    """What a placeholder stands for."""
+    """The value that a placeholder refers to."""
 
     source: Literal["argument", "output", "state"]
     path: tuple[str, ...]
@@ -55,7 +55,7 @@ class ValueReference(NamedTuple):
 
 
 class TemplateError(CountersealError):
-    """A template can't be filled. The text says why; `missing` is what was not there."""
+    """A template can't be filled. `missing` is the reference without a value."""
 
     def __init__(self, message: str, missing: ValueReference | None = None) -> None:
         super().__init__(message)
@@ -66,20 +66,20 @@ class TemplateError(CountersealError):
 
 
 def references(template: Any) -> Iterator[ValueReference]:
-    """Everything that a template refers to. FillingError for a text that can't be read."""
+    """Yield every reference of a template. TemplateError for a text that can't be parsed."""
     for _, text in texts(template):
-        for found in _read(text).placeholders:
-            yield _reference(found)
+        for placeholder in _parse(text).placeholders:
+            yield _reference(placeholder)
 
 
 def fill(template: Any, arguments: Values, output: Values | None) -> Any:
-    """The template with values in the place of its references, as plain data.
+    """Return the template with values in place of its references, as plain data.
 
-    FillingError names what is missing: an optional argument that was left out, or a field that the
-    output does not have.
+    TemplateError names the missing value: an optional argument that was left out, or a field that
+    the output does not have.
     """
     if isinstance(template, str):
-        return _fill_text(_read(template), arguments, output)
+        return _fill_text(_parse(template), arguments, output)
     if isinstance(template, Mapping):
         return {key: fill(item, arguments, output) for key, item in template.items()}
     if isinstance(template, list | tuple):
@@ -88,40 +88,43 @@ def fill(template: Any, arguments: Values, output: Values | None) -> Any:
 
 
 @lru_cache(maxsize=4096)
-def _read(text: str) -> Template:
+def _parse(text: str) -> Template:
     try:
         return template(text)
     except ValueError as error:
-        raise TemplateError(f"{text!r} can't be read: {error}") from None
+        raise TemplateError(f"{text!r} is not a template: {error}") from None
 
 
-def _reference(found: Placeholder, beside: Literal["output", "state"] = "output") -> ValueReference:
-    if not found.argument:
-        raise TemplateError(f"{found} has no place here: only arguments and the {beside} have")
-    path = tuple(found.name.split("."))
+def _reference(
+    placeholder: Placeholder, other: Literal["output", "state"] = "output"
+) -> ValueReference:
+    """Return what a placeholder refers to: an argument, or a field of `other`."""
+    if not placeholder.argument:
+        raise TemplateError(f"{placeholder} is not allowed here; use arguments and {other} only")
+    path = tuple(placeholder.name.split("."))
     if not all(path):
-        raise TemplateError(f"{found} names nothing")
-    if path[0] == beside and len(path) > 1:
-        return ValueReference(beside, path[1:])
+        raise TemplateError(f"{placeholder} has an empty name")
+    if path[0] == other and len(path) > 1:
+        return ValueReference(other, path[1:])
     return ValueReference("argument", path)
 
 
-def _fill_text(read: Template, arguments: Values, output: Values | None) -> Any:
-    if read.alone is not None:
-        return thaw(_value(read.alone, arguments, output))
+def _fill_text(parsed: Template, arguments: Values, output: Values | None) -> Any:
+    if parsed.alone is not None:
+        return thaw(_value(parsed.alone, arguments, output))
     return "".join(
         part if isinstance(part, str) else _written(_value(part, arguments, output))
-        for part in read.parts
+        for part in parsed.parts
     )
 
 
-def _value(found: Placeholder, arguments: Values, output: Values | None) -> Any:
-    reference = _reference(found)
+def _value(placeholder: Placeholder, arguments: Values, output: Values | None) -> Any:
+    reference = _reference(placeholder)
     value: Any = arguments if reference.source == "argument" else output
     for name in reference.path:
         if not isinstance(value, Mapping) or name not in value:
-            what = "no such argument was" if reference.source == "argument" else "no such output is"
-            raise TemplateError(f"{reference} can't be filled: {what} given", reference)
+            kind = "argument" if reference.source == "argument" else "output field"
+            raise TemplateError(f"{reference} can't be filled: the {kind} is missing", reference)
         value = value[name]
     return value
 
@@ -134,7 +137,7 @@ def _written(value: Any) -> str:
 
 
 class ConsequenceSlot(NamedTuple):
-    """A reference in a sentence, and what there is to put in its place."""
+    """A reference in a consequence, with its value if there is one."""
 
     reference: ValueReference
     there: bool
@@ -142,25 +145,25 @@ class ConsequenceSlot(NamedTuple):
 
 
 def consequence_references(contract: Contract) -> Iterator[ValueReference]:
-    """What the sentence for approvers refers to. FillingError when it can't be read."""
-    for found in _read(contract.consequence or "").placeholders:
-        yield _reference(found, "state")
+    """Yield the references of the consequence. TemplateError when it can't be parsed."""
+    for placeholder in _parse(contract.consequence or "").placeholders:
+        yield _reference(placeholder, "state")
 
 
 def consequence_slots(
     contract: Contract, arguments: Values, state: Values | None
 ) -> Iterator[str | ConsequenceSlot]:
-    """The sentence for approvers, in pieces. Text is the contract's own, a slot somebody else's."""
-    for part in _read(contract.consequence or "").parts:
+    """Yield the consequence in pieces: text is the contract's own, a slot has foreign data."""
+    for part in _parse(contract.consequence or "").parts:
         if isinstance(part, str):
             yield part
             continue
         reference = _reference(part, "state")
-        there, value = _look(arguments if reference.source == "argument" else state, reference)
+        there, value = _find(arguments if reference.source == "argument" else state, reference)
         yield ConsequenceSlot(reference, there, value)
 
 
-def _look(value: Any, reference: ValueReference) -> tuple[bool, Any]:
+def _find(value: Any, reference: ValueReference) -> tuple[bool, Any]:
     for name in reference.path:
         if not isinstance(value, Mapping) or name not in value:
             return False, None
@@ -169,7 +172,7 @@ def _look(value: Any, reference: ValueReference) -> tuple[bool, Any]:
 
 
 def consequence_problems(contract: Contract, probe: Contract) -> Iterator[Problem]:
-    """State that the sentence for approvers names, and that this probe does not show."""
+    """Yield a problem for each state field of the consequence that the probe does not return."""
     schema = probe.affordance.output_schema
     for reference in consequence_references(contract):
         hidden = presence(schema, reference.path) in (Presence.NEVER, Presence.UNDECLARED)
@@ -179,8 +182,8 @@ def consequence_problems(contract: Contract, probe: Contract) -> Iterator[Proble
                 rule="template-field-unknown",
                 tool=contract.name,
                 pointer="/consequence",
-                message=f"{reference} is nothing that the probe {probe.name} shows",
-                fix=f"Use one of: {known or 'none are declared'}.",
+                message=f"{reference} is not a field that the probe {probe.name} returns",
+                fix=f"Use one of: {known or 'the probe declares no fields'}.",
             )
 
 
@@ -188,7 +191,7 @@ def consequence_problems(contract: Contract, probe: Contract) -> Iterator[Proble
 
 
 class StateDifference(NamedTuple):
-    """A place where the world is not as expected. What is missing is found as None."""
+    """A place where the probed state differs. `found` is None where there is nothing."""
 
     pointer: str
     expected: Any
@@ -198,7 +201,7 @@ class StateDifference(NamedTuple):
 def expected_state(
     contract: Contract, arguments: Values, output: Values | None
 ) -> dict[str, Any] | None:
-    """What the probe should find after this call; None where the contract expects nothing."""
+    """Return the state that the probe should find after this call, or None if none is declared."""
     if contract.expected is None:
         return None
     filled: dict[str, Any] = fill(contract.expected, arguments, output)
@@ -206,22 +209,22 @@ def expected_state(
 
 
 def resource_of(contract: Contract, arguments: Values) -> str | None:
-    """What a call acts on, or None when the contract names nothing."""
+    """Return the resource that a call acts on, or None if there is none."""
     if contract.resource is None:
         return None
     try:
         return contract.resource.format_map(arguments)
     except (KeyError, IndexError, AttributeError, ValueError, TypeError):
-        return None  # an optional argument that was left out
+        return None  # an optional argument was left out
 
 
 def verification_of(
     contract: Contract, arguments: Values, output: Values | None
 ) -> tuple[str | None, dict[str, Any] | None, int]:
-    """What to look at after a call, what should be seen there, and after how many seconds.
+    """Return the resource to verify, its expected state, and the delay in seconds.
 
-    Never raises: what can't be filled is None. Values of the output stand in it as they are given,
-    so whoever shows it to a model gives the output that the model may see.
+    Never raises: the expected state is None if it can't be filled. It contains values of `output`,
+    so pass the redacted output when the result is shown to a model.
     """
     try:
         expected = expected_state(contract, arguments, output)
@@ -231,10 +234,10 @@ def verification_of(
 
 
 def differences(expected: Any, found: Any) -> list[StateDifference]:
-    """Where what was found is not what was expected.
+    """Return every place where the probed state differs from the expected one.
 
-    Only the fields that are expected are compared: an object may show more. Lists are compared item
-    by item. 1 and 1.0 are equal, true and 1 are not; texts are equal when they are the same.
+    Only expected fields are compared; the probed object may have more. Lists are compared item by
+    item. 1 equals 1.0, and true does not equal 1.
     """
     return list(_differences(expected, found, ()))
 
@@ -265,31 +268,31 @@ def _is_list(value: Any) -> bool:
 def compensation_arguments(
     contract: Contract, undo: Contract, arguments: Values, output: Values | None
 ) -> dict[str, Any]:
-    """With which arguments `undo` reverses a call of `contract`.
+    """Return the arguments with which `undo` reverses a call of `contract`.
 
-    What `compensation` does not name is taken by its name: from the output, else from the call's
-    own arguments. FillingError where something that `undo` needs is found in neither.
+    Arguments that `compensation` does not name are taken by name from the output, else from the
+    call's arguments. TemplateError if a required one is in neither.
     """
     given = contract.compensation or {}
     schema = undo.affordance.input_schema
-    made: dict[str, Any] = {}
+    filled: dict[str, Any] = {}
     for name in {**properties_of(schema), **given}:
         if name in given:
-            made[name] = fill(given[name], arguments, output)
+            filled[name] = fill(given[name], arguments, output)
         elif output is not None and name in output:
-            made[name] = thaw(output[name])
+            filled[name] = thaw(output[name])
         elif name in arguments:
-            made[name] = thaw(arguments[name])
+            filled[name] = thaw(arguments[name])
         elif name in listed(schema, "required"):
             raise TemplateError(
-                f"{undo.name} needs {name}, which neither the output nor the arguments hold",
+                f"{undo.name} needs {name}, which is neither in the output nor in the arguments",
                 ValueReference("argument", (name,)),
             )
-    return made
+    return filled
 
 
 def compensation_problems(contract: Contract, undo: Contract) -> Iterator[Problem]:
-    """Why `undo` could not be called: arguments that it does not have, or that nothing gives it."""
+    """Yield every reason why `undo` could not be called with what `contract` provides."""
     given, schema = contract.compensation or {}, undo.affordance.input_schema
     for name in given:
         if presence(schema, (name,)) is Presence.NEVER:
@@ -297,23 +300,23 @@ def compensation_problems(contract: Contract, undo: Contract) -> Iterator[Proble
                 contract,
                 pointer("compensation", name),
                 f"{name} is not an argument of {undo.name} {undo.version}",
-                f"Use one of: {', '.join(sorted(properties_of(schema))) or 'it takes none'}.",
+                f"Use one of: {', '.join(sorted(properties_of(schema))) or 'it has none'}.",
             )
     place = "/compensation" if given else "/transactional/compensation_tool"
     for name in listed(schema, "required"):
         if name in given:
             continue
         sources = (contract.affordance.output_schema, contract.affordance.input_schema)
-        there = {presence(source, (name,)) for source in sources}
-        if Presence.ALWAYS in there:
+        found = {presence(source, (name,)) for source in sources}
+        if Presence.ALWAYS in found:
             continue
-        never = there == {Presence.NEVER}
-        fault = "neither the output nor the arguments hold" if never else "may not be there"
+        never = found == {Presence.NEVER}
+        fault = "is neither in the output nor in the arguments" if never else "may be missing"
         yield _problem(
             contract,
             place,
             f"{undo.name} {undo.version} needs {name}, which {fault}",
-            f"Say in `compensation` what {name} is: a constant, {{argument}} or {{output.field}}.",
+            f"Set {name} in `compensation`: a constant, {{argument}} or {{output.field}}.",
             Severity.ERROR if never else Severity.WARNING,
         )
 

@@ -1,11 +1,11 @@
-"""Rules that a tool declares of its own calls, and their deterministic fixes.
+"""Rules that a tool declares about its own calls, and their deterministic fixes.
 
 An invariant is data: an id, a rule in plain words (the model reads it too), a check, and optionally
-a corrector. The menu is three long: correct the call, drop the step, or reject. Having no corrector
-is a statement: nobody can guess what was meant, so the call is rejected.
+a corrector that corrects the call or drops the step. Without a corrector a call that breaks the
+rule is rejected.
 
-`judge` runs a contract's invariants over one call. It does not look at schemas; whoever executes a
-corrected call validates it again.
+`judge` runs a contract's invariants over one call. It does not look at schemas: the schema gate
+validates a corrected call again.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from counterseal.expressions import NOT_CODE, Expression
 
 __all__ = [
     "DROP_STEP",
-    "Call",
     "CheckableRule",
     "Correction",
     "Invariant",
     "Judgement",
+    "ProposedCall",
     "SetArguments",
     "code_name",
     "judge",
-    "must_not_wait",
+    "require_sync",
 ]
 
 _STATE = re.compile(r"(?<![\w.])state\b")
@@ -51,7 +51,7 @@ _STATE_KEY = re.compile(r"(?<![\w.])state\s*\.\s*([A-Za-z_]\w*)(?!\w|\s*\()")
 NAMES: Final = ("call", "state", "config", "earlier", "target")
 """What a CEL check can see: the arguments, run state, config, and the plan's earlier steps.
 
-Or the arguments and `target`: what the contract's probe finds, before anybody is asked to approve.
+A check about the target sees the arguments and `target`, the state that the contract's probe read.
 """
 _WITH_TARGET: Final = frozenset({"call", "target"})
 
@@ -64,16 +64,16 @@ class _Drop(Enum):
 
 
 DROP_STEP: Final = _Drop.DROP_STEP
-"""Returned by a corrector: this step should not be taken at all."""
+"""Returned by a corrector: do not take this step."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ProposedCall:
     """One proposed use of a tool, as a check sees it. Reads like a mapping of its arguments."""
 
     tool: str
     arguments: Mapping[str, Any]
-    earlier: tuple[Call, ...] = ()
+    earlier: tuple[ProposedCall, ...] = ()
     """The steps before this one, when the call is part of a plan."""
 
     def __getitem__(self, name: str) -> Any:
@@ -88,18 +88,20 @@ class Call:
     def get(self, name: str, default: Any = None) -> Any:
         return self.arguments.get(name, default)
 
-    def replace(self, **arguments: Any) -> Call:
-        """The same call with other arguments."""
+    def replace(self, **arguments: Any) -> ProposedCall:
+        """Return the call with some arguments replaced."""
         return replace(self, arguments={**self.arguments, **arguments})
 
-    def without(self, *names: str) -> Call:
+    def without(self, *names: str) -> ProposedCall:
         kept = {name: value for name, value in self.arguments.items() if name not in names}
         return replace(self, arguments=kept)
 
 
-Check = Callable[[Call, Mapping[str, Any], Mapping[str, Any]], bool]
-Fixed = Call | _Drop | None
-Corrector = Callable[[Call, Mapping[str, Any], Mapping[str, Any]], "Fixed | tuple[Fixed, bool]"]
+Check = Callable[[ProposedCall, Mapping[str, Any], Mapping[str, Any]], bool]
+Fixed = ProposedCall | _Drop | None
+Corrector = Callable[
+    [ProposedCall, Mapping[str, Any], Mapping[str, Any]], "Fixed | tuple[Fixed, bool]"
+]
 
 
 class SetArguments(BaseModel):
@@ -116,18 +118,18 @@ class SetArguments(BaseModel):
 
 
 def code_name(function: Callable[..., Any]) -> str:
-    """`module:qualname`, which is how a record names code."""
+    """Return `module:qualname`, the name of code in a record."""
     while isinstance(function, partial):
         function = function.func
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{getattr(named, '__module__', None) or 'builtins'}:{named.__qualname__}"
 
 
-def must_not_wait(what: str, function: Any) -> None:
-    """ValueError for a function whose answer would have to be awaited: nobody would."""
+def require_sync(what: str, function: Any) -> None:
+    """Raise ValueError for an async function: checks and correctors are called synchronously."""
     for one in (function, getattr(function, "__call__", None)):  # noqa: B004 - its code is meant
         if iscoroutinefunction(one) or isasyncgenfunction(one):
-            raise ValueError(f"{what} is a plain function; {code_name(function)} is async")
+            raise ValueError(f"{what} must be a plain function; {code_name(function)} is async")
 
 
 def _describe(value: Any) -> Any:
@@ -146,20 +148,21 @@ def _read_corrector(value: Any) -> SetArguments | _Drop | Corrector | None:
     if isinstance(value, Mapping) and set(value) == {"set"} and isinstance(value["set"], Mapping):
         return SetArguments(set=dict(value["set"]))
     if callable(value):
-        must_not_wait("a corrector", value)
+        require_sync("a corrector", value)
         return value  # type: ignore[no-any-return]
-    raise ValueError('a corrector is a function, "drop_step", or {"set": {argument: value}}')
+    raise ValueError('a corrector must be a function, "drop_step" or {"set": {name: value}}')
 
 
 class Invariant(BaseModel):
-    """`check` is a function of (call, state, config), or a CEL text over the same and `earlier`.
+    """One rule about the calls of a tool.
 
-    A CEL text over `call` and `target` is about the world: it is asked once the probe has looked,
-    and corrects nothing.
+    `check` is a function of (call, state, config), or a CEL text over these and `earlier`. A CEL
+    text over `call` and `target` is evaluated after the probe has read the target, and can't have a
+    corrector.
 
-    `correct` is a function of the same that returns a fixed call, `DROP_STEP`, or None when it
-    can't help, or a pair of these and whether it helped; or the data forms `{"set": {…}}` and
-    `"drop_step"`.
+    `correct` is a function of (call, state, config) that returns a fixed call, `DROP_STEP`, or None
+    when it can't help, or a pair of one of these and whether it helped. The data forms are
+    `{"set": {…}}` and `"drop_step"`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -171,7 +174,7 @@ class Invariant(BaseModel):
 
     _expression: Expression | None = PrivateAttr(default=None)
     _state_keys: tuple[str, ...] | None = PrivateAttr(default=None)
-    """The keys of run state that the expression names; None where it may look at any."""
+    """The keys of run state that the expression reads; None when it may read any key."""
 
     @field_validator("check")
     @classmethod
@@ -179,7 +182,7 @@ class Invariant(BaseModel):
         if isinstance(value, str):
             _expression(value)
         else:
-            must_not_wait("a check", value)
+            require_sync("a check", value)
         return value
 
     def model_post_init(self, context: Any, /) -> None:
@@ -196,18 +199,18 @@ class Invariant(BaseModel):
             return self
         others = sorted(self._expression.variables - _WITH_TARGET)
         if others:
-            raise ValueError(f"a rule about the target sees only call and target, not {others[0]}")
+            raise ValueError(f"a check of the target can use call and target only, not {others[0]}")
         if self.correct is not None:
-            raise ValueError("a rule about the target corrects nothing; leave `correct` out")
+            raise ValueError("a check of the target can't have a corrector; remove `correct`")
         return self
 
     @property
     def of_target(self) -> bool:
-        """Whether it is about what the probe finds, and not about the call alone."""
+        """Whether the check needs the state that the probe reads."""
         return self._expression is not None and "target" in self._expression.variables
 
     def holds_of(self, arguments: Mapping[str, Any], target: Mapping[str, Any]) -> bool:
-        """Whether a call fits the target as it was found. No answer is a no."""
+        """Return whether a call fits the probed target. An evaluation error counts as False."""
         if self._expression is None:
             return False
         try:
@@ -217,11 +220,13 @@ class Invariant(BaseModel):
 
     @property
     def in_python(self) -> bool:
-        """Whether the check is code, which could change what it is given."""
+        """Whether the check is Python code, which could change its arguments."""
         return self._expression is None
 
-    def holds(self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
-        """Whether the call satisfies this. A check that fails to answer has not passed."""
+    def holds(
+        self, call: ProposedCall, state: Mapping[str, Any], config: Mapping[str, Any]
+    ) -> bool:
+        """Return whether the call satisfies the rule. An evaluation error counts as False."""
         if self._expression is None:
             return callable(self.check) and self.check(call, state, config) is True
         earlier = [{"tool": step.tool, "arguments": dict(step.arguments)} for step in call.earlier]
@@ -237,13 +242,13 @@ class Invariant(BaseModel):
             return False
 
     def _state_for(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Only what the expression names, so that it is known what was looked at."""
+        """Return the part of run state that the expression reads."""
         if self._state_keys is None:
             return dict(state)
         return {key: state[key] for key in self._state_keys if key in state}
 
-    def fix(self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any]) -> Fixed:
-        """What the corrector makes of a call that breaks the rule; None when it can't help."""
+    def fix(self, call: ProposedCall, state: Mapping[str, Any], config: Mapping[str, Any]) -> Fixed:
+        """Return the corrector's result for a call that breaks the rule; None if it can't help."""
         corrector: SetArguments | _Drop | Corrector | None = self.correct
         if corrector is None or isinstance(corrector, _Drop):
             return corrector
@@ -253,20 +258,24 @@ class Invariant(BaseModel):
         if isinstance(fixed, tuple):
             fixed, helped = fixed
             fixed = fixed if helped is True else None
-        if fixed is None or isinstance(fixed, Call | _Drop):
+        if fixed is None or isinstance(fixed, ProposedCall | _Drop):
             return fixed
-        raise TypeError(f"the corrector of {self.id} gives {type(fixed).__name__}, not a call")
+        raise TypeError(f"the corrector of {self.id} returned {type(fixed).__name__}, not a call")
 
 
 class CheckableRule(Protocol):
-    """What `judge` asks: an invariant, or one that is watched while it is asked."""
+    """The part of an invariant that `judge` uses; callers may wrap invariants to observe them."""
 
     @property
     def id(self) -> str: ...
     @property
     def rule(self) -> str: ...
-    def holds(self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any], /) -> bool: ...
-    def fix(self, call: Call, state: Mapping[str, Any], config: Mapping[str, Any], /) -> Fixed: ...
+    def holds(
+        self, call: ProposedCall, state: Mapping[str, Any], config: Mapping[str, Any], /
+    ) -> bool: ...
+    def fix(
+        self, call: ProposedCall, state: Mapping[str, Any], config: Mapping[str, Any], /
+    ) -> Fixed: ...
 
 
 def _expression(text: str) -> Expression:
@@ -286,9 +295,9 @@ class Correction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What the invariants made of a call. `call` is the corrected one; None when it was dropped."""
+    """The result of the invariants. `call` is the corrected call, or None when it was dropped."""
 
-    call: Call | None
+    call: ProposedCall | None
     corrections: tuple[Correction, ...] = ()
     violations: tuple[CheckableRule, ...] = ()
     dropped_by: CheckableRule | None = None
@@ -300,14 +309,14 @@ class Judgement:
 
 def judge(
     invariants: Sequence[CheckableRule],
-    call: Call,
+    call: ProposedCall,
     state: Mapping[str, Any],
     config: Mapping[str, Any],
 ) -> Judgement:
-    """Check, correct, and check again until nothing changes.
+    """Check a call, correct it, and check again until nothing changes.
 
-    Where one rule rejects a call and another would drop it, the one that is declared first decides.
-    Bounded: correctors that undo one another leave a violation, not a loop.
+    When one rule rejects a call and another one drops it, the rule that is declared first decides.
+    The rounds are bounded: correctors that undo each other end in a violation.
     """
     current = call
     corrections: list[Correction] = []
@@ -319,7 +328,7 @@ def judge(
         beyond_help: list[CheckableRule] = []
         for invariant in broken:
             if invariant.holds(current, state, config):
-                continue  # an earlier correction of this round mended it too
+                continue  # an earlier correction of this round fixed it too
             fixed = invariant.fix(current, state, config)
             if isinstance(fixed, _Drop) and not beyond_help:
                 return Judgement(call=None, dropped_by=invariant)
@@ -333,7 +342,7 @@ def judge(
     return Judgement(call=call, violations=tuple(broken))
 
 
-def _correction(invariant: CheckableRule, before: Call, after: Call) -> Correction:
+def _correction(invariant: CheckableRule, before: ProposedCall, after: ProposedCall) -> Correction:
     return Correction(
         invariant=invariant.id,
         rule=invariant.rule,

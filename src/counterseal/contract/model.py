@@ -1,9 +1,9 @@
-"""The contract: everything a tool declares, as one frozen record.
+"""The contract: everything that a tool declares, as one frozen record.
 
-`Envelope` holds the eight sections that travel between systems; its JSON form is fixed. `Contract`
-adds what Counterseal itself needs beside them. Whatever follows from the effect is derived when the
-record is made, so a finished contract spells everything out. The model checks shape and types only;
-whether a contract is any good is judged by `lint`.
+`Envelope` has the eight sections that travel between systems; its JSON form is fixed. `Contract`
+adds the fields that only Counterseal needs. Fields that follow from the effect are derived when the
+record is made, so a finished contract spells everything out. The model checks shape and types;
+`lint` judges whether a contract is sound.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from counterseal.contract.effects import (
     derive,
     effect_for,
 )
-from counterseal.contract.invariants import Invariant, code_name
+from counterseal.contract.invariants import Invariant, ProposedCall, code_name
 from counterseal.contract.tool_context import ConfigParam, StateEffect, StateRead
 from counterseal.errors import ContractError, Problem
 
@@ -119,9 +119,9 @@ class Isolation(StrEnum):
 
 
 class KeepReads(StrEnum):
-    """Which reads leave what the model saw of them: no, those that something was taken out of, all.
+    """Which reads keep a copy of what the model saw: none, those with redactions, or all.
 
-    A read is a call that goes into no ledger. What the ledger has, it has with its observation.
+    A read is a call without a ledger entry. Ledger entries always keep their observation.
     """
 
     NONE = "none"
@@ -130,7 +130,7 @@ class KeepReads(StrEnum):
 
 
 class OnUnknown(StrEnum):
-    """What to do about an execution that may have happened and did not answer."""
+    """What to do about an execution whose outcome is unknown."""
 
     RETRY_SAME_KEY = "retry_same_key"
     READ_BACK = "read_back"
@@ -147,18 +147,18 @@ Hook = Annotated[
     str | Callable[..., Any],
     PlainSerializer(lambda value: {"python": code_name(value)} if callable(value) else value),
 ]
-"""A read-only tool by its name, or a function."""
+"""A read-only tool, by name, or a function."""
 
 
 def _day(value: Any) -> Any:
     if not isinstance(value, str | date) or isinstance(value, datetime):
-        raise ValueError("write a day, like 2027-01-31")
+        raise ValueError("must be a day, like 2027-01-31")
     return value
 
 
 Day = Annotated[date, BeforeValidator(_day)]
 Whole = Annotated[int, Field(strict=True, le=2**53 - 1)]
-"""An integer that JSON keeps exact."""
+"""An integer that is exact in JSON."""
 
 
 class ContractSection(BaseModel):
@@ -254,8 +254,12 @@ class ErrorContract(ContractSection):
     escalation_errors: tuple[str, ...] = ()
 
 
-class Envelope(ContractSection):
+class Envelope(BaseModel):
     """The eight sections, in the form that other systems read and write."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", json_schema_serialization_defaults_required=True
+    )
 
     identity: Identity
     affordance: Affordance
@@ -268,47 +272,44 @@ class Envelope(ContractSection):
 
 
 class Contract(Envelope):
-    """One declared record a tool. Every consumer reads it; nothing else knows the tool.
+    """Everything that is declared about one version of one tool.
 
-    The defaults written here are the strictest; what the effect allows is derived over them.
+    The defaults in this class are the strictest ones; the defaults of the effect replace them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    # Optional only so that its absence is reported together with every other problem.
+    # Optional only so that a missing effect is reported together with every other problem.
     effect: Effect | None = None
     risk_justification: str | None = None
-    """Why the risk class is lower than the effect's own."""
+    """Why the risk class is lower than that of the effect."""
 
     usage: str = ""
     """When a model should call this tool."""
     consequence: str | None = None
     """One sentence for approvers: "Notice {draft_id} goes to {recipient}, from {state.sender}".
 
-    Over the arguments and, where there is a probe, the state before the call.
+    It can use the arguments and, if there is a probe, the state before the call.
     """
     exposed: StrictBool = False
-    """Whether agents may see it at all."""
+    """Whether agents may see the tool."""
     trust: Trust = Trust.UNTRUSTED
     approvers: Whole = Field(default=2, ge=0)
-    """How many people must approve each call; more when policy says so."""
+    """How many people must approve each call. Policy can ask for more."""
     approval: ApprovalTerms | None = None
-    """How they are asked: pattern, roles, expiry. Policy can only be stricter."""
+    """Pattern, roles and expiry of approvals. Policy can only be stricter."""
     budget: Whole = Field(default=0, ge=0)
-    """Calls a run may make, unless a grant says otherwise."""
+    """Calls that a run may make, unless a grant says otherwise."""
     max_output_bytes: Whole = Field(default=65_536, ge=1)
     redact: tuple[Annotated[str, Field(pattern=r"^(/([^~/]|~[01])*)+$")], ...] = ()
-    """JSON Pointers into the output: what they lead to is taken out before anybody sees it.
-
-    `*` stands for every item.
-    """
+    """JSON Pointers to values that are removed from the output; `*` stands for every item."""
     keep_reads: KeepReads | None = None
-    """For a tool that changes nothing: which calls leave what the model saw of them in the vault.
+    """For a read-only tool: which calls keep a copy of what the model saw in the vault.
 
-    Left out: as the operator's setting of the same name says.
+    None: the operator's setting of the same name decides.
     """
     residency: tuple[str, ...] = ()
-    """Regions that its data stays in; empty says nothing. Policy decides what follows."""
+    """Regions that its data stays in; empty: not declared. Policy decides what follows."""
 
     secrets: tuple[str, ...] = ()
     config_params: tuple[ConfigParam, ...] = ()
@@ -318,67 +319,67 @@ class Contract(Envelope):
 
     isolation: Isolation = Isolation.AUTO
     memory_mb: Whole = Field(default=1024, ge=32)
-    """What a tool in a process or a sandbox of its own may use."""
+    """Memory limit of a tool that runs in its own process or sandbox."""
     runs_code: StrictBool | None = None
-    """Whether it runs code that its caller wrote. None: judged by its names and descriptions."""
+    """Whether it runs code that its caller wrote. None: lint judges by names and descriptions."""
     egress: tuple[str, ...] = ()
-    """Where it may connect to: `api.example.org`, `*.example.org`, `api.example.org:8443`.
+    """Where it may connect: `api.example.org`, `*.example.org`, `api.example.org:8443`.
 
-    What is not public is reached only where an address or a network is written: `10.1.0.0/16`.
+    Private addresses must be declared as an address or a network: `10.1.0.0/16`.
     """
     http: HttpBinding | None = None
-    """The request that carries it out, for a tool that is not written in Python."""
+    """The request that carries the tool out, if it is not written in Python."""
     mcp: McpBinding | None = None
-    """The upstream that carries it out, for a tool of an MCP server behind the gateway."""
+    """The upstream that carries the tool out, for MCP servers behind the gateway."""
     tenant_argument: str | None = None
     """The argument that must equal the principal's tenant."""
     resource: str | None = None
-    """What the call acts on, as a template: `case:{case_id}`."""
+    """The resource that the call acts on, as a template: `case:{case_id}`."""
     version_from: str | None = None
-    """JSON Pointer into the output: the version of the resource that was seen."""
+    """JSON Pointer to the version of the resource in the output."""
     version_argument: str | None = None
-    """The argument by which a caller says which version it has seen; compared with the probe's."""
+    """The argument with the version that the caller has read; compared with the probe's version."""
     probe: Hook | None = None
     preview: Hook | None = None
     read_back: Hook | None = None
     on_unknown: OnUnknown = OnUnknown.ESCALATE
     business_key: tuple[str, ...] = ()
-    """The arguments that identify the action, whatever the run."""
+    """The arguments that identify the action across runs."""
     repeatable: StrictBool = False
-    """Whether the same arguments may be meant twice in one run."""
+    """Whether a run may intend the same arguments twice."""
 
     expected: JsonObject | None = None
-    """What the probe should find after a call: `{"status": "{status}", "by": "{output.user}"}`.
+    """The state that the probe should find after a call: `{"status": "{status}"}`.
 
-    Only these fields are compared. How values are named is told in `filling`.
+    Only these fields are compared. `fill` describes the templates.
     """
     verify_after: int = Field(default=0, strict=True, ge=0, le=7 * 86_400)
-    """How many seconds after a call has settled it is looked at."""
+    """Seconds between the end of a call and its verification."""
     compensation: JsonObject | None = None
-    """Arguments of the compensation tool, written like `expected`.
+    """Arguments of the compensation tool, as templates like those of `expected`.
 
-    What is not named here is taken by its name from the output, else from the call's arguments.
+    Arguments that are not named here are taken by name from the output, else from the call.
     """
 
     @model_validator(mode="wrap")
     @classmethod
     def _complete(cls, data: Any, handler: ValidatorFunctionWrapHandler) -> Self:
         try:
-            made: Self = handler(derive(data) if isinstance(data, Mapping) else data)
+            contract: Self = handler(derive(data) if isinstance(data, Mapping) else data)
         except ValidationError as error:
             name = _name_in(data)
             raise ContractError(problem.of(name) for problem in shape_problems(error)) from None
         try:
-            made.hash  # noqa: B018 - what can't be recorded is found out here, not when it is needed
+            contract.hash  # noqa: B018 - values that can't be hashed are reported here
         except ValueError as error:
-            unrecordable = Problem(
+            problem = Problem(
                 rule="field-invalid", tool=_name_in(data), message=f"can't be recorded: {error}"
             )
-            raise ContractError([unrecordable]) from None
-        return made
+            raise ContractError([problem]) from None
+        return contract
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A changed contract, read and judged like any other. It shares nothing that can change."""
+        """Return a changed contract, validated and completed like any other."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         return type(self).model_validate({**fields, **(update or {})})
 
@@ -396,25 +397,44 @@ class Contract(Envelope):
 
     @property
     def mutates(self) -> bool:
-        """Whether a call changes anything. Without an effect that must be assumed."""
+        """Whether a call changes anything. A contract without an effect counts as changing."""
         return self.effect is None or EFFECTS[self.effect].mutates
 
+    def violations(
+        self,
+        call: ProposedCall | Mapping[str, Any],
+        state: Mapping[str, Any],
+        config: Mapping[str, Any],
+    ) -> list[str]:
+        """Return the rules that a call breaks, in their own words; no corrector is applied.
+
+        `call` is a `ProposedCall` or its arguments. Rules about the target are not checked here:
+        only the state gate reads the target.
+        """
+        if not isinstance(call, ProposedCall):
+            call = ProposedCall(self.name, call)
+        return [
+            rule.rule
+            for rule in self.invariants
+            if not rule.of_target and not rule.holds(call, state, config)
+        ]
+
     def envelope(self) -> dict[str, Any]:
-        """The eight sections and nothing else, as plain JSON data."""
+        """Return the eight sections as plain JSON data."""
         return self.model_dump(mode="json", include=set(Envelope.model_fields))
 
     def record(self) -> dict[str, Any]:
-        """The full form, as plain JSON data. Code is named, not included."""
+        """Return all fields as plain JSON data. Code is represented by its name."""
         return self.model_dump(mode="json")
 
     @cached_property
     def hash(self) -> str:
-        """Covers the whole record. Code stands in it by name: its version is the contract's."""
+        """Digest of the whole record. Code is covered by its name only."""
         return digest(self.record())
 
     @classmethod
     def from_envelope(cls, envelope: Mapping[str, Any], **additions: Any) -> Self:
-        """Read a foreign envelope. What an envelope can't say is derived, or given by keyword."""
+        """Read a foreign envelope. Other fields are derived, or given by keyword."""
         try:
             read = Envelope.model_validate(envelope)
         except ValidationError as error:
@@ -437,7 +457,7 @@ _FREE_FORM = ("input_schema", "output_schema", "error_taxonomy_mapping")
 def _left_out(
     whole: Mapping[str, Any], given: Any, path: tuple[str, ...] = ()
 ) -> Iterator[Problem]:
-    """The fields that an envelope must spell out and does not."""
+    """Yield a problem for each field that an envelope must spell out and does not."""
     for name, value in whole.items():
         here = (*path, name)
         if name not in given:
@@ -456,7 +476,7 @@ def _name_in(data: Any) -> str:
 
 
 def shape_problems(error: ValidationError) -> list[Problem]:
-    """Pydantic's errors as problems: each names the field, what it got and what it takes."""
+    """Return pydantic's errors as problems: the field, and what is wrong with it."""
     return [
         Problem(
             rule="field-unknown" if detail["type"] == "extra_forbidden" else "field-invalid",

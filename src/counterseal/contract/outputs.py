@@ -1,7 +1,7 @@
-"""Blocks: what a tool returns that answers in texts, images, sound and documents, as MCP has them.
+"""What a tool can return besides plain data: `Partial` for unfinished work, `Blocks` for media.
 
-The output is one object with the list `content`. A client that speaks MCP gets the blocks as
-blocks; a model reads the texts among them as data, like any other output.
+Blocks are texts, images, audio and documents in MCP's form: one object with the list `content`.
+MCP clients receive the blocks as blocks; a model reads their texts as data, like any other output.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ class Blocks(BaseModel):
 
 
 def text(words: str) -> dict[str, Any]:
-    """Words."""
+    """Return a text block."""
     return {"type": "text", "text": words}
 
 
 def image(data: bytes, mime_type: str) -> dict[str, Any]:
-    """A picture."""
+    """Return an image block."""
     return {"type": "image", "data": _encoded(data), "mimeType": mime_type}
 
 
 def audio(data: bytes, mime_type: str) -> dict[str, Any]:
-    """Sound."""
+    """Return an audio block."""
     return {"type": "audio", "data": _encoded(data), "mimeType": mime_type}
 
 
 def resource(uri: str, content: str | bytes, mime_type: str | None = None) -> dict[str, Any]:
-    """A document, as text or as bytes."""
+    """Return a block with a document, as text or bytes."""
     held = {"text": content} if isinstance(content, str) else {"blob": _encoded(content)}
     kind = {} if mime_type is None else {"mimeType": mime_type}
     return {"type": "resource", "resource": {"uri": uri, **kind, **held}}
@@ -74,20 +74,20 @@ BLOCKS: Final[Mapping[str, Any]] = freeze(
         "$comment": _MARK,
     }
 )
-"""The output schema of a tool that answers in blocks."""
+"""The output schema of a tool that returns blocks."""
 
 
 def is_blocks(schema: Mapping[str, Any]) -> bool:
-    """Whether an output schema says that the output is blocks."""
+    """Return whether an output schema is the one of blocks."""
     return schema.get("$comment") == _MARK
 
 
-# --- partial ---
+# --- unfinished work ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partial:
-    """Which steps are done, which are not.
+    """Returned by a tool that did some of its work: which steps are done, which failed.
 
     An exception among the failed steps is shown by the name of its type only.
     """
@@ -95,4 +95,4 @@ class Partial:
     completed: Sequence[Any] = ()
     failed: Sequence[Any] = ()
     data: Any = None
-    """The tool's output as declared, as far as there is one."""
+    """The declared output, as far as it exists."""

@@ -1,9 +1,9 @@
-"""What changed between two JSON Schemas, and whether that breaks whoever relied on the old one.
+"""Compare two JSON Schemas, and say whether a change breaks users of the old one.
 
 An input schema is a promise to accept: tightening it breaks callers. An output schema is a promise
-to deliver: loosening it breaks readers. What can't be told to be harmless counts as breaking.
-References are followed inside each schema and never out of it. `schema_moves` judges one keyword;
-`diff` puts the findings into a contract's context.
+to deliver: loosening it breaks readers. A change that is not known to be harmless counts as
+breaking. References are followed inside each schema and never out of it. `diff` places the results
+in a contract.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-# --- schema_moves ---
+# --- one keyword ----------------------------------------------------------------------------------
 
 
 Schema = Mapping[str, Any]
@@ -59,10 +59,10 @@ NOTES = frozenset(
         "writeOnly",
     }
 )
-"""Words to a reader; no value passes or fails by them. Neither by what starts with `x-`."""
+"""Annotations, which accept or refuse no value. So are all keywords that begin with `x-`."""
 
 DEFINITIONS = frozenset({"$defs", "definitions"})
-"""Looked at where they are used."""
+"""Compared where they are used."""
 
 INNER = frozenset(
     {
@@ -73,7 +73,7 @@ INNER = frozenset(
         "unevaluatedProperties",
     }
 )
-"""One schema inside; leaving it out means "anything"."""
+"""Keywords with one schema; an absent one accepts anything."""
 
 _LOWER = frozenset(
     {"exclusiveMinimum", "minContains", "minItems", "minLength", "minProperties", "minimum"}
@@ -81,8 +81,8 @@ _LOWER = frozenset(
 _UPPER = frozenset(
     {"exclusiveMaximum", "maxContains", "maxItems", "maxLength", "maxProperties", "maximum"}
 )
-_UNSAID = {"minContains": 1, "minItems": 0, "minLength": 0, "minProperties": 0}
-"""The bounds that hold when nothing is said."""
+_ABSENT_BOUNDS = {"minContains": 1, "minItems": 0, "minLength": 0, "minProperties": 0}
+"""The bounds that hold without their keyword."""
 
 _RESTRICTIONS = frozenset(
     {
@@ -101,9 +101,9 @@ _RESTRICTIONS = frozenset(
         "uniqueItems",
     }
 )
-"""Can only keep values out: there or not there is clear, one against another is not.
+"""Keywords that can only refuse values. Adding one tightens, and two values are not comparable.
 
-`patternProperties` and `prefixItems` are no such words: what they no longer speak of falls to
+`patternProperties` and `prefixItems` are not among them: values that they no longer cover fall to
 `additionalProperties` or `items`, which may be stricter.
 """
 
@@ -111,7 +111,7 @@ _ABSENT = object()
 
 
 def move(word: str, old: Schema, new: Schema) -> Move:
-    """What a keyword's change did. Unknown keywords may do anything."""
+    """Return how a changed keyword moves the schema. An unknown keyword may do anything."""
     if word in _LOWER or word in _UPPER:
         return _bound(word, old, new)
     if word == "type":
@@ -122,7 +122,7 @@ def move(word: str, old: Schema, new: Schema) -> Move:
 
 
 def _bound(word: str, old: Schema, new: Schema) -> Move:
-    before, after = old.get(word, _UNSAID.get(word)), new.get(word, _UNSAID.get(word))
+    before, after = (side.get(word, _ABSENT_BOUNDS.get(word)) for side in (old, new))
     if before is None or after is None:
         return Move.TIGHTER if before is None else Move.LOOSER
     if not (_is_number(before) and _is_number(after)):
@@ -133,12 +133,12 @@ def _bound(word: str, old: Schema, new: Schema) -> Move:
 
 
 def _presence(word: str, old: Schema, new: Schema) -> Move:
-    was_there, is_there = _restricts(word, old), _restricts(word, new)
-    if was_there and is_there:
+    before, after = _restricts(word, old), _restricts(word, new)
+    if before and after:
         return Move.OTHER
-    if not was_there and not is_there:
+    if not before and not after:
         return Move.SAME
-    return Move.TIGHTER if is_there else Move.LOOSER
+    return Move.TIGHTER if after else Move.LOOSER
 
 
 def _restricts(word: str, schema: Schema) -> bool:
@@ -146,7 +146,7 @@ def _restricts(word: str, schema: Schema) -> bool:
 
 
 def _subset(before: frozenset[Any] | None, after: frozenset[Any] | None) -> Move:
-    """None is everything."""
+    """Compare two sets of values; None stands for all values."""
     if before == after:
         return Move.SAME
     if before is None or (after is not None and after < before):
@@ -162,7 +162,7 @@ def _types(schema: Schema) -> frozenset[str] | None:
 
 
 def _values(schema: Schema) -> frozenset[bytes] | None:
-    """`enum` and `const` together: a constant is an enumeration of one."""
+    """Return the values of `enum` and `const`; a constant is an enumeration of one."""
     sets = []
     if "const" in schema:
         sets.append(frozenset({canonical(schema["const"])}))
@@ -177,7 +177,7 @@ def _is_number(value: Any) -> bool:
 
 
 def same(old: Any, new: Any) -> bool:
-    """Equality of JSON values. Unlike Python's, it tells true from 1."""
+    """Return whether two JSON values are equal. Unlike in Python, true does not equal 1."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return old.keys() == new.keys() and all(same(old[key], new[key]) for key in old)
     if isinstance(old, list | tuple) and isinstance(new, list | tuple):
@@ -186,18 +186,18 @@ def same(old: Any, new: Any) -> bool:
 
 
 def equal(word: str, old: Schema, new: Schema) -> bool:
-    """Whether a keyword says the same in both, or is missing in both."""
+    """Return whether a keyword has the same value in both schemas, or is missing in both."""
     before, after = old.get(word, _ABSENT), new.get(word, _ABSENT)
     return before is after or same(before, after)
 
 
 def is_note(word: str) -> bool:
-    """Whether a keyword only informs."""
+    """Return whether a keyword is an annotation."""
     return word in NOTES or word.startswith("x-")
 
 
 def core(schema: Schema) -> dict[str, Any]:
-    """The keywords that let values through or keep them out."""
+    """Return the keywords that accept or refuse values."""
     return {
         word: value
         for word, value in schema.items()
@@ -205,13 +205,14 @@ def core(schema: Schema) -> dict[str, Any]:
     }
 
 
+# --- the comparison -------------------------------------------------------------------------------
 Side = Literal["input", "output"]
 Path = tuple[str | int, ...]
 Placed = tuple[Path, Any]
-"""A schema with its place."""
+"""A schema with its path."""
 
 MAX_PAIRS = 20_000
-"""Two schemas that refer to themselves in different rhythms pair up very often."""
+"""A limit for recursive schemas, whose parts can be paired in very many ways."""
 
 _PROPERTIES = ("properties", "required")
 _NAMED = ("dependentSchemas", "patternProperties")
@@ -226,31 +227,31 @@ class SchemaChange:
 
 
 def compare_schemas(old: Any, new: Any, *, side: Side) -> list[SchemaChange]:
-    """Every difference. Empty exactly when the two are the same JSON."""
+    """Return every difference. Empty exactly when the two are the same JSON."""
     if same(old, new):
         return []
     comparison = _Comparison(old_root=old, new_root=new, side=side)
     comparison.run()
     if not comparison.changes:
-        comparison.add((), Move.SAME, "is written differently and means the same")
+        comparison.add((), Move.SAME, "is written differently, with the same meaning")
     return comparison.changes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pair:
-    """Two schemas that stand for the same thing, each with its place."""
+    """Two schemas for the same thing, each with its path."""
 
     old: Any
     new: Any
     old_path: Path = ()
     new_path: Path = ()
     omittable: bool = False
-    """Whether old callers could leave it out, so that its default spoke for them."""
+    """Whether old callers could leave the value out and rely on its default."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Comparison:
-    """A worklist, not a recursion: references can chain deeper than Python's stack."""
+    """Works off a list instead of recursing: references can nest deeper than Python's stack."""
 
     old_root: Any
     new_root: Any
@@ -265,7 +266,7 @@ class _Comparison:
         self.push(_Pair(old=self.old_root, new=self.new_root))
         while self.pending:
             if len(self.seen) > MAX_PAIRS:
-                self.add((), Move.OTHER, "is too intricate to compare")
+                self.add((), Move.OTHER, "is too complex to compare")
                 return
             self.compare(self.pending.pop())
         self.definitions()
@@ -292,19 +293,19 @@ class _Comparison:
         self.notes(pair)
         if not old and not new:
             return
-        # Against "anything" or "nothing" there is nothing to walk along with.
+        # One side accepts everything or nothing, so there is nothing to compare inside.
         if not old or (_never(new) and not _never(old)):
-            self.add(pair.new_path, Move.TIGHTER, "is narrower now")
+            self.add(pair.new_path, Move.TIGHTER, "is narrower")
         elif not new or (_never(old) and not _never(new)):
-            self.add(pair.new_path, Move.LOOSER, "is wider now")
+            self.add(pair.new_path, Move.LOOSER, "is wider")
         elif not self.alternatives(pair, old, new):
             self.keywords(pair, old, new)
 
     def references(self, pair: _Pair) -> _Pair:
-        """Take references out of a pair.
+        """Resolve the references of a pair.
 
-        Where both sides refer, what they name is compared at its own place and the rest here. Where
-        one does, what it names is taken as if written here.
+        If both sides have one, their targets are compared at their own paths, and the rest here. If
+        one side has one, its target is inlined.
         """
         refers = ("$ref" in pair.old, "$ref" in pair.new)
         if refers == (True, False):
@@ -317,7 +318,7 @@ class _Comparison:
         old_target = _target(self.old_root, pair.old)
         new_target = _target(self.new_root, pair.new)
         if old_target is None or new_target is None:
-            return pair  # no references, or opaque ones, which are keywords like any other
+            return pair  # no references, or unresolvable ones, which count as keywords
         self.push(
             _Pair(
                 old=old_target[1],
@@ -331,14 +332,14 @@ class _Comparison:
     def notes(self, pair: _Pair) -> None:
         for word in _words(pair.old, pair.new):
             if is_note(word) and not equal(word, pair.old, pair.new):
-                self.add((*pair.new_path, word), Move.SAME, f"has another {word}")
+                self.add((*pair.new_path, word), Move.SAME, f"has a different {word}")
         if not equal("default", pair.old, pair.new):
-            spoke = self.side == "input" and pair.omittable
+            relied_on = self.side == "input" and pair.omittable
             text = _step("default", pair.old, pair.new)
-            self.add((*pair.new_path, "default"), Move.OTHER if spoke else Move.SAME, text)
+            self.add((*pair.new_path, "default"), Move.OTHER if relied_on else Move.SAME, text)
 
     def alternatives(self, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> bool:
-        """`anyOf` against anything that can be read as alternatives too. False: it can't be."""
+        """Compare `anyOf` with what can be read as alternatives. Return False if nothing can."""
         if "anyOf" not in old and "anyOf" not in new:
             return False
         olds, news = _options(pair.old_path, old), _options(pair.new_path, new)
@@ -348,7 +349,7 @@ class _Comparison:
         return True
 
     def match(self, olds: list[Placed], news: list[Placed], *, gone: Move, come: Move) -> None:
-        """Pair what belongs together: first what is equal, then what looks alike."""
+        """Pair the alternatives: first those that are equal, then those with the same signature."""
         for sign in (canonical, _signature):
             waiting: defaultdict[Any, list[Placed]] = defaultdict(list)
             for place, item in reversed(news):
@@ -362,7 +363,7 @@ class _Comparison:
                     left.append((place, item))
             olds, news = left, [placed for rest in waiting.values() for placed in rest]
         for place, item in olds:
-            self.add(place, gone, f"has no alternative {_signature(item)} any more")
+            self.add(place, gone, f"no longer has the alternative {_signature(item)}")
         for place, item in news:
             self.add(place, come, f"has the new alternative {_signature(item)}")
 
@@ -375,13 +376,13 @@ class _Comparison:
                 self.push(_at(inner, word))
             elif not self.inside(word, pair, old, new) and not equal(word, old, new):
                 if word == "const" and not equal("enum", old, new):
-                    continue  # told with it
+                    continue  # reported with it
                 self.add((*pair.new_path, word), move(word, old, new), _step(word, old, new))
         self.properties(pair, old, new)
         self.required(pair, old, new)
 
     def inside(self, word: str, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> bool:
-        """Go into a keyword that holds several schemas. False: it can't be told which is which."""
+        """Compare inside a keyword with several schemas. Return False if they can't be paired."""
         before, after = old.get(word), new.get(word)
         if word in _NAMED and isinstance(before, Mapping) and isinstance(after, Mapping):
             if before.keys() != after.keys():
@@ -395,10 +396,10 @@ class _Comparison:
             olds = [((*pair.old_path, word, i), item) for i, item in enumerate(before)]
             news = [((*pair.new_path, word, i), item) for i, item in enumerate(after)]
             if word == "allOf":
-                # Fields that a branch declared may fall to an `unevaluatedProperties: false`.
+                # Fields of a removed branch may be refused by `unevaluatedProperties: false`.
                 self.match(olds, news, gone=Move.OTHER, come=Move.TIGHTER)
             else:
-                # A oneOf is taken for what it nearly always is: alternatives that don't overlap.
+                # A oneOf is assumed to have alternatives that don't overlap.
                 self.match(olds, news, gone=Move.TIGHTER, come=Move.LOOSER)
             return True
         if word == "prefixItems" and len(before) == len(after):
@@ -411,7 +412,7 @@ class _Comparison:
         before, after = old.get("properties", {}), new.get("properties", {})
         if not isinstance(before, Mapping) or not isinstance(after, Mapping):
             if not equal("properties", old, new):
-                self.add((*pair.new_path, "properties"), Move.OTHER, "has other properties")
+                self.add((*pair.new_path, "properties"), Move.OTHER, "has different properties")
             return
         was_required, is_required = _required(old), _required(new)
         for name in before:
@@ -429,36 +430,36 @@ class _Comparison:
 
     def required(self, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> None:
         before, after = _required(old), _required(new)
-        # Properties that came or went are told as such.
-        told = _mapping(old, "properties").keys() ^ _mapping(new, "properties").keys()
+        # Properties that were added or removed are reported as such.
+        reported = _mapping(old, "properties").keys() ^ _mapping(new, "properties").keys()
         place = (*pair.new_path, "required")
-        for name in sorted(after - before - told):
+        for name in sorted(after - before - reported):
             self.add(place, Move.TIGHTER, f"now requires {name}")
-        for name in sorted(before - after - told):
+        for name in sorted(before - after - reported):
             self.add(place, Move.LOOSER, f"no longer requires {name}")
 
     def definitions(self) -> None:
-        """Definitions that differ and that nothing walked to, as under `not` or `if`."""
+        """Report changed definitions that the comparison did not reach, as under `not` or `if`."""
         for word in sorted(DEFINITIONS):
             before, after = _mapping(self.old_root, word), _mapping(self.new_root, word)
             for name in before.keys() & after.keys():
                 place = (word, name)
                 if place not in self.reached and not same(before[name], after[name]):
-                    self.add(place, Move.OTHER, "is another definition")
+                    self.add(place, Move.OTHER, "has a different definition")
 
 
 # --- reading schemas ------------------------------------------------------------------------------
 
 
 def _plain(schema: Any) -> Mapping[str, Any]:
-    """A schema as a mapping. What is no schema at all becomes a keyword that nobody knows."""
+    """Return a schema as a mapping. Anything else becomes an unknown keyword."""
     if isinstance(schema, bool):
         return {} if schema else {"not": {}}
     return schema if isinstance(schema, Mapping) else {"(no schema)": schema}
 
 
 def _never(words: dict[str, Any]) -> bool:
-    """Whether it lets nothing through: the long form of `false`."""
+    """Return whether a schema accepts nothing: the long form of `false`."""
     return same(words, {"not": {}})
 
 
@@ -472,16 +473,16 @@ def _target(root: Any, schema: Mapping[str, Any]) -> Placed | None:
 
 
 def _inlined(root: Any, path: Path, schema: Mapping[str, Any]) -> tuple[Path, Mapping[str, Any]]:
-    """What a schema refers to, with the schema's own notes laid over it.
+    """Return what a schema refers to, with the schema's own keywords over it.
 
-    Left as it is where both restrict by the same word, since neither replaces the other.
+    A reference stays when both restrict by the same keyword, since neither replaces the other.
     """
     followed: set[Path] = set()
-    while (found := _target(root, schema)) is not None and found[0] not in followed:
-        target, beside = _plain(found[1]), _without(schema, "$ref")
+    while (resolved := _target(root, schema)) is not None and resolved[0] not in followed:
+        target, beside = _plain(resolved[1]), _without(schema, "$ref")
         if core(target).keys() & core(beside).keys():
             break
-        path = found[0]
+        path = resolved[0]
         followed.add(path)
         schema = {**target, **beside}
     return path, schema
@@ -497,7 +498,7 @@ def _without(schema: Mapping[str, Any], word: str) -> dict[str, Any]:
 
 
 def _options(path: Path, words: dict[str, Any]) -> list[Placed] | None:
-    """The alternatives of a schema that is nothing but alternatives, or can be read that way."""
+    """Return the alternatives of a schema that has nothing else, or can be read that way."""
     options = words.get("anyOf")
     if options is None:
         kinds = types_of(words)
@@ -525,7 +526,7 @@ def _required(words: dict[str, Any]) -> frozenset[str]:
 
 
 def _signature(schema: Any) -> str:
-    """What an alternative is recognised by when its details have changed."""
+    """Return what identifies an alternative whose details have changed."""
     for word in ("$ref", "const", "type"):
         if isinstance(schema, Mapping) and word in schema:
             return _shown(schema[word])
@@ -536,7 +537,7 @@ def _signature(schema: Any) -> str:
 
 
 def _label(side: Side, path: Path) -> str:
-    """A path as a person would say it: `order.items[].amount`."""
+    """Return a path in the notation `order.items[].amount`."""
     label, names = "", False
     for part in path:
         if names:
@@ -551,9 +552,9 @@ def _label(side: Side, path: Path) -> str:
 
 def _step(word: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     if word not in old:
-        return f"has {word} {_shown(new[word])} now"
+        return f"now has {word} {_shown(new[word])}"
     if word not in new:
-        return f"has {word} {_shown(old[word])} no longer"
+        return f"no longer has {word} {_shown(old[word])}"
     return f"has {word} {_shown(new[word])}, had {_shown(old[word])}"
 
 

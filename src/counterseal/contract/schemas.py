@@ -1,6 +1,6 @@
-"""JSON Schema 2020-12, as contracts use it: walk, close, compile, generate.
+"""JSON Schema 2020-12, as contracts use it: walk, close, compile, generate, and list for people.
 
-Nothing is ever fetched: a schema that points outside itself does not compile. Patterns run on a
+Nothing is ever fetched: a schema that refers outside itself does not compile. Patterns run on a
 linear-time engine, and validation errors never show the value that failed.
 """
 
@@ -50,12 +50,12 @@ Path = tuple[str | int, ...]
 _ONE = ("additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then")
 _MORE = ("unevaluatedItems", "unevaluatedProperties", "contentSchema")
 _MANY = ("allOf", "anyOf", "oneOf", "prefixItems")
-_UNTOLD = ("allOf", "anyOf", "dependentSchemas", "if", "oneOf", "patternProperties")
+_CONDITIONAL = ("allOf", "anyOf", "dependentSchemas", "if", "oneOf", "patternProperties")
 _NAMED = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
 
 
 def children(schema: Schema) -> Iterator[tuple[Path, Any]]:
-    """The schemas directly inside one, with their paths."""
+    """Yield the schemas directly inside one, with their paths."""
     for word in (*_ONE, *_MORE):
         if isinstance(schema.get(word), Mapping):
             yield (word,), schema[word]
@@ -70,10 +70,10 @@ def children(schema: Schema) -> Iterator[tuple[Path, Any]]:
 
 
 def subschemas(schema: Any, path: Path = ()) -> Iterator[tuple[Path, Schema]]:
-    """A schema and every schema inside it, outermost first.
+    """Yield a schema and every schema inside it, outermost first.
 
-    Values that are no schemas are passed over, so that a property called `title` is not mistaken
-    for a title.
+    Only places that hold schemas are walked, so that a property called `title` is not mistaken for
+    a title.
     """
     waiting: list[tuple[Path, Any]] = [(path, schema)]
     while waiting:
@@ -84,7 +84,7 @@ def subschemas(schema: Any, path: Path = ()) -> Iterator[tuple[Path, Schema]]:
 
 
 def types_of(schema: Schema) -> tuple[str, ...]:
-    """The types that a schema names itself."""
+    """Return the types in a schema's own `type` keyword."""
     named = schema.get("type", ())
     listed = (named,) if isinstance(named, str) else named
     return tuple(map(str, listed)) if isinstance(listed, list | tuple) else ()
@@ -100,19 +100,19 @@ def resolve_local(root: Schema, reference: str) -> Any:
 
 
 def properties_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A schema's own properties; none where they are not even a mapping."""
+    """Return a schema's own properties; empty when `properties` is not a mapping."""
     properties = schema.get("properties")
     return properties if isinstance(properties, Mapping) else {}
 
 
 def listed(schema: Mapping[str, Any], word: str) -> tuple[Any, ...]:
-    """What stands under a keyword that takes a list; nothing where it is no list."""
+    """Return the values of a keyword that takes a list; empty when it is not a list."""
     value = schema.get(word)
     return tuple(value) if isinstance(value, list | tuple) else ()
 
 
 def without_refs(root: Schema, schema: Any) -> Schema:
-    """A schema laid over what it refers to; empty where that can't be found."""
+    """Return a schema merged with what it refers to; empty when that does not exist."""
     for _ in range(16):
         if not isinstance(schema, Mapping):
             return {}
@@ -122,11 +122,11 @@ def without_refs(root: Schema, schema: Any) -> Schema:
         target = resolve_local(root, reference)
         own = {key: value for key, value in schema.items() if key != "$ref"}
         schema = {**target, **own} if isinstance(target, Mapping) else own
-    return {}  # references in a circle
+    return {}  # circular references
 
 
 class Presence(Enum):
-    """Whether a value that fits a schema holds a field."""
+    """Whether values of a schema have a certain field."""
 
     ALWAYS = "always"
     SOMETIMES = "sometimes"
@@ -135,12 +135,12 @@ class Presence(Enum):
 
 
 def presence(root: Schema, path: Sequence[str]) -> Presence:
-    """What a schema says of the field that a path of names leads to.
+    """Return what a schema says about the field at a path of names.
 
-    Where it can't be told without a value, as in a union, that is `SOMETIMES`.
+    `SOMETIMES` where it depends on the value, as in a union.
     """
     current: Any = root
-    found = Presence.ALWAYS
+    result = Presence.ALWAYS
     for name in path:
         here = without_refs(root, current)
         types = types_of(here)
@@ -149,32 +149,32 @@ def presence(root: Schema, path: Sequence[str]) -> Presence:
         if name not in properties_of(here):
             return _undeclared(here)
         if name not in listed(here, "required") or len(types) > 1:
-            found = Presence.SOMETIMES
+            result = Presence.SOMETIMES
         current = properties_of(here)[name]
-    return found
+    return result
 
 
 def _undeclared(schema: Schema) -> Presence:
     rest = schema.get("additionalProperties")
-    if any(word in schema for word in _UNTOLD) or (isinstance(rest, Mapping) and rest):
+    if any(word in schema for word in _CONDITIONAL) or (isinstance(rest, Mapping) and rest):
         return Presence.SOMETIMES
     closed = rest is False or schema.get("unevaluatedProperties") is False
     return Presence.NEVER if closed else Presence.UNDECLARED
 
 
 def close(schema: dict[str, Any]) -> dict[str, Any]:
-    """Set `additionalProperties: false` wherever an object leaves it open. Changes its argument."""
+    """Set `additionalProperties: false` on every open object. Changes its argument."""
     for _, inner in subschemas(schema):
         is_object = "object" in types_of(inner) or "properties" in inner
         open_ended = "additionalProperties" not in inner and "unevaluatedProperties" not in inner
-        # An allOf branch that closed itself would refuse the fields of its siblings.
+        # An allOf branch that is closed would refuse the fields of its siblings.
         if is_object and open_ended and "allOf" not in inner and isinstance(inner, dict):
             inner["additionalProperties"] = False
     return schema
 
 
 def tidy(schema: dict[str, Any], *, drop: tuple[str, ...] = ("title",)) -> dict[str, Any]:
-    """Take out annotations that only cost a model tokens. Changes its argument."""
+    """Remove annotations that cost a model tokens and say nothing. Changes its argument."""
     for _, inner in list(subschemas(schema)):
         for word in drop:
             if word in inner and isinstance(inner, dict):
@@ -183,7 +183,7 @@ def tidy(schema: dict[str, Any], *, drop: tuple[str, ...] = ("title",)) -> dict[
 
 
 def compile_schema(schema: Schema) -> Validator:
-    """A validator. ValueError says where the schema is wrong, and how."""
+    """Return a validator. ValueError says what is wrong with the schema, and where."""
     with _explained():
         return Validator(
             schema,  # type: ignore[arg-type]
@@ -195,7 +195,7 @@ def compile_schema(schema: Schema) -> Validator:
 
 
 def check_schema(schema: Schema) -> None:
-    """Whether a schema is well-formed, without following its references."""
+    """Raise ValueError if a schema is not well-formed. Does not follow references."""
     with _explained():
         jsonschema_rs.meta.validate({**schema, "$schema": DIALECT})
 
@@ -212,14 +212,14 @@ def _explained() -> Iterator[None]:
 
 
 def model_schema(model: type[BaseModel], *, title: str) -> dict[str, Any]:
-    """The JSON Schema of one of our own models, self-contained and without noise."""
+    """Return the JSON Schema of one of our models, self-contained and without annotations."""
     schema = model.model_json_schema(mode="serialization")
     definitions = schema.pop("$defs", {})
     inlined = _rewrite(schema, lambda node: definitions.get(str(node.get("$ref"))[8:], node))
     tidy(inlined, drop=("title", "description", "default"))
     for _, inner in subschemas(inlined):
         if inner.get("maximum") == 2**53 - 1 and isinstance(inner, dict):
-            del inner["maximum"]  # what JSON can keep exact anyway
+            del inner["maximum"]  # the limit of exact integers in JSON, not a bound of the field
     return {
         "$schema": DIALECT,
         "title": title,
@@ -228,7 +228,7 @@ def model_schema(model: type[BaseModel], *, title: str) -> dict[str, Any]:
 
 
 def _rewrite(node: Any, resolve: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
-    """References replaced by what they name, and `anyOf [X, null]` by a nullable type."""
+    """Replace references by what they refer to, and `anyOf [X, null]` by a nullable type."""
     if isinstance(node, list):
         return [_rewrite(item, resolve) for item in node]
     if not isinstance(node, dict):
@@ -241,11 +241,11 @@ def _rewrite(node: Any, resolve: Callable[[dict[str, Any]], dict[str, Any]]) -> 
     return resolved
 
 
-# --- parameters ---
+# --- parameters, as people read them --------------------------------------------------------------
 
 
 MAX_DEPTH = 3
-"""Deeper fields are part of their parent's type; a schema shows them all."""
+"""Deeper fields are shown as part of their parent's type."""
 
 _BOUNDS = (
     ("minimum", "≥ {}"),
@@ -272,7 +272,7 @@ class Parameter:
 
 
 def parameters(schema: Mapping[str, Any]) -> list[Parameter]:
-    """The fields of an object schema, each followed by the fields inside it."""
+    """Return the fields of an object schema, each followed by the fields inside it."""
     return list(_rows(schema, schema, "", MAX_DEPTH))
 
 
@@ -282,7 +282,7 @@ def _rows(
     required = schema.get("required", ())
     properties = schema.get("properties")
     for name, raw in properties.items() if isinstance(properties, Mapping) else ():
-        value = _resolved(root, raw)
+        value = without_refs(root, raw)
         yield Parameter(
             name=f"{prefix}{name}",
             type=_type(root, value, MAX_DEPTH),
@@ -290,39 +290,28 @@ def _rows(
             bounds=_bounds(root, value),
             description=str(value.get("description", "")),
         )
-        inner, mark = _inside(root, value)
+        inner, mark = _object_in(root, value)
         if depth > 1 and inner is not None:
             yield from _rows(root, inner, f"{prefix}{name}{mark}.", depth - 1)
 
 
-def _resolved(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
-    """A schema laid over what it refers to. References to references are followed a little way."""
-    for _ in range(MAX_DEPTH):
-        reference = schema.get("$ref") if isinstance(schema, Mapping) else None
-        target = resolve_local(root, reference) if isinstance(reference, str) else None
-        if not isinstance(target, Mapping):
-            break
-        schema = {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
-    return schema if isinstance(schema, Mapping) else {}
-
-
-def _inside(
+def _object_in(
     root: Mapping[str, Any], schema: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any] | None, str]:
-    """The object whose fields a parameter consists of, and how its name goes on."""
+    """Return the object schema of a parameter or of its items, and the suffix for its name."""
     if "properties" in schema:
         return schema, ""
-    items = _resolved(root, schema.get("items"))
+    items = without_refs(root, schema.get("items"))
     return (items, "[]") if "properties" in items else (None, "")
 
 
 def _type(root: Mapping[str, Any], schema: Mapping[str, Any], depth: int) -> str:
     variants = schema.get("anyOf") or schema.get("oneOf")
     if isinstance(variants, list | tuple) and depth:
-        named = [_type(root, _resolved(root, variant), depth - 1) for variant in variants]
+        named = [_type(root, without_refs(root, variant), depth - 1) for variant in variants]
         return " or ".join(dict.fromkeys(named))
     words = [
-        f"list of {_type(root, _resolved(root, schema['items']), depth - 1)}"
+        f"list of {_type(root, without_refs(root, schema['items']), depth - 1)}"
         if word == "array" and isinstance(schema.get("items"), Mapping) and depth
         else word
         for word in types_of(schema)
@@ -333,17 +322,17 @@ def _type(root: Mapping[str, Any], schema: Mapping[str, Any], depth: int) -> str
 
 
 def _bounds(root: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """What limits a value, those of a list's items and of variants included."""
+    """Return the limits of a value, including those of a list's items and of variants."""
     parts = [shape.format(schema[word]) for word, shape in _BOUNDS if word in schema]
     if "enum" in schema:
         parts.append("one of " + ", ".join(_value(value) for value in schema["enum"]))
     if "const" in schema:
         parts.append(f"always {_value(schema['const'])}")
-    items = _resolved(root, schema.get("items"))
+    items = without_refs(root, schema.get("items"))
     if items and "properties" not in items and (inner := _bounds(root, {**items, "items": None})):
         parts.append(f"each: {inner}")
     for variant in schema.get("anyOf") or schema.get("oneOf") or ():
-        plain = {**_resolved(root, variant), "anyOf": None, "oneOf": None}
+        plain = {**without_refs(root, variant), "anyOf": None, "oneOf": None}
         parts += [part for part in [_bounds(root, plain)] if part]
     if "default" in schema:
         parts.append(f"default {_value(schema['default'])}")

@@ -1,6 +1,6 @@
-"""A typed function read as a contract: schemas from its hints, words from its docstring.
+"""Read a typed function: its schemas from the hints, its texts from the docstring.
 
-Produces plain data for `declare`; decides nothing about effects, risk or posture.
+Returns plain data for `declare`, and decides nothing about effects or risk.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Injection = Secret | Config | State | type[Context]
 
 
 class _Schemas(GenerateJsonSchema):
-    """Writes defaults in one order: a set has none of its own, and would change the hash."""
+    """Writes defaults in a fixed order: sets have none, and the contract's hash needs one."""
 
     def encode_default(self, dft: Any) -> Any:
         return super().encode_default(_in_order(dft))
@@ -57,7 +57,7 @@ class _Arguments(BaseModel):
 
 @dataclass(frozen=True, kw_only=True)
 class Signature:
-    """What a function says about itself."""
+    """The parameters, return type and description of a function."""
 
     function: Callable[..., Any]
     description: str
@@ -68,11 +68,11 @@ class Signature:
 
     @cached_property
     def model(self) -> type[_Arguments]:
-        """Parses arguments into what the function expects, nested models and enums included."""
+        """The model that parses arguments into what the function expects."""
         fields: dict[str, Any] = {}
         for index, (name, parameter) in enumerate(self.parameters.items()):
-            # Fields go by number, with the parameter as alias, so that no parameter name can
-            # clash with something of pydantic's own.
+            # Fields are numbered and have the parameter as alias, so that no parameter name can
+            # clash with an attribute of pydantic's models.
             fields[f"p{index}"] = self._field(name, parameter)
         return create_model("Arguments", __base__=_Arguments, **fields)
 
@@ -94,7 +94,7 @@ class Signature:
         return _object(close(tidy(schema)))
 
     def output_schema(self) -> dict[str, Any]:
-        """The return type. What is no object is wrapped as `{"result": …}`."""
+        """Return the schema of the return type. Non-objects are wrapped as `{"result": …}`."""
         hint = self.hints.get("return", Any)
         schema = tidy(TypeAdapter(hint).json_schema(mode="serialization"))
         root = resolve_local(schema, schema["$ref"]) if "$ref" in schema else schema
@@ -110,18 +110,13 @@ class Signature:
         return close(wrapped)
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Validated JSON arguments as the function's own keyword arguments."""
-        parsed = self._validate(dict(arguments)).__dict__
-        return {name: parsed[key] for name, key in self._places}
-
-    @cached_property
-    def _validate(self) -> Callable[[Any], Any]:
-        """`model_validate` without its options."""
-        return self.model.__pydantic_validator__.validate_python
+        """Return validated JSON arguments as the function's keyword arguments."""
+        parsed = self.model.model_validate(dict(arguments))
+        return {name: getattr(parsed, key) for name, key in self._places}
 
     @cached_property
     def _places(self) -> tuple[tuple[str, str], ...]:
-        """Each parameter, and the field that its value is parsed into."""
+        """Each parameter with the model's field that holds its value."""
         names = list(self.parameters)
         return tuple((names[int(key[1:])], key) for key in self.model.model_fields)
 
@@ -130,7 +125,7 @@ class Signature:
 
 
 def read_signature(function: Callable[..., Any]) -> Signature:
-    """ContractError lists every parameter that can't be part of a contract."""
+    """Read a function. ContractError lists every parameter that a contract can't have."""
     problems: list[Problem] = []
     hints = _hints(function, problems)
     parameters: dict[str, inspect.Parameter] = {}
@@ -178,7 +173,7 @@ def _hints(function: Callable[..., Any], problems: list[Problem]) -> dict[str, A
         problems.append(
             Problem(
                 rule="parameter-untyped",
-                message=f"a type hint can't be read: {error}",
+                message=f"a type hint can't be resolved: {error}",
                 fix="Use types that are importable at module level.",
                 source=locate(function),
             )
@@ -187,7 +182,7 @@ def _hints(function: Callable[..., Any], problems: list[Problem]) -> dict[str, A
 
 
 def mark_of(hint: Any) -> Injection | None:
-    """What a parameter is injected with, or None for one that the model fills."""
+    """Return what a parameter is injected with, or None for one that the model fills."""
     if hint is Context:
         return Context
     if get_origin(hint) in (typing.Union, types.UnionType):
@@ -204,7 +199,7 @@ _MARKERS = (Secret, Config, State)
 
 
 def _hidden_marker(hint: Any, seen: tuple[Any, ...] = ()) -> bool:
-    """Whether a marker stands where it would not be seen: inside a list, a model, or as a class."""
+    """Return whether a hint has a marker in a place where it has no effect, such as in a list."""
     if hint in seen or len(seen) > 16:
         return False
     deeper = (*seen, hint)
@@ -226,7 +221,7 @@ def _can_hold(part: Any) -> bool:
 def _misplaced(function: Callable[..., Any], name: str) -> Problem:
     return Problem(
         rule="marker-misplaced",
-        message=f"{name} holds a marker where it would reach the model",
+        message=f"{name} has a marker in a place where it would reach the model",
         fix='Mark the parameter itself: Annotated[str, Secret("name")].',
         source=locate(function, name),
     )
@@ -241,7 +236,7 @@ def _described(hint: Any) -> bool:
 def _unbound(function: Callable[..., Any]) -> Problem:
     return Problem(
         rule="parameter-untyped",
-        message="self is not for a caller to give: this is a method without its object",
+        message="the tool is a method without its object, so a caller would have to pass self",
         fix="Declare a bound method: tool(effect=…)(thing.method).",
         source=locate(function),
     )
@@ -250,7 +245,7 @@ def _unbound(function: Callable[..., Any]) -> Problem:
 def _generator(function: Callable[..., Any]) -> Problem:
     return Problem(
         rule="function-generator",
-        message="a generator has no one output",
+        message="a generator has no single output",
         fix="Return the whole output; report progress through the context.",
         source=locate(function),
     )
@@ -259,8 +254,8 @@ def _generator(function: Callable[..., Any]) -> Problem:
 def _variadic(function: Callable[..., Any], name: str) -> Problem:
     return Problem(
         rule="parameter-variadic",
-        message=f"{name} can't be named by a caller",
-        fix="Give every parameter a name of its own: no *args, **kwargs or positional-only ones.",
+        message=f"callers can't pass {name} by name",
+        fix="Name every parameter: no *args, **kwargs or positional-only parameters.",
         source=locate(function, name),
     )
 
@@ -286,7 +281,7 @@ def _unusable_types(signature: Signature) -> list[Problem]:
 
 
 def _object(schema: dict[str, Any]) -> dict[str, Any]:
-    """A closed object schema in a fixed order of keys."""
+    """Return a closed object schema with its keys in a fixed order."""
     return {
         "type": "object",
         "properties": schema.pop("properties", {}),
@@ -297,7 +292,7 @@ def _object(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def locate(function: Callable[..., Any], parameter: str | None = None) -> Source | None:
-    """Where a function, or one of its parameters, stands in its file."""
+    """Return the position of a function, or of one of its parameters, in its file."""
     function = inspect.unwrap(function)
     try:
         lines, start = inspect.getsourcelines(function)
@@ -310,7 +305,7 @@ def locate(function: Callable[..., Any], parameter: str | None = None) -> Source
     if isinstance(tree, ast.FunctionDef | ast.AsyncFunctionDef):
         arguments = (*tree.args.args, *tree.args.kwonlyargs, *tree.args.posonlyargs)
         variadic = (arg for arg in (tree.args.vararg, tree.args.kwarg) if arg)
-        found = [arg for arg in (*arguments, *variadic) if arg.arg == parameter]
-        node = found[0] if found else tree
+        matches = [arg for arg in (*arguments, *variadic) if arg.arg == parameter]
+        node = matches[0] if matches else tree
     line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
     return Source(file=file, line=start + line - 1, column=indent + column + 1)

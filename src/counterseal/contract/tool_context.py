@@ -1,8 +1,10 @@
-"""What a tool is given besides its arguments, and what it leaves behind: config, state, secrets.
+"""What a tool receives besides its arguments, and how its output changes run state.
 
-The records (`ConfigParam`, `StateRead`, `StateEffect`) are what a contract declares. The markers
-(`Config`, `State`, `Secret`, and the type `Context`) are how a typed function says the same of its
-parameters; a marked parameter is injected, and is never part of the schema that a model sees.
+`ConfigParam`, `StateRead` and `StateEffect` are the records that a contract declares. `Config`,
+`State`, `Secret` and the type `Context` mark a parameter of a typed function: a marked parameter is
+injected and never part of the schema that a model sees. `AgentClient` is the MCP client that made
+the call, which a tool can ask for a person's or a model's answer. An answer of the client is never
+an approval: approvals come from people who have signed in.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_valida
 from pydantic_core import to_jsonable_python
 
 from counterseal.canonical import freeze, thaw
-from counterseal.contract.invariants import code_name, must_not_wait
+from counterseal.contract.invariants import code_name, require_sync
 from counterseal.errors import CountersealError
 from counterseal.proposal import Principal
 
@@ -44,77 +46,13 @@ __all__ = [
     "ToolFiles",
     "UnusableConfigError",
     "client",
-    "left_in_state",
+    "config_as_json",
     "resolve_config",
-    "shown_config",
+    "state_updates",
 ]
 
 
-# --- client ---
-
-
-class RefusedError(CountersealError):
-    """The client can't be asked that, or would not answer. `missing` names what it can't do."""
-
-    def __init__(self, message: str, *, missing: str | None = None) -> None:
-        super().__init__(message)
-        self.missing = missing
-
-
-class AgentClient(Protocol):
-    """What the client in front can be asked for, while a call of its own runs."""
-
-    @property
-    def traceparent(self) -> str | None: ...
-
-    def can(self, capability: str) -> bool:
-        """Whether it does `elicitation`, `elicitation.url`, `sampling` or `roots`."""
-
-    async def ask(
-        self, method: str, params: Mapping[str, Any], *, name: str = ""
-    ) -> dict[str, Any]:
-        """Its answer to `elicitation/create`, `sampling/createMessage` or `roots/list`.
-
-        `name` tells this question from others of the same call. RefusedError when there is none.
-        """
-
-    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Tell it something on the way, if it wants to know."""
-
-
-CLIENT: Final[ContextVar[AgentClient | None]] = ContextVar("counterseal_client", default=None)
-"""Set around a call by whoever serves clients."""
-
-
-ASKER: Final[ContextVar[str]] = ContextVar("counterseal_asker", default="")
-"""Whose question it is, where it is not the tool's own: people are told who wants to know."""
-
-
-class _Nobody:
-    """Stands where there is no client."""
-
-    traceparent: str | None = None
-
-    def can(self, capability: str) -> bool:
-        return False
-
-    async def ask(
-        self, method: str, params: Mapping[str, Any], *, name: str = ""
-    ) -> dict[str, Any]:
-        raise RefusedError("there is no client in front of this call that could be asked")
-
-    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        pass
-
-
-_NOBODY: Final = _Nobody()
-
-
-def client() -> AgentClient:
-    """The client of the call that is running here."""
-    return CLIENT.get() or _NOBODY
-
-
+# --- config and run state, as contracts declare them ----------------------------------------------
 Normalizer = Callable[[Any], Any]
 Merge = Literal["replace", "append", "merge_dict"]
 
@@ -129,7 +67,7 @@ NORMALIZERS: Final[dict[str, Normalizer]] = {
     "upper": _text(str.upper),
     "empty_to_null": lambda value: None if value == "" else value,
 }
-"""Normalizers that a contract file can name. Text is changed; anything else passes as it is."""
+"""Normalizers that a contract file can name. They change text and leave other values alone."""
 
 
 class _Record(BaseModel):
@@ -141,7 +79,7 @@ def _name_code(value: Any) -> Any:
 
 
 class ConfigParam(_Record):
-    """A knob of a deployment. `normalizer` is a function, or names from `NORMALIZERS` in order."""
+    """A setting of a deployment. `normalizer` is a function or a list of `NORMALIZERS` names."""
 
     key: str = Field(min_length=1)
     default: Any = None
@@ -154,11 +92,10 @@ class ConfigParam(_Record):
         if isinstance(names, list | tuple):
             unknown = [name for name in names if name not in NORMALIZERS]
             if unknown:
-                raise ValueError(
-                    f"no normalizer {unknown[0]!r}; there are {', '.join(NORMALIZERS)}"
-                )
+                known = ", ".join(NORMALIZERS)
+                raise ValueError(f"unknown normalizer {unknown[0]!r}; known are {known}")
             return tuple(names)
-        must_not_wait("a normalizer", names)
+        require_sync("a normalizer", names)
         return names
 
     @field_validator("default")
@@ -170,14 +107,14 @@ class ConfigParam(_Record):
         if self.normalizer is None:
             return value
         if callable(self.normalizer):
-            return self.normalizer(thaw(value))  # a copy: what it was given is the run's, or ours
+            return self.normalizer(thaw(value))  # a copy, so that it can't change run state
         for name in self.normalizer:
             value = NORMALIZERS[name](value)
         return value
 
 
 class StateRead(_Record):
-    """A key of run state that the tool is given."""
+    """A key of run state that is passed to the tool."""
 
     key: str = Field(min_length=1)
 
@@ -197,26 +134,27 @@ def resolve_config(
     configurable: Mapping[str, Any] | None = None,
     run_config: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Every declared param: the call's value, else the run's, else the default; normalized once.
+    """Return every declared param: the call's value, else the run's, else the default.
 
-    A key that is present wins even when its value is None: "explicitly nothing" is an answer.
+    A key that is present wins even when its value is None: an explicit null is a value. Each value
+    is normalized once.
     """
     sources = [source for source in (configurable, run_config) if source]
     resolved = {}
     for param in params:
-        given = (source[param.key] for source in sources if param.key in source)
-        resolved[param.key] = param.normalize(next(given, param.default))
+        values = (source[param.key] for source in sources if param.key in source)
+        resolved[param.key] = param.normalize(next(values, param.default))
     return resolved
 
 
 class UnusableConfigError(ValueError):
-    """A config value that no record could keep. The text is its key."""
+    """A config value that has no JSON form. The text of the exception is its key."""
 
 
-def shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Config as JSON: what CEL checks look at, approvals are bound to, and events tell.
+def config_as_json(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return config as JSON, for CEL checks, approvals and events.
 
-    Objects are named by their type. UnusableConfigError where no JSON can be made of a value.
+    Objects are shown by the name of their type. UnusableConfigError for a value without JSON form.
     """
     return {key: _shown(key, value) for key, value in config.items()}
 
@@ -225,17 +163,16 @@ def _shown(key: str, value: Any) -> Any:
     if value is None or isinstance(value, bool) or (type(value) is str and value.isascii()):
         return value
     if isinstance(value, set | frozenset):
-        value = sorted(value, key=repr)  # the same set has one form, in every process
+        value = sorted(value, key=repr)  # equal sets have one form in every process
     try:
         plain = to_jsonable_python(value, fallback=lambda other: f"<{type(other).__name__}>")
         return thaw(freeze(_finite(plain)))
-    # A value may be an object of any kind, whose own code is asked here.
-    except Exception:  # noqa: BLE001 - whatever it raises, there is no JSON
+    except Exception:  # noqa: BLE001 - a value can be any object, and its code can raise anything
         raise UnusableConfigError(key) from None
 
 
 def _finite(value: Any) -> Any:
-    """The same with infinities and NaN as text."""
+    """Return the value with infinities and NaN replaced by text."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -243,32 +180,36 @@ def _finite(value: Any) -> Any:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def left_in_state(
+def state_updates(
     effects: tuple[StateEffect, ...],
     output: Mapping[str, Any],
     declared: Collection[str],
     *,
     wrapped: bool,
 ) -> list[tuple[str, str, Any]]:
-    """(key, merge, value) of every effect: the output's field of that name, else all of it.
+    """Return (key, merge, value) of each effect: the output's field of that name, else all of it.
 
-    `declared` are the fields of the output's schema; one that was left out this time leaves
-    nothing. `wrapped` says that the tool returned no object, and `result` holds what it did return.
+    `declared` are the fields of the output schema; a declared field that this output leaves out
+    changes nothing. With `wrapped`, the tool returned something else than an object, and it is in
+    the output's field `result`.
     """
     whole = output.get("result") if wrapped else output
-    left: list[tuple[str, str, Any]] = []
+    updates: list[tuple[str, str, Any]] = []
     for effect in effects:
         if effect.key in declared and effect.key not in output:
             continue
         value = output.get(effect.key, whole)
         if effect.merge != "merge_dict" or isinstance(value, Mapping):
-            left.append((effect.key, effect.merge, value))
-    return left
+            updates.append((effect.key, effect.merge, value))
+    return updates
+
+
+# --- markers for parameters -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """`Annotated[str, Secret("name")]`: a credential, resolved after every gate has passed."""
+    """`Annotated[str, Secret("name")]`: a credential, resolved after all gates have passed."""
 
     name: str
 
@@ -289,6 +230,72 @@ class State:
     key: str
 
 
+# --- the client that made the call ----------------------------------------------------------------
+
+
+class RefusedError(CountersealError):
+    """The client refused a question or does not support it. `missing` is the capability."""
+
+    def __init__(self, message: str, *, missing: str | None = None) -> None:
+        super().__init__(message)
+        self.missing = missing
+
+
+class AgentClient(Protocol):
+    """The MCP client that made the running call. Methods and params are MCP's, as plain JSON."""
+
+    @property
+    def traceparent(self) -> str | None: ...
+
+    def can(self, capability: str) -> bool:
+        """Return whether it supports `elicitation`, `elicitation.url`, `sampling` or `roots`."""
+
+    async def ask(
+        self, method: str, params: Mapping[str, Any], *, name: str = ""
+    ) -> dict[str, Any]:
+        """Return the answer to `elicitation/create`, `sampling/createMessage` or `roots/list`.
+
+        `name` distinguishes the questions of one call. RefusedError when there is no answer.
+        """
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        """Send a log message, if the client wants messages of this level."""
+
+
+CLIENT: Final[ContextVar[AgentClient | None]] = ContextVar("counterseal_client", default=None)
+"""Set by the gateway while a call runs."""
+
+
+ASKER: Final[ContextVar[str]] = ContextVar("counterseal_asker", default="")
+"""The upstream that asks a question through a tool; the person who answers is shown its name."""
+
+
+class _NoClient:
+    """Stands in for the client of a call that has none: library use, resumed calls."""
+
+    traceparent: str | None = None
+
+    def can(self, capability: str) -> bool:
+        return False
+
+    async def ask(
+        self, method: str, params: Mapping[str, Any], *, name: str = ""
+    ) -> dict[str, Any]:
+        raise RefusedError("this call has no client that could be asked")
+
+    async def log(self, level: str, data: Any, logger: str | None = None) -> None:
+        pass
+
+
+_NO_CLIENT: Final = _NoClient()
+
+
+def client() -> AgentClient:
+    """Return the client of the running call."""
+    return CLIENT.get() or _NO_CLIENT
+
+
+# --- the context of a call ------------------------------------------------------------------------
 class ToolFiles(Protocol):
     """The directory of one tool in one run. Paths are relative and never lead out of it."""
 
@@ -321,7 +328,7 @@ class Services(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What a running tool may know of its call. A parameter of this type receives it."""
+    """The call that a tool runs in. A parameter of this type receives it."""
 
     principal: Principal
     run_id: str
@@ -330,9 +337,9 @@ class Context:
     """The idempotency key, to hand to the destination."""
     attempt: int = 1
     deadline: datetime | None = None
-    """When this attempt must be over; nobody waits for it any longer."""
+    """When this attempt times out."""
     expected_version: str | int | None = None
-    """The version of the resource that was decided on, for compare-and-set."""
+    """The version of the resource at the time of the decision, for compare-and-set."""
     config: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, Any] = field(default_factory=dict)
     services: Services | None = field(default=None, repr=False, compare=False)
@@ -351,44 +358,44 @@ class Context:
 
     @property
     def http(self) -> httpx.AsyncClient:
-        """A client that connects only where the contract's egress policy lets it."""
-        return self._lent.http
+        """An HTTP client that connects only where the contract's egress policy allows."""
+        return self._provided.http
 
     @property
     def sync_http(self) -> httpx.Client:
-        """The same for functions that are not async."""
-        return self._lent.sync_http
+        """An HTTP client for functions that are not async; the egress policy applies to it too."""
+        return self._provided.sync_http
 
     @property
     def files(self) -> ToolFiles:
-        """A directory of this run and this tool; no path leads out of it."""
-        return self._lent.files
+        """The directory of this tool in this run; no path leads out of it."""
+        return self._provided.files
 
     @property
     def log(self) -> logging.LoggerAdapter[Any]:
-        """A logger that knows the call, and puts a name in the place of every secret."""
-        return self._lent.log
+        """A logger that adds the call's ids and replaces secrets by their names."""
+        return self._provided.log
 
     @property
     def client(self) -> AgentClient:
-        """The client in front of this call. It can be asked for a person's answer, or a model's."""
+        """The client that made this call. It can be asked for a person's or a model's answer."""
         return client()
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for this call any more. A long loop looks here and stops."""
+        """True once the caller has stopped waiting. Long loops should check it and stop."""
         return self.services is not None and self.services.cancelled
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Tell the caller how far the call is."""
+        """Report to the caller how far the call is."""
         if self.services is not None:
             self.services.progress(done, total, message)
 
     @property
-    def _lent(self) -> Services:
+    def _provided(self) -> Services:
         if self.services is None:
             raise RuntimeError(
-                "this context was made by hand, so it lends nothing; "
-                "counterseal.testing.context() makes one that does"
+                "this context was built by hand and provides no services; "
+                "build it with counterseal.testing.context()"
             )
         return self.services

@@ -1,31 +1,48 @@
-"""The seventh gate: if somebody must say yes, has somebody?
+"""The seventh gate: is a required approval there?
 
-The demand is an obligation that earlier gates laid down; here it is met by an approval that stands
-for exactly these arguments and this config, or the call is held. Nobody is asked yet: that happens
-only when the budget gate would let the call through as well.
+Earlier gates require approval; this one looks for an approval of exactly these arguments and this
+config. Without one, the call is held after the budget gate has allowed it, too.
 
-Where there is a key for it, an approval is what is proven, and not what stands in a table.
+Where the project has approval keys, only a proven approval counts: votes signed one by one, and the
+token issued for them. A person who can write to the database but has no key can neither vote for
+others, nor weaken the terms of a vote, nor turn a request into an approved one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any, Final
 
-from counterseal.approvals.terms import Demand, Then, contract_terms, strictest
-from counterseal.approvals.tokens import Expected
-from counterseal.approvals.votes import Choice
-from counterseal.canonical import digest
+from counterseal.approvals.terms import Demand, Pattern, Then, contract_terms, strictest
+from counterseal.approvals.tokens import Expected, TokenError
+from counterseal.approvals.tokens import check as check_token
+from counterseal.approvals.votes import Choice, Tally, Vote, tally
+from counterseal.canonical import canonical, digest
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, require_approval
-from counterseal.gates.proof import has_keys, unproven, votes_of
-from counterseal.ledger.rules import stands
+from counterseal.keys import KeyRing, Purpose, Signer
+from counterseal.ledger.holds import stands
+from counterseal.ledger.records import Held, HeldStatus
 from counterseal.observation import FieldError, neutralise
 from counterseal.proposal import System
-from counterseal.storage.base import Held, HeldStatus
 
-__all__ = ["ALLOW", "approval_hash", "check", "demand_of", "ended", "hash_of", "request_for"]
+__all__ = [
+    "ALLOW",
+    "approval_hash",
+    "check",
+    "demand_of",
+    "ended",
+    "has_keys",
+    "has_unknown_keys",
+    "hash_of",
+    "proven_votes",
+    "request_for",
+    "signed",
+    "unproven",
+    "votes_of",
+]
 
 NAME: Final = "approval"
 ALLOW = allow(NAME)
@@ -34,11 +51,14 @@ _ENDED = {
     HeldStatus.REJECTED: "Approval was refused.",
     HeldStatus.EXPIRED: "The request for approval expired.",
 }
-_LONGEST_COMMENT = 300
+_MAX_COMMENT = 300
+_SIGNATURE: Final = "signature"
+_FORM: Final = b"counterseal vote\0"
+"""Prefix of a signed vote, so that its signature can't be taken for a token's."""
 
 
 def check(ctx: GateContext) -> Decision | Learned:
-    """Whether the obligation is met, still open, or has been answered with no."""
+    """Allow an approved call, deny a rejected or expired one, else require approval."""
     if not ctx.approvals:
         return ALLOW
     demand = ctx.approvals[0]
@@ -54,7 +74,7 @@ def check(ctx: GateContext) -> Decision | Learned:
         decision = allow(NAME, rule=demand.rule)
         return Learned(decision, {"approval_id": held.approval_id, "approval_spent": True})
     if held.status is HeldStatus.APPROVED and ctx.now < held.expires_at:
-        refused = _unproven(ctx, held, demand)
+        refused = _denied_as_unproven(ctx, held, demand)
         if refused is not None:
             return refused
         return Learned(allow(NAME, rule=demand.rule), {"approval_id": held.approval_id})
@@ -62,10 +82,10 @@ def check(ctx: GateContext) -> Decision | Learned:
 
 
 def request_for(ctx: GateContext) -> Held | None:
-    """The request made for exactly this: these arguments and config, this contract, these terms.
+    """Return the request for exactly this call: arguments, config, contract, caller and terms.
 
-    What was approved under another version, for somebody else, or on easier terms than are asked
-    now, was something else.
+    An approval of another version, of another caller's call, or on easier terms than are required
+    now, does not count.
     """
     held = ctx.memory.held if ctx.memory else None
     if held is None or ctx.record is None or held.contract_hash != ctx.record.contract.hash:
@@ -75,51 +95,49 @@ def request_for(ctx: GateContext) -> Held | None:
     if held.approval_hash != approval_hash(ctx):
         return None
     try:
-        given = Demand.from_record(held.demand)
+        demand = Demand.from_record(held.demand)
     except (ValueError, KeyError, TypeError):
-        return None  # whatever that is, nobody here has asked for it
-    return held if _as_strict(given, demand_of(ctx)) else None
+        return None  # not a record that this software has written
+    return held if _as_strict(demand, demand_of(ctx)) else None
 
 
 def approval_hash(ctx: GateContext) -> str:
-    """What a person says yes to: the arguments as they would be executed, and what goes with them.
-
-    That is the config, and the budgets that the call would go beyond.
-    """
+    """Return the hash of what is approved: corrected arguments, config and exceeded budgets."""
     return hash_of(ctx.arguments, ctx.config_shown, ctx.over_budget)
 
 
 def hash_of(
     arguments: Mapping[str, Any], config: Mapping[str, Any], over_budget: Iterable[str]
 ) -> str:
-    """The same of a call that was kept."""
+    """Return the approval hash of these arguments, config and exceeded budgets."""
     shown: Any = {"arguments": arguments, "config": config} if config else arguments
     over = sorted(over_budget)
     return digest({"call": shown, "over_budget": over} if over else shown)
 
 
 def demand_of(ctx: GateContext) -> Demand:
-    """What an approval of this call takes: the strictest of contract and policy."""
-    asked = [one.terms for one in ctx.approvals if one.terms is not None]
+    """Return the terms of an approval of this call: the strictest of contract and policy."""
+    required = [decision.terms for decision in ctx.approvals if decision.terms is not None]
     own = [] if ctx.record is None else [contract_terms(ctx.record.contract)]
-    demand = strictest([*own, *asked])
+    demand = strictest([*own, *required])
     if isinstance(ctx.principal, System):
-        demand = replace(demand, then=Then.RESUBMIT)  # who reverses a call tries again by itself
+        demand = replace(demand, then=Then.RESUBMIT)  # the reconciler tries a reversal again
     first = ctx.approvals[0] if ctx.approvals else None
     if first is None:
         return demand
-    most = max((one.approvers or 0 for one in ctx.approvals), default=0)
-    people = max(demand.approvers, most, 1)
-    return replace(demand, approvers=people, reason=first.reason, rule=first.rule)
+    most = max((decision.approvers or 0 for decision in ctx.approvals), default=0)
+    approvers = max(demand.approvers, most, 1)
+    return replace(demand, approvers=approvers, reason=first.reason, rule=first.rule)
 
 
-def _as_strict(given: Demand, asked: Demand) -> bool:
-    """Whether what was asked for then leaves nothing open that is asked for now."""
-    return replace(strictest([given, asked]), reason=given.reason, rule=given.rule) == given
+def _as_strict(earlier: Demand, now: Demand) -> bool:
+    """Return True if the earlier terms are at least as strict as those required now."""
+    both = strictest([earlier, now])
+    return replace(both, reason=earlier.reason, rule=earlier.rule) == earlier
 
 
-def _unproven(ctx: GateContext, held: Held, asked: Decision) -> Decision | None:
-    """The refusal of an approval that is not proven to stand for exactly this call."""
+def _denied_as_unproven(ctx: GateContext, held: Held, required: Decision) -> Decision | None:
+    """Return a denial if the approval is not proven to be of exactly this call."""
     ring, record = ctx.keys, ctx.record
     if ring is None or record is None or not has_keys(ring):
         return None
@@ -134,32 +152,33 @@ def _unproven(ctx: GateContext, held: Held, asked: Decision) -> Decision | None:
         payload_hash=approval_hash(ctx),
         approvers=demand.approvers,
     )
-    why = unproven(held, given or held.token, ring, expected, demand, ctx.now)
-    if why == "expired":
-        return _over(held, HeldStatus.EXPIRED, asked)
-    if why is None:
+    reason = unproven(held, given or held.token, ring, expected, demand, ctx.now)
+    if reason == "expired":
+        return _over(held, HeldStatus.EXPIRED, required)
+    if reason is None:
         return None
     return deny(
         NAME,
         Code.CONFIRMATION_MISSING,
         "The approval of this call can't be proven.",
-        rule=f"token-{why}",
+        rule=f"token-{reason}",
         next_action="escalate",
         approval_id=held.approval_id,
-        # Then somebody is asked anew; but not because a key has not got here yet, or the clock is
-        # behind, nor for whatever a caller passes on.
-        voids=given is None and why not in ("unknown-key", "early"),
+        # Voiding it leads to a new request. Not for a key that is still to be distributed, nor for
+        # a clock that is behind, nor for a token that the caller has passed in.
+        voids=given is None and reason not in ("unknown-key", "early"),
     )
 
 
 def ended(held: Held, demand: Decision, now: float, run_id: str | None = None) -> Decision | None:
-    """The refusal that a person's no comes to; and for a while and for this run, nobody's answer.
+    """Return the denial that follows from a rejected or expired request; None if it is open.
 
-    Without a run's id, nobody's answer is a refusal as long as it is remembered.
+    An expired request denies only calls of its own run, and for a limited time; without `run_id`,
+    for as long as it is stored.
     """
     status = held.status
     if status in (HeldStatus.WAITING, HeldStatus.APPROVED) and now >= held.expires_at:
-        status = HeldStatus.EXPIRED  # whether or not somebody has written it down yet
+        status = HeldStatus.EXPIRED  # even before its expiry is recorded
     if status not in _ENDED:
         return None
     if run_id is not None and not stands(held, run_id, now):
@@ -168,13 +187,13 @@ def ended(held: Held, demand: Decision, now: float, run_id: str | None = None) -
 
 
 def _over(held: Held, status: HeldStatus, demand: Decision) -> Decision:
-    said = _comment(held)
-    reason = f"{_ENDED[status]} The approver says: {said}" if said else _ENDED[status]
+    comment = _comment(held)
+    reason = f"{_ENDED[status]} The approver says: {comment}" if comment else _ENDED[status]
     return deny(
         NAME,
         Code.CONFIRMATION_MISSING,
         reason,
-        field_errors=(FieldError("", reason, status.value, actual=said),),
+        field_errors=(FieldError("", reason, status.value, actual=comment),),
         rule=demand.rule,
         next_action="replan",
         approval_id=held.approval_id,
@@ -182,11 +201,115 @@ def _over(held: Held, status: HeldStatus, demand: Decision) -> Decision:
 
 
 def _comment(held: Held) -> str:
-    """What the person who refused has said about it."""
+    """Return the comment of the approver who rejected the request, on one line."""
     try:
-        last = next((one for one in votes_of(held) if one.decision is Choice.REJECT), None)
+        vote = next((vote for vote in votes_of(held) if vote.decision is Choice.REJECT), None)
     except (ValueError, KeyError, TypeError, AttributeError):
-        return ""  # somebody else's scribbling in the table
-    if last is None or not last.comment:
+        return ""  # not votes that this software has written
+    if vote is None or not vote.comment:
         return ""
-    return " ".join(neutralise(last.comment)[0].split())[:_LONGEST_COMMENT]
+    return " ".join(neutralise(vote.comment)[0].split())[:_MAX_COMMENT]
+
+
+# --- proof ----------------------------------------------------------------------------------------
+
+
+def has_keys(ring: KeyRing | None) -> bool:
+    """Return True if approvals must be proven; the public half of a key is enough for that."""
+    return ring is not None and any(key.purpose is Purpose.APPROVAL for key in ring.keys)
+
+
+def votes_of(held: Held) -> tuple[Vote, ...]:
+    """Return the votes of a request as they are stored."""
+    return tuple(Vote.from_record(_unsigned(vote)) for vote in held.votes)
+
+
+def signed(held: Held, vote: Vote, signer: Signer | None) -> dict[str, Any]:
+    """Return a vote as it is stored; its signature covers the request, the call and the terms."""
+    record = vote.record()
+    if signer is None:
+        return record
+    signature = signer.sign(_message(held, record)).hex()
+    return {**record, _SIGNATURE: f"{signer.key_id}.{signature}"}
+
+
+def proven_votes(held: Held, ring: KeyRing) -> tuple[Vote, ...]:
+    """Return the votes with a valid signature on exactly this request."""
+    return tuple(
+        Vote.from_record(_unsigned(vote))
+        for vote in held.votes
+        if _is_proven(held, vote, ring) is True
+    )
+
+
+def has_unknown_keys(held: Held, ring: KeyRing) -> bool:
+    """Return True if a vote is signed with a key that is not here: neither proven nor forged."""
+    return any(_is_proven(held, vote, ring) is None for vote in held.votes)
+
+
+def unproven(
+    held: Held, token: str | None, ring: KeyRing, expected: Expected, demand: Demand, now: float
+) -> str | None:
+    """Return in one word why an approval is not valid for this call; None if it is."""
+    votes = proven_votes(held, ring)
+    approvers = {vote.approver for vote in votes if vote.decision is Choice.APPROVE}
+    reason: str | None = None
+    try:
+        check_token(token or "", ring, expected, may_approve=approvers.__contains__, now=now)
+    except TokenError as error:
+        reason = error.why
+    if reason is None and not _may_approve(held, approvers):
+        return "approver"
+    outcome = tally(demand, votes, now=now, expires_at=held.expires_at)
+    if reason is None and outcome is Tally.APPROVED:
+        return None
+    if reason in (None, "approver") and has_unknown_keys(held, ring):
+        return "unknown-key"  # a worker that has the key can tell
+    return reason or "votes"
+
+
+def _may_approve(held: Held, approvers: set[str]) -> bool:
+    """Return True if no requester is among the approvers; the user alone gives a consent."""
+    if held.demand["pattern"] == Pattern.USER_CONSENT:
+        return approvers == {held.user}
+    return approvers.isdisjoint({held.agent, held.user})
+
+
+def _unsigned(vote: Any) -> dict[str, Any]:
+    return {name: value for name, value in vote.items() if name != _SIGNATURE}
+
+
+def _is_proven(held: Held, vote: Any, ring: KeyRing) -> bool | None:
+    """Return whether a vote's signature is valid; None if its key is not here."""
+    if not isinstance(vote, Mapping):
+        return False
+    key_id, _, signature = str(vote.get(_SIGNATURE, "")).partition(".")
+    try:
+        raw, message = bytes.fromhex(signature), _message(held, _unsigned(vote))
+    except ValueError:
+        return False
+    return ring.verify(Purpose.APPROVAL, key_id, message, raw) if raw else False
+
+
+def _message(held: Held, vote: dict[str, Any]) -> bytes:
+    """Return the bytes that a vote's signature covers."""
+    version = held.version_seen
+    request = {
+        "tenant": held.tenant,
+        "approval_id": held.approval_id,
+        "approval_hash": held.approval_hash,
+        "contract_hash": held.contract_hash,
+        "tool": held.tool,
+        "version": held.version,
+        "key": held.key,
+        "run_id": held.run_id,
+        "trace_id": held.trace_id,
+        "agent": held.agent,
+        "user": held.user,
+        # As text with its type, because JSON is not exact for large numbers.
+        "version_seen": None if version is None else f"{type(version).__name__} {version}",
+        "expires_at": held.expires_at,
+        "demand": held.demand,
+        "shown": sha256(held.sealed).hexdigest(),
+    }
+    return _FORM + canonical([request, vote])

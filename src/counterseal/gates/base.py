@@ -18,20 +18,20 @@ from typing import Any, Final, NamedTuple
 from counterseal.approvals.terms import Terms
 from counterseal.canonical import thaw
 from counterseal.codes import Code
-from counterseal.contract.invariants import Call as ProposedCall
-from counterseal.contract.invariants import Correction
+from counterseal.contract.invariants import Correction, ProposedCall
 from counterseal.contract.model import Contract, KeepReads
 from counterseal.contract.schemas import Validator
 from counterseal.contract.tool_context import Context
 from counterseal.execution.executor import Executor, Runner
 from counterseal.keys import KeyRing
 from counterseal.ledger.entry import destination_key
+from counterseal.ledger.records import Budgets, RunRecord
+from counterseal.ledger.requests import Charge, Memory, Rate
 from counterseal.observation import Profile
 from counterseal.observation.envelope import FieldError
 from counterseal.policy import CompiledPolicy
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Grant, Refusal, Registry, RegistryRecord
-from counterseal.storage.base import Budgets, Charge, Memory, Rate, RunRecord
 
 __all__ = [
     "EMPTY",
@@ -227,7 +227,7 @@ class CompiledContract:
     """Which observations of reads are kept."""
     runner: Runner | None
     """Executes the tool; None if only the contract is known here."""
-    plans: dict[tuple[int, ...], Any] = field(default_factory=dict, repr=False)
+    costs: dict[tuple[int, ...], Any] = field(default_factory=dict, repr=False)
     """Charges that the budget gate has worked out, by grant and kind of run."""
     event_facts: dict[str, Any]
     """Part of every event that ends a call: whether it mutates, is announced, what it costs."""

@@ -1,8 +1,8 @@
-"""The last gate: is there enough left to do it? Budgets by run and tenant, and rates.
+"""The last gate: are the budgets of run and tenant sufficient, and the rates?
 
-Spending happens in `admit`, where every limit is checked in one transaction, so that two calls
-can't spend the same last unit. Where a person would be asked first, the limits are looked at here
-as well, on the counters as they were recalled: nobody should approve what could not run.
+`admit` spends, and checks every limit in one transaction, so that two calls can't spend the same
+last unit. Where approval is required, this gate checks the limits as well, on the recalled
+counters: no approver should decide on a call that could not run.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Final
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
 from counterseal.gates.base import CompiledContract, Decision, GateContext, Learned, allow, deny
+from counterseal.ledger.records import Budgets
+from counterseal.ledger.requests import Charge, Rate
 from counterseal.observation.envelope import FieldError
 from counterseal.registry import Grant
-from counterseal.storage.base import Budgets, Charge, Rate
 
 __all__ = ["ALLOW", "can_ask", "check", "exhausted", "rate_limited"]
 
@@ -24,7 +25,7 @@ ALLOW: Final = allow(NAME)
 
 
 def check(ctx: GateContext) -> Decision | Learned:
-    """Whether every budget and every rate would allow one more call."""
+    """Return what the call costs, or a denial if a budget or rate is exhausted."""
     if ctx.compiled is None or ctx.grant is None:
         return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
     seconds = ctx.run.budgets.seconds
@@ -38,30 +39,30 @@ def check(ctx: GateContext) -> Decision | Learned:
         return exhausted(
             Charge("run.deadline", "", 0, deadline - ctx.run.started_at, of_run=True), lasted
         )
-    plan = _plan(ctx, ctx.compiled, ctx.grant)
+    costs = _costs(ctx, ctx.compiled, ctx.grant)
     memory, now = ctx.memory, ctx.now
     if memory is None or not (ctx.approvals or ctx.preview):
-        return plan.allowed  # `admit` follows, and looks at every limit as it spends
-    for charge in plan.charges:
+        return costs.allowed  # `admit` follows, and checks every limit
+    for charge in costs.charges:
         counters = memory.run_counters if charge.of_run else memory.tenant_counters
         spent = counters.get(charge.counter, 0.0)
         if charge.exceeds(spent) and not can_ask(ctx, charge):
             return exhausted(charge, spent)
-    for rate in plan.rates:
+    for rate in costs.rates:
         arrival = memory.rates.get(rate.counter)
         if arrival is not None and rate.wait(arrival, now) > 0:
             return rate_limited(rate.wait(arrival, now))
-    return plan.allowed
+    return costs.allowed
 
 
 def can_ask(ctx: GateContext, charge: Charge) -> bool:
-    """Whether people may be asked for one call more than a budget allows."""
+    """Return True if approvers may allow one call beyond a budget."""
     budgets = ctx.run.budgets if charge.of_run else ctx.limits
     return budgets is not None and budgets.ask
 
 
 def exhausted(charge: Charge, spent: float) -> Decision:
-    """A refusal that names the budget and says how to ask for more."""
+    """Return the denial for an exhausted budget."""
     limit = charge.limit
     error = FieldError(
         "",
@@ -79,13 +80,13 @@ def exhausted(charge: Charge, spent: float) -> Decision:
 
 
 def rate_limited(wait: float) -> Decision:
-    """A refusal that says when to come back."""
+    """Return the denial for an exceeded rate, with the seconds to wait."""
     reason = "Too many calls in a short time."
     return deny(NAME, Code.RATE_LIMITED, reason, rule="rate", retry_after=wait)
 
 
-class _Plan:
-    """What a call of one tool, under one grant, in one kind of run is charged. Worked out once."""
+class _Costs:
+    """The charges of a call of one tool, under one grant, in one kind of run. Computed once."""
 
     __slots__ = ("allowed", "charges", "parts", "rates")
 
@@ -94,27 +95,27 @@ class _Plan:
     ) -> None:
         self.charges = charges
         self.rates = rates
-        # Kept alive, so that the ids that a plan is found by can't be given to others meanwhile.
+        # Kept alive, so that their ids, which are the cache key, are not reused.
         self.parts = parts
         self.allowed = Learned(ALLOW, {"charges": charges, "rates": rates})
 
 
-def _plan(ctx: GateContext, compiled: CompiledContract, grant: Grant) -> _Plan:
-    """The plan for this tool, grant and kind of run; found by identity, since all are frozen."""
+def _costs(ctx: GateContext, compiled: CompiledContract, grant: Grant) -> _Costs:
+    """Return the cached costs for this tool, grant and kind of run; all are frozen."""
     budgets, limits = ctx.run.budgets, ctx.limits
     day = 0 if limits is None else int(ctx.now // 86_400)
     key = (id(grant), id(budgets), id(limits), day)
-    plans: dict[tuple[int, ...], _Plan] = compiled.plans
-    plan = plans.get(key)
-    if plan is None:
-        if len(plans) >= _MOST_PLANS:
-            plans.clear()
+    cache: dict[tuple[int, ...], _Costs] = compiled.costs
+    costs = cache.get(key)
+    if costs is None:
+        if len(cache) >= _MAX_CACHED:
+            cache.clear()
         charges = tuple(_charges(compiled, grant, budgets, limits, day))
-        plan = plans[key] = _Plan(charges, _rates(compiled.contract), (grant, budgets, limits))
-    return plan
+        costs = cache[key] = _Costs(charges, _rates(compiled.contract), (grant, budgets, limits))
+    return costs
 
 
-_MOST_PLANS = 256
+_MAX_CACHED = 256
 
 
 def _charges(
@@ -132,7 +133,7 @@ def _charges(
 def _limits(
     whose: str, budgets: Budgets, compiled: CompiledContract, period: str, *, of_run: bool
 ) -> Iterator[Charge]:
-    """What one call is charged against these budgets."""
+    """Yield what one call is charged against these budgets."""
     contract = compiled.contract
     effect = contract.effect.value if contract.effect else "irreversible"
     cost = contract.runtime.cost_profile.cost_per_call

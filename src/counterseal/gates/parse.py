@@ -1,8 +1,8 @@
-"""The first gate: raw text, bytes or a mapping become arguments, or nothing does.
+"""The first gate: parses text, bytes or a mapping into arguments.
 
-Text around JSON is not guessed at. What one reader would take differently from another (duplicate
-keys, NaN, integers that a float would round, lone surrogates) is refused, and so is what could
-exhaust a reader (size, depth).
+JSON is not extracted from surrounding text. Whatever two JSON readers could read differently
+(duplicate keys, NaN, integers that a float would round, lone surrogates) is refused, and so is what
+could exhaust a reader (size, depth).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _HALF = re.compile("[\ud800-\udfff]")
 _QUOTED = re.compile(r"[\"`].*[\"`] ?", re.DOTALL)
 _REASON = "The arguments are not one JSON object."
 _NO_IDS = (None,) * 5
-_LONGEST = 6
-"""How many bytes a character of ASCII has in JSON at most."""
-_AROUND = 24
-"""The same of a number, or of what stands around a name and a text."""
+_BYTES_PER_CHARACTER = 6
+"""Most bytes that an ASCII character takes in JSON."""
+_BYTES_PER_ITEM = 24
+"""Most bytes that a number, or the punctuation around an item, takes in JSON."""
 
 
 class _UnsoundError(Exception):
-    """What is wrong with a value, and where."""
+    """A value that is not safe JSON, with its place."""
 
     def __init__(self, path: tuple[str | int, ...], message: str) -> None:
         super().__init__(message)
@@ -48,7 +48,7 @@ class _UnsoundError(Exception):
 
 
 def check(ctx: GateContext) -> Decision | Learned:
-    """Arguments that every reader reads alike, or a refusal that says where they are not."""
+    """Return the parsed arguments, or a denial that names the place of the fault."""
     proposal = ctx.proposal
     raw: Any = proposal.arguments
     kind = type(raw)
@@ -56,13 +56,14 @@ def check(ctx: GateContext) -> Decision | Learned:
         _check_ids(proposal, ctx.run.run_id)
         if kind is dict or (kind is not str and isinstance(raw, Mapping)):
             arguments = dict(raw)
-            plain = _plain(arguments)
+            plain = _is_plain(arguments)
         else:
             arguments = _read(raw)
-            plain = (_simple if kind is str and _is_spelt_out(raw) else _plain)(arguments)
+            simple = kind is str and raw.isascii() and "\\" not in raw
+            plain = _is_plain_text(arguments) if simple else _is_plain(arguments)
         if not plain:
             _walk(arguments)
-            arguments = thaw(arguments)  # what the caller changes later must not reach the tool
+            arguments = thaw(arguments)  # a copy: the caller may change its own later
             if kind is not str and len(to_json(arguments)) > MAX_BYTES:
                 return _refusal("", f"more than {MAX_BYTES:,} bytes")
     except _UnsoundError as error:
@@ -71,7 +72,7 @@ def check(ctx: GateContext) -> Decision | Learned:
 
 
 def is_sound(arguments: dict[str, Any]) -> bool:
-    """Whether arguments that did not come from a parser would have passed one."""
+    """Return True if arguments that were not parsed from text are safe JSON."""
     try:
         _walk(arguments)
     except _UnsoundError:
@@ -80,13 +81,13 @@ def is_sound(arguments: dict[str, Any]) -> bool:
 
 
 def _check_ids(proposal: Proposal, run_id: str) -> None:
-    """`run_id` is the run that the call was given; another one than named if that was no id."""
+    """Raise _UnsoundError for an invalid id. `run_id` is the run that the call was given."""
     tool = proposal.tool
     plain = tool.__class__ is str and tool.isascii() and len(tool) <= MAX_ID
     if not plain and not is_name(tool):
-        raise _UnsoundError((), "the tool's name is too long, or no text")
+        raise _UnsoundError((), "the tool's name must be a text of at most 512 characters")
     if proposal.run_id is not None and proposal.run_id != run_id:
-        raise _UnsoundError((), "the run's id is empty, too long, or no text")
+        raise _UnsoundError((), "the run's id must be a text of 1 to 512 characters")
     ids = (
         proposal.key,
         proposal.call_id,
@@ -95,28 +96,28 @@ def _check_ids(proposal: Proposal, run_id: str) -> None:
         proposal.workflow_id,
     )
     if ids != _NO_IDS and not all(value is None or is_id(value) for value in ids):
-        raise _UnsoundError((), "a name or an id of the call is empty, too long, or no text")
-    seen = proposal.expected_version
-    if seen is not None and not _is_version(seen):
-        raise _UnsoundError((), "the expected version is no number and no text, or too long")
+        raise _UnsoundError((), "every id of the call must be a text of 1 to 512 characters")
+    version = proposal.expected_version
+    if version is not None and not _is_version(version):
+        raise _UnsoundError((), "the expected version must be an integer or a text")
 
 
 def _is_version(value: object) -> bool:
-    """Whether a value can be a resource's version; anything else could not have been seen."""
+    """Return True if a value can be the version of a resource."""
     if isinstance(value, int):
         return not isinstance(value, bool) and -(2**63) <= value < 2**63
     return is_name(value) and "\0" not in str(value)
 
 
 def is_name(value: object) -> bool:
-    """Whether a value is a text of a sane length, whatever it says."""
+    """Return True if a value is a text of at most 512 characters."""
     if not isinstance(value, str) or len(value) > MAX_ID:
         return False
     return value.isascii() or _HALF.search(value) is None
 
 
 def is_id(value: object) -> bool:
-    """Whether a value can identify something, in every store."""
+    """Return True if a value can be an id in every store."""
     if not isinstance(value, str) or not 0 < len(value) <= MAX_ID or "\0" in value:
         return False
     return value.isascii() or _HALF.search(value) is None
@@ -151,17 +152,15 @@ def _read(raw: object) -> dict[str, Any]:
 
 
 def _safe(message: str) -> str:
-    """The parser's words without anything that it quotes from the text."""
+    """Return the parser's message without what it quotes from the text."""
     return f"not valid JSON: {_QUOTED.sub('', message).lower()}"
 
 
-def _is_spelt_out(text: str) -> bool:
-    """Whether a JSON text stands for nothing but characters of ASCII."""
-    return text.isascii() and "\\" not in text
+def _is_plain_text(arguments: dict[str, Any]) -> bool:
+    """Return True if arguments from an ASCII text without escapes need no further check.
 
-
-def _simple(arguments: dict[str, Any]) -> bool:
-    """As `_plain`, of what such a text says: no string of it can be unsound, or too long."""
+    No string in such a text can be unsound or too long.
+    """
     for value in arguments.values():
         kind = type(value)
         if kind is int:
@@ -172,8 +171,8 @@ def _simple(arguments: dict[str, Any]) -> bool:
     return True
 
 
-def _plain(arguments: dict[str, Any]) -> bool:
-    """Whether all is sound at a glance: a small flat object of plain texts and small numbers."""
+def _is_plain(arguments: dict[str, Any]) -> bool:
+    """Return True for a small flat object of ASCII texts and small numbers: it is sound."""
     characters = 0
     for key, value in arguments.items():
         kind = type(value)
@@ -189,22 +188,22 @@ def _plain(arguments: dict[str, Any]) -> bool:
         if type(key) is not str or not key.isascii():
             return False
         characters += len(key)
-    return characters * _LONGEST + len(arguments) * _AROUND <= MAX_BYTES
+    return characters * _BYTES_PER_CHARACTER + len(arguments) * _BYTES_PER_ITEM <= MAX_BYTES
 
 
 def _walk(root: dict[str, Any]) -> None:
-    """Look at every value once. Iterative, so that depth can't exhaust the stack."""
+    """Check every value once; iterative, so that depth can't exhaust the stack."""
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), root)]
-    seen = 0
+    count = 0
     while waiting:
         path, value = waiting.pop()
-        seen += 1
+        count += 1
         kind = type(value)
         if kind is str:
             _text(path, value)
         elif kind is dict or kind is list or isinstance(value, Mapping | tuple):
             waiting.extend(_children(path, value))
-            if seen + len(waiting) > MAX_VALUES:
+            if count + len(waiting) > MAX_VALUES:
                 raise _UnsoundError((), f"more than {MAX_VALUES:,} values")
         else:
             _scalar(path, value)
@@ -248,7 +247,7 @@ def _text(path: tuple[str | int, ...], value: str) -> None:
 
 
 def kind_of(value: object) -> str:
-    """The JSON type of a value, in JSON's own words."""
+    """Return the name of a value's JSON type."""
     names = {dict: "object", list: "array", str: "string", bool: "boolean", type(None): "null"}
     if isinstance(value, bool | dict | list | str | None):
         return names[type(value)]

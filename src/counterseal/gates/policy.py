@@ -1,7 +1,7 @@
-"""The fifth gate: what the policy says about this call.
+"""The fifth gate: the policy's rules.
 
-The rules were prepared for the contract when it was registered. Facts are made when a rule asks for
-them, and not before: most calls are decided from the contract and the caller alone.
+They were compiled for the contract at registration. Facts about the call are computed only when a
+rule reads them: most calls are decided from the contract and the principal alone.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ NAME: Final = "policy"
 
 
 def check(ctx: GateContext) -> Decision:
-    """The strictest verdict of all rules that apply, with the rule and the policy's version."""
+    """Return the strictest verdict of all rules that apply, with its rule and policy version."""
     if ctx.compiled is None:
         return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
-    policy, caller = ctx.compiled.policy, ctx.principal
-    return _told(policy.standing(caller) or policy.decide(_Facts(ctx), caller))
+    policy, principal = ctx.compiled.policy, ctx.principal
+    return _decision(policy.standing(principal) or policy.decide(_Facts(ctx), principal))
 
 
 @lru_cache(maxsize=1024)
-def _told(decided: PolicyDecision) -> Decision:
+def _decision(decided: PolicyDecision) -> Decision:
     rule, version = decided.rule, decided.version
     if decided.verdict is PolicyVerdict.ALLOW:
         return allow(NAME, reason=decided.reason, rule=rule, policy_version=version)
@@ -47,7 +47,7 @@ def _told(decided: PolicyDecision) -> Decision:
 
 
 class _Facts:
-    """A call as conditions see it, one name at a time."""
+    """The call as conditions see it, one name at a time."""
 
     __slots__ = ("_ctx",)
 

@@ -1,7 +1,7 @@
-"""The second gate: arguments against the input schema, in one pass, with every error.
+"""The second gate: checks arguments against the input schema, in one pass, with every error.
 
-Three codes come out of it. Where several kinds of error occur together the earliest of structure,
-type and bounds names the code; all of them are listed. No error shows a value.
+It has three codes. Where several kinds of error occur together, the first of structure, type and
+bounds is the code; all errors are listed. No error contains a value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["ALLOW", "check", "field_errors"]
 
 NAME: Final = "schema"
 ALLOW = allow(NAME)
-_MAX_LOOKED_AT, _MAX_SHOWN = 2000, 50
+_MAX_COLLECTED, _MAX_SHOWN = 2000, 50
 
 _ORDER = (Code.STRUCTURAL_VIOLATION, Code.TYPE_MISMATCH, Code.OUT_OF_BOUNDS)
 _REASONS = {
@@ -53,21 +53,21 @@ _BOUNDS = {
 
 
 def check(ctx: GateContext) -> Decision:
-    """Whether the arguments fit. A tool that does not exist for this caller is one more misfit."""
+    """Deny arguments that do not fit, and a tool that does not exist for this caller."""
     if ctx.compiled is None:
         return _no_such_tool(ctx)
     if ctx.compiled.input.is_valid(ctx.arguments):
         return ALLOW
     errors = tuple(field_errors(ctx.compiled.input, ctx.arguments))
-    found = {error.code for error in errors}
-    code = next(code for code in _ORDER if code.value in found)
+    codes = {error.code for error in errors}
+    code = next(code for code in _ORDER if code.value in codes)
     return deny(NAME, code, _REASONS[code], field_errors=errors)
 
 
 def _no_such_tool(ctx: GateContext) -> Decision:
     refusal = ctx.refusal
     if refusal is not None and refusal.reason not in (Reason.UNKNOWN, Reason.OTHER_TENANT):
-        return ALLOW  # it exists for this tenant; whether it may be used is the next gate's word
+        return ALLOW  # it exists for this tenant; the scope gate decides whether it may be used
     names = ", ".join(ctx.usable_tools()) or "none"
     error = FieldError(
         "", "There is no such tool here.", Code.STRUCTURAL_VIOLATION.value, f"one of: {names}"
@@ -78,20 +78,25 @@ def _no_such_tool(ctx: GateContext) -> Decision:
 
 
 def field_errors(validator: Any, arguments: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Every misfit, the earliest kind first. Bounded: a flood teaches no more than fifty do."""
-    unfolded = (one for error in validator.iter_errors(arguments) for one in _unfold(error))
-    found = {(one.field, one.code, one.expected): one for one in islice(unfolded, _MAX_LOOKED_AT)}
-    ranked = sorted(found.values(), key=lambda one: (_ORDER.index(Code(one.code)), one.field))
+    """Yield at most fifty errors, those of structure first, then type, then bounds."""
+    unfolded = (inner for error in validator.iter_errors(arguments) for inner in _unfold(error))
+    distinct = {
+        (error.field, error.code, error.expected): error
+        for error in islice(unfolded, _MAX_COLLECTED)
+    }
+    ranked = sorted(
+        distinct.values(), key=lambda error: (_ORDER.index(Code(error.code)), error.field)
+    )
     yield from ranked[:_MAX_SHOWN]
 
 
 def _unfold(error: Any) -> Iterator[FieldError]:
-    """A union's misfit is told by the branch that came closest; the rest are told as they are."""
+    """Yield the errors of a union's closest branch, or the error itself."""
     kind = error.kind
     if kind.name in ("anyOf", "oneOf") and hasattr(kind, "context"):
         yield from _closest(error, [list(branch) for branch in kind.context])
     else:
-        yield _told(error)
+        yield _field_error(error)
 
 
 def _closest(error: Any, branches: list[list[Any]]) -> Iterator[FieldError]:
@@ -110,14 +115,14 @@ def _closest(error: Any, branches: list[list[Any]]) -> Iterator[FieldError]:
 
 
 def _wrong_type(branch: list[Any], here: list[Any]) -> list[str] | None:
-    """The types that a branch wanted, when the value itself is not of one of them."""
+    """Return the types that a branch expects, if the value itself has none of them."""
     for error in branch:
         if error.kind.name == "type" and list(error.instance_path) == here:
             return list(error.kind.types)
     return None
 
 
-def _told(error: Any) -> FieldError:
+def _field_error(error: Any) -> FieldError:
     kind = error.kind
     if kind.name == "type":
         wanted = " or ".join(kind.types)
@@ -125,7 +130,7 @@ def _told(error: Any) -> FieldError:
     if kind.name == "required":
         return _field(error, Code.STRUCTURAL_VIOLATION, "present", "is missing", kind.property)
     if kind.name in ("additionalProperties", "unevaluatedProperties"):
-        # Their names are the model's own words, and bounded by the parser.
+        # The names come from the model; the parse gate has bounded them.
         extra = ", ".join(neutralise(name[:40])[0] for name in sorted(kind.unexpected)[:10])
         return _field(
             error, Code.STRUCTURAL_VIOLATION, "declared fields only", f"has extra fields: {extra}"
@@ -154,7 +159,7 @@ _BOUND_WORDS = {
 
 
 def _bound(kind: Any) -> str:
-    """The bound in words. It comes from the schema, so it may be shown."""
+    """Return the bound in words. It comes from the schema, so it may be shown."""
     if kind.name == "enum":
         return "one of " + ", ".join(str(option) for option in kind.options[:20])
     if kind.name == "const":
@@ -165,9 +170,9 @@ def _bound(kind: Any) -> str:
 
 
 def _field(
-    error: Any, code: Code, expected: str, says: str, inside: str | None = None
+    error: Any, code: Code, expected: str, problem: str, inside: str | None = None
 ) -> FieldError:
     path = [*error.instance_path, *([] if inside is None else [inside])]
     name = str(path[-1]) if path else "the call"
     actual = "missing" if inside is not None else kind_of(error.instance)
-    return FieldError(pointer(*path), f"{name} {says}", code.value, expected, actual)
+    return FieldError(pointer(*path), f"{name} {problem}", code.value, expected, actual)

@@ -1,7 +1,7 @@
 """The third gate: may this caller use this tool at all?
 
-Comes before the business rules, so that a caller without authority learns nothing of them. All of
-it is decided from the principal, the registry and the run; nothing from the model's text.
+It comes before the business rules, so that a caller without authority learns nothing about them. It
+decides from the principal, the registry and the run, and from nothing that the model wrote.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ALLOW: Final = allow(NAME)
 
 
 def check(ctx: GateContext) -> Decision | Learned:
-    """The grant under which the call is made, or why there is none."""
+    """Return the grant under which the call is made, or a denial."""
     if ctx.record is None:
         return _refused(ctx.refusal)
     allowed = ctx.run.allowed_tools

@@ -1,7 +1,7 @@
 """The fourth gate: the tool's own invariants. Correct, drop, or reject.
 
-A correction is validated again: a corrector can mend a call, not smuggle one past the schema. Rules
-written in Python are given copies, so that looking at a call can't change it.
+A corrected call is validated again, so that no corrector can bypass the schema. Rules written in
+Python receive copies, so that a check can't change the call.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from counterseal.canonical import thaw
 from counterseal.codes import Code
-from counterseal.contract.invariants import Call, Fixed, Invariant, Judgement, judge
-from counterseal.contract.tool_context import UnusableConfigError, resolve_config, shown_config
+from counterseal.contract.invariants import Fixed, Invariant, Judgement, ProposedCall, judge
+from counterseal.contract.tool_context import UnusableConfigError, config_as_json, resolve_config
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.gates.parse import is_sound
 from counterseal.observation.envelope import FieldError
@@ -25,63 +25,67 @@ ALLOW = allow(NAME)
 
 
 def check(ctx: GateContext) -> Decision | Learned:
-    """What the contract's invariants make of the call."""
+    """Check the contract's invariants, and apply their corrections."""
     if ctx.record is None or ctx.compiled is None:
         return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
-    given: Any = ctx.proposal.configurable  # whatever a caller passes on
-    if given is not None and not isinstance(given, Mapping):
-        return _unusable("The config of this call is no mapping of keys to values.")
+    proposed: Any = ctx.proposal.configurable  # not validated before
+    if proposed is not None and not isinstance(proposed, Mapping):
+        return _unusable("The config of this call is not a mapping of keys to values.")
     contract = ctx.record.contract
-    config = resolve_config(contract.config_params, given, ctx.run.config)
+    config = resolve_config(contract.config_params, proposed, ctx.run.config)
     try:
-        shown = shown_config(config) if config else config
+        shown = config_as_json(config) if config else config
     except UnusableConfigError as error:
         return _unusable(f"The config value of {error} can't be used.")
-    found: dict[str, Any] = {"config": config, "config_shown": shown}
-    rules = [rule for rule in contract.invariants if not rule.of_target]  # the state gate has those
+    facts: dict[str, Any] = {"config": config, "config_shown": shown}
+    rules = [
+        rule for rule in contract.invariants if not rule.of_target
+    ]  # those are the state gate's
     if not rules:
-        return Learned(ALLOW, found)
-    ctx = ctx.replace(**found)
+        return Learned(ALLOW, facts)
+    ctx = ctx.replace(**facts)
     verdict, watched = _judged(rules, ctx)
     if verdict.call is None or not verdict.ok:
         rejected = _rejected(verdict)
-        return Learned(rejected, found) if config else rejected
-    found["state_read"] = {key: seen for one in watched for key, seen in one.state.read.items()}
+        return Learned(rejected, facts) if config else rejected
+    facts["state_read"] = {
+        key: version for rule in watched for key, version in rule.state.read.items()
+    }
     if ctx.pending:
-        found["unknown"] = (NAME,) if len(watched) < len(rules) else ()
-    return _corrected(ctx, verdict, found) if verdict.corrections else Learned(ALLOW, found)
+        facts["unknown"] = (NAME,) if len(watched) < len(rules) else ()
+    return _corrected(ctx, verdict, facts) if verdict.corrections else Learned(ALLOW, facts)
 
 
 def _unusable(reason: str) -> Decision:
-    """Whoever configured the tool must mend it; no model can."""
+    """Return the denial for a config that only the tool's owner can repair."""
     return deny(NAME, Code.UNKNOWN_ERROR, reason, rule="config-unusable")
 
 
 def _judged(
     rules: Sequence[Invariant], ctx: GateContext
-) -> tuple[Judgement, tuple[_Watching, ...]]:
-    """The verdict, and the rules that came to it.
+) -> tuple[Judgement, tuple[_WatchedRule, ...]]:
+    """Return the verdict, and the rules that led to it.
 
-    Those that look at what the plan's earlier steps may still change are left for later: neither a
-    check nor a correction can rest on that yet.
+    Rules that read state which the plan's earlier steps may still change are left out: neither a
+    check nor a correction can rely on it yet.
     """
     name = ctx.record.name if ctx.record else ""
-    call = Call(name, ctx.arguments, tuple(_copy(step) for step in ctx.earlier))
-    watched = tuple(_Watching(rule, ctx) for rule in rules)
+    call = ProposedCall(name, ctx.arguments, tuple(_copy(step) for step in ctx.earlier))
+    watched = tuple(_WatchedRule(rule, ctx) for rule in rules)
     while True:
         try:
             verdict = judge(watched, call, ctx.run.state, ctx.config)
         except Exception:
             verdict = None
-            if all(one.can_tell for one in watched):
+            if all(rule.can_tell for rule in watched):
                 raise
-        left = tuple(one for one in watched if one.can_tell)
+        left = tuple(rule for rule in watched if rule.can_tell)
         if verdict is not None and len(left) == len(watched):
             return verdict, watched
-        watched = tuple(_Watching(one.of, ctx) for one in left)
+        watched = tuple(_WatchedRule(rule.of, ctx) for rule in left)
 
 
-def _corrected(ctx: GateContext, verdict: Judgement, found: dict[str, Any]) -> Decision | Learned:
+def _corrected(ctx: GateContext, verdict: Judgement, facts: dict[str, Any]) -> Decision | Learned:
     corrected = dict(verdict.call.arguments) if verdict.call else {}
     record, compiled = ctx.record, ctx.compiled
     tenant = record.contract.tenant_argument if record else None
@@ -90,20 +94,23 @@ def _corrected(ctx: GateContext, verdict: Judgement, found: dict[str, Any]) -> D
     if foreign or not fits:
         reason = "A correction of this call would break the tool's schema."
         return deny(NAME, Code.SEMANTIC_INVALIDITY, reason, rule=verdict.corrections[-1].invariant)
-    found |= {"arguments": corrected, "corrections": verdict.corrections}
-    notes = tuple(f"Corrected: {one.rule} ({one.invariant})" for one in verdict.corrections)
+    facts |= {"arguments": corrected, "corrections": verdict.corrections}
+    notes = tuple(
+        f"Corrected: {correction.rule} ({correction.invariant})"
+        for correction in verdict.corrections
+    )
     decision = allow(NAME, rule=verdict.corrections[0].invariant, warnings=notes)
-    return Learned(decision, found)
+    return Learned(decision, facts)
 
 
-class _Watching:
-    """An invariant while it is asked about one call: what it is given, and what it looked at."""
+class _WatchedRule:
+    """An invariant while it checks one call: what it receives, and which state it reads."""
 
     __slots__ = ("_config", "_pending", "_shown", "of", "state")
 
     def __init__(self, of: Invariant, ctx: GateContext) -> None:
         self.of = of
-        self.state = Watched(ctx.run.state, ctx.run.state_versions)
+        self.state = WatchedState(ctx.run.state, ctx.run.state_versions)
         self._config = ctx.config
         self._shown = ctx.config_shown
         self._pending = ctx.pending
@@ -118,33 +125,37 @@ class _Watching:
 
     @property
     def can_tell(self) -> bool:
-        """Whether it looked at nothing that is still to be written."""
+        """True if the rule has read no state that an earlier step may still change."""
         if not self._pending:
             return True
         return "*" not in self.state.read and self._pending.isdisjoint(self.state.read)
 
-    def holds(self, call: Call, _state: Mapping[str, Any], _config: Mapping[str, Any]) -> bool:
+    def holds(
+        self, call: ProposedCall, _state: Mapping[str, Any], _config: Mapping[str, Any]
+    ) -> bool:
         if not self.of.in_python:
             return self.of.holds(call, self.state, self._shown)
         return self.of.holds(_copy(call), self.state, thaw(self._config))
 
-    def fix(self, call: Call, _state: Mapping[str, Any], _config: Mapping[str, Any]) -> Fixed:
+    def fix(
+        self, call: ProposedCall, _state: Mapping[str, Any], _config: Mapping[str, Any]
+    ) -> Fixed:
         fixed = self.of.fix(_copy(call), self.state, thaw(self._config))
-        if not isinstance(fixed, Call):
+        if not isinstance(fixed, ProposedCall):
             return fixed
-        # A corrector changes arguments, nothing else; and keeps no hold on them.
-        return Call(call.tool, thaw(fixed.arguments), call.earlier)
+        # A corrector changes arguments only, and must not share them with the call.
+        return ProposedCall(call.tool, thaw(fixed.arguments), call.earlier)
 
 
-def _copy(call: Call) -> Call:
-    """The same call, whose arguments can't be changed for anybody else."""
-    return Call(call.tool, MappingProxyType(thaw(call.arguments)), call.earlier)
+def _copy(call: ProposedCall) -> ProposedCall:
+    """Return a copy of the call, with arguments of its own."""
+    return ProposedCall(call.tool, MappingProxyType(thaw(call.arguments)), call.earlier)
 
 
-class Watched(Mapping[str, Any]):
-    """Run state as an invariant sees it, as copies, and which of it that looked at.
+class WatchedState(Mapping[str, Any]):
+    """Run state as copies for an invariant, which notes the keys that are read.
 
-    If that changes before the call is admitted, it is decided anew.
+    If one of them changes before the call is admitted, the call is decided again.
     """
 
     __slots__ = ("_state", "_versions", "read")

@@ -1,7 +1,9 @@
-"""The gateway: MCP in front, the runtime in the middle, other people's MCP servers behind.
+"""The gateway: MCP in front, the runtime in the middle, MCP servers of third parties behind.
 
-`server` answers clients, `catalogue` says what a caller may see, `answering` puts an observation on
-the wire, `asking` reaches the client and people while a call waits, `relaying` passes on resources
-and prompts, `upstreams` keeps what is behind under contract, `auth` says who calls, `app` and
-`stdio` are the two ways to run it.
+- `server`: which part answers which request; `stateless`: a shorter way for plain calls.
+- `calls`, `questions`, `results`: `tools/call`, questions to its client, and its result.
+- `catalogue`, `notifications`: what each caller may see, and notices of its changes.
+- `relay`: resources, prompts and completions of upstreams.
+- `upstream_contracts`, `upstream_tools`, `quarantine`: the tools of upstreams under contract.
+- `running`: a gateway put together from its configuration, over HTTP (see `web`) or stdio.
 """

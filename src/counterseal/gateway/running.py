@@ -1,133 +1,172 @@
-"""A gateway put together from its configuration, and everything that runs beside it.
+"""A gateway put together from its configuration, with everything that runs beside it.
 
-The store is opened first and closed last. Upstreams that are down don't keep it from starting. The
-reconciler runs on a schedule, so that what a crash or a stop left behind is found out.
+The store is opened first and closed last. Upstreams that are down don't keep the gateway from
+starting. The reconciler runs on a schedule, and finishes what a crash or a stop left behind.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TextIO
 from urllib.parse import urlsplit
 
+import anyio
 from mcp.server.auth.provider import AccessToken
+from mcp.server.stdio import stdio_server
 
 from counterseal.config import Settings, open_runtime
-from counterseal.config.opening import later_grants, secrets_of
-from counterseal.config.reaching import reached
-from counterseal.gateway.quarantines import summary
-from counterseal.gateway.server import Front
-from counterseal.gateway.upstreams import Behind, plans
+from counterseal.config.build import later_grants, secrets_of, upstream_settings
+from counterseal.gateway.quarantine import upstream_summaries
+from counterseal.gateway.server import McpServer
+from counterseal.gateway.upstream_contracts import upstream_plans
+from counterseal.gateway.upstream_tools import UpstreamTools
 from counterseal.proposal import Principal
 from counterseal.reconcile import Reconciler, Retention
 from counterseal.runtime import Runtime
 from counterseal.upstream import Upstreams
 
-__all__ = ["Gateway", "Tell", "gateway"]
+__all__ = ["Gateway", "Tell", "gateway", "serve_stdio"]
 
 Tell = Callable[[str], None]
+"""Shows a line of progress to the operator."""
 
 _log = logging.getLogger("counterseal.gateway")
 
-_FIRST_LOOK: Final = 15.0
-"""Seconds that a start waits for its upstreams."""
+_FIRST_CONNECT: Final = 15.0
+"""Seconds that the start waits for upstreams."""
 _RECONCILE: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
-    """What is running."""
+    """The parts of a running gateway."""
 
     runtime: Runtime
-    front: Front
-    behind: Behind
+    server: McpServer
+    upstreams: UpstreamTools
 
 
 @asynccontextmanager
 async def gateway(
     settings: Settings,
     *,
-    who: Callable[[], Principal],
+    caller: Callable[[], Principal],
     console: str,
     store: str | None = None,
     session: str | None = None,
     valid: Callable[[AccessToken], Awaitable[bool]] | None = None,
     tell: Tell = lambda _: None,
 ) -> AsyncIterator[Gateway]:
-    """Open everything that the configuration names, and close it again in good order."""
-    planned = plans(settings)
+    """Open everything that the configuration names, and close it in the opposite order.
+
+    `caller` returns the principal of the present request, `valid` says whether a token still is,
+    `console` is the address where people approve, and `session` names the only session of stdio.
+    """
+    plans = upstream_plans(settings)
     runtime = open_runtime(settings, store)
     registered = {record.name for record in runtime.registry.records}
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(runtime)
-        tell(f"store: {_named(store or settings.store_url() or 'memory:')}")
+        tell(f"store: {_without_credentials(store or settings.store_url() or 'memory:')}")
         tell(f"tools of this project: {len(registered)}")
-        upstreams = Upstreams(reached(settings), secrets=secrets_of(settings))
-        await stack.enter_async_context(upstreams)
+        connections = Upstreams(upstream_settings(settings), secrets=secrets_of(settings))
+        await stack.enter_async_context(connections)
         grants = later_grants(settings, registered)
-        behind = Behind(runtime, upstreams, planned, settings.lock_path(), grants=grants)
-        behind.begin()
-        wait = settings.gateway.approval_wait_seconds
-        front = Front(
+        upstreams = UpstreamTools(runtime, connections, plans, settings.lock_path(), grants=grants)
+        upstreams.register_pinned()
+        server = McpServer(
             runtime,
-            who=who,
+            caller=caller,
             console=console,
-            wait=wait,
+            wait=settings.gateway.approval_wait_seconds,
             session=session,
-            behind=behind,
+            upstreams=upstreams,
             valid=valid,
         )
-        behind.changed = front.upstream_changed
-        await stack.enter_async_context(_beside(behind.run()))
-        if planned:
-            tell(f"connecting to {', '.join(planned)}")
-            await behind.looked(_FIRST_LOOK)
-            for line in _standing(behind):
+        upstreams.on_change = server.upstream_changed
+        await stack.enter_async_context(_background(upstreams.run()))
+        if plans:
+            tell(f"connecting to {', '.join(plans)}")
+            await upstreams.tried(_FIRST_CONNECT)
+            for line in _summary_lines(upstreams):
                 tell(line)
-        await stack.enter_async_context(_beside(front.keep_telling()))
+        await stack.enter_async_context(_background(server.notify_changes()))
         retention = Retention(**dict(settings.retention))
         reconciler = Reconciler(runtime, retention=retention)
         await stack.enter_async_context(reconciler.running(every=_RECONCILE))
-        stack.push_async_callback(front.calling.close)
-        stack.callback(front.telling.close)
-        yield Gateway(runtime=runtime, front=front, behind=behind)
+        stack.push_async_callback(server.calls.close)
+        stack.callback(server.notifications.close)
+        yield Gateway(runtime=runtime, server=server, upstreams=upstreams)
 
 
-def _named(url: str) -> str:
-    """A store's URL as it may be shown: without whoever signs in there."""
+async def serve_stdio(
+    settings: Settings,
+    principal: Principal,
+    *,
+    store: str | None = None,
+    tell: Tell = lambda _: None,
+    stdin: TextIO | None = None,
+    stdout: TextIO | None = None,
+) -> None:
+    """Serve one client over standard input and output until it closes them (`counterseal mcp`).
+
+    The process is the session. `stdin` and `stdout` are given if the process has redirected its
+    own.
+    """
+    own_url = f"http://{settings.gateway.host}:{settings.gateway.port}"
+    console = (settings.gateway.public_url or own_url).rstrip("/")
+    files = [None if file is None else anyio.wrap_file(file) for file in (stdin, stdout)]
+    session = secrets.token_urlsafe(18)
+    async with (
+        gateway(
+            settings,
+            caller=lambda: principal,
+            console=console,
+            store=store,
+            session=session,
+            tell=tell,
+        ) as running,
+        stdio_server(*files) as (read, write),
+    ):
+        server = running.server.sdk_server
+        await server.run(read, write, server.create_initialization_options())
+
+
+def _without_credentials(url: str) -> str:
     parts = urlsplit(url)
     return url if "@" not in parts.netloc else f"{parts.scheme}://{parts.hostname}{parts.path}"
 
 
-def _standing(behind: Behind) -> list[str]:
+def _summary_lines(upstreams: UpstreamTools) -> list[str]:
     lines = []
-    for one in summary(behind):
-        count = len(one["accepted"])
+    for summary in upstream_summaries(upstreams):
+        count = len(summary["accepted"])
         counts = [f"{count} tool{'' if count == 1 else 's'}"]
-        if one["quarantined"]:
-            counts.append(f"{len(one['quarantined'])} quarantined")
-        if one["hidden"]:
-            counts.append(f"{one['hidden']} hidden")
-        if one["unusable"]:
-            counts.append(f"{len(one['unusable'])} unusable")
-        state = one["state"]
+        if summary["quarantined"]:
+            counts.append(f"{len(summary['quarantined'])} quarantined")
+        if summary["hidden"]:
+            counts.append(f"{summary['hidden']} hidden")
+        if summary["unusable"]:
+            counts.append(f"{len(summary['unusable'])} unusable")
+        state = summary["state"]
         if state != "ready":
-            state = f"down ({one['trouble'] or 'not reached yet'})"
-        lines.append(f"upstream {one['name']}: {state}; {', '.join(counts)}")
-        lines += [f"  {name}: {why}" for name, why in one["unusable"].items()]
-    lines += [f"grants: nobody has a tool {name}" for name in behind.idle_grants()]
+            state = f"down ({summary['trouble'] or 'not reached yet'})"
+        lines.append(f"upstream {summary['name']}: {state}; {', '.join(counts)}")
+        lines += [f"  {name}: {why}" for name, why in summary["unusable"].items()]
+    lines += [f"grants: no upstream has a tool {name}" for name in upstreams.unused_grants()]
     return lines
 
 
 @asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Something that runs along. It should never end by itself; if it does, that is said."""
+async def _background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run something in the background. It should never end by itself; if it does, log that."""
     task = asyncio.ensure_future(work)
-    task.add_done_callback(_ended)
+    task.add_done_callback(_log_end)
     try:
         yield
     finally:
@@ -135,6 +174,6 @@ async def _beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         await asyncio.wait({task})
 
 
-def _ended(task: asyncio.Task[None]) -> None:
+def _log_end(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
         _log.critical("a part of the gateway has stopped", exc_info=task.exception())

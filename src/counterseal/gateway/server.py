@@ -1,6 +1,7 @@
-"""The MCP server: which request is answered by whom. On the SDK's low-level server, both revisions.
+"""The MCP server: which part of the gateway answers which request.
 
-Holds no rule of its own. Handlers find out who calls, and hand over to the room that knows.
+It is the SDK's low-level server with our handlers, for both revisions. A handler finds out the
+caller, and hands over to the part that knows the answer; no rule is decided here.
 """
 
 from __future__ import annotations
@@ -28,21 +29,20 @@ from starlette.types import ASGIApp
 
 from counterseal import __version__
 from counterseal.contract.model import Contract
-from counterseal.gateway.answering import COMPLETE
-from counterseal.gateway.asking import LEVELS, is_modern
-from counterseal.gateway.calling import RAW, Calling, run_of
+from counterseal.gateway.calls import RAW_ARGUMENTS, ApprovalWait, ToolCalls, run_of
 from counterseal.gateway.catalogue import Catalogue
-from counterseal.gateway.relaying import Relaying
+from counterseal.gateway.notifications import ClientConnection, Notifications
+from counterseal.gateway.questions import LEVELS, is_modern
+from counterseal.gateway.relay import Relay
+from counterseal.gateway.results import COMPLETE
 from counterseal.gateway.stateless import StatelessCalls
-from counterseal.gateway.telling import ClientConnection, Telling
-from counterseal.gateway.upstreams import Behind
-from counterseal.gateway.waiting import Waiting
+from counterseal.gateway.upstream_tools import UpstreamTools
 from counterseal.keys import KeyRing, derived_key
 from counterseal.proposal import Principal
 from counterseal.runtime import Runtime
 from counterseal.telemetry import listening, measure
 
-__all__ = ["Front", "McpServer"]
+__all__ = ["McpServer"]
 
 Ctx = ServerRequestContext[Any, Any]
 
@@ -50,76 +50,62 @@ _log = logging.getLogger("counterseal.gateway")
 
 _PAGE: Final = 1000
 _STATE_SECONDS: Final = 3600.0
-"""For how long a client may take to come back with an answer."""
+"""How long a client may take to call again with answers."""
 _SESSION_HEADER: Final = "mcp-session-id"
-_EPOCH_LOOK: Final = 0.2
-_STORE_LOOK: Final = 1.0
-_DATE_LOOK: Final = 60.0
-_CREDENTIAL_LOOK: Final = 15.0
-"""Seconds between looks: has the registry changed, the store, a date come, a credential ended?"""
-_FRESH: Final = CacheHint(ttl_ms=0, scope="private")
-"""Lists are a caller's own, and may change with every grant."""
+_REGISTRY_CHECK: Final = 0.2
+_STORE_CHECK: Final = 1.0
+_DATE_CHECK: Final = 60.0
+_CREDENTIAL_CHECK: Final = 15.0
+"""Seconds between checks: of this process's registry, of the store, of dates that end something,
+and of the credential of an open stream."""
+_NOT_CACHED: Final = CacheHint(ttl_ms=0, scope="private")
+"""Lists belong to one caller, and may change with every grant."""
 
 
-class McpServer(Server[Any]):
-    """The SDK's, which says in its handshake that lists may change."""
-
-    def create_initialization_options(
-        self,
-        notification_options: NotificationOptions | None = None,
-        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
-        extensions: dict[str, dict[str, Any]] | None = None,
-    ) -> InitializationOptions:
-        options = notification_options or NotificationOptions(
-            tools_changed=True, resources_changed=True, prompts_changed=True
-        )
-        return super().create_initialization_options(options, experimental_capabilities, extensions)
-
-
-class Front:
-    """The server of one runtime, and what it remembers of those who are connected."""
+class McpServer:
+    """The MCP server of one runtime, and the clients that are connected to it."""
 
     def __init__(
         self,
         runtime: Runtime,
         *,
-        who: Callable[[], Principal],
+        caller: Callable[[], Principal],
         console: str,
         wait: float = 20.0,
         session: str | None = None,
-        behind: Behind | None = None,
+        upstreams: UpstreamTools | None = None,
         valid: Callable[[AccessToken], Awaitable[bool]] | None = None,
         title: str = "Counterseal",
     ) -> None:
         self.runtime = runtime
         self.catalogue = Catalogue(runtime)
-        self.telling = Telling(self.catalogue)
-        self._who = who
+        self.notifications = Notifications(self.catalogue)
+        self._caller = caller
         self._session = session
         self._valid = valid
-        waiting = Waiting(runtime, console=console, seconds=wait)
-        asks = behind.relays if behind is not None else _never
-        self.calling = Calling(runtime, waiting, asks, self._log_level)
-        self.relaying: Relaying | None = None
-        if behind is not None and any(
-            one.resources or one.prompts for one in behind.plans.values()
+        approvals = ApprovalWait(runtime, console=console, seconds=wait)
+        relays_questions = _never if upstreams is None else upstreams.relays_questions
+        self.calls = ToolCalls(runtime, approvals, relays_questions, self._log_level)
+        self.relay: Relay | None = None
+        if upstreams is not None and any(
+            plan.resources or plan.prompts for plan in upstreams.plans.values()
         ):
-            self.relaying = Relaying(behind, self.calling)
-        self._behind = behind
-        self.server = self._made(title)
+            self.relay = Relay(upstreams, self.calls)
+        self._upstreams = upstreams
+        self.sdk_server = self._new_sdk_server(title)
 
-    def _made(self, title: str) -> McpServer:
-        server = McpServer(
+    def _new_sdk_server(self, title: str) -> Server[Any]:
+        server = _SdkServer(
             "counterseal",
             version=__version__,
             title=title,
             cache_hints={
-                "tools/list": _FRESH,
-                "prompts/list": _FRESH,
-                "resources/list": _FRESH,
-                "resources/templates/list": _FRESH,
-                "resources/read": _FRESH,
-                "server/discover": _FRESH,
+                "tools/list": _NOT_CACHED,
+                "prompts/list": _NOT_CACHED,
+                "resources/list": _NOT_CACHED,
+                "resources/templates/list": _NOT_CACHED,
+                "resources/read": _NOT_CACHED,
+                "server/discover": _NOT_CACHED,
             },
             get_tool_input_schema=self._input_schema,
         )
@@ -129,7 +115,7 @@ class Front:
             ("subscriptions/listen", types.SubscriptionsListenRequestParams, self._listen),
             ("logging/setLevel", types.SetLevelRequestParams, self._set_level),
         ]
-        if self.relaying is not None:
+        if self.relay is not None:
             handlers += [
                 ("resources/list", types.PaginatedRequestParams, self._list_resources),
                 ("resources/templates/list", types.PaginatedRequestParams, self._list_templates),
@@ -143,52 +129,52 @@ class Front:
         for method, params, handler in handlers:
             server.add_request_handler(method, params, handler)
         server.middleware.append(
-            RequestStateBoundary(_security(self.runtime.keys), default_audience="counterseal")
+            RequestStateBoundary(_state_security(self.runtime.keys), default_audience="counterseal")
         )
-        server.middleware.append(self._observe)
+        server.middleware.append(self._measure)
         server.middleware.insert(0, self._keep_connection)
         return server
 
     def endpoint(
         self, manager: StreamableHTTPSessionManager, security: TransportSecuritySettings
     ) -> ASGIApp:
-        """What answers under the server's URL, to those who were let in."""
+        """Return the ASGI application that answers authenticated requests."""
         return StatelessCalls(
             StreamableHTTPASGIApp(manager),
-            self.server,
-            self.calling,
+            self.sdk_server,
+            self.calls,
             self.runtime.registry,
-            who=self._who,
+            caller=self._caller,
             security=security,
         )
 
-    # --- what every request passes ----------------------------------------------------------------
+    # --- middleware -------------------------------------------------------------------------------
 
     async def _keep_connection(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
-        """Keep a connection of 2025-11-25 known for as long as it lasts.
+        """Notify a connection of 2025-11-25 of changes for as long as it lasts.
 
         The SDK runs each notification in a task of its connection, and cancels the task when the
         connection ends. So this one waits for that, after the span of the notification has ended.
         """
         result = await call_next(ctx)
         if ctx.method == "notifications/initialized" and not is_modern(ctx):
-            who = self._who()
-            with self.telling.connected(ctx, who) as connection:
+            principal = self._caller()
+            with self.notifications.connected(ctx, principal) as connection:
                 try:
                     if connection is not None:
                         await anyio.sleep_forever()
                 finally:
-                    if connection is not None and self.relaying is not None:
-                        self.relaying.leave(who, connection.followed.values())
+                    if connection is not None and self.relay is not None:
+                        self.relay.unsubscribe(principal, connection.subscriptions.values())
         return result
 
-    async def _observe(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
-        """Time it, and let odd arguments reach the first gate."""
+    async def _measure(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
+        """Measure the duration of a request."""
         if not listening() or ctx.request_id is None:
-            return await self._prepared(ctx, call_next)
+            return await self._with_raw_arguments(ctx, call_next)
         began, failed = monotonic(), None
         try:
-            result = await self._prepared(ctx, call_next)
+            result = await self._with_raw_arguments(ctx, call_next)
             if isinstance(result, Mapping) and result.get("isError") is True:
                 failed = "tool_error"
         except MCPError as error:
@@ -198,109 +184,117 @@ class Front:
             failed = type(error).__name__
             raise
         finally:
-            measure("mcp.server.operation.duration", monotonic() - began, _about(ctx, failed))
+            attributes = _attributes(ctx, failed)
+            measure("mcp.server.operation.duration", monotonic() - began, attributes)
         return result
 
-    async def _prepared(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
-        given = ctx.params or {}
-        arguments = given.get("arguments")
-        odd = arguments is not None and not isinstance(arguments, Mapping)
-        if ctx.method != "tools/call" or not odd:
+    async def _with_raw_arguments(self, ctx: Ctx, call_next: CallNext) -> HandlerResult:
+        """Let arguments that are no object pass the SDK, so that the first gate refuses them."""
+        params = ctx.params or {}
+        arguments = params.get("arguments")
+        invalid = arguments is not None and not isinstance(arguments, Mapping)
+        if ctx.method != "tools/call" or not invalid:
             return await call_next(ctx)
-        token = RAW.set(arguments)
+        token = RAW_ARGUMENTS.set(arguments)
         try:
-            return await call_next(replace(ctx, params={**given, "arguments": {}}))
+            return await call_next(replace(ctx, params={**params, "arguments": {}}))
         finally:
-            RAW.reset(token)
+            RAW_ARGUMENTS.reset(token)
 
-    def _run(self, ctx: Ctx, who: Principal) -> str | None:
-        return run_of(ctx, who, self._session_of(ctx))
+    def _run(self, ctx: Ctx, principal: Principal) -> str | None:
+        return run_of(ctx, principal, self._session_of(ctx))
 
     def _session_of(self, ctx: Ctx) -> str | None:
         if self._session is not None:
             return self._session
         headers = getattr(ctx.request, "headers", None)
-        found = headers.get(_SESSION_HEADER) if headers is not None and not is_modern(ctx) else None
-        return found if isinstance(found, str) else None
+        if headers is None or is_modern(ctx):
+            return None
+        session = headers.get(_SESSION_HEADER)
+        return session if isinstance(session, str) else None
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
-        """For the check of headers against arguments, which comes before anybody is known."""
-        line = self.runtime.registry.versions(name)
-        return line[0].contract.affordance.input_schema if line else None
+        """Return the schema by which the SDK checks headers against arguments."""
+        versions = self.runtime.registry.versions(name)
+        return versions[0].contract.affordance.input_schema if versions else None
 
     # --- tools ------------------------------------------------------------------------------------
 
     async def _list_tools(
         self, ctx: Ctx, params: types.PaginatedRequestParams | None
     ) -> dict[str, Any]:
-        who = self._who()
-        found = await self.catalogue.tools(who, self._run(ctx, who))
-        start = _start(params.cursor if params else None, len(found))
-        more = {"nextCursor": str(start + _PAGE)} if start + _PAGE < len(found) else {}
-        return {**COMPLETE, "tools": found[start : start + _PAGE], **more}
+        principal = self._caller()
+        tools = await self.catalogue.tools(principal, self._run(ctx, principal))
+        start = _page_start(params.cursor if params else None, len(tools))
+        more = {"nextCursor": str(start + _PAGE)} if start + _PAGE < len(tools) else {}
+        return {**COMPLETE, "tools": tools[start : start + _PAGE], **more}
 
     async def _call_tool(self, ctx: Ctx, params: types.CallToolRequestParams) -> dict[str, Any]:
-        return await self.calling.call(ctx, params, self._who(), self._session_of(ctx))
+        return await self.calls.call(ctx, params, self._caller(), self._session_of(ctx))
 
-    # --- what changes -----------------------------------------------------------------------------
+    # --- changes ----------------------------------------------------------------------------------
 
-    async def keep_telling(self) -> None:
-        """Tell clients of changes, wherever they were made. Until cancelled."""
-        registry, told = self.runtime.registry, self.runtime.registry.epoch
-        last = all_told = monotonic()
+    async def notify_changes(self) -> None:
+        """Notify clients of changes in the registry, made by any process, until cancelled."""
+        registry = self.runtime.registry
+        epoch = registry.epoch
+        store_checked = notified = monotonic()
         while True:
-            await asyncio.sleep(_EPOCH_LOOK)
+            await asyncio.sleep(_REGISTRY_CHECK)
             try:
-                if monotonic() - last > _STORE_LOOK:
-                    last = monotonic()
+                if monotonic() - store_checked > _STORE_CHECK:
+                    store_checked = monotonic()
                     await self.runtime.catch_up()
-                # A grant may end, or a version be removed, by its date alone.
-                if registry.epoch != told or monotonic() - all_told > _DATE_LOOK:
-                    told, all_told = registry.epoch, monotonic()
-                    await self.telling.tools_changed()
-            except Exception:  # noqa: BLE001 - a store that is away for a while ends nothing here
-                _log.exception("clients could not be told of a change")
+                # Grants and versions may also end by their date.
+                if registry.epoch != epoch or monotonic() - notified > _DATE_CHECK:
+                    epoch, notified = registry.epoch, monotonic()
+                    await self.notifications.tools_changed()
+            except Exception:  # noqa: BLE001 - go on when the store is back
+                _log.exception("clients could not be notified of a change")
 
     def upstream_changed(self, server: str, kind: str) -> None:
-        """An upstream says that something of its own has changed: pass that on."""
-        behind, telling = self._behind, self.telling
-        if behind is None or self.relaying is None:
+        """Notify clients of a change of an upstream's resources or prompts."""
+        upstreams, notifications = self._upstreams, self.notifications
+        if upstreams is None or self.relay is None:
             return
         what = "prompts" if kind == "prompts" else "resources"
 
-        def sees(who: Principal) -> bool:
-            return behind.uses(who, server, what)
+        def sees(principal: Principal) -> bool:
+            return upstreams.allows(principal, server, what)
 
-        self.relaying.forget()
+        self.relay.forget_owners()
         if kind == "prompts":
-            work = telling.prompts_changed(sees)
+            work = notifications.prompts_changed(sees)
         elif kind == "resources":
-            work = telling.resources_changed(sees)
+            work = notifications.resources_changed(sees)
         else:
-            work = telling.resource_updated(kind.removeprefix("resource:"), sees)
+            work = notifications.resource_updated(kind.removeprefix("resource:"), sees)
         self.runtime.begin_if_open(work)
 
     async def _listen(
         self, ctx: Ctx, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        who = self._who()
+        principal = self._caller()
         uris = params.notifications.resource_subscriptions or ()
-        followed = [] if self.relaying is None else await self.relaying.follow_all(who, uris)
-        listening = asyncio.ensure_future(self.telling.listen(ctx, params, who))
+        relay = self.relay
+        subscriptions = [] if relay is None else await relay.subscribe_all(principal, uris)
+        stream = asyncio.ensure_future(self.notifications.listen(ctx, params, principal))
         try:
-            while not listening.done():
-                await asyncio.wait({listening}, timeout=_CREDENTIAL_LOOK)
-                if not listening.done() and not await self._still_let_in():
-                    raise MCPError(code=types.INVALID_REQUEST, message="the credential has ended")
-            return listening.result()
+            while not stream.done():
+                await asyncio.wait({stream}, timeout=_CREDENTIAL_CHECK)
+                if not stream.done() and not await self._credential_is_valid():
+                    raise MCPError(
+                        code=types.INVALID_REQUEST, message="the credential is not valid any more"
+                    )
+            return stream.result()
         finally:
-            listening.cancel()
-            if self.relaying is not None:
-                self.relaying.leave(who, followed)
+            stream.cancel()
+            if relay is not None:
+                relay.unsubscribe(principal, subscriptions)
 
-    async def _still_let_in(self) -> bool:
-        identity = get_access_token()
-        return identity is None or self._valid is None or await self._valid(identity)
+    async def _credential_is_valid(self) -> bool:
+        token = get_access_token()
+        return token is None or self._valid is None or await self._valid(token)
 
     async def _set_level(self, ctx: Ctx, params: types.SetLevelRequestParams) -> types.EmptyResult:
         if params.level in LEVELS:
@@ -309,11 +303,11 @@ class Front:
 
     def _log_level(self, ctx: Ctx) -> str:
         """Return the least level of log messages that a client of 2025-11-25 wants."""
-        connection = self.telling.connection(ctx)
+        connection = self.notifications.connection(ctx)
         return LEVELS[0] if connection is None else connection.log_level
 
     def _connection(self, ctx: Ctx) -> ClientConnection:
-        connection = self.telling.connection(ctx)
+        connection = self.notifications.connection(ctx)
         if connection is None:
             raise MCPError(
                 code=types.INVALID_REQUEST,
@@ -321,63 +315,78 @@ class Front:
             )
         return connection
 
-    # --- passed on --------------------------------------------------------------------------------
+    # --- relayed requests -------------------------------------------------------------------------
 
     async def _list_resources(
         self, ctx: Ctx, params: types.PaginatedRequestParams | None
     ) -> dict[str, Any]:
-        return {**COMPLETE, "resources": await self._relay.resources(self._who())}
+        return {**COMPLETE, "resources": await self._relay.resources(self._caller())}
 
     async def _list_templates(
         self, ctx: Ctx, params: types.PaginatedRequestParams | None
     ) -> dict[str, Any]:
-        found = await self._relay.templates(self._who())
-        return {**COMPLETE, "resourceTemplates": found}
+        templates = await self._relay.templates(self._caller())
+        return {**COMPLETE, "resourceTemplates": templates}
 
     async def _read_resource(
         self, ctx: Ctx, params: types.ReadResourceRequestParams
     ) -> dict[str, Any]:
-        who = self._who()
-        return await self._relay.read(ctx, params, who, self._run(ctx, who))
+        principal = self._caller()
+        return await self._relay.read(ctx, params, principal, self._run(ctx, principal))
 
     async def _subscribe(self, ctx: Ctx, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        uri, who, relay = str(params.uri), self._who(), self._relay
-        connection = self._connection(ctx)
-        if uri not in connection.followed:
-            followed = await relay.follow(who, uri)
-            if connection.followed.setdefault(uri, followed) is not followed:
-                relay.leave(who, [followed])  # a second request for it was faster
+        uri, principal, relay = str(params.uri), self._caller(), self._relay
+        held = self._connection(ctx).subscriptions
+        if uri not in held:
+            subscription = await relay.subscribe(principal, uri)
+            if held.setdefault(uri, subscription) is not subscription:
+                relay.unsubscribe(principal, [subscription])  # another request was faster
         return types.EmptyResult()
 
     async def _unsubscribe(
         self, ctx: Ctx, params: types.UnsubscribeRequestParams
     ) -> types.EmptyResult:
-        followed = self._connection(ctx).followed.pop(str(params.uri), None)
-        if followed is not None:
-            self._relay.leave(self._who(), [followed])
+        subscription = self._connection(ctx).subscriptions.pop(str(params.uri), None)
+        if subscription is not None:
+            self._relay.unsubscribe(self._caller(), [subscription])
         return types.EmptyResult()
 
     async def _list_prompts(
         self, ctx: Ctx, params: types.PaginatedRequestParams | None
     ) -> dict[str, Any]:
-        return {**COMPLETE, "prompts": await self._relay.prompts(self._who())}
+        return {**COMPLETE, "prompts": await self._relay.prompts(self._caller())}
 
     async def _get_prompt(self, ctx: Ctx, params: types.GetPromptRequestParams) -> dict[str, Any]:
-        who = self._who()
-        return await self._relay.prompt(ctx, params, who, self._run(ctx, who))
+        principal = self._caller()
+        return await self._relay.prompt(ctx, params, principal, self._run(ctx, principal))
 
     async def _complete(self, ctx: Ctx, params: types.CompleteRequestParams) -> dict[str, Any]:
-        return await self._relay.complete(params, self._who())
+        return await self._relay.complete(params, self._caller())
 
     @property
-    def _relay(self) -> Relaying:
-        if self.relaying is None:
+    def _relay(self) -> Relay:
+        if self.relay is None:
             raise MCPError(code=types.METHOD_NOT_FOUND, message="Method not found")
-        return self.relaying
+        return self.relay
 
 
-def _about(ctx: Ctx, failed: str | None) -> dict[str, Any]:
-    """A request in the words of the conventions for MCP."""
+class _SdkServer(Server[Any]):
+    """The SDK's server, which announces in its handshake that lists may change."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        options = notification_options or NotificationOptions(
+            tools_changed=True, resources_changed=True, prompts_changed=True
+        )
+        return super().create_initialization_options(options, experimental_capabilities, extensions)
+
+
+def _attributes(ctx: Ctx, failed: str | None) -> dict[str, Any]:
+    """Return the attributes of a request, named by OpenTelemetry's conventions for MCP."""
     name = (ctx.params or {}).get("name")
     tool = name if ctx.method == "tools/call" and isinstance(name, str) else None
     prompt = name if ctx.method == "prompts/get" and isinstance(name, str) else None
@@ -396,16 +405,22 @@ def _never(_: Contract) -> bool:
     return False
 
 
-def _start(cursor: str | None, length: int) -> int:
+def _page_start(cursor: str | None, length: int) -> int:
     if cursor is None:
         return 0
     if not cursor.isascii() or not cursor.isdigit() or not 0 < int(cursor[:9]) < length:
-        raise MCPError(code=types.INVALID_PARAMS, message="cursor: there is no such page")
+        raise MCPError(
+            code=types.INVALID_PARAMS,
+            message="cursor: not a cursor of this list. Leave it out to start at the first page.",
+        )
     return int(cursor[:9])
 
 
-def _security(ring: KeyRing | None) -> RequestStateSecurity:
-    """State is opened by every worker that has the same vault keys, else by this process only."""
+def _state_security(ring: KeyRing | None) -> RequestStateSecurity:
+    """Return the keys that seal the state of a call between rounds.
+
+    Every worker with the same vault keys can open it; without vault keys only this process can.
+    """
     key = derived_key(ring, "mcp request state")
     if key is None:
         return RequestStateSecurity.ephemeral(ttl=_STATE_SECONDS)

@@ -1,12 +1,12 @@
 """A shorter way for plain `tools/call` requests of 2026-07-28 over HTTP.
 
 A request is taken here if it is one JSON message with nothing but a call in it. The SDK's own
-checks (transport security, headers, envelope, params) are applied to it, and `Calling` carries it
+checks (transport security, headers, envelope, params) are applied to it, and `ToolCalls` carries it
 out as on the SDK's way. Left out is the SDK's machinery for requests that take several messages: a
 task group, streams in memory, middleware, and the validation of results that we made ourselves.
 Every other request goes to the SDK unchanged; nothing is refused here.
 
-To remove this path: delete this file, its use in `Front.endpoint`, and tests/gateway/stateless.
+To remove this path: delete this file, its use in `McpServer.endpoint`, and tests/gateway/stateless.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from counterseal.canonical import thaw
-from counterseal.gateway.calling import KEY, OPERATION, RUN, Calling
+from counterseal.gateway.calls import KEY, OPERATION, RUN, ToolCalls
 from counterseal.proposal import Principal
 from counterseal.registry import Registry
 from counterseal.telemetry import listening
@@ -85,26 +85,26 @@ class StatelessCalls:
         self,
         app: ASGIApp,
         server: Server[Any],
-        calling: Calling,
+        calls: ToolCalls,
         registry: Registry,
         *,
-        who: Callable[[], Principal],
+        caller: Callable[[], Principal],
         security: TransportSecuritySettings,
     ) -> None:
         self._app = app
         self._server = server
-        self._calling = calling
+        self._calls = calls
         self._tools = _Tools(registry)
-        self._who = who
+        self._caller = caller
         self._security = TransportSecurityMiddleware(security)
         self.taken = 0
         """How many calls were answered here."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         messages: list[Message] = []
-        call = None
-        if (b"mcp-protocol-version", _VERSION.encode()) in scope["headers"]:
-            call = await self._call(Request(scope), receive, messages)
+        request, call = Request(scope), None
+        if request.headers.get("mcp-protocol-version") == _VERSION:
+            call = await self._call(request, receive, messages)
         if call is None:
             await self._app(scope, _replayed(messages, receive), send)
         else:
@@ -183,7 +183,7 @@ class StatelessCalls:
     async def _carried_out(self, ctx: Ctx) -> dict[str, Any]:
         params = cast("Mapping[str, Any]", ctx.params)
         arguments = params.get("arguments", {})
-        result = await self._calling.call_tool(ctx, params["name"], arguments, self._who(), None)
+        result = await self._calls.call_tool(ctx, params["name"], arguments, self._caller(), None)
         if not _is_simple(result):
             result = serialize_server_result(_METHOD, _VERSION, result)
         stamp = {types.SERVER_INFO_META_KEY: self._server.server_info_stamp}
@@ -199,7 +199,7 @@ class StatelessCalls:
 
 
 class _Call:
-    """A call as `Calling` and the middleware see it: an SDK request context that has no channel.
+    """A call as `ToolCalls` and the middleware see it: an SDK request context that has no channel.
 
     It is its own session: the client can't be asked anything while a call of 2026-07-28 runs.
     """

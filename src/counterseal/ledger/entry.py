@@ -22,10 +22,12 @@ __all__ = [
     "Entry",
     "Phase",
     "Status",
+    "adrift",
     "derive_key",
     "destination_key",
     "duplicate",
     "request_hash",
+    "reservable",
 ]
 
 _RUN: Final = "run:"
@@ -237,3 +239,20 @@ def duplicate(entry: Entry | None, request: bytes) -> Answer:
     if entry.status is Status.PENDING:
         return Answer.IN_PROGRESS
     return Answer.EXPIRED if entry.status is Status.EXPIRED else Answer.REPLAY
+
+
+def reservable(entry: Entry, takes_over: int | None) -> bool:
+    """Return True when a used key may be reserved again.
+
+    A caller that takes over decided on an unsettled entry: it gets that entry or none. A caller
+    that has not looked (`NEW_KEY`) gets none at all.
+    """
+    if takes_over is not None:
+        return adrift(entry) and entry.fence == takes_over
+    return entry.status is Status.FAILED_RETRYABLE
+
+
+def adrift(entry: Entry) -> bool:
+    """Return True when the outcome is unknown, no worker is at it, and no person was asked."""
+    pending = entry.status is Status.PENDING and entry.phase is not Phase.ESCALATED
+    return pending and not entry.held and (entry.lapsed or entry.phase is Phase.UNKNOWN)

@@ -19,13 +19,13 @@ from counterseal.call.recall import arguments_as_proposed
 from counterseal.call.services import CallServices
 from counterseal.canonical import thaw
 from counterseal.codes import Code
-from counterseal.contract.invariants import Call as ProposedCall
+from counterseal.contract.invariants import ProposedCall
 from counterseal.gates.base import GateContext, Verdict
 from counterseal.ledger import entry as ledger
+from counterseal.ledger.records import RunRecord
 from counterseal.plans.plan import MOST_BYTES, Fate, Plan, PlannedStep
 from counterseal.plans.rules import PlanRule
 from counterseal.proposal import Principal, Proposal
-from counterseal.storage.base import RunRecord
 
 __all__ = ["MOST_STEPS", "judge_plan"]
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator
 
 from counterseal.canonical import pointer, thaw
-from counterseal.contract.invariants import Call, must_not_wait
+from counterseal.contract.invariants import ProposedCall, require_sync
 from counterseal.documents import read_document
 from counterseal.errors import ContractError, ExpressionError, Problem, Source
 from counterseal.expressions import Expression
@@ -43,7 +43,7 @@ _FIXES: Final = {
 _WORD = re.compile(r"[A-Za-z]\w*")
 _log = logging.getLogger("counterseal")
 
-PlanCheck = Callable[[tuple[Call, ...], Mapping[str, Any]], bool]
+PlanCheck = Callable[[tuple[ProposedCall, ...], Mapping[str, Any]], bool]
 
 
 class PlanningError(PolicyError):
@@ -73,7 +73,7 @@ class PlanRule(BaseModel):
         if isinstance(value, str):
             _condition(value)
         else:
-            must_not_wait("a plan rule", value)
+            require_sync("a plan rule", value)
         return value
 
     def model_post_init(self, context: Any, /) -> None:
@@ -82,20 +82,27 @@ class PlanRule(BaseModel):
             if isinstance(text, str):
                 self._compiled[name] = _condition(text)
 
-    def broken_by(self, steps: tuple[Call, ...], facts: Mapping[str, Any]) -> bool:
+    def broken_by(self, steps: tuple[ProposedCall, ...], facts: Mapping[str, Any]) -> bool:
         """Whether a plan of these steps breaks the rule."""
         applies = self.when is None or self._says("when", steps, facts, otherwise=True)
         return applies and not self._says("check", steps, facts, otherwise=False)
 
     def _says(
-        self, name: str, steps: tuple[Call, ...], facts: Mapping[str, Any], *, otherwise: bool
+        self,
+        name: str,
+        steps: tuple[ProposedCall, ...],
+        facts: Mapping[str, Any],
+        *,
+        otherwise: bool,
     ) -> bool:
         try:
             if name in self._compiled:
                 listed = [{"tool": one.tool, "arguments": thaw(one.arguments)} for one in steps]
                 return self._compiled[name].holds({**facts, "steps": listed})
             # Copies: what a rule does to what it sees must not reach the next one.
-            own = tuple(Call(one.tool, MappingProxyType(thaw(one.arguments))) for one in steps)
+            own = tuple(
+                ProposedCall(one.tool, MappingProxyType(thaw(one.arguments))) for one in steps
+            )
             said = getattr(self, name)(own, thaw(facts))
             if isinstance(said, bool):
                 return said

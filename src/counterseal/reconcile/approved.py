@@ -1,8 +1,8 @@
-"""Requests for approval, afterwards: carrying out what was approved, and telling who is asked."""
+"""Due work of requests for approval: executes approved calls, and notifies the webhook."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from counterseal.call.hold import held_call
 from counterseal.call.settle import pause_after
@@ -10,58 +10,57 @@ from counterseal.codes import Code, Path
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.execution.webhook import Webhook
 from counterseal.ledger.entry import Status
-from counterseal.ledger.rules import usable
+from counterseal.ledger.holds import usable
+from counterseal.ledger.records import Due, Held, HeldStatus
+from counterseal.ledger.requests import Finish
 from counterseal.observation import Observation
-from counterseal.storage.base import Due, Finish, Held, HeldStatus
+from counterseal.runtime import Runtime
 
-if TYPE_CHECKING:
-    from counterseal.runtime import Runtime
-
-__all__ = ["carry_out", "notify", "put_off"]
+__all__ = ["execute_approved", "leave_to_others", "notify"]
 
 _TRIES: Final = 10
-_PATIENCE: Final = 1.0
-"""For how many seconds an agent that is carrying out the same call is waited for."""
-_FOR_OTHERS: Final = 60.0
-"""After how many seconds to look again whether a worker has come that holds the tool."""
+_WAIT: Final = 1.0
+"""Seconds to wait for the agent, if it submits the same call at the same time."""
+_OTHERS_PAUSE: Final = 60.0
+"""Seconds until the next worker looks at work that this one can't do."""
 
 
-async def carry_out(runtime: Runtime, work: Due) -> str:
-    """Make an approved call: the same way as any, with grants and policy of today.
+async def execute_approved(runtime: Runtime, work: Due) -> str:
+    """Submit an approved call, with grants and policy as they are now.
 
-    Whether it is done once is the ledger's business: the agent may send it again meanwhile.
+    The agent may submit it at the same time: the ledger lets one of them execute it.
     """
     held = await runtime.store.find_held(work.tenant, work.key)
     if held is None or not await _still_wanted(runtime, held):
         await runtime.store.finish(Finish(work))
         return "dropped"
-    if held.status is HeldStatus.SPENT or not _is_here(runtime, held):
-        # The agent was faster, but may not get to the end of it; or it is for another worker.
+    if held.status is HeldStatus.SPENT or not _holds_contract(runtime, held):
+        # The agent was faster, and may still fail; or another worker holds the contract.
         return await _later(runtime, work)
     try:
-        seen = await _submit(runtime, held)
+        answer = await _submit(runtime, held)
         left = await runtime.store.find_held(work.tenant, work.key)
         if left is not None and left.status is HeldStatus.VOID:
-            seen = await _submit(runtime, held)  # the world has changed: somebody is asked anew
+            answer = await _submit(runtime, held)  # the target has changed: approval is asked anew
     except CountersealError as error:
         runtime.report(work.call_id, "approved call", error)
-        await runtime.store.finish(Finish(work, failed=f"it can't be carried out: {error}"[:500]))
+        await runtime.store.finish(Finish(work, failed=f"it can't be executed: {error}"[:500]))
         return "failed"
-    if seen.path is Path.RETRY or seen.code is Code.IDEMPOTENCY_CONFLICT:
+    if answer.path is Path.RETRY or answer.code is Code.IDEMPOTENCY_CONFLICT:
         if work.tries < _TRIES:
-            return await _later(runtime, work, seen.retry_after or 0.0)
-        failed = f"it is approved, and still ends with {seen.code.value}"
+            return await _later(runtime, work, answer.retry_after or 0.0)
+        failed = f"it is approved, and still ends with {answer.code.value}"
         await runtime.store.finish(Finish(work, failed=failed))
         return "failed"
-    unproven = seen.code is Code.CONFIRMATION_MISSING and seen.approval_id == held.approval_id
+    unproven = answer.code is Code.CONFIRMATION_MISSING and answer.approval_id == held.approval_id
     if unproven and left is not None and usable(left, runtime.clock()):
-        return await _later(runtime, work)  # it can't be checked here, or not yet
+        return await _later(runtime, work)  # a key to verify it is missing here
     await runtime.store.finish(Finish(work))
-    return "executed" if seen.ok else "refused"
+    return "executed" if answer.ok else "refused"
 
 
 async def _still_wanted(runtime: Runtime, held: Held) -> bool:
-    """Whether it is neither over nor done, and nothing else was asked for under its key since."""
+    """Return False if it has expired or been executed, or another request has replaced it."""
     memory = await runtime.store.recall(held.tenant, held.run_id, held.key, (held.agent, held.user))
     if memory.held is None or memory.held.approval_id != held.approval_id:
         return False
@@ -72,8 +71,8 @@ async def _still_wanted(runtime: Runtime, held: Held) -> bool:
     return held.status is HeldStatus.APPROVED
 
 
-def _is_here(runtime: Runtime, held: Held) -> bool:
-    """Whether this worker holds the very contract that was approved."""
+def _holds_contract(runtime: Runtime, held: Held) -> bool:
+    """Return True if this worker holds the very contract that was approved."""
     try:
         contract = runtime.registry.get(held.tool, held.version).contract
     except RegistryError:
@@ -87,35 +86,35 @@ async def _later(runtime: Runtime, work: Due, at_least: float = 0.0) -> str:
     return "resting"
 
 
-async def put_off(runtime: Runtime, work: Due) -> str:
-    """Leave to others what is about a tool that this worker lacks, as long as it can be done."""
+async def leave_to_others(runtime: Runtime, work: Due) -> str:
+    """Leave work about a tool that this worker lacks to others, until the request expires."""
     held = await runtime.store.find_held(work.tenant, work.key)
     if held is None or runtime.clock() >= held.expires_at:
         await runtime.store.finish(Finish(work))
         return "dropped"
-    await runtime.store.finish(Finish(work, again_after=_FOR_OTHERS))
+    await runtime.store.finish(Finish(work, again_after=_OTHERS_PAUSE))
     return "resting"
 
 
 async def _submit(runtime: Runtime, held: Held) -> Observation:
     call = held_call(held, runtime.vault)
-    # The agent may be at it already: then its answer is waited for, and nobody is refused.
+    # If the agent is executing it already, wait for its answer.
     proposal, principal = call.proposed(held.version), call.principal(held.tenant)
-    return await runtime.submit(proposal, principal, wait=_PATIENCE)
+    return await runtime.submit(proposal, principal, wait=_WAIT)
 
 
 async def notify(runtime: Runtime, work: Due) -> str:
-    """Tell of a request, as long as it waits."""
+    """Notify the webhook of a request that still waits."""
     held, webhook = await runtime.store.find_held(work.tenant, work.key), runtime.webhook
     waits = held is not None and held.status is HeldStatus.WAITING
     if held is None or not waits or runtime.clock() >= held.expires_at:
         await runtime.store.finish(Finish(work))
         return "dropped"
     if webhook is None:
-        return await _later(runtime, work)  # another worker knows whom to tell
+        return await _later(runtime, work)  # another worker has the webhook
     try:
         status = await webhook.send(await _notice(runtime, held, webhook), runtime.clock())
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with the other side
+    except Exception as error:  # noqa: BLE001 - any failure of the receiver is tried again
         runtime.report(work.call_id, "webhook", f"{type(error).__name__}: {error}")
         status = 0
     if 200 <= status < 300:
@@ -123,7 +122,7 @@ async def notify(runtime: Runtime, work: Due) -> str:
         return "notified"
     if work.tries < _TRIES:
         return await _later(runtime, work)
-    failed = f"the webhook answers {status}" if status else "the webhook could not be told"
+    failed = f"the webhook answers {status}" if status else "the webhook could not be reached"
     await runtime.store.finish(Finish(work, failed=failed))
     return "not_notified"
 

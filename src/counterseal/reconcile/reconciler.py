@@ -1,6 +1,6 @@
-"""One pass over all that is due, or one after another on a schedule.
+"""The reconciler: does all due work, once or on a schedule.
 
-Any number of processes may do this at once: the store gives each piece of work to one of them.
+Any number of processes may run one: the store hands each piece of work to one of them.
 """
 
 from __future__ import annotations
@@ -11,33 +11,32 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
+from counterseal.ledger.records import Due, DueKind
+from counterseal.ledger.requests import Claim, Erasure, Finish, Kept
 from counterseal.operations.auditor import seal_store
-from counterseal.reconcile.approved import carry_out, notify, put_off
-from counterseal.reconcile.compensating import compensate
-from counterseal.reconcile.orphans import settle_orphan
-from counterseal.reconcile.verifying import verify
-from counterseal.storage.base import Claim, Due, DueKind, Erasure, Finish, Kept
-
-if TYPE_CHECKING:
-    from counterseal.runtime import Runtime
+from counterseal.reconcile.approved import execute_approved, leave_to_others, notify
+from counterseal.reconcile.compensate import compensate
+from counterseal.reconcile.unknown import find_out
+from counterseal.reconcile.verify import verify
+from counterseal.runtime import Runtime
 
 __all__ = ["Reconciler", "Retention", "Tally"]
 
 T = TypeVar("T", Kept, Due)
 Tally = Counter[str]
-"""How often each thing was done: `found`, `retried`, `escalated`, `verified`, `expired`, …"""
+"""Counts by result: `found`, `retried`, `escalated`, `verified`, `expired approvals`, …"""
 _DAY: Final = 86_400.0
-_BREATH: Final = 0.1
-"""How many seconds lie between two looks at least, however much there is to do."""
-_PASSES: Final = 1000
-"""How many batches one pass takes at most, so that it comes to an end."""
+_SHORTEST_PAUSE: Final = 0.1
+"""Seconds between two passes, however much there is to do."""
+_MAX_BATCHES: Final = 1000
+"""Batches in one pass, so that it comes to an end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How many days what is on record is kept; None: for ever. Keys follow their contracts."""
+    """Days to keep the vault and events; None keeps them for ever. Contracts bound their keys."""
 
     vault_days: float | None = None
     events_days: float | None = None
@@ -46,7 +45,7 @@ class Retention:
         for name in self.__slots__:
             days = getattr(self, name)
             if days is not None and not days > 0:
-                raise ValueError(f"{name}: takes a number of days above 0, not {days!r}")
+                raise ValueError(f"{name} must be a number of days above 0, got {days!r}")
 
     def erasure(self, limit: int) -> Erasure:
         return Erasure(limit, _seconds(self.vault_days), _seconds(self.events_days))
@@ -59,15 +58,15 @@ def _seconds(days: float | None) -> float | None:
 _HANDLERS: Final[Mapping[DueKind, Callable[[Runtime, Due], Awaitable[str]]]] = {
     DueKind.VERIFY: verify,
     DueKind.COMPENSATE: compensate,
-    DueKind.EXECUTE: carry_out,
+    DueKind.EXECUTE: execute_approved,
     DueKind.NOTIFY: notify,
 }
-_OF_A_REQUEST: Final = (DueKind.EXECUTE, DueKind.NOTIFY)
-"""What is over when the request is; nothing has happened that somebody must look at."""
+_ABOUT_REQUESTS: Final = (DueKind.EXECUTE, DueKind.NOTIFY)
+"""Work that ends with its request: nothing has happened that needs attention."""
 
 
 class Reconciler:
-    """Looks after what calls have left behind, for one runtime."""
+    """Does the due work of one runtime."""
 
     def __init__(
         self,
@@ -84,17 +83,17 @@ class Reconciler:
         self._sealed_at = float("-inf")
 
     async def once(self, *, tell: Callable[[Tally], None] | None = None) -> Tally:
-        """Do all that is due now. `tell` is called after every batch with the sum so far."""
+        """Do all that is due now. `tell` is called after every batch with the counts so far."""
         done: Tally = Counter()
         await self.runtime.catch_up()
         tools = {record.name for record in self.runtime.registry.records}
         mine = self._claim(tools, 0.0)
         store = self.runtime.store
         await self._all(done, tell, lambda: store.claim_orphans(mine), self._orphan)
-        strangers = self._claim(None, 600.0)
-        await self._all(done, tell, lambda: store.claim_orphans(strangers), self._orphan)
+        unclaimed = self._claim(None, 600.0)
+        await self._all(done, tell, lambda: store.claim_orphans(unclaimed), self._orphan)
         await self._all(done, tell, lambda: store.claim_due(mine), self._due)
-        await self._all(done, tell, lambda: store.claim_due(strangers), self._due)
+        await self._all(done, tell, lambda: store.claim_due(unclaimed), self._due)
         expired = await self.runtime.approvals.expire()
         if expired:
             done["expired approvals"] += expired
@@ -103,31 +102,31 @@ class Reconciler:
         return done
 
     async def forever(self, every: float = 5.0) -> None:
-        """Pass after pass, until cancelled. A pass that fails is tried again.
+        """Make a pass every so many seconds, until cancelled. A failed pass is tried again.
 
-        What this process leaves to be done at once does not wait for the next one.
+        Work that this process adds for at once is done without waiting for the next pass.
         """
         next_pass = monotonic()
         while True:
             whole = monotonic() >= next_pass
             try:
                 await (self.once() if whole else self.at_once())
-            except Exception as error:  # noqa: BLE001 - whatever it is, the next pass must come
+            except Exception as error:  # noqa: BLE001 - the next pass must come
                 self.runtime.report("", "reconcile", error)
             if whole:
                 next_pass = monotonic() + every
-            await asyncio.sleep(min(every, _BREATH))
+            await asyncio.sleep(min(every, _SHORTEST_PAUSE))
             await self._due_until(next_pass)
 
     async def _due_until(self, until: float) -> None:
-        """Wait for something that is to be done at once, or for a whole pass."""
+        """Wait until work is added for at once, or the next pass is due."""
         with suppress(TimeoutError):
             async with asyncio.timeout(until - monotonic()):
                 await self.runtime.due.wait()
         self.runtime.due.clear()
 
     async def at_once(self) -> Tally:
-        """Do what this process has left to be done at once; the rest waits for a whole pass."""
+        """Do the due work of this process's tools; the rest waits for a whole pass."""
         done: Tally = Counter()
         mine = self._claim({record.name for record in self.runtime.registry.records}, 0.0)
         await self._all(done, None, lambda: self.runtime.store.claim_due(mine), self._due)
@@ -135,7 +134,7 @@ class Reconciler:
 
     @asynccontextmanager
     async def running(self, every: float = 5.0) -> AsyncIterator[Self]:
-        """The same in the background, for as long as the block lasts."""
+        """Run `forever` in the background, for as long as the block lasts."""
         task = asyncio.ensure_future(self.forever(every))
         try:
             yield self
@@ -154,47 +153,47 @@ class Reconciler:
         claim: Callable[[], Awaitable[Sequence[T]]],
         work: Callable[[T, float], Awaitable[str]],
     ) -> None:
-        for _ in range(_PASSES):
-            asked = monotonic()
+        for _ in range(_MAX_BATCHES):
+            since = monotonic()
             claimed = await claim()
-            done.update(await asyncio.gather(*(work(one, asked) for one in claimed)))
+            done.update(await asyncio.gather(*(work(item, since) for item in claimed)))
             if tell is not None and claimed:
                 tell(done)
             if len(claimed) < self._batch:
                 return
 
     async def _orphan(self, orphan: Kept, since: float) -> str:
-        return await self._surely(orphan.entry.call_id, settle_orphan(self.runtime, orphan, since))
+        return await self._guarded(orphan.entry.call_id, find_out(self.runtime, orphan, since))
 
     async def _due(self, work: Due, _since: float) -> str:
         if not self.runtime.registry.versions(work.tool):
-            if work.kind in _OF_A_REQUEST:
-                return await self._surely(work.call_id, put_off(self.runtime, work))
+            if work.kind in _ABOUT_REQUESTS:
+                return await self._guarded(work.call_id, leave_to_others(self.runtime, work))
             failed = f"no worker holds {work.tool} {work.version}"
             await self.runtime.store.finish(Finish(work, failed=failed))
             return "abandoned"
-        return await self._surely(work.call_id, _HANDLERS[work.kind](self.runtime, work))
+        return await self._guarded(work.call_id, _HANDLERS[work.kind](self.runtime, work))
 
-    async def _surely(self, call_id: str, work: Awaitable[str]) -> str:
-        """What fails here is found again when its lease is over; it must not stop the others."""
+    async def _guarded(self, call_id: str, work: Awaitable[str]) -> str:
+        """Report an error instead of raising it: the work is claimed again when its lease ends."""
         try:
             return await work
-        except Exception as error:  # noqa: BLE001 - the next look counts, and the last one escalates
+        except Exception as error:  # noqa: BLE001 - one failure must not stop the others
             self.runtime.report(call_id, "reconcile", error)
             return "failed"
 
     async def _forget(self, done: Tally, tell: Callable[[Tally], None] | None) -> None:
         request = self.retention.erasure(max(self._batch, 500))
-        for _ in range(_PASSES):
-            gone = await self.runtime.store.expire(request)
-            done.update({f"expired {what}": count for what, count in gone.items() if count})
-            if tell is not None and any(gone.values()):
+        for _ in range(_MAX_BATCHES):
+            counts = await self.runtime.store.expire(request)
+            done.update({f"expired {kind}": count for kind, count in counts.items() if count})
+            if tell is not None and any(counts.values()):
                 tell(done)
-            if all(count < request.limit for count in gone.values()):
+            if all(count < request.limit for count in counts.values()):
                 return
 
     async def _seal(self, done: Tally) -> None:
-        """Seal what was recorded since, where there is a key for it."""
+        """Seal what was recorded since the last time, if there is a key for it."""
         runtime = self.runtime
         signer = runtime.keys.signer("audit") if runtime.keys else None
         if signer is None or monotonic() - self._sealed_at < self._seal_every:
@@ -204,5 +203,5 @@ class Reconciler:
             try:
                 if await seal_store(runtime.store, tenant, signer, runtime.clock()):
                     done["sealed"] += 1
-            except Exception as error:  # noqa: BLE001 - one tenant's damage is not the others'
+            except Exception as error:  # noqa: BLE001 - the other tenants must still be sealed
                 runtime.report("", f"sealing {tenant}", error)

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from counterseal.accounts.users import Role
 from counterseal.ledger.entry import Phase, Status
-from counterseal.reconcile import OperatorList
-from counterseal.storage.base import Concern, DueKind
+from counterseal.ledger.records import Concern, DueKind
+from counterseal.operations.attention import NeedsAttention
 from counterseal.views.base import (
     Moment,
     NotFoundError,
@@ -144,11 +144,11 @@ class AttentionViews(TenantSection):
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _operator(self) -> OperatorList:
+    def _operator(self) -> NeedsAttention:
         self.require(Role.OPERATOR)
-        return OperatorList(self.runtime, by=self.person.name)
+        return NeedsAttention(self.runtime, by=self.person.name)
 
-    async def _for_unknown(self, key: str) -> OperatorList:
+    async def _for_unknown(self, key: str) -> NeedsAttention:
         operator = self._operator()
         kept = await self.runtime.store.look_up(self.tenant, key) if _is_key(key) else None
         escalated = kept is not None and kept.entry.phase is Phase.ESCALATED
@@ -156,7 +156,7 @@ class AttentionViews(TenantSection):
             raise NotFoundError("concern")
         return operator
 
-    async def _for_failed(self, kind: str, key: str) -> tuple[OperatorList, DueKind]:
+    async def _for_failed(self, kind: str, key: str) -> tuple[NeedsAttention, DueKind]:
         operator = self._operator()
         if kind not in DueKind.__members__.values() or not _is_key(key):
             raise NotFoundError("concern")

@@ -24,8 +24,7 @@ import httpx
 import jiter
 import jwt
 
-from counterseal.config.gateway import ALGORITHMS
-from counterseal.config.upstreams import is_loopback
+from counterseal.config.tables import ALGORITHMS, is_loopback
 from counterseal.proposal import Principal
 from counterseal.registry.identities import reserved
 

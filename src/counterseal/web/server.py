@@ -21,13 +21,14 @@ from mcp.server.transport_security import TransportSecuritySettings
 from starlette.types import ASGIApp
 
 from counterseal.config import ConfigError, Settings
-from counterseal.config.upstreams import is_loopback
-from counterseal.gateway.quarantines import summary
+from counterseal.config.tables import is_loopback
+from counterseal.gateway.quarantine import upstream_summaries
 from counterseal.gateway.running import Gateway, Tell, gateway
 from counterseal.proposal import Principal
+from counterseal.web.app import Site, site
 from counterseal.web.identity import Access, ProtectedEndpoint, principal_of
+from counterseal.web.middleware import Rate, RateLimits
 from counterseal.web.oauth import OAuth
-from counterseal.web.site import Site, site
 
 __all__ = ["MAX_HEAD_BYTES", "GatewayServer", "Running", "SlowClients", "serve"]
 
@@ -77,11 +78,17 @@ async def serve(
             return not late or await late[0].verifier.still_valid(identity)
 
         async with gateway(
-            settings, who=principal_of, console=public, store=store, valid=valid, tell=tell
+            settings, caller=principal_of, console=public, store=store, valid=valid, tell=tell
         ) as running:
             urls = list(dict.fromkeys((public, own)))
-            served = site(running, access, _security(settings, own, public), urls=urls)
-            late.append(served.door)
+            served = site(
+                running,
+                access,
+                _security(settings, own, public),
+                urls=urls,
+                limits=RateLimits(credential=Rate.per(settings.gateway.requests_per_second)),
+            )
+            late.append(served.mcp)
             server = GatewayServer(
                 served.app,
                 proxies=settings.gateway.trusted_proxies,
@@ -97,7 +104,7 @@ async def serve(
                         url=public,
                         mcp_url=f"{public}/mcp",
                         health_url=f"{public}/health",
-                        upstreams=summary(running.behind),
+                        upstreams=upstream_summaries(running.upstreams),
                         credentials=len(running.runtime.registry.credentials),
                     )
                 )
@@ -163,15 +170,15 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
 async def _last_calls(running: Gateway, served: Site, tell: Tell) -> None:
     """Let calls under way end; what takes longer is left to be reconciled."""
     tell("stopping; a second signal ends it at once")
-    running.front.telling.close()
+    running.server.notifications.close()
     served.close()
-    calling, submitting = running.front.calling, served.api.submitting
-    under_way = calling.under_way + submitting.under_way
+    calls, submissions = running.server.calls, served.api.submissions
+    under_way = calls.running + submissions.under_way
     if under_way:
         tell(f"waiting for {under_way} calls under way")
     with suppress(TimeoutError):
         async with asyncio.timeout(_GRACE):
-            await asyncio.gather(calling.idle(), served.idle())
+            await asyncio.gather(calls.idle(), served.idle())
 
 
 class GatewayServer(uvicorn.Server):

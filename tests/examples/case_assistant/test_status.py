@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from counterseal import ApprovalError, OperatorList, Proposal
+from counterseal import ApprovalError, NeedsAttention, Proposal
 from counterseal.ledger.entry import derive_key
 from tests import waiting
 from tests.examples.case_assistant.office import (
@@ -173,7 +173,7 @@ async def test_a_change_that_did_not_last_is_found_out(tmp_path):
         await office.move("case_100001", "under_review")
         with office.database.writing() as db:
             db.execute("UPDATE cases SET status = 'open' WHERE case_id = 'case_100001'")
-        people = OperatorList(office.runtime, by="duty-desk")
+        people = NeedsAttention(office.runtime, by="duty-desk")
 
         async def listed():
             await office.reconcile()
@@ -194,7 +194,7 @@ async def test_a_change_that_others_have_built_upon_is_verified_all_the_same(own
 async def test_a_person_has_a_change_taken_back_and_the_history_says_so(own_office):
     await own_office.move("case_100001", "under_review", who="intake-agent")
     (entry,) = own_office.rows("SELECT * FROM status_history")
-    people = OperatorList(own_office.runtime, by="duty-desk")
+    people = NeedsAttention(own_office.runtime, by="duty-desk")
     key = _key("case_100001", "under_review", 1)
     await people.compensate(NORTH, key, reason="It was the wrong case.")
     assert (await own_office.reconcile())["compensated"] == 1
@@ -212,7 +212,7 @@ async def test_what_has_moved_on_is_not_taken_back(own_office):
     await own_office.move("case_100001", "under_review")
     await own_office.reconcile()
     own_office.change("case_100001", "decided")
-    people = OperatorList(own_office.runtime, by="duty-desk")
+    people = NeedsAttention(own_office.runtime, by="duty-desk")
     key = _key("case_100001", "under_review", 1)
     await people.compensate(NORTH, key, reason="Too late.")
     done = await own_office.reconcile()

@@ -19,7 +19,7 @@ from counterseal import Principal
 from counterseal.config import open_runtime
 from counterseal.contract.sources.mcp import Lock
 from counterseal.contract.sources.mcp.overlay import overlay_text
-from counterseal.gateway.plans import register_pinned
+from counterseal.gateway.upstream_contracts import register_pinned
 from tests.gateway.projects import PATIENCE, Project, connected
 from tests.gateway.served import BOSS
 from tests.node_tools import EVERYTHING, FILESYSTEM, MEMORY, node_program

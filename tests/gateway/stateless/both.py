@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import httpx2
 from mcp.server.streamable_http_manager import StreamableHTTPASGIApp
 
-from counterseal.gateway.server import Front
+from counterseal.gateway.server import McpServer
 from tests.gateway.served import BOT, Served, serving
 
 MODERN = "2026-07-28"
@@ -37,17 +37,17 @@ class Pair(NamedTuple):
 @contextlib.asynccontextmanager
 async def both(monkeypatch: Any, tools: Any, **options: Any) -> Any:
     paths: list[Any] = []
-    endpoint = Front.endpoint
+    endpoint = McpServer.endpoint
 
-    def short(self: Front, manager: Any, security: Any) -> Any:
+    def short(self: McpServer, manager: Any, security: Any) -> Any:
         paths.append(endpoint(self, manager, security))
         return paths[-1]
 
     async with contextlib.AsyncExitStack() as stack:
-        monkeypatch.setattr(Front, "endpoint", short)
+        monkeypatch.setattr(McpServer, "endpoint", short)
         first = await stack.enter_async_context(serving(tools(), **options))
         monkeypatch.setattr(
-            Front, "endpoint", lambda _, manager, __: StreamableHTTPASGIApp(manager)
+            McpServer, "endpoint", lambda _, manager, __: StreamableHTTPASGIApp(manager)
         )
         second = await stack.enter_async_context(serving(tools(), **options))
         yield Pair(first, second, paths)

@@ -6,21 +6,22 @@ import json
 
 from counterseal import tool
 from counterseal.gateway import stateless
-from counterseal.gateway.server import Front
-from tests.gateway.served import Desk, serving, soon, until
+from counterseal.gateway.server import McpServer
+from tests.gateway.served import Desk, serving, soon
 from tests.gateway.stateless.both import modern, post, told
+from tests.waiting import until
 
 
 @contextlib.asynccontextmanager
 async def served_stateless(monkeypatch, tools, **options):
     """A server, and its stateless path."""
-    paths, endpoint = [], Front.endpoint
+    paths, endpoint = [], McpServer.endpoint
 
     def made(self, manager, security):
         paths.append(endpoint(self, manager, security))
         return paths[0]
 
-    monkeypatch.setattr(Front, "endpoint", made)
+    monkeypatch.setattr(McpServer, "endpoint", made)
     async with serving(tools, **options) as served:
         yield served, paths[0]
 
@@ -59,7 +60,7 @@ async def test_a_client_that_disconnects_cancels_its_call(monkeypatch):
         await soon(desk.begun)
         calling.cancel()
         await soon(desk.stopped)
-        await until(lambda: not served.front.calling.under_way)
+        await until(lambda: not served.server.calls.running)
         assert path.taken == 1
 
 

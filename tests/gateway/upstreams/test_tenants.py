@@ -8,8 +8,9 @@ import pytest
 from counterseal.errors import NotSentError
 from counterseal.upstream import UpstreamSettings
 from counterseal.upstream import upstreams as module
+from tests.waiting import until
 
-from .conftest import call_context, connected, program, text_of, until
+from .conftest import call_context, connected, program, text_of
 
 SECRETS = {
     "token": "t0ken-of-all",
@@ -118,7 +119,7 @@ async def test_nothing_is_sent_to_an_upstream_that_was_closed():
         ({"command": ("x",), "relay": frozenset({"mind reading"})}, "relay can't contain"),
         ({"command": ("x",), "connections": 0}, "connections must be at least 1"),
         ({"command": ("x",), "max_bytes": 2**40}, "at most hard_limit"),
-        ({"command": ("x",), "env": {"A": "{secret:"}}, "A: a lone {"),
+        ({"command": ("x",), "env": {"A": "{secret:"}}, "A: a single {"),
         ({"command": ("x",), "env": {"A": "{argument}"}}, "written {secret:name}"),
     ],
 )

@@ -74,7 +74,7 @@ CALLS = (
     [
         ("{amount} go.", {}, "4999.00 go."),
         ("It was {state.status}.", {}, "It was open."),
-        ("It was {state.status}.", {"before": None}, "It was (not known)."),
+        ("It was {state.status}.", {"before": None}, "It was (unknown)."),
         ("With {note}.", {}, "With (not given)."),
         ("{{amount}} of {state.total}", {}, "{amount} of 4999.00"),
         ("Is {state.lines}.", {"before": {"lines": [1, "two"]}}, 'Is [1, "two"].'),
@@ -112,11 +112,11 @@ def test_a_tool_without_arguments_has_a_sentence_too(packet, contract):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({}, "Yes, by refund_card. What has reached others"),
-        ({"effect": "internal_mutation"}, "Yes, by refund_card."),
-        ({"transactional": {}}, "No. It is hard or impossible to undo."),
-        ({"effect": "internal_mutation", "transactional": {}}, "Not by a tool"),
-        ({"effect": "read_only", "transactional": {}}, "It changes nothing."),
+        ({}, "Yes, with refund_card. Messages already sent"),
+        ({"effect": "internal_mutation"}, "Yes, with refund_card."),
+        ({"transactional": {}}, "No. The effect is hard or impossible to undo."),
+        ({"effect": "internal_mutation", "transactional": {}}, "Not automatically"),
+        ({"effect": "read_only", "transactional": {}}, "Not needed: the call changes nothing."),
     ],
 )
 def test_it_says_whether_the_call_can_be_undone(packet, contract, more, said):
@@ -197,16 +197,15 @@ CARD = """\
 │               total   "4999.00"
 │  After        status  "open" → "paid"
 │
-│  Reversible   Yes, by refund_card. What has reached others by then stays
-│               known.
-│  If rejected  Nothing is executed. The agent is told CONFIRMATION_MISSING and
-│               your comment, and can replan.
+│  Reversible   Yes, with refund_card. Messages already sent can't be unsent.
+│  If rejected  Nothing is executed. The agent is told that the call was
+│               rejected, and reads your comment.
 │  Expires      in 8 minutes 30 seconds, at 2026-06-13 15:40:00 UTC
 │
 │  Asked by     agent billing-agent, for user u_7, at 2026-06-13 15:30:00 UTC
 │  Why          Money moves. (money)
 │  Approval     Compliance gate: 2 different people with the role cfo or
-│               "finance lead", but not u_7; each says why
+│               "finance lead", but not u_7; each with a justification
 │  So far       1 of 2 approved
 │               u_8 approved at 2026-06-13 15:31:00 UTC, why: "Article 49.",
 │               comment: "Called the customer."
@@ -269,7 +268,7 @@ def test_ascii_leaves_values_as_they_are(packet):
 @pytest.mark.parametrize(
     ("now", "said"),
     [
-        (None, "10 minutes after it was asked, at"),
+        (None, "10 minutes after the request, at"),
         (CREATED, "in 10 minutes, at"),
         (CREATED + 599.5, "in 0 seconds, at"),
         (CREATED + 600, "expired at"),

@@ -167,8 +167,8 @@ def test_every_pattern_has_a_row():
             "1 person with the role a or b and c, but not u_7",
         ),
         ({"pattern": Pattern.USER_CONSENT}, "u_7", "the user u_7"),
-        ({"pattern": Pattern.USER_CONSENT}, None, "nobody: the call is made on no user's behalf"),
-        ({"pattern": Pattern.COMPLIANCE_GATE}, None, "1 person; each says why"),
+        ({"pattern": Pattern.USER_CONSENT}, None, "no one: the call has no user who could consent"),
+        ({"pattern": Pattern.COMPLIANCE_GATE}, None, "1 person; each with a justification"),
     ],
 )
 def test_who_may_approve_is_told_in_a_phrase(asked, user, said):

@@ -30,7 +30,7 @@ def test_key_is_printed_alone_on_stdout(keys):
     assert result.exit_code == 0
     key = IssuedKey.read(result.stdout.removesuffix("\n"))
     assert key is not None
-    assert "shown this once" in result.stderr
+    assert "shown only this once" in result.stderr
     assert f"keys revoke {key.key_id}" in result.stderr
     assert key.secret not in result.stderr
 
@@ -101,12 +101,12 @@ def test_leaked_key_can_be_revoked_by_its_own_text_which_is_not_repeated(keys):
     ("wrong", "said"),
     [
         (("--tenant", "*"), "stands for all"),
-        (("--agent", "counterseal.compensation"), "Counterseal's own"),
+        (("--agent", "counterseal.compensation"), "reserved"),
         (("--agent", " "), "agent: is empty"),
-        (("--expires", "2001-01-01"), "over already"),
-        (("--expires", "soon"), "neither a number of days"),
-        (("--expires", "0"), "neither a number of days"),
-        (("--expires", "9999999999"), "neither a number of days"),
+        (("--expires", "2001-01-01"), "in the past"),
+        (("--expires", "soon"), "must be a number of days"),
+        (("--expires", "0"), "must be a number of days"),
+        (("--expires", "9999999999"), "must be a number of days"),
     ],
 )
 def test_what_makes_no_sense_is_refused_and_no_key_is_made(keys, wrong, said):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import counterseal
-from counterseal.cli.output import print_json, safe
+from counterseal.cli.render import print_json, safe
 
 COMMAND = [sys.executable, "-m", "counterseal"]
 SOURCE = Path(counterseal.__file__).parent
@@ -142,10 +142,10 @@ def test_stream_that_lacks_a_character_gets_a_substitute(tmp_path):
 
 
 def test_every_code_is_explained(run):
-    from counterseal.cli.meanings import MEANINGS
+    from counterseal.cli.explain import meanings
     from counterseal.codes import RESPONSES, Code
 
-    assert set(MEANINGS) == set(Code)
+    assert set(meanings()) == set(Code)
     for code, response in RESPONSES.items():
         told = json.loads(run("explain", code.value, "--json").stdout)
         assert told.items() >= {"status": response.status, **response.vector()}.items()

@@ -116,14 +116,14 @@ def test_list_goes_on_behind_a_page(run, project, monkeypatch):
 def test_list_of_nothing_says_so(run, project):
     result = run("audit", "list", "--tool", "other")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "Nothing of that is on record.\n"
+    assert result.stderr == "No matching events.\n"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--since", "yesterday"], "--since: 'yesterday' is no time."),
-        (["--until", "12:00"], "or 30m, 2h, 7d for so long ago"),
+        (["--since", "yesterday"], "--since must be a time, got 'yesterday'."),
+        (["--until", "12:00"], "or an age such as 30m, 2h, 7d"),
         (["--type", "tool.deny"], "Did you mean tool.denied"),
         (["--limit", "0"], "Invalid value for '--limit'"),
     ],
@@ -135,7 +135,7 @@ def test_wrong_filters_are_explained(run, project, options, message):
 
 
 def test_a_moment_is_utc_unless_it_says_otherwise():
-    from counterseal.cli.events import moment
+    from counterseal.cli.options import moment
 
     noon = datetime(2026, 7, 31, 12, tzinfo=UTC).timestamp()
     assert moment("--since", "2026-07-31T12:00", 0.0) == noon
@@ -187,7 +187,7 @@ def test_show_tells_who_approved_it(run, project, folder):
 def test_show_of_an_unknown_call_exits_2(run, project):
     result = run("audit", "show", "call_nobody")
     assert result.exit_code == 2
-    assert "There is no call 'call_nobody' on record." in result.stderr
+    assert "There is no call 'call_nobody' in the audit log." in result.stderr
 
 
 # which store and whose ---------------------------------------------------------------------------
@@ -197,7 +197,7 @@ def test_several_tenants_have_to_be_named(run, project):
     run("call", "get_case_summary", CASE, "--as", "intake-agent", "--tenant", "zeta")
     result = run("audit", "list")
     assert result.exit_code == 2
-    assert "There are: acme, zeta." in result.stderr
+    assert "Tenants: acme, zeta." in result.stderr
     assert len(lines(run("audit", "list", "--json", "--tenant", "acme"))) == 4
     exported = lines(run("audit", "export"))
     assert {record["tenant"] for record in exported} == {"acme", "zeta"}
@@ -230,7 +230,7 @@ def test_looking_makes_no_store(run, folder):
 def test_a_store_in_memory_has_nothing_to_look_at(run):
     result = run("audit", "list", "--store", "memory:")
     assert result.exit_code == 2
-    assert "A store in memory is gone when its program ends" in result.stderr
+    assert "A store in memory belongs to one process" in result.stderr
 
 
 # export ------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_seal_of_nothing_new_says_so(run, project):
     run("audit", "seal")
     result = run("audit", "seal")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "acme: nothing to seal since the last checkpoint.\n"
+    assert result.stderr == "acme: no events since the last checkpoint.\n"
     (receipt,) = lines(run("audit", "seal", "--json"))
     assert (receipt["tenant"], receipt["number"]) == ("acme", 1), "whoever made it, there is one"
 
@@ -286,7 +286,7 @@ def test_seal_of_nothing_new_says_so(run, project):
 def test_seal_without_a_key_names_the_command(run, project):
     result = run("audit", "seal")
     assert result.exit_code == 2
-    assert "`counterseal keys new audit` makes one." in result.stderr
+    assert "Create one: `counterseal keys new audit`." in result.stderr
 
 
 def test_change_is_found_and_exits_1(run, project, folder):
@@ -329,7 +329,7 @@ def test_receipts_of_another_form_are_refused(run, project, write, content):
     write("receipts.jsonl", content)
     result = run("audit", "verify", "--receipts", "receipts.jsonl")
     assert result.exit_code == 2
-    assert "receipts.jsonl:1: is no receipt" in result.stderr
+    assert "receipts.jsonl:1: not a receipt" in result.stderr
 
 
 def test_auditor_with_the_public_key_can_check_and_not_seal(run, project, folder):
@@ -364,14 +364,14 @@ def test_nothing_on_record_is_in_order(run, write):
 
 
 def test_progress_goes_to_a_person_who_waits(capsys, monkeypatch):
-    from counterseal.cli.stores import Counting
+    from counterseal.cli.render import Progress
 
-    progress = Counting()
-    progress.say("1 event")
+    progress = Progress()
+    progress.show("1 event")
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     progress._started -= 2
-    progress.say("2 events")
+    progress.show("2 events")
     progress.done()
     assert capsys.readouterr().err == "\r\x1b[K2 events\r\x1b[K"
 

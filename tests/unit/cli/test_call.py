@@ -122,7 +122,7 @@ def test_json_of_a_plan_holds_every_decision(call):
 def test_call_without_an_agent_names_those_that_have_grants(call):
     result = call("get_case_summary", CASE)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "These have grants: intake-agent, notice-agent." in result.stderr
+    assert "Agents with grants: intake-agent, notice-agent." in result.stderr
 
 
 def test_agent_without_a_tenant_must_be_given_one(call):
@@ -184,8 +184,8 @@ def test_folder_without_a_configuration_is_told_how_to_start(run):
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("counterseal.toml", "[tool]\n", "tool is not a setting"),
-        ("counterseal.toml", '[tools]\npaths = ["gone"]\n', "tools.paths: there is no 'gone'"),
+        ("counterseal.toml", "[tool]\n", "tool: unknown setting"),
+        ("counterseal.toml", '[tools]\npaths = ["gone"]\n', "tools.paths: 'gone' does not exist"),
         ("contracts/search_policy.yaml", "identity: {}\n", "search_policy.yaml:1"),
         ("counterseal.toml", '[policy]\npaths = ["tools.py"]\n', "tools.py"),
     ],

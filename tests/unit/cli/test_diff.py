@@ -121,7 +121,7 @@ def test_upstream_that_is_down_fails_but_does_not_hide_the_others(run, project, 
     )
     result = run("diff")
     assert result.exit_code == 1
-    assert "broken: could not be asked: " in result.stderr
+    assert "broken: unreachable: " in result.stderr
     assert "counterseal-no-such-program" in result.stderr
     assert "files read_file  new" in result.stdout
     assert accept(run).exit_code == 1, "of one nobody knows"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from counterseal.cli import upstream_entry
+from counterseal.cli.import_mcp import suggested_name, upstream_table
 from counterseal.config import load_settings
 from counterseal.contract.sources.mcp import Lock, read_overlay
 
@@ -144,7 +144,7 @@ def test_strangers_text_cannot_command_the_terminal(run, server):
     command = server(server.tool("read", "\x1b[2J\u202e hi\u200b"), server.tool("a\x1b[2Jb"))
     result = run("import", "--name", "files", *command)
     assert result.exit_code == 0
-    assert "Look twice\n  read  holds characters that can't be seen\n" in result.stdout
+    assert "Look twice\n  read  has invisible characters\n" in result.stdout
     for text in (result.stdout, Path("overlays/files.yaml").read_text()):
         assert not {"\x1b", "\u202e", "\u200b"} & set(text)
 
@@ -183,14 +183,14 @@ def test_address_where_nobody_listens_is_told_in_one_line(run, folder):
         url = f"http://127.0.0.1:{free.getsockname()[1]}/mcp"
         result = run("import", url, "--name", "crm")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith("Error: crm can't be asked: ")
+    assert result.stderr.startswith("Error: crm is unreachable: ")
     assert len(result.stderr.splitlines()) == 2
 
 
 def test_server_without_tools_has_nothing_to_import(run, server):
     result = run("import", "--name", "files", *server())
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "files has no tool that could be used." in result.stderr
+    assert "files has no usable tool." in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -199,16 +199,16 @@ def test_server_without_tools_has_nothing_to_import(run, server):
         ([""], "There is nothing to import."),
         (
             ["http://crm.example.org/mcp"],
-            "Error: url: 'http://crm.example.org/mcp' would be spoken",
+            "Error: url: 'http://crm.example.org/mcp' is not encrypted",
         ),
         (["http://crm.example.org/mcp"], "write https, or give --insecure if"),
-        (["https://a.example", "https://b.example"], "One address is imported at a time."),
+        (["https://a.example", "https://b.example"], "Import one URL at a time."),
         (["https://a.example", "--env", "A=b"], "--env is for a command."),
-        (["--header", "A=b", "program"], "--header is for an address."),
-        (["https://a.example", "--header", "A: secret"], "--header takes NAME=VALUE, and 'A' is"),
+        (["--header", "A=b", "program"], "--header is for a URL."),
+        (["https://a.example", "--header", "A: secret"], "--header must be NAME=VALUE, got 'A'"),
         (["--env", "A={b}", "program"], "env.A: {b} is no secret"),
-        (["--name", "Git", "program"], "a server's name is made of small letters"),
-        (["a 'b"], "can't be read as a command"),
+        (["--name", "Git", "program"], "the name of an upstream must be 1 to 32"),
+        (["a 'b"], "Can't split the command"),
     ],
 )
 def test_wrong_use_is_told_before_anything_is_asked(run, folder, arguments, message):
@@ -248,5 +248,5 @@ def test_everything_fits_into_80_columns(run, shop):
     ],
 )
 def test_name_is_taken_from_what_is_imported(words, name):
-    table = upstream_entry.entry(words, [], [], insecure=False, folder=Path.cwd())
-    assert upstream_entry.name_for(table) == name
+    table = upstream_table(words, [], [], insecure=False, folder=Path.cwd())
+    assert suggested_name(table) == name

@@ -62,7 +62,7 @@ def test_export_takes_the_id_of_an_older_key(run, project):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["new", "signing"], "Keys are for: audit, approval, vault, session."),
+        (["new", "signing"], "Allowed: audit, approval, vault, session."),
         (["export", "vault"], "has no public key"),
         (["export", "audit"], "the folder does not exist"),
         (["list"], "create it with `counterseal keys new audit`"),

@@ -21,13 +21,13 @@ affordance:
 """
 
 EXPECTED = """\
-bad.yaml:1:1  warning  verification-blind  nobody will look: neither probe nor read_back (probe)
-    Its calls must be verified: declare a probe and what is `expected`, or a read_back.
+bad.yaml:1:1  warning  verification-blind  nothing verifies calls: no probe, no read_back (probe)
+    Declare a probe and the `expected` state, or a read_back.
 bad.yaml:4:1  error  template-field-unknown  {who} is not an argument of send_note (consequence)
     Use one of: note, to.
 bad.yaml:11:7  error  parameter-undescribed  to has no description
     Say what it is and where its value comes from.
-bad.yaml:12:7  warning  input-unbounded  takes a text of any length (input_schema/properties/note)
+bad.yaml:12:7  warning  input-unbounded  the text can have any length (input_schema/properties/note)
     Give it a "maxLength", an "enum" or a bounded "pattern".
 
 2 contracts, 2 errors, 2 warnings
@@ -94,7 +94,7 @@ def test_github_gets_workflow_commands(run, write):
         "%0ASay what it is and where its value comes from."
     )
     assert unbounded == (
-        "::warning file=bad.yaml,line=12,col=7,title=input-unbounded::takes a text of any length"
+        "::warning file=bad.yaml,line=12,col=7,title=input-unbounded::the text can have any length"
         '%0AGive it a "maxLength", an "enum" or a bounded "pattern".'
     )
 
@@ -184,7 +184,7 @@ def test_broken_configuration_exits_2_with_its_place(run, write):
     result = run("lint")
     assert result.exit_code == 2
     assert "counterseal.toml:" in result.stderr
-    assert "not TOML" in result.stderr
+    assert "invalid TOML" in result.stderr
 
 
 # What can't be read ------------------------------------------------------------------------------
@@ -227,22 +227,22 @@ affordance:
         (NAMED.format("../../etc/passwd"), "a.yaml:1:12", "name-invalid"),
         (NAMED.format("a\\e[31m\\u0007"), "a.yaml:1:12", "'a\\x1b[31m\\x07'"),
         ("- identity\n- 3\n", "a.yaml:1:3", "a contract is a mapping"),
-        (TOOL + "def x(:\n", "a.py:2:7", "not Python"),
+        (TOOL + "def x(:\n", "a.py:2:7", "invalid Python"),
         (
             TOOL + "\ndef f():\n    raise ValueError('no')\nf()\n",
             "a.py:4:5",
             "ValueError: no",
         ),
         (TOOL + "import nothing_like_this\n", "a.py:2:1", "No module named"),
-        (TOOL + "import sys\nsys.exit(3)\n", "a.py:3:1", "ends the program itself"),
-        (b"x = 'caf\xe9'\n", "a.py:1:", "not Python"),
+        (TOOL + "import sys\nsys.exit(3)\n", "a.py:3:1", "exits when it is imported"),
+        (b"x = 'caf\xe9'\n", "a.py:1:", "invalid Python"),
         (
             TOOL + "@tool(effect='draft')\ndef f(*rest): ...\n",
             "a.py:3:8",
             "parameter-variadic",
         ),
         (TOOL + "@tool(effect='x')\ndef f(): ...\n", "a.py:3:1", "field-invalid"),
-        ("identity: x", "a.txt:1:1", ".txt suffix"),
+        ("identity: x", "a.txt:1:1", "suffix is .txt"),
     ],
 )
 def test_what_cannot_be_read_gives_a_line_with_its_place(run, write, content, place, words):

@@ -54,7 +54,10 @@ def test_prometheus_gets_every_tenant(run, url):
 
 @pytest.mark.parametrize(
     ("more", "said"),
-    [(["--window", "soon"], "--window: write 15m"), (["--json", "--prometheus"], "not both")],
+    [
+        (["--window", "soon"], "--window: write 15m"),
+        (["--json", "--prometheus"], "contradict"),
+    ],
 )
 def test_wrong_use_is_named(run, url, more, said):
     result = run("metrics", "--store", url, *more)

@@ -196,11 +196,11 @@ def test_nothing_is_executed_and_nothing_recorded(plan, folder, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "data", "told"),
     [
-        ("plan.json", "7", "this is no plan"),
-        ("plan.json", {"step": []}, "this is no plan"),
-        ("plan.json", {"steps": {}}, "this is no plan"),
-        ("plan.json", {"steps": [], "goal": "x"}, "goal is no part of a plan"),
-        ("plan.json", {"steps": [], "objective": 7}, "the objective is a text"),
+        ("plan.json", "7", "not a plan"),
+        ("plan.json", {"step": []}, "not a plan"),
+        ("plan.json", {"steps": {}}, "not a plan"),
+        ("plan.json", {"steps": [], "goal": "x"}, "unknown key 'goal' in a plan"),
+        ("plan.json", {"steps": [], "objective": 7}, "objective must be a text"),
         ("plan.json", '{"steps": [', "plan.json:1:12: not JSON"),
         ("plan.yaml", "steps: [\n  a: b: c\n", "plan.yaml:2:"),
         ("plan.json", b"\xff", "byte 0xff is not UTF-8"),

@@ -110,7 +110,7 @@ def test_rules_and_version_are_shown(run, write):
     assert shown.exit_code == 0
     assert shown.stdout.splitlines()[1:] == [
         "",
-        "large: require_approval, 1 to approve",
+        "large: require_approval, 1 approver",
         "    when    call.amount > 100",
         "    reason  Large.",
         "",
@@ -135,4 +135,4 @@ def test_rule_is_shown_with_how_people_are_asked(run, write):
 def test_built_in_policy_is_shown_when_none_is_named(run):
     stdout = run("policy", "show").stdout
     assert "default.meta: deny\n    effects meta" in stdout
-    assert "default.contract: require_approval, as many as the contract asks" in stdout
+    assert "default.contract: require_approval, as many approvers as the contract says" in stdout

@@ -104,7 +104,7 @@ def test_nothing_is_due_in_an_empty_store(project, run):
     result = run("reconcile")
     assert (result.exit_code, result.stdout) == (0, "Nothing was due.\n")
     assert json.loads(run("reconcile", "--json").stdout) == {}
-    assert run("reconcile", "list").stdout == "Nothing waits for a person.\n"
+    assert run("reconcile", "list").stdout == "Nothing needs attention.\n"
 
 
 def test_what_a_dead_worker_left_is_found_at_the_destination(project, run):
@@ -132,10 +132,10 @@ def test_a_person_settles_what_nobody_can_find_out(project, run):
         "--data",
         '{"sent": "yes"}',
     )
-    assert (settled.exit_code, settled.stdout) == (0, "It is on record as done.\n")
+    assert (settled.exit_code, settled.stdout) == (0, "Recorded: the call took effect.\n")
     assert submit(project, "send").data == {"sent": "yes"}
     again = run("reconcile", "settle", "call:send:k", "--did-not-happen", "--reason", "No.")
-    assert (again.exit_code, "no such key on the list" in again.stderr) == (1, True)
+    assert (again.exit_code, "needs attention" in again.stderr) == (1, True)
 
 
 def test_a_call_is_named_by_its_id_and_what_was_decided_is_told_as_json(project, run):
@@ -159,20 +159,20 @@ def test_a_call_is_reversed_when_somebody_asks_for_it(project, run):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("again", "verify", "nope", "--reason", "x"), "no such key on the list"),
-        (("again", "dance", "nope", "--reason", "x", "--tenant", "acme"), "neither verify nor"),
+        (("again", "verify", "nope", "--reason", "x"), "needs attention"),
+        (("again", "dance", "nope", "--reason", "x", "--tenant", "acme"), "must be verify or"),
         (
             ("dismiss", "verify", "nope", "--reason", "x", "--tenant", "acme"),
-            "no verify that failed",
+            "no failed verify",
         ),
         (("undo", "nope", "--reason", "x"), "--tenant"),
-        (("undo", "nope", "--reason", "x", "--tenant", "acme"), "nothing is on record"),
+        (("undo", "nope", "--reason", "x", "--tenant", "acme"), "no call is recorded"),
         (
             ("settle", "k", "--happened", "--reason", " ", "--tenant", "acme"),
-            "nothing is on record",
+            "no call is recorded",
         ),
-        (("settle", "k", "--happened", "--reason", "x", "--data", "[1]"), "takes a JSON object"),
-        (("settle", "k", "--happened", "--reason", "x", "--data", "{"), "is not JSON"),
+        (("settle", "k", "--happened", "--reason", "x", "--data", "[1]"), "must be a JSON object"),
+        (("settle", "k", "--happened", "--reason", "x", "--data", "{"), "is not valid JSON"),
     ],
 )
 def test_what_makes_no_sense_is_said(project, run, arguments, said):

@@ -73,7 +73,7 @@ def test_serve_prints_where_it_is_and_what_a_client_needs(run, project, served):
 
 def test_serve_says_when_nobody_can_sign_in_and_how_that_is_changed(run, project, served):
     result = run("serve")
-    assert "Nobody can sign in yet" in result.stderr
+    assert "No client can sign in yet" in result.stderr
     assert "counterseal keys issue --tenant T --agent A\n" in result.stderr
     served["keys"] = 1
     assert "Nobody can sign in" not in run("serve").stderr
@@ -113,7 +113,7 @@ def test_anonymous_clients_are_the_declared_agent_and_need_no_key(run, project, 
 def test_anonymous_clients_are_refused_where_others_can_come_from(run, project, served, host):
     result = run("serve", "--anonymous-as", "shop-agent", "--host", host)
     assert (result.exit_code, result.stdout, served) == (2, "", {})
-    assert "for this machine alone" in result.stderr
+    assert "for this machine only" in result.stderr
     assert "Listen on 127.0.0.1" in result.stderr
 
 
@@ -132,7 +132,7 @@ def test_anonymous_clients_are_refused_where_others_can_come_from(run, project, 
             "[agents.nobody]",
         ),
         (["mcp", "--as", "ghost"], "--as ghost: the agent is not in", "[agents.ghost] tenant"),
-        (["mcp"], "Say which agent the client is, with --as AGENT", "nobody, shop-agent"),
+        (["mcp"], "The client's agent is missing", "nobody, shop-agent"),
     ],
 )
 def test_agent_that_is_not_declared_is_nobody(start, project, command, message, fix):
@@ -154,7 +154,7 @@ def test_project_that_cannot_be_used_is_not_served(start, project, command):
     project("counterseal.toml", "[gateway]\nprot = 1\n")
     result = start(*command)
     assert (result.returncode, result.stdout) == (2, "")
-    assert "gateway.prot is not a setting" in result.stderr
+    assert "gateway.prot: unknown setting" in result.stderr
 
 
 @pytest.mark.slow

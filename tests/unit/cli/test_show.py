@@ -134,7 +134,7 @@ def test_newest_version_is_shown_unless_another_is_named(run, write, good):
     assert run("show", "find_order", "--version", "1.9.0").stdout.startswith("find_order 1.9.0\n")
     missing = run("show", "find_order", "--version", "2.0.0")
     assert missing.exit_code == 2
-    assert "There are: 1.10.0, 1.9.0." in missing.stderr
+    assert "Known versions: 1.10.0, 1.9.0." in missing.stderr
 
 
 def test_unknown_tool_exits_2_with_the_nearest_names(run, write):
@@ -147,7 +147,7 @@ def test_unknown_tool_exits_2_with_the_nearest_names(run, write):
 def test_unknown_tool_mentions_files_that_could_not_be_read(run, write):
     write("a.yaml")
     write("b.yaml", "identity: [\n")
-    assert "Could not be read: b.yaml" in run("show", "other").stderr
+    assert "Can't read b.yaml" in run("show", "other").stderr
 
 
 def test_contract_that_makes_none_exits_1_with_its_problems(run, write, good):
@@ -221,18 +221,18 @@ def double(amount: Annotated[int, Field(description="A number.")]) -> int:
 @pytest.mark.parametrize(
     ("terms", "told"),
     [
-        ("{}", "operator review; open for 10 minutes; then carried out"),
+        ("{}", "operator review; open for 10 minutes; then executed"),
         (
             "{pattern: user_consent}",
             "user consent; open for 10 minutes; then the agent sends it again",
         ),
         (
             "{pattern: compliance_gate, roles: [dpo, ciso], accountable_owner: ciso}",
-            "compliance gate; by dpo or ciso; open for 1 day; then carried out; approvers say why;",
+            "compliance gate; by dpo or ciso; open for 1 day; then executed; approvers say why;",
         ),
         (
             "{jurisdiction: EU, expires_seconds: 7200}",
-            "operator review; open for 2 hours; then carried out; jurisdiction EU",
+            "operator review; open for 2 hours; then executed; jurisdiction EU",
         ),
     ],
 )

@@ -38,17 +38,29 @@ def test_an_approver_has_roles_and_the_tenants_that_are_named(settings):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[approvers.ada]\nrole = "cfo"\n', "[approvers.ada] takes roles, tenants"),
+        ('[approvers.ada]\nrole = "cfo"\n', "allowed in [approvers.ada]: roles, tenants"),
         ('[approvers.ada]\nroles = "cfo"\n', "approvers.ada.roles: "),
         ('[approvers.ada]\nroles = [" "]\n', "approvers.ada.roles.0: "),
         ("[approvers.ada]\ntenants = []\n", "approvers.ada.tenants: "),
         ('[approvers." "]\n', "approvers. "),
-        ('[notifications]\nurl = "https://a.example"\n', "takes webhook, secret, console"),
+        (
+            '[notifications]\nurl = "https://a.example"\n',
+            "notifications]: webhook, secret, con",
+        ),
         ('[notifications]\nwebhook = "https://a.example"\n', "notifications.secret: a webhook is"),
-        ('[notifications]\nsecret = "hook"\n', "notifications.webhook: nobody is told without"),
-        (HOOK.replace("https://hooks", "ftp://hooks"), "notifications.webhook: 'ftp://hooks"),
-        (HOOK.replace("https://hooks.example", "https:"), "notifications.webhook: 'https:"),
-        (HOOK.replace("https://desk", "javascript:desk"), "notifications.console: 'javascript:"),
+        ('[notifications]\nsecret = "hook"\n', "notifications.webhook: missing; without it no"),
+        (
+            HOOK.replace("https://hooks", "ftp://hooks"),
+            "URL, got 'ftp:",
+        ),
+        (
+            HOOK.replace("https://hooks.example", "https:"),
+            "URL, got 'https:",
+        ),
+        (
+            HOOK.replace("https://desk", "javascript:desk"),
+            "URL, got 'java",
+        ),
         ('[tenants.acme.budgets]\nask = "yes"\n', "tenants.acme.budgets.ask: "),
     ],
 )
@@ -89,7 +101,7 @@ async def answers_later(_tenant, _name):
         ({}, "notifications.secret: the secret hook is not available; add it to secrets="),
         ({"hook": {"hook": GOOD}}, "notifications.secret: the secret hook is not available"),
         ({"hook": "short"}, "notifications.secret: expected at least 16 characters"),
-        (answers_later, "notifications.secret: the secret hook is not available; its source has"),
+        (answers_later, "notifications.secret: the secret hook is not available; the source must"),
     ],
 )
 def test_a_secret_that_can_not_be_had_names_the_setting_and_the_fix(settings, secrets, message):

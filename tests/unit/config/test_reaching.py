@@ -6,8 +6,7 @@ import uuid
 import pytest
 
 from counterseal.config import ConfigError, load_settings
-from counterseal.config.pinned import pinned_contracts
-from counterseal.config.reaching import reached
+from counterseal.config.build import pinned_contracts, upstream_settings
 from counterseal.contract.sources.mcp import Definition, Lock
 
 
@@ -37,7 +36,7 @@ def test_everything_that_the_table_says_is_handed_on(load, tmp_path):
         headers = { X = "y" }
         """
     )
-    a, b = reached(settings)
+    a, b = upstream_settings(settings)
     assert (a.name, a.command, a.cwd) == ("a", ("program", "x"), tmp_path)
     assert (a.env, a.relay, a.connections, a.tenants) == (
         {"A": "{secret:a}"},
@@ -46,7 +45,7 @@ def test_everything_that_the_table_says_is_handed_on(load, tmp_path):
         ("acme",),
     )
     assert (b.url, b.headers, b.cwd, b.tenants) == ("https://b.example", {"X": "y"}, None, ())
-    assert [one.name for one in reached(settings, "b")] == ["b"]
+    assert [one.name for one in upstream_settings(settings, "b")] == ["b"]
 
 
 def test_server_of_python_is_found_in_the_project_and_prints_to_stderr(load, tmp_path, capsys):
@@ -55,7 +54,7 @@ def test_server_of_python_is_found_in_the_project_and_prints_to_stderr(load, tmp
         "print('hello')\nclass Kept:\n    server = object()\nkept = Kept()\n"
     )
     settings = load(f'[upstreams.own]\npython = "{name}:kept.server"\n')
-    (own,) = reached(settings)
+    (own,) = upstream_settings(settings)
     assert own.python is sys.modules[name].Kept.server
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "hello\n")
@@ -76,8 +75,8 @@ def test_server_of_python_that_cannot_be_had_is_told_with_its_key(
     if content is not None:
         (tmp_path / f"{name}.py").write_text(content)
     settings = load(f'[upstreams.own]\npython = "{name}:{wanted}"\n')
-    with pytest.raises(ConfigError, match=rf"upstreams\.own\.python: {name}:{wanted} .*{fault}"):
-        reached(settings)
+    with pytest.raises(ConfigError, match=rf"upstreams\.own\.python: .*{name}:{wanted}: {fault}"):
+        upstream_settings(settings)
 
 
 def test_accepted_tools_are_known_without_asking_anybody(load, tmp_path):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from counterseal.config import ConfigError, load_settings, open_runtime
-from counterseal.config.opening import key_ring
+from counterseal.config.build import key_ring
 from counterseal.keys import Purpose, new_key
 
 
@@ -44,8 +44,8 @@ def test_without_a_table_there_is_no_store_and_no_key(settings):
     [
         ('[store]\nurl = ""\n', "store.url: "),
         ("[store]\nlease_seconds = 0\n", "store.lease_seconds: "),
-        ('[store]\npath = "a.db"\n', "[store] takes url, lease_seconds"),
-        ('[keys]\nfolder = "a"\n', "[keys] takes path"),
+        ('[store]\npath = "a.db"\n', "allowed in [store]: url, lease_seconds"),
+        ('[keys]\nfolder = "a"\n', "allowed in [keys]: path"),
         (
             '[observations]\nkeep_reads = "some"\n',
             "observations.keep_reads: input should be 'none', 'redacted' or 'all'",
@@ -64,7 +64,7 @@ def test_without_a_table_there_is_no_store_and_no_key(settings):
         ),
         (
             "[observations]\nkeep = true\n",
-            "observations.keep is not a setting; [observations] takes keep_reads, keep_reads_bytes",
+            "observations.keep: unknown setting; allowed in [observations]: keep_reads, keep_",
         ),
     ],
 )
@@ -98,5 +98,5 @@ async def test_the_runtime_uses_the_store_and_the_keys(settings, tmp_path):
 
 
 def test_keys_that_can_not_be_used_name_the_setting(settings):
-    with pytest.raises(ConfigError, match=r"keys\.path: .*there is no such folder"):
+    with pytest.raises(ConfigError, match=r"keys\.path: .*the folder does not exist"):
         open_runtime(settings('[keys]\npath = "keys"\n'))

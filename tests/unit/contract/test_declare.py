@@ -403,7 +403,7 @@ def test_a_function_that_takes_what_its_contract_does_not_declare_is_not_joined(
         """Do it."""
 
     bare = {"identity": {"name": "f"}, "affordance": {"model_description": "D", "input_schema": {}}}
-    with pytest.raises(ContractError, match="not declared"):
+    with pytest.raises(ContractError, match="does not declare"):
         Tool.of(Contract.model_validate({**bare, "effect": "compute"}), function)
 
 
@@ -438,7 +438,7 @@ def test_partials_and_callable_objects_can_be_tools():
 
 
 def test_a_section_that_is_no_section_is_named():
-    with pytest.raises(ContractError, match="identity is a section"):
+    with pytest.raises(ContractError, match="identity must be a mapping or a section"):
         tool(effect="compute", identity=7)(lambda: None)
 
 

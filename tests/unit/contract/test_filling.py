@@ -318,7 +318,7 @@ def test_a_compensation_that_can_never_be_called_is_an_error():
         (
             "/compensation",
             Severity.ERROR,
-            "void_draft 1.0.0 needs notice_id, which neither the output nor the arguments hold",
+            "void_draft 1.0.0 needs notice_id, which is neither in the output nor in the arguments",
         ),
     ]
     (by_name,) = problems(contract(), undo)
@@ -337,7 +337,7 @@ def test_a_compensation_that_may_lack_something_is_warned_about(source):
     (problem,) = problems(source, contract("void_draft", takes=("notice_id",)))
     assert problem[1:] == (
         Severity.WARNING,
-        "void_draft 1.0.0 needs notice_id, which may not be there",
+        "void_draft 1.0.0 needs notice_id, which may be missing",
     )
 
 

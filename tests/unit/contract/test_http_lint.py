@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.contract.bindings import CALL_KEY, HttpBinding, Placeholder, template
-from counterseal.contract.egress import parse_entry
+from counterseal.contract.egress import entry_for, parse_entry
 from counterseal.contract.lint import RULES, examine
-from counterseal.contract.lint.outbound import covers, written
+from counterseal.contract.lint.outbound import covers
 
 TEXT = {"type": "string", "maxLength": 40, "description": "A text."}
 CLEAN = {
@@ -250,24 +250,24 @@ def test_an_argument_that_only_identifies_the_call_need_not_be_sent():
         ("url", "https://api.example.org:{case_id}/x", "in the path only"),
         ("url", "{case_id}://api.example.org/x", "write http"),
         ("url", "https://user:word@api.example.org/", "without user"),
-        ("url", "https://api.example.org/x?key={case_id}", "put a query into"),
+        ("url", "https://api.example.org/x?key={case_id}", "move a query to"),
         ("url", "https://api.example.org/x#part", "percent-encoded"),
         ("url", "https://api.example.org/a\\b", "percent-encoded"),
         ("url", "https://api.example.org/a/../b", "segment . or .."),
-        ("url", "https://api.example.org:99999/", "no port"),
+        ("url", "https://api.example.org:99999/", "not a port"),
         ("url", "ftp://api.example.org/", "write http"),
-        ("url", "https://api.example.org/{case_id", "a lone {"),
-        ("query/a", "{}", "names nothing"),
-        ("query/a", "{secret:}", "names nothing"),
-        ("headers/a", "a}b", "a lone }"),
-        ("body", {"a": ["{"]}, "a lone {"),
-        ("form", {"a": "b"}, "contradict"),
+        ("url", "https://api.example.org/{case_id", "a single {"),
+        ("query/a", "{}", "has no name"),
+        ("query/a", "{secret:}", "has no name"),
+        ("headers/a", "a}b", "a single }"),
+        ("body", {"a": ["{"]}, "a single {"),
+        ("form", {"a": "b"}, "both set"),
         ("method", "TRACE", "TRACE"),
         ("response", "data", "response"),
-        ("statuses", {"404": "SUCCESS"}, "no failure"),
+        ("statuses", {"404": "SUCCESS"}, "not the code of a failure"),
         ("statuses", {"4x": "TIMEOUT"}, "pattern"),
-        ("query/a", "{call:}", "names nothing"),
-        ("query/a", "{call:run_id}", "there is {call:key}"),
+        ("query/a", "{call:}", "has no name"),
+        ("query/a", "{call:run_id}", "the only value of the call is {call:key}"),
         ("absent", [500], "less than or equal"),
         ("absent", ["404"], "integer"),
     ],
@@ -284,7 +284,7 @@ def test_a_status_is_either_absence_or_a_failure():
     told = (("http/absent", [404]), ("http/statuses", {"404": "STALE_STATE"}))
     contract, problems = examine(changed(GET, READS, *told))
     assert contract is None
-    assert any("about 404" in problem.message for problem in problems)
+    assert any("status 404 is in both" in problem.message for problem in problems)
 
 
 def test_a_read_that_asks_by_the_key_of_a_call_passes():
@@ -354,7 +354,7 @@ def test_what_a_template_spells_is_what_is_read_from_it(parts):
     st.integers(1, 65535),
 )
 def test_an_entry_that_is_written_for_a_place_covers_it_and_no_other_port(host, port):
-    entry = parse_entry(written(host, port))
+    entry = parse_entry(entry_for(host, port))
     assert covers(entry, host, port)
     assert not covers(entry, host, 8081 if port != 8081 else 8082)
     assert not covers(entry, f"x{host}", port)

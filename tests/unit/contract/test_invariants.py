@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal import DROP_STEP, Call, ConfigParam, ContractError, Invariant, tool
+from counterseal import DROP_STEP, ConfigParam, ContractError, Invariant, ProposedCall, tool
 from counterseal.contract.invariants import judge
 from counterseal.contract.tool_context import NORMALIZERS, resolve_config
+from counterseal.testing import fake_tool
 
 EXCLUSIVE = Invariant(
     id="EXCLUSIVE",
@@ -31,7 +32,7 @@ RULES = (EXCLUSIVE, NEEDS_FLAG, ONE_BUNDLE)
 
 
 def call(earlier=(), **arguments):
-    return Call("retrieve", arguments, tuple(earlier))
+    return ProposedCall("retrieve", arguments, tuple(earlier))
 
 
 def test_a_call_that_satisfies_everything_passes_as_it_is():
@@ -68,6 +69,14 @@ def test_a_rejected_call_is_reported_as_it_was_proposed():
     verdict = judge((NEEDS_FLAG, EXCLUSIVE), call(id="a", ids=["b"]), {}, {})
     assert verdict.call == call(id="a", ids=["b"])
     assert [rule.id for rule in verdict.violations] == ["EXCLUSIVE"]
+
+
+def test_a_contract_lists_the_rules_that_a_call_breaks():
+    on_file = Invariant(id="T", rule="As on file.", check="call.id == target.id")
+    contract = fake_tool(invariants=[*RULES, on_file], probe=dict).contract
+    broken = call(id="q1", ids=["q2"])
+    assert contract.violations(broken, {}, {}) == ["Use id or ids, not both.", "ids need web."]
+    assert contract.violations({"ids": ["q2"], "web": True}, {}, {}) == []
 
 
 def test_correctors_that_undo_one_another_end_in_a_violation():
@@ -193,7 +202,7 @@ def test_a_value_is_normalized_exactly_once():
 
 def test_an_unknown_normalizer_is_refused_with_the_known_ones():
     with pytest.raises(
-        ValueError, match=f"no normalizer 'trim'; there are {', '.join(NORMALIZERS)}"
+        ValueError, match=f"unknown normalizer 'trim'; known are {', '.join(NORMALIZERS)}"
     ):
         ConfigParam(key="a", normalizer="trim")
 
@@ -233,10 +242,10 @@ class Waits:
 @pytest.mark.parametrize("function", [waits, Waits(), partial(waits, config=None)])
 @pytest.mark.parametrize("field", ["check", "correct"])
 def test_a_rule_that_would_have_to_be_awaited_is_refused_when_it_is_made(function, field):
-    with pytest.raises(ValueError, match=r"is a plain function; .*aits.* is async"):
+    with pytest.raises(ValueError, match=r"must be a plain function; .*aits.* is async"):
         Invariant(**{"id": "A", "rule": "r", "check": "true", field: function})
 
 
 def test_a_normalizer_that_would_have_to_be_awaited_is_refused_too():
-    with pytest.raises(ValueError, match="a normalizer is a plain function"):
+    with pytest.raises(ValueError, match="a normalizer must be a plain function"):
         ConfigParam(key="a", normalizer=waits)

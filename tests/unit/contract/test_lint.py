@@ -726,7 +726,7 @@ def test_a_consequence_names_what_the_probe_shows():
     told = Contract.model_validate(changed(("consequence", "{state.status} and {state.colour}.")))
     (problem,) = consequence_problems(told, see_notice.contract)
     assert (problem.rule, problem.pointer) == ("template-field-unknown", "/consequence")
-    assert "{state.colour} is nothing that the probe see_notice shows" in problem.message
+    assert "{state.colour} is not a field that the probe see_notice returns" in problem.message
     assert problem.fix == "Use one of: {state.status}."
     assert list(consequence_problems(told, read_notice.contract)) == []  # it may show anything
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 import pytest
 
 from counterseal import ContractError, Effect, Registry, lint
-from counterseal.contract.declare import from_protocol, looks_like_protocol
+from counterseal.contract.declare import is_plain_tool, wrap_plain_tool
 from counterseal.errors import Severity, ToolFailedError
 
 
@@ -49,36 +49,36 @@ class FunctionStyle(ReadNote):
 
 
 def test_an_undeclared_effect_is_the_strictest_that_an_agent_may_see():
-    contract = from_protocol(ReadNote()).contract
+    contract = wrap_plain_tool(ReadNote()).contract
     assert contract.effect is Effect.IRREVERSIBLE
     assert (contract.approvers, contract.budget) == (2, 0)
 
 
 def test_a_declared_effect_is_taken():
-    assert from_protocol(ReadNote(), effect="read_only").contract.effect is Effect.READ_ONLY
-    declared = from_protocol(WithSchema()).contract
+    assert wrap_plain_tool(ReadNote(), effect="read_only").contract.effect is Effect.READ_ONLY
+    declared = wrap_plain_tool(WithSchema()).contract
     assert (declared.effect, declared.version) == (Effect.READ_ONLY, "2.0.0")
 
 
 def test_its_schema_is_closed_and_nothing_keeps_it_from_being_registered():
-    contract = from_protocol(ReadNote()).contract
+    contract = wrap_plain_tool(ReadNote()).contract
     assert contract.affordance.input_schema["additionalProperties"] is False
     assert [p for p in lint(contract) if p.severity is Severity.ERROR] == []
 
 
 def test_a_function_style_schema_is_understood():
-    plain, function = from_protocol(ReadNote()), from_protocol(FunctionStyle())
+    plain, function = wrap_plain_tool(ReadNote()), wrap_plain_tool(FunctionStyle())
     assert plain.contract.affordance == function.contract.affordance
 
 
 async def test_it_is_called_with_its_input_and_its_output_is_unwrapped():
-    tool = from_protocol(ReadNote())
+    tool = wrap_plain_tool(ReadNote())
     assert await tool(**tool.binder({"note_id": "n1"})) == {"text": "n1!"}
 
 
 async def test_a_failure_that_it_reports_is_a_failure_without_its_details():
     with pytest.raises(ToolFailedError) as caught:
-        await from_protocol(ReadNote())(note_id="missing")
+        await wrap_plain_tool(ReadNote())(note_id="missing")
     assert "s3cr3t" not in str(caught.value)
     assert caught.value.details["message"] == "no such note"
 
@@ -91,8 +91,8 @@ def test_a_tool_without_a_schema_is_refused():
         async def execute(self, input):
             return input
 
-    with pytest.raises(ContractError, match="shows no input schema"):
-        from_protocol(Bare())
+    with pytest.raises(ContractError, match="has no input schema"):
+        wrap_plain_tool(Bare())
 
 
 @pytest.mark.parametrize("schema", [{"properties": {"a": object()}}, {"properties": 3}, "text"])
@@ -100,16 +100,16 @@ def test_a_tool_with_a_nonsensical_schema_is_refused_or_found_out(schema):
     odd = ReadNote()
     odd.input_schema = schema
     try:
-        problems = lint(from_protocol(odd).contract)
+        problems = lint(wrap_plain_tool(odd).contract)
     except ContractError as error:
         problems = error.problems
     assert "schema-invalid" in {problem.rule for problem in problems}
 
 
 def test_classes_and_other_things_are_not_mistaken_for_tools():
-    assert looks_like_protocol(ReadNote())
-    assert not looks_like_protocol(ReadNote)
-    assert not looks_like_protocol(object())
+    assert is_plain_tool(ReadNote())
+    assert not is_plain_tool(ReadNote)
+    assert not is_plain_tool(object())
 
 
 def test_a_tool_that_raises_when_it_is_looked_at_does_not_hide_the_problems_of_others():
@@ -133,6 +133,6 @@ async def test_a_sync_execute_and_a_nested_function_schema_are_understood():
         def execute(self, input):
             return {"got": input["note_id"]}
 
-    made = from_protocol(Plain())
+    made = wrap_plain_tool(Plain())
     assert "note_id" in made.contract.affordance.input_schema["properties"]
     assert await made(note_id="n") == {"got": "n"}

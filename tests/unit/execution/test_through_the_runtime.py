@@ -11,7 +11,7 @@ import pytest
 
 from counterseal import Context, Contract, Grant, Proposal, Runtime, tool
 from counterseal.codes import Code
-from counterseal.config.modules import import_files
+from counterseal.config.discovery import import_files
 from counterseal.testing import runtime_for, someone
 
 DESK = Path(__file__).parent / "isolation" / "tools" / "desk_tools.py"
@@ -74,7 +74,7 @@ async def test_a_change_whose_process_died_is_unknown(name):
     assert (again.code, again.next_action) == (Code.IDEMPOTENCY_CONFLICT, "escalate")
     assert other.ok, "the runtime goes on, with another process"
     if name == "crash":
-        trace = " ".join(raw.decode() for raw in runtime.store._vault._raw.values())
+        trace = " ".join(raw.decode() for _, raw in runtime.store._backend.vault.values())
         assert "SIGSEGV" in trace
 
 

@@ -10,7 +10,7 @@ from counterseal.contract.invariants import DROP_STEP, Invariant
 from counterseal.execution.executor import Executor
 from counterseal.gates.base import Decision, GateContext, Learned, Verdict
 from counterseal.gates.semantics import check
-from counterseal.storage.base import RunRecord
+from counterseal.ledger.records import RunRecord
 from counterseal.testing import fake_tool, runtime_for, someone
 
 SCHEMA = {
@@ -269,5 +269,5 @@ async def test_a_normalizer_changes_neither_the_run_nor_the_default():
 
 def test_a_corrector_that_returns_no_call_is_a_mistake_and_no_way_around(context):
     rule = Invariant(id="R", rule="r", check="false", correct=lambda call, state, config: {"a": 1})
-    with pytest.raises(TypeError, match="the corrector of R gives dict, not a call"):
+    with pytest.raises(TypeError, match="the corrector of R returned dict, not a call"):
         check(context(made(rule), {}))

@@ -1,7 +1,8 @@
-"""Is this contract any good? Every rule, all findings at once.
+"""Check contracts: every rule, all findings at once.
 
-`lint` judges a finished contract; `examine` takes raw data and reports what is wrong with its shape
-together with what lint says of the rest. Registration refuses whatever has an error here.
+`lint` checks a finished contract. `examine` takes raw data, and reports fields that are not valid
+together with what lint finds in the rest. Registration refuses every contract with an error here.
+Each module of this package has one family of rules.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ _FAMILIES = (identity, schema_rules, safeguards, references, outbound, dangerous
 
 
 def lint(contract: Contract) -> tuple[Problem, ...]:
-    """Everything that is wrong, or unwise, about a contract: errors first, then by place."""
+    """Return everything that is wrong or unwise about a contract: errors first, then by place."""
     problems = [problem for rule in RULES.values() for problem in rule.problems(contract)]
     return tuple(sorted(problems, key=lambda p: (p.severity is not Severity.ERROR, p.pointer)))
 
 
 def examine(data: Mapping[str, Any]) -> tuple[Contract | None, tuple[Problem, ...]]:
-    """The contract that raw data makes, if it makes one, and all its problems.
+    """Return the contract that raw data makes, if it makes one, and all its problems.
 
-    Fields that don't fit are reported, set aside, and the rest is linted, so that a user mends a
-    file in one go. The contract is None when anything had to be set aside.
+    Invalid fields are reported and removed, and the rest is linted, so that an author can fix a
+    file in one go. The contract is None when a field was removed.
     """
     try:
         contract = Contract.model_validate(data)
     except ContractError as error:
-        stand_in = _without_what_fails(data, error.problems)
+        stand_in = _without_invalid_fields(data, error.problems)
         name = error.problems[0].tool
         further = [problem.of(name) for problem in lint(stand_in)] if stand_in else []
         failed = [problem.pointer for problem in error.problems]
@@ -55,8 +56,10 @@ def _under(place: str, failed: list[str]) -> bool:
     return any(place == path or place.startswith(f"{path}/") for path in failed)
 
 
-def _without_what_fails(data: Mapping[str, Any], problems: tuple[Problem, ...]) -> Contract | None:
-    """The same data less its bad fields, with stand-ins for those that must be there."""
+def _without_invalid_fields(
+    data: Mapping[str, Any], problems: tuple[Problem, ...]
+) -> Contract | None:
+    """Return the contract without its invalid fields; required ones get a placeholder."""
     try:
         rest = thaw(data)
     except RecursionError:

@@ -1,6 +1,8 @@
-"""Rules on raw power: inputs that are commands, code or credentials, not business arguments.
+"""Rules on dangerous inputs: commands, code, SQL, URLs, paths, credentials and authority.
 
-What sounds like code is told in `code`.
+Names and descriptions are all there is to judge by. Some leave no doubt (`python_code`, "the script
+to execute") and are errors; doubtful ones (`expression`, "runs the nightly script") are warnings
+for the author to answer.
 """
 
 from __future__ import annotations
@@ -18,14 +20,11 @@ from counterseal.contract.schemas import listed, properties_of, types_of, withou
 __all__ = ["Sounds", "argument_sounds", "tool_sounds", "words_of"]
 
 
-# --- words ---
-
-
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 
 
 def words_of(name: str) -> list[str]:
-    """A name's words in lower case and in the singular: `fileUrls` is file, url."""
+    """Return the words of a name in lower case and singular: `fileUrls` is file, url."""
     words = [word.lower() for word in _WORDS.findall(name)]
     return [
         word[:-1] if len(word) > 3 and word[-1] == "s" and word[-2] != "s" else word
@@ -33,7 +32,7 @@ def words_of(name: str) -> list[str]:
     ]
 
 
-# --- code ---
+# --- what sounds like code ------------------------------------------------------------------------
 
 
 class Sounds(NamedTuple):
@@ -60,13 +59,13 @@ _OTHER_CODES = _set(
     "referral region response security site sms sort state station status supplier swift tariff "
     "tax tracking trade vat vendor verification voucher zip"
 )
-"""Codes that stand for something, and are never run."""
+"""Words that make a code a plain identifier: `country_code`."""
 _OTHER_DOUBTS = _set("cron regular facial gene loyalty")
 _ABOUT = _set(
     "author category count date format hash id index key kind label language length level limit "
     "name number owner page path ref size state status tag time title type uri url uuid version"
 )
-"""The last word of a name that tells of a thing, and is not the thing."""
+"""Last words of names for a property of something: `script_name` is not a script."""
 
 _NOUN = r"(?:code|scripts?|commands?(?: line)?|snippets?|programs?)"
 _DOUBTFUL_NOUN = r"(?:expressions?|formulas?|source|statements?|macros?|cells?|notebooks?)"
@@ -79,7 +78,7 @@ _NOT = re.compile(
 
 
 def _near(one: str, other: str) -> str:
-    """Both in one sentence, a few words apart, either first."""
+    """Return a pattern for both in one sentence, a few words apart, in any order."""
     return rf"{one}{_GAP}{other}|{other}{_GAP}{one}"
 
 
@@ -98,7 +97,7 @@ _IN_A_LANGUAGE = _pattern(rf"{_LANGUAGE} +(?:source +)?(?:{_NOUN}|{_DOUBTFUL_NOU
 
 
 def argument_sounds(name: str, description: str) -> Sounds | None:
-    """What an argument sounds like, by its name and by what is said of it; None for nothing."""
+    """Return what an argument sounds like by its name and description; None if harmless."""
     words = set(words_of(name))
     about = not _ABOUT.isdisjoint(words_of(name)[-1:])
     code = _CODE & words
@@ -120,8 +119,8 @@ def argument_sounds(name: str, description: str) -> Sounds | None:
 def tool_sounds(
     name: str, description: str, arguments: Sequence[str]
 ) -> Iterator[tuple[tuple[str, ...], Sounds]]:
-    """What a tool sounds like that takes these texts, and the place that says so."""
-    # An argument that only tells which script is run holds none.
+    """Yield what a tool with these text arguments sounds like, and where it says so."""
+    # An argument that only selects a script has no code in it.
     writes = any(_ABOUT.isdisjoint(words_of(argument)[-1:]) for argument in arguments)
     words = [word for word in words_of(name) if word not in _FILLERS]
     runs, rest = _RUN & set(words), set(words) - _RUN
@@ -138,11 +137,11 @@ def tool_sounds(
 
 
 def _said(pattern: re.Pattern[str], text: str) -> bool:
-    """Whether a text says so, and does not deny it: "no code is run", "code that is never run"."""
+    """Return whether a text matches and does not deny it: "no code is run", "never run"."""
     text = text[:4_000].lower()
     return any(
-        not _NOT.search(text[: found.start()]) and not _NOT.search(found[0].rpartition(" ")[0])
-        for found in pattern.finditer(text)
+        not _NOT.search(text[: match.start()]) and not _NOT.search(match[0].rpartition(" ")[0])
+        for match in pattern.finditer(text)
     )
 
 
@@ -159,7 +158,7 @@ _AUTHORITY = re.compile(
 
 
 def is_credential(name: str) -> bool:
-    """Whether a name is one that credentials have."""
+    """Return whether a name is one of a credential."""
     return _CREDENTIAL.search("_".join(words_of(name))) is not None
 
 
@@ -175,7 +174,7 @@ def _kinds(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _texts(contract: Contract) -> Iterator[tuple[tuple[str | int, ...], str, Mapping[str, Any]]]:
-    """Every field that takes a text, or texts, of the model's own making."""
+    """Yield every field whose value is text that the model writes."""
     schema = contract.affordance.input_schema
     for path, name, value in fields(schema):
         full = without_refs(schema, value)
@@ -186,7 +185,7 @@ def _texts(contract: Contract) -> Iterator[tuple[tuple[str | int, ...], str, Map
 
 
 def _parts(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """What a value may be instead, or hold: the branches of a union, the items of a list."""
+    """Yield the branches of a union and the items of a list."""
     for word in ("anyOf", "oneOf"):
         for branch in listed(schema, word):
             yield without_refs(root, branch)
@@ -195,7 +194,7 @@ def _parts(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Iterator[Mappi
 
 
 def _closed(schema: Mapping[str, Any]) -> bool:
-    """Whether the author, not the model, decides what can be written."""
+    """Return whether the schema limits the text to what its author chose."""
     pattern = schema.get("pattern")
     bounded = isinstance(pattern, str) and is_bounded(pattern) and ".{" not in pattern
     return bounded or "enum" in schema or "const" in schema
@@ -205,40 +204,40 @@ _Found = tuple[tuple[str | int, ...], str, Sounds]
 
 
 def _code(contract: Contract) -> list[_Found]:
-    """Every place that sounds like code, and what is said there."""
+    """Return every place that sounds like code."""
     texts = [(place, name, schema) for place, name, schema in _texts(contract)]
     free = [(place, name, schema) for place, name, schema in texts if not _closed(schema)]
     found: list[_Found] = [
-        (place, f"{name} takes {sounds.what} as the model writes it", sounds)
+        (place, f"{name} takes {sounds.what} that the model writes", sounds)
         for place, name, schema in free
         if (sounds := argument_sounds(name, str(schema.get("description", ""))))
     ]
-    # Without a text of the model's own making there is nothing that it could have run.
+    # Without text that the model writes, there is no code to run.
     if free and not any(sounds.certain for _, _, sounds in found):
         affordance = contract.affordance
         for place, sounds in tool_sounds(
             contract.name, affordance.model_description, [name for _, name, _ in free]
         ):
-            found.append((place, f"the tool says that it runs {sounds.what}", sounds))
+            found.append((place, f"the tool's texts say that it runs {sounds.what}", sounds))
     return found
 
 
-@rule("code-unsandboxed", "tools that run somebody's code run it in a sandbox")
+@rule("code-unsandboxed", "code runs in a sandbox")
 def code_unsandboxed(contract: Contract) -> Iterator[Breach]:
     if contract.isolation is Isolation.SANDBOX or contract.runs_code is False:
         return
     found = [(place, what) for place, what, sounds in _code(contract) if sounds.certain]
     if contract.runs_code and not found:
-        found = [(("runs_code",), "runs code")]
+        found = [(("runs_code",), "the tool runs code")]
     for place, what in found:
         yield breach(
             place,
-            f"{what}, and isolation is {contract.isolation}",
-            "Set isolation to sandbox; or, if nothing of it is ever run, runs_code to false.",
+            f"{what}, but isolation is {contract.isolation}",
+            "Set isolation to sandbox; or set runs_code to false, if the text is never run.",
         )
 
 
-@rule("code-suspected", "tools that may run somebody's code say whether they do", warning=True)
+@rule("code-suspected", "runs_code is set when it may run code", warning=True)
 def code_suspected(contract: Contract) -> Iterator[Breach]:
     if contract.isolation is Isolation.SANDBOX or contract.runs_code is not None:
         return
@@ -248,17 +247,17 @@ def code_suspected(contract: Contract) -> Iterator[Breach]:
     for place, what, _ in found:
         yield breach(
             place,
-            f"{what}; is it run?",
-            "Set runs_code to true, and isolation to sandbox; or runs_code to false.",
+            f"{what}; it may be run",
+            "Set runs_code to true and isolation to sandbox, or runs_code to false.",
         )
 
 
-@rule("raw-power", "inputs name business things, not SQL, shell, code, URLs or paths", warning=True)
+@rule("raw-power", "inputs are business values, not SQL, shell, code, URLs or paths", warning=True)
 def raw_power(contract: Contract) -> Iterator[Breach]:
     if contract.isolation is Isolation.SANDBOX:
         return
     found = [
-        (place, f"{name} takes {kind} as the model writes it")
+        (place, f"{name} takes {kind} that the model writes")
         for place, name, schema in _texts(contract)
         for kind in (() if _closed(schema) else _kinds(name, schema))
     ]
@@ -268,34 +267,34 @@ def raw_power(contract: Contract) -> Iterator[Breach]:
         yield breach(
             place,
             what,
-            "Offer the business operation instead, bound it with an enum or a pattern, "
+            "Offer the business operation instead, limit the value with an enum or a pattern, "
             "or set isolation to sandbox.",
         )
 
 
-@rule("credential-argument", "credentials are injected, never argued")
+@rule("credential-argument", "credentials are injected, not passed as arguments")
 def credential_argument(contract: Contract) -> Iterator[Breach]:
     for place, name, _ in _texts(contract):
         if is_credential(name):
             yield breach(
                 place,
-                f"{name} would put a credential into a model's hands",
+                f"{name} would let a model see and pass a credential",
                 'Inject it: Annotated[str, Secret("name")].',
             )
 
 
-@rule("authority-argument", "authority comes from the principal, not from arguments", warning=True)
+@rule("authority-argument", "authority comes from the principal", warning=True)
 def authority_argument(contract: Contract) -> Iterator[Breach]:
     for path, name, _ in fields(contract.affordance.input_schema):
         if _AUTHORITY.match(name.lower()) and name != contract.tenant_argument:
             yield breach(
                 (*INPUT, *path),
-                f"{name} lets the model say whose authority it acts with",
+                f"{name} lets the model choose the authority that it acts with",
                 "Take it from the context; mark a tenant with tenant_argument.",
             )
 
 
-@rule("identifier-ambiguous", "identifiers say what they identify", warning=True)
+@rule("identifier-ambiguous", "identifier arguments say what they identify", warning=True)
 def identifier_ambiguous(contract: Contract) -> Iterator[Breach]:
     for name in properties_of(contract.affordance.input_schema):
         if name in ("id", "ids", "uuid", "key"):

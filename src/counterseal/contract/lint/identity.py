@@ -1,4 +1,4 @@
-"""Rules on who a tool is and how it presents itself to a model."""
+"""Rules on a tool's name, version, owner and texts."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ def name_invalid(contract: Contract) -> Iterator[Breach]:
         )
 
 
-@rule("version-invalid", "version can be ordered, like 1.4.0")
+@rule("version-invalid", "version is one that can be ordered, like 1.4.0")
 def version_invalid(contract: Contract) -> Iterator[Breach]:
     try:
         Version(contract.version)
     except InvalidVersion:
         yield breach(
             "/identity/version",
-            f"{ascii(contract.version)[:40]} can't be ordered among other versions",
+            f"{ascii(contract.version)[:40]} is not a version that can be ordered",
             "Write it like 1.4.0.",
         )
 
 
-@rule("owner-unassigned", "owner is a team that answers for it", warning=True)
+@rule("owner-unassigned", "owner is set", warning=True)
 def owner_unassigned(contract: Contract) -> Iterator[Breach]:
     if contract.identity.owner.strip() in ("", "unassigned"):
         yield breach(
-            "/identity/owner", "nobody owns this tool", "Name the team that answers for it."
+            "/identity/owner", "the tool has no owner", "Name the team that is responsible for it."
         )
 
 
-@rule("description-empty", "description says what the tool does")
+@rule("description-empty", "description is not empty")
 def description_empty(contract: Contract) -> Iterator[Breach]:
     if not contract.affordance.model_description.strip():
         yield breach(
@@ -61,13 +61,13 @@ def description_empty(contract: Contract) -> Iterator[Breach]:
         )
 
 
-@rule("usage-empty", "usage says when a model should call it")
+@rule("usage-empty", "usage is not empty")
 def usage_empty(contract: Contract) -> Iterator[Breach]:
     if not contract.usage.strip():
         yield breach("/usage", "the usage text is empty", "Say when a model should call this tool.")
 
 
-@rule("text-hidden", "texts for the model hold no control or invisible characters")
+@rule("text-hidden", "texts have no control or invisible characters")
 def text_hidden(contract: Contract) -> Iterator[Breach]:
     texts = {
         "/affordance/model_description": contract.affordance.model_description,
@@ -79,12 +79,12 @@ def text_hidden(contract: Contract) -> Iterator[Breach]:
         if hidden:
             yield breach(
                 place,
-                f"holds the invisible character U+{ord(hidden[0]):04X}",
-                "Take it out: a reviewer can't see what the model would read.",
+                f"the text has the invisible character U+{ord(hidden[0]):04X}",
+                "Remove it: a reviewer can't see what the model would read.",
             )
 
 
-@rule("name-vague", "name says what the tool acts on", warning=True)
+@rule("name-vague", "name says what it acts on", warning=True)
 def name_vague(contract: Contract) -> Iterator[Breach]:
     words = [word for word in re.split(r"[_.-]+", contract.name.lower()) if word]
     if words and (all(word in _VAGUE for word in words) or words[-1] == "stuff"):
@@ -95,7 +95,7 @@ def name_vague(contract: Contract) -> Iterator[Breach]:
         )
 
 
-@rule("name-dishonest", "name does not hide, or promise, a change", warning=True)
+@rule("name-dishonest", "name does not hide or promise a change", warning=True)
 def name_dishonest(contract: Contract) -> Iterator[Breach]:
     if contract.effect is None:
         return
@@ -104,25 +104,25 @@ def name_dishonest(contract: Contract) -> Iterator[Breach]:
     if mutates and _READING.match(name):
         yield breach(
             "/identity/name",
-            f"{contract.name} sounds like a reader, but its effect is {contract.effect}",
-            "Name it for what it changes, or split reading from writing.",
+            f"{contract.name} sounds like it reads, but its effect is {contract.effect}",
+            "Name it after what it changes, or split reading from writing.",
         )
     if not mutates and _WRITING.match(name):
         yield breach(
             "/effect",
-            f"{contract.name} sounds like a writer, but its effect is {contract.effect}",
-            "Declare the effect that it has, or name it for what it reads.",
+            f"{contract.name} sounds like it writes, but its effect is {contract.effect}",
+            "Declare the effect that it has, or name it after what it reads.",
         )
 
 
-@rule("lifecycle-incomplete", "deprecation names an end or a replacement", warning=True)
+@rule("lifecycle-incomplete", "deprecation has an end or a replacement", warning=True)
 def lifecycle_incomplete(contract: Contract) -> Iterator[Breach]:
     life = contract.identity.lifecycle
     deprecated = life.status is not LifecycleStatus.ACTIVE
     if deprecated and life.sunset_date is None and life.replacement is None:
         yield breach(
             "/identity/lifecycle",
-            f"the tool is {life.status}, but users are not told what to do",
+            f"the tool is {life.status}, but has neither an end nor a replacement",
             "Give a sunset_date, a replacement, or both.",
         )
     if life.status is LifecycleStatus.ACTIVE and life.sunset_date not in (None, date.max):

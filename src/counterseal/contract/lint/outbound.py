@@ -1,7 +1,6 @@
-"""Rules on requests: an HTTP tool sends what it declares, to where it may, and nothing else.
+"""Rules on outbound requests: an HTTP tool sends what it declares, to allowed hosts only.
 
-Judged as written: no name is looked up here. What a name leads to is seen by the guard on every
-connection, when the tool runs.
+Host names are not resolved here. Every connection is checked again when the tool runs.
 """
 
 from __future__ import annotations
@@ -12,31 +11,24 @@ from collections.abc import Iterator
 from typing import Any
 
 from counterseal.contract.bindings import HttpBinding, Placeholder, template
-from counterseal.contract.egress import EgressEntry, kind, literal, parse_entry
+from counterseal.contract.egress import EgressEntry, entry_for, kind, literal, parse_entry
 from counterseal.contract.lint.rule import Breach, breach, rule
 from counterseal.contract.model import Contract, EgressPolicy, Isolation
 from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
 
-# --- egress ---
+# --- egress ---------------------------------------------------------------------------------------
 
 
 def covers(entry: EgressEntry, host: str, port: int) -> bool:
-    """Whether an entry lets a host be reached, as far as that can be said before looking it up."""
+    """Return whether an entry allows a host, as far as this is known before resolving it."""
     address = literal(host)
     if address is not None:
         return entry.declares(address, port)
     return entry.names(host.rstrip(".").lower(), port)
 
 
-def written(host: str, port: int) -> str:
-    """The entry that covers a host and a port, and no more."""
-    if port in (80, 443):
-        return host
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 def entries(contract: Contract) -> Iterator[EgressEntry]:
-    """Those of a contract that can be read."""
+    """Yield the valid egress entries of a contract."""
     for entry in contract.egress:
         try:
             yield parse_entry(entry)
@@ -44,91 +36,98 @@ def entries(contract: Contract) -> Iterator[EgressEntry]:
             continue  # reported by egress-unreadable
 
 
-@rule("egress-unreadable", "egress lists names, addresses and networks")
+@rule("egress-unreadable", "egress entries are host names, addresses or networks")
 def egress_unreadable(contract: Contract) -> Iterator[Breach]:
     for index, entry in enumerate(contract.egress):
         try:
             parse_entry(entry)
         except ValueError as error:
-            told = str(error).partition(": ")[2].partition("; ")[0]
+            reason = str(error).partition(": ")[2].partition("; ")[0]
             yield breach(
                 ("egress", index),
-                f"{ascii(entry)[:80]}: {told}",
+                f"{ascii(entry)[:80]}: {reason}",
                 "Write api.example.org, *.example.org, api.example.org:8443 or 10.1.0.0/16.",
             )
 
 
-@rule("egress-contradictory", "egress is empty when its policy lets nothing out")
+@rule("egress-contradictory", "egress agrees with its egress policy")
 def egress_contradictory(contract: Contract) -> Iterator[Breach]:
     if contract.egress and contract.security.egress_policy is EgressPolicy.NONE:
         yield breach(
             "/security/egress_policy",
-            f"is none, but egress names {contract.egress[0]}",
-            "Set it to allowlisted_domains, or take egress out.",
+            f"egress_policy is none, but egress lists {contract.egress[0]}",
+            "Set it to allowlisted_domains, or remove egress.",
         )
 
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?|")
-_NOT_OURS = {"host", "content-length", "transfer-encoding", "connection", "keep-alive", "te"}
-_NOT_OURS |= {"trailer", "upgrade", "expect", "proxy-authenticate", "proxy-authorization"}
-_NOT_OURS |= {"proxy-connection"}
-"""What the connection decides, not a tool: framing, routing, and what ends at the next hop."""
+_CONNECTION_HEADERS = frozenset(
+    {
+        *("connection", "content-length", "expect", "host", "keep-alive", "proxy-authenticate"),
+        *("proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding"),
+        "upgrade",
+    }
+)
+"""Headers of the connection, which a tool may not set: framing, routing and hop-by-hop ones."""
 _LOOPBACK = ("127.0.0.1", "::1")
 _CHANGING = ("POST", "PUT", "PATCH", "DELETE")
-_UNSAID = (401, 403, 407, 408, 423, 425, 429)
-"""Answers that refuse to say whether anything is there."""
+_INCONCLUSIVE = (401, 403, 407, 408, 423, 425, 429)
+"""Statuses that do not say whether the resource exists."""
 
 
-# Where to ----------------------------------------------------------------------------------------
+# --- destination ----------------------------------------------------------------------------------
 
 
-@rule("http-unreachable", "request goes where its egress policy lets it")
+@rule("http-unreachable", "request goes to a host that its egress allows")
 def http_unreachable(contract: Contract) -> Iterator[Breach]:
     binding, policy = contract.http, contract.security.egress_policy
     if binding is None:
         return
-    entry = written(binding.host, binding.port)
+    entry = entry_for(binding.host, binding.port)
     if policy is EgressPolicy.NONE:
         yield breach(
             "/http/url",
-            "the egress policy is none, so the request can't leave",
-            f"Name the host: egress: [{entry}].",
+            "the egress policy is none, so the request can't be sent",
+            f"Allow the host: egress: [{entry}].",
         )
     elif policy is EgressPolicy.ALLOWLISTED_DOMAINS:
         if not any(covers(known, binding.host, binding.port) for known in entries(contract)):
-            yield breach("/http/url", f"{entry} is not in egress", "Add it, or mend the URL.")
+            yield breach("/http/url", f"{entry} is not in egress", "Add it, or correct the URL.")
         elif binding.host == "localhost" and not _loopback_named(contract, binding.port):
             yield breach(
                 "/egress",
-                "localhost is a loopback address, and these are reached only if written out",
-                f"Add {written('127.0.0.1', binding.port)}.",
+                "localhost is a loopback address, which egress must list as an address",
+                f"Add {entry_for('127.0.0.1', binding.port)}.",
             )
     elif policy is EgressPolicy.PRIVATE_NETWORK_ONLY:
         address = literal(binding.host)
         if address is not None and kind(address) == "public":
-            yield breach("/http/url", f"{entry} is a public address, but the policy is private")
+            yield breach(
+                "/http/url",
+                f"{entry} is a public address, but egress_policy is private_network_only",
+            )
 
 
 def _loopback_named(contract: Contract, port: int) -> bool:
     return any(covers(entry, near, port) for entry in entries(contract) for near in _LOOPBACK)
 
 
-@rule("http-isolation", "request is made here: no other process could make it")
+@rule("http-isolation", "request is sent by this process")
 def http_isolation(contract: Contract) -> Iterator[Breach]:
     apart = (Isolation.PROCESS, Isolation.SANDBOX)
     if contract.http is not None and contract.isolation in apart:
         yield breach(
             "/isolation",
-            f"is {contract.isolation}, but there is no code to isolate",
-            "Leave isolation out.",
+            f"isolation is {contract.isolation}, but an HTTP tool has no code to isolate",
+            "Remove `isolation`.",
         )
 
 
-# What travels ------------------------------------------------------------------------------------
+# --- content --------------------------------------------------------------------------------------
 
 
-@rule("http-argument-unknown", "request uses arguments that exist")
+@rule("http-argument-unknown", "request uses declared arguments")
 def http_argument_unknown(contract: Contract) -> Iterator[Breach]:
     known = set(properties_of(contract.affordance.input_schema))
     for place, found in _placeholders(contract):
@@ -145,7 +144,7 @@ def _placeholders(contract: Contract) -> Iterator[tuple[tuple[str | int, ...], P
         yield ("http", *place), found
 
 
-@rule("http-path-optional", "path is filled by arguments that are always there")
+@rule("http-path-optional", "path uses required arguments only")
 def http_path_optional(contract: Contract) -> Iterator[Breach]:
     schema = contract.affordance.input_schema
     required = listed(schema, "required")
@@ -154,12 +153,12 @@ def http_path_optional(contract: Contract) -> Iterator[Breach]:
         if place == ("http", "url") and known and found.name not in required:
             yield breach(
                 place,
-                f"{found} stands in the path, but the argument may be missing",
+                f"{found} is used in the path, but the argument is optional",
                 f"Add {found.name} to the input schema's required.",
             )
 
 
-@rule("http-argument-misfit", "path, query, form and headers are filled by plain values")
+@rule("http-argument-misfit", "path, query, form and headers use plain values")
 def http_argument_misfit(contract: Contract) -> Iterator[Breach]:
     schema = contract.affordance.input_schema
     for place, found in _placeholders(contract):
@@ -173,8 +172,8 @@ def http_argument_misfit(contract: Contract) -> Iterator[Breach]:
             if not (word == "array" and repeated):
                 yield breach(
                     place,
-                    f"{found} is an {word}, which has no place in {part}",
-                    "Put it into the body. A list may stand alone in query or form.",
+                    f"{found} is an {word}, which can't be written into {part}",
+                    "Move it to the body. In query and form, a list may be a value of its own.",
                 )
 
 
@@ -183,7 +182,7 @@ def _stands_alone(contract: Contract, place: tuple[str | int, ...]) -> bool:
     return template(templates[str(place[2])]).alone is not None
 
 
-@rule("http-argument-unsent", "arguments are all sent", warning=True)
+@rule("http-argument-unsent", "arguments are all used by the request", warning=True)
 def http_argument_unsent(contract: Contract) -> Iterator[Breach]:
     if contract.http is None:
         return
@@ -192,12 +191,12 @@ def http_argument_unsent(contract: Contract) -> Iterator[Breach]:
         if name not in used:
             yield breach(
                 ("affordance", "input_schema", "properties", name),
-                f"{name} is asked of the model, but the request does not carry it",
-                "Use it in the http section, or take it out.",
+                f"{name} is an argument, but the request does not use it",
+                "Use it in the http section, or remove it.",
             )
 
 
-@rule("http-secret-mismatch", "request carries the secrets that are declared, and no others")
+@rule("http-secret-mismatch", "request uses exactly the declared secrets")
 def http_secret_mismatch(contract: Contract) -> Iterator[Breach]:
     for place, found in _placeholders(contract):
         if found.secret and found.name not in contract.secrets:
@@ -207,24 +206,24 @@ def http_secret_mismatch(contract: Contract) -> Iterator[Breach]:
             if name not in contract.http.secrets:
                 yield breach(
                     ("secrets", index),
-                    f"{name} is declared, but the request does not carry it",
-                    "Take it out, or use it in the http section.",
+                    f"the secret {name} is declared, but the request does not use it",
+                    "Remove it, or use it in the http section.",
                 )
 
 
-@rule("http-secret-plain", "secrets travel encrypted")
+@rule("http-secret-plain", "secrets are sent encrypted")
 def http_secret_plain(contract: Contract) -> Iterator[Breach]:
     binding = contract.http
     if binding is not None and binding.secrets and not binding.secure and not _near(contract):
         yield breach(
             "/http/url",
-            f"{', '.join(sorted(binding.secrets))} would travel to {binding.host} in the open",
-            "Use https. Plain http is for loopback, and for private addresses in egress.",
+            f"{', '.join(sorted(binding.secrets))} would be sent to {binding.host} unencrypted",
+            "Use https. Plain http is allowed for loopback and for private addresses in egress.",
         )
 
 
 def _near(contract: Contract) -> bool:
-    """Whether the request stays on this machine, or in a network that egress names."""
+    """Return whether the request stays on this machine, or in a network that egress lists."""
     host = contract.http.host if contract.http else ""
     address = literal(host)
     if address is None:
@@ -233,28 +232,28 @@ def _near(contract: Contract) -> bool:
     return address.is_loopback or (address.is_private and named)
 
 
-@rule("http-secret-in-url", "secrets stand in headers, not in URLs that are logged", warning=True)
+@rule("http-secret-in-url", "secrets are sent in headers, not in URLs", warning=True)
 def http_secret_in_url(contract: Contract) -> Iterator[Breach]:
     for place, found in _placeholders(contract):
         if found.secret and place[1] in ("url", "query"):
             yield breach(
                 place,
-                f"{found} becomes part of the URL, which servers and proxies write down",
-                "Send it in a header, if the API takes it there.",
+                f"{found} becomes part of the URL, which servers and proxies log",
+                "Send it in a header, if the API accepts that.",
             )
 
 
-# How it travels ----------------------------------------------------------------------------------
+# --- headers and body -----------------------------------------------------------------------------
 
 
-@rule("http-key-unsent", "key reaches the destination of a change")
+@rule("http-key-unsent", "key is sent to the destination")
 def http_key_unsent(contract: Contract) -> Iterator[Breach]:
     keyed = contract.idempotency
     if contract.http is not None and contract.mutates and keyed.required and not keyed.key_header:
         yield breach(
             "/idempotency/key_header",
-            "is null, so the destination can't tell a retry from a second call",
-            "Name a header, like Idempotency-Key; who does not know it ignores it.",
+            "key_header is null, so the destination can't tell a retry from a second call",
+            "Name a header, like Idempotency-Key. A destination that does not know it ignores it.",
         )
 
 
@@ -269,22 +268,24 @@ def http_header_invalid(contract: Contract) -> Iterator[Breach]:
     for name in named:
         place = ("http", "headers", name) if name in binding.headers else "/idempotency/key_header"
         if not _TOKEN.fullmatch(name):
-            yield breach(place, f"{ascii(name)[:80]} is no name of a header")
-        elif name.lower() in _NOT_OURS:
-            yield breach(place, f"{name} belongs to the connection", "Take it out.")
+            yield breach(place, f"{ascii(name)[:80]} is not a valid header name")
+        elif name.lower() in _CONNECTION_HEADERS:
+            yield breach(place, f"{name} is set by the connection", "Remove it.")
         elif times[name.lower()] > 1:
-            yield breach(place, f"{name} is set twice", "Headers differ in more than their case.")
+            yield breach(
+                place, f"{name} is set twice", "Header names are case-insensitive; remove one."
+            )
     yield from _bad_values(binding)
 
 
 def _bad_values(binding: HttpBinding) -> Iterator[Breach]:
     for name, text in binding.headers.items():
-        # A placeholder's own value is looked at when it is known.
+        # The value of a placeholder is checked when the request is sent.
         plain = "".join(part if isinstance(part, str) else "x" for part in template(text).parts)
         if not _VALUE.fullmatch(plain):
             yield breach(
                 ("http", "headers", name),
-                "holds what a header can't: line breaks, other than ASCII, or spaces at its ends",
+                "the value has line breaks, non-ASCII characters, or spaces at its ends",
             )
 
 
@@ -295,10 +296,12 @@ def http_body_misplaced(contract: Contract) -> Iterator[Breach]:
         return
     for name in ("body", "form"):
         if getattr(binding, name):
-            yield breach(("http", name), f"a {binding.method} carries none", "Use query, or POST.")
+            yield breach(
+                ("http", name), f"a {binding.method} request has no body", "Use query, or POST."
+            )
 
 
-@rule("http-absent-misplaced", "answer that nothing is there comes from a request that reads")
+@rule("http-absent-misplaced", "absent statuses belong to a read-only request")
 def http_absent_misplaced(contract: Contract) -> Iterator[Breach]:
     binding = contract.http
     if binding is None or not binding.absent:
@@ -307,25 +310,25 @@ def http_absent_misplaced(contract: Contract) -> Iterator[Breach]:
         what = binding.method if binding.method in _CHANGING else contract.effect
         yield breach(
             "/http/absent",
-            f"{what} changes something, and an answer of {binding.absent[0]} would pass for done",
-            "Take it out; say what the status means in statuses.",
+            f"{what} changes something; status {binding.absent[0]} would count as success",
+            "Remove it, and map the status in `statuses`.",
         )
     for index, status in enumerate(binding.absent):
-        if status in _UNSAID:
+        if status in _INCONCLUSIVE:
             yield breach(
                 ("http", "absent", index),
-                f"{status} does not say that there is nothing, only that it is not told",
-                "Take it out: what is not known must not pass for absent.",
+                f"status {status} does not say that the resource does not exist",
+                "Remove it: an unknown answer must not count as absent.",
             )
 
 
-@rule("http-effect-low", "effect is as strong as its method, or a reason is written down")
+@rule("http-effect-low", "effect is as strong as its HTTP method, or the reason is given")
 def http_effect_low(contract: Contract) -> Iterator[Breach]:
     binding = contract.http
     changing = binding is not None and binding.method in _CHANGING
     if changing and not contract.mutates and not (contract.risk_justification or "").strip():
         yield breach(
             "/effect",
-            f"is {contract.effect}, but {binding.method if binding else ''} changes something",
-            "Declare what it changes. For a search by POST, say so in risk_justification.",
+            f"the effect is {contract.effect}, but the HTTP method changes something",
+            "Declare the actual effect. For a search by POST, say so in risk_justification.",
         )

@@ -1,4 +1,8 @@
-"""Rules on names that must lead somewhere: template fields, key arguments, pointers into output."""
+"""Rules on names that must exist: fields of templates, arguments, and pointers into the output.
+
+Whether a compensation tool can be called needs the contract of that tool too, and is checked at
+registration.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ def _arguments(contract: Contract) -> dict[str, Any]:
 
 
 def template_fields(template: str) -> list[str]:
-    """The names in a template. ValueError when it can't be read."""
+    """Return the names in a template. ValueError when it can't be parsed."""
     return [
         name.split(".")[0].split("[")[0]
         for _, name, _, _ in Formatter().parse(template)
@@ -42,7 +46,7 @@ def template_field_unknown(contract: Contract) -> Iterator[Breach]:
     try:
         names = template_fields(contract.resource)
     except ValueError as error:
-        yield breach("/resource", f"can't be read: {error}", "Write fields as {name}.")
+        yield breach("/resource", f"not a template: {error}", "Write fields as {name}.")
         return
     yield from (_unknown(contract, "/resource", name) for name in names if name not in known)
 
@@ -50,24 +54,24 @@ def template_field_unknown(contract: Contract) -> Iterator[Breach]:
 def _consequence_unknown(contract: Contract) -> Iterator[Breach]:
     place, schema = "/consequence", contract.affordance.input_schema
     try:
-        found = list(consequence_references(contract))
+        named = list(consequence_references(contract))
     except TemplateError as error:
         yield breach(place, str(error), "Write {argument} or {state.field}.")
         return
-    for reference in found:
+    for reference in named:
         if reference.source == "argument":
             if presence(schema, reference.path) in (Presence.NEVER, Presence.UNDECLARED):
                 yield _unknown(contract, place, ".".join(reference.path))
         elif contract.probe is None:
             yield breach(
                 place,
-                f"{reference} is state before the call, but there is no probe to read it",
-                "Declare a probe, or do without it.",
+                f"{reference} is the state before the call, but no probe is declared to read it",
+                "Declare a probe, or remove the reference.",
             )
-    # A probe that is named is looked into when both tools are registered.
-    asked = getattr(contract.probe, "contract", None)
-    if isinstance(asked, Contract):
-        for problem in consequence_problems(contract, asked):
+    # A probe that is given by name is checked at registration.
+    probe = getattr(contract.probe, "contract", None)
+    if isinstance(probe, Contract):
+        for problem in consequence_problems(contract, probe):
             yield breach(problem.pointer, problem.message, problem.fix)
 
 
@@ -79,18 +83,18 @@ def _unknown(contract: Contract, place: str, name: str) -> Breach:
     )
 
 
-@rule("consequence-missing", "approvers are told the consequence in a sentence", warning=True)
+@rule("consequence-missing", "consequence is stated for approvers", warning=True)
 def consequence_missing(contract: Contract) -> Iterator[Breach]:
     asked = contract.approvers > 0 or RISKS[contract.risk].approval.approvers > 0
     if asked and not (contract.consequence or "").strip():
         yield breach(
             "/consequence",
-            "people must approve this, but would not read what happens if they do",
-            'Write one sentence over the arguments: "Notice {draft_id} goes to {recipient}."',
+            "calls need approval, but approvers are not told the consequence",
+            'Write one sentence with arguments: "Notice {draft_id} goes to {recipient}."',
         )
 
 
-@rule("argument-unknown", "key, tenant and version names are arguments that exist")
+@rule("argument-unknown", "key, tenant and version arguments exist")
 def argument_unknown(contract: Contract) -> Iterator[Breach]:
     arguments = _arguments(contract)
     named = [(f"/business_key/{i}", name) for i, name in enumerate(contract.business_key)]
@@ -108,7 +112,7 @@ def argument_unknown(contract: Contract) -> Iterator[Breach]:
             )
 
 
-@rule("pointer-unresolved", "version_from leads to a field of the output")
+@rule("pointer-unresolved", "version_from points to a field of the output")
 def pointer_unresolved(contract: Contract) -> Iterator[Breach]:
     if contract.version_from is None:
         return
@@ -124,22 +128,21 @@ def pointer_unresolved(contract: Contract) -> Iterator[Breach]:
     if parts[0] != "" or len(parts) < 2 or not current:
         yield breach(
             "/version_from",
-            f"{contract.version_from!r} leads to no field of the output schema",
+            f"{contract.version_from!r} does not point to a field of the output schema",
             "Write a JSON Pointer, like /source_version.",
         )
 
 
-# --- aftermath ---
+# --- expected state and compensation --------------------------------------------------------------
 
-
-_LOST = {"expected": "nothing is compared", "compensation": "the call can't be reversed"}
-"""The fields that hold templates, and what happens when one can't be filled."""
+_CONSEQUENCES = {"expected": "nothing is verified", "compensation": "the call can't be reversed"}
+"""The fields that hold templates, and what follows when a template can't be filled."""
 
 Place = tuple[str | int, ...]
 
 
 def _references(contract: Contract) -> Iterator[tuple[Place, ValueReference | TemplateError]]:
-    for field in _LOST:
+    for field in _CONSEQUENCES:
         for place, text in texts(getattr(contract, field), (field,)):
             try:
                 for reference in references(text):
@@ -153,16 +156,16 @@ def _schema(contract: Contract, reference: ValueReference) -> Mapping[str, Any]:
     return affordance.input_schema if reference.source == "argument" else affordance.output_schema
 
 
-@rule("reference-unknown", "expected and compensation name arguments and output fields that exist")
+@rule("reference-unknown", "expected and compensation refer to declared arguments and output")
 def reference_unknown(contract: Contract) -> Iterator[Breach]:
-    for place, found in _references(contract):
-        if isinstance(found, TemplateError):
-            yield breach(place, str(found), "Write {argument} or {output.field}.")
-        elif presence(_schema(contract, found), found.path) in (
+    for place, item in _references(contract):
+        if isinstance(item, TemplateError):
+            yield breach(place, str(item), "Write {argument} or {output.field}.")
+        elif presence(_schema(contract, item), item.path) in (
             Presence.NEVER,
             Presence.UNDECLARED,
         ):
-            yield _undeclared(contract, place, found)
+            yield _undeclared(contract, place, item)
 
 
 def _undeclared(contract: Contract, place: Place, reference: ValueReference) -> Breach:
@@ -175,57 +178,14 @@ def _undeclared(contract: Contract, place: Place, reference: ValueReference) -> 
     )
 
 
-@rule("reference-optional", "expected and compensation name what is always there", warning=True)
+@rule("reference-optional", "expected and compensation refer to required values", warning=True)
 def reference_optional(contract: Contract) -> Iterator[Breach]:
-    for place, found in _references(contract):
-        if isinstance(found, TemplateError):
+    for place, item in _references(contract):
+        if isinstance(item, TemplateError):
             continue  # reported by reference-unknown
-        if presence(_schema(contract, found), found.path) is Presence.SOMETIMES:
+        if presence(_schema(contract, item), item.path) is Presence.SOMETIMES:
             yield breach(
                 place,
-                f"{found} may be left out, and then {_LOST[str(place[0])]}",
-                "Make it required, or do without it here.",
+                f"{item} is optional; without it {_CONSEQUENCES[str(place[0])]}",
+                "Make it required, or remove the reference.",
             )
-
-
-@rule("expected-unprobed", "expected state is read by a probe")
-def expected_unprobed(contract: Contract) -> Iterator[Breach]:
-    if contract.expected is not None and contract.probe is None:
-        yield breach(
-            "/expected",
-            "says what the world is like afterwards, but there is no probe to look at it",
-            "Declare a probe: a read-only tool or function that reads the resource.",
-        )
-
-
-@rule("verification-blind", "verification has something to look with", warning=True)
-def verification_blind(contract: Contract) -> Iterator[Breach]:
-    if contract.effect is None:
-        return  # whether it must be verified is not known yet
-    required = contract.transactional.post_action_verification_required
-    if required and contract.probe is None and contract.read_back is None:
-        yield breach(
-            "/probe",
-            "nobody will look: neither probe nor read_back",
-            "Its calls must be verified: declare a probe and what is `expected`, or a read_back.",
-        )
-
-
-@rule("compensation-unused", "compensation arguments have a tool to go to")
-def compensation_unused(contract: Contract) -> Iterator[Breach]:
-    if contract.compensation is not None and not contract.transactional.compensation_tool:
-        yield breach(
-            "/compensation",
-            "says with what a call is reversed, but not by which tool",
-            "Name it in transactional.compensation_tool.",
-        )
-
-
-@rule("keep-reads-unused", "keep_reads is about calls that go into no ledger", warning=True)
-def keep_reads_unused(contract: Contract) -> Iterator[Breach]:
-    if contract.keep_reads is not None and contract.idempotency.required:
-        yield breach(
-            "/keep_reads",
-            f"is {contract.keep_reads}, but its calls have keys: the ledger has what they returned",
-            "Take it out.",
-        )

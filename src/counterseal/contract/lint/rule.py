@@ -1,7 +1,6 @@
-"""A lint rule: an id, a severity, one line on what it wants, and a function that finds breaches.
+"""A lint rule: an id, a severity, a summary, and a function that finds breaches.
 
-Rules register themselves in `RULES`, which is what runs, what the docs list, and what a user can
-look an id up in.
+Rules register themselves in `RULES`, from which `lint` runs them and the documentation lists them.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class Breach:
 
 
 def breach(place: str | tuple[str | int, ...], message: str, fix: str = "") -> Breach:
-    """A breach at a JSON Pointer, given as such or in parts."""
+    """Return a breach at a JSON Pointer, given as text or in parts."""
     return Breach(place if isinstance(place, str) else pointer(*place), message, fix)
 
 
@@ -39,14 +38,14 @@ class LintRule:
     find: Finder
 
     def problems(self, contract: Contract) -> Iterable[Problem]:
-        for found in self.find(contract):
+        for item in self.find(contract):
             yield Problem(
                 rule=self.id,
                 severity=self.severity,
                 tool=contract.name,
-                pointer=found.pointer,
-                message=found.message,
-                fix=found.fix,
+                pointer=item.pointer,
+                message=item.message,
+                fix=item.fix,
             )
 
 

@@ -1,4 +1,4 @@
-"""Rules on effect, risk, keys, approval and what follows when something goes wrong."""
+"""Rules on effect, risk, idempotency, approval, verification and compensation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def effect_missing(contract: Contract) -> Iterator[Breach]:
         yield breach("/effect", "no effect is declared", f"Choose one of {', '.join(EFFECTS)}.")
 
 
-@rule("risk-lowered", "risk class is at least its effect's, or a reason is written down")
+@rule("risk-lowered", "risk class is at least that of its effect, or the reason is given")
 def risk_lowered(contract: Contract) -> Iterator[Breach]:
     if contract.effect is None or (contract.risk_justification or "").strip():
         return
@@ -26,8 +26,8 @@ def risk_lowered(contract: Contract) -> Iterator[Breach]:
     if contract.risk < usual:
         yield breach(
             "/transactional/side_effect_class",
-            f"{contract.risk} is below {usual}, which {contract.effect} stands for",
-            "Raise it, or say why in risk_justification.",
+            f"the risk class is {contract.risk}; the effect {contract.effect} stands for {usual}",
+            "Raise it, or give the reason in risk_justification.",
         )
 
 
@@ -40,77 +40,78 @@ def idempotency_off(contract: Contract) -> Iterator[Breach]:
         if not getattr(contract.idempotency, name):
             yield breach(
                 f"/idempotency/{name}",
-                f"is off, but {contract.effect or contract.risk} changes something",
-                "Leave it on: without it a retry would do the action twice.",
+                f"idempotency.{name} is false, but {contract.effect or contract.risk} calls write",
+                "Remove it: without a key, a retry would repeat the action.",
             )
 
 
-@rule("retry-writes", "calls that write are not retried as if they only read")
+@rule("retry-writes", "calls that write are not retried like reads")
 def retry_writes(contract: Contract) -> Iterator[Breach]:
     writes = contract.risk > RiskClass.READ_ONLY
     if writes and not contract.mutates and contract.runtime.max_retries:
         yield breach(
             "/runtime/max_retries",
-            f"is {contract.runtime.max_retries}: {contract.effect} says that a retry is harmless, "
-            f"and {contract.risk} that it writes",
-            "Declare the effect that it has, like draft or internal_mutation; "
-            "or, if it only reads, set max_retries to 0.",
+            f"max_retries is {contract.runtime.max_retries}: the effect {contract.effect} allows "
+            f"retries, but the risk class {contract.risk} means that calls write",
+            "Declare an effect that writes, like draft or internal_mutation; "
+            "or set max_retries to 0.",
         )
 
 
-@rule("confirmation-off", "high-risk calls ask a person")
+@rule("confirmation-off", "high-risk calls are approved by people")
 def confirmation_off(contract: Contract) -> Iterator[Breach]:
     demanded = RISKS[contract.risk].approval.approvers
     if demanded and not contract.transactional.confirmation_required:
         yield breach(
             "/transactional/confirmation_required",
-            f"is off, but {contract.risk} needs {demanded} to approve",
-            "Leave it on, or declare the risk class that the tool really has.",
+            f"confirmation_required is false, but {contract.risk} needs {demanded} approvers",
+            "Remove it, or declare the actual risk class.",
         )
     if contract.approvers < demanded:
         yield breach(
             "/approvers",
-            f"asks {contract.approvers}, but {contract.risk} needs {demanded} to approve",
-            f"Ask at least {demanded}.",
+            f"approvers is {contract.approvers}, but {contract.risk} needs {demanded}",
+            f"Set it to at least {demanded}.",
         )
 
 
-@rule("approvers-unasked", "number of approvers and the demand for approval agree")
+@rule("approvers-unasked", "number of approvers agrees with confirmation_required")
 def approvers_unasked(contract: Contract) -> Iterator[Breach]:
     asks = contract.transactional.confirmation_required
     if asks != (contract.approvers > 0):
         yield breach(
             "/approvers",
-            f"is {contract.approvers}, but confirmation_required is {str(asks).lower()}",
+            f"approvers is {contract.approvers}, but confirmation_required is {str(asks).lower()}",
             "Set both, or neither.",
         )
 
 
-@rule("verification-off", "high-risk calls are checked afterwards", warning=True)
+@rule("verification-off", "high-risk calls are verified afterwards", warning=True)
 def verification_off(contract: Contract) -> Iterator[Breach]:
     if contract.transactional.post_action_verification_required:
         return
     place = "/transactional/post_action_verification_required"
     if RISKS[contract.risk].verification:
-        fault = f"is off, but a {contract.risk} should be checked after it ran"
-        yield breach(place, fault, "Leave it on and declare a probe.")
+        fault = f"verification is off, but calls of {contract.risk} should be verified"
+        yield breach(place, fault, "Remove the setting and declare a probe.")
     for name in ("expected", "verify_after"):
         if getattr(contract, name):
-            yield breach(place, f"is off, but {name} says how to check", "Leave it on.")
+            fault = f"verification is off, but {name} is declared"
+            yield breach(place, fault, "Remove the setting.")
 
 
-@rule("meta-exposed", "kind is not one that agents must never see")
+@rule("meta-exposed", "tools that change agents are hidden from agents")
 def meta_exposed(contract: Contract) -> Iterator[Breach]:
     hidden = contract.effect is not None and not EFFECTS[contract.effect].exposed
     if hidden and contract.exposed:
         yield breach(
             "/exposed",
-            "a meta tool changes agents and tools themselves; no agent may see it",
-            "Take `exposed` out, and let people or workflows call it.",
+            "a meta tool changes agents or tools, and must not be visible to agents",
+            "Remove `exposed`, and let people or workflows call it.",
         )
 
 
-@rule("semantics-contradictory", "transaction semantics fit its effect")
+@rule("semantics-contradictory", "transaction semantics match its effect")
 def semantics_contradictory(contract: Contract) -> Iterator[Breach]:
     transactional = contract.transactional
     if (
@@ -119,56 +120,56 @@ def semantics_contradictory(contract: Contract) -> Iterator[Breach]:
     ):
         yield breach(
             "/transactional/compensation_tool",
-            "the tool says that it can be compensated, but not by what",
-            "Name the compensation tool.",
+            "the semantics are compensable_write, but no compensation tool is declared",
+            "Name it in transactional.compensation_tool.",
         )
     mutates = contract.effect is not None and EFFECTS[contract.effect].mutates
     if mutates and transactional.semantics is Semantics.READ_ONLY:
         yield breach(
             "/transactional/semantics",
-            f"is read_only, but the effect is {contract.effect}",
-            "Say how its change behaves.",
+            f"the semantics are read_only, but the effect is {contract.effect}",
+            "Remove `semantics`, or set it to what the change is.",
         )
     if transactional.compensation_tool == contract.name:
         yield breach("/transactional/compensation_tool", "a tool can't compensate itself")
 
 
-@rule("unknown-unanswered", "plan for unknown outcomes can be carried out")
+@rule("unknown-unanswered", "way to settle unknown outcomes is declared")
 def unknown_unanswered(contract: Contract) -> Iterator[Breach]:
     if contract.on_unknown is OnUnknown.READ_BACK and contract.read_back is None:
         yield breach(
             "/on_unknown",
-            "is read_back, but no read_back is declared",
-            "Declare a read-only tool or function that asks the destination.",
+            "on_unknown is read_back, but no read_back is declared",
+            "Declare a read-only tool or function that asks the destination for the outcome.",
         )
 
 
-@rule("sandbox-contradictory", "isolation is said once, one way")
+@rule("sandbox-contradictory", "isolation and sandbox_isolated agree")
 def sandbox_contradictory(contract: Contract) -> Iterator[Breach]:
     sandboxed = contract.isolation is Isolation.SANDBOX
     if contract.runtime.sandbox_isolated != sandboxed:
         yield breach(
             "/runtime/sandbox_isolated",
-            f"is {str(not sandboxed).lower()}, but isolation is {contract.isolation}",
+            f"sandbox_isolated is {str(not sandboxed).lower()}, isolation is {contract.isolation}",
             "Set isolation; sandbox_isolated follows from it.",
         )
 
 
-@rule("code-unknown", "error codes are among those of a failure")
+@rule("code-unknown", "error codes are known failure codes")
 def code_unknown(contract: Contract) -> Iterator[Breach]:
     mapping = contract.observability.error_taxonomy_mapping
-    found = [(("observability", "error_taxonomy_mapping", k), v) for k, v in mapping.items()]
+    codes = [(("observability", "error_taxonomy_mapping", k), v) for k, v in mapping.items()]
     for name in type(contract.error_contract).model_fields:
         listed = getattr(contract.error_contract, name)
-        found += [(("error_contract", name, str(i)), code) for i, code in enumerate(listed)]
-    for place, code in found:
+        codes += [(("error_contract", name, str(i)), code) for i, code in enumerate(listed)]
+    for place, code in codes:
         if code not in FAILURES:
             yield breach(
-                place, f"{code!r} is no code of a failure", "`counterseal explain` lists them."
+                place, f"{code!r} is not a failure code", "`counterseal explain` lists them."
             )
 
 
-@rule("id-repeated", "invariants, config params and state keys have ids of their own")
+@rule("id-repeated", "invariants, config params and state keys have unique ids")
 def id_repeated(contract: Contract) -> Iterator[Breach]:
     named = {
         "invariants": [invariant.id for invariant in contract.invariants],
@@ -183,49 +184,91 @@ def id_repeated(contract: Contract) -> Iterator[Breach]:
                 yield breach((section, where), f"{name} is declared {count} times")
 
 
-@rule("target-unseen", "what is said of the target is compared with what a probe finds")
+@rule("target-unseen", "rules about the target have a probe that reads it")
 def target_unseen(contract: Contract) -> Iterator[Breach]:
     if contract.probe is not None:
         return
     if contract.version_argument is not None:
         yield breach(
             "/version_argument",
-            f"{contract.version_argument} is compared with what a probe finds, and there is none",
-            "Declare `probe`: a function, or a read-only tool, that tells the target's version.",
+            f"{contract.version_argument} is compared with the probed version, but there is no "
+            "probe",
+            "Declare `probe`: a function or read-only tool that returns the target's version.",
         )
     for index, invariant in enumerate(contract.invariants):
         if invariant.of_target:
             yield breach(
                 ("invariants", index, "check"),
-                f"{invariant.id} is about the target, and nothing looks at it",
-                "Declare `probe`: a function, or a read-only tool, that gives the target's state.",
+                f"{invariant.id} checks the target, but there is no probe that reads it",
+                "Declare `probe`: a function or read-only tool that returns the target's state.",
             )
 
 
-@rule("budget-generous", "run budget stays near what its risk class allows", warning=True)
+@rule("budget-generous", "run budget is not above what its risk class allows", warning=True)
 def budget_generous(contract: Contract) -> Iterator[Breach]:
     if contract.risk >= RiskClass.CRITICAL_MUTATION and contract.budget > 0:
         yield breach(
             "/budget",
-            f"every run gets {contract.budget} calls of a {contract.risk} without a grant",
-            "Leave it at 0 and give calls by grant.",
+            f"every run may make {contract.budget} calls of a {contract.risk} without a grant",
+            "Set it to 0 and allow calls by grant.",
         )
 
 
-# --- approval ---
-
-
-@rule("approval-terms", "terms of approval can be met, and fit its pattern")
+@rule("approval-terms", "approval terms can be met, and fit the pattern")
 def approval_terms(contract: Contract) -> Iterator[Breach]:
     terms = contract.approval
     if terms is None:
         return
     for fault in term_faults(terms, contract.approvers):
         place = f"/approval/{fault.field}" if fault.field else "/approvers"
-        yield breach(place, fault.message, fault.fix)
+        message = fault.message if fault.field else f"approvers {fault.message}"
+        yield breach(place, message, fault.fix)
     if terms.then is Then.EXECUTE and not contract.idempotency.supported:
         yield breach(
             "/approval/then",
-            "is execute, but without a key nobody could ask for the outcome",
-            "Let the agent come again: resubmit.",
+            "then is execute, but without a key an agent could not ask for the outcome",
+            "Set it to resubmit.",
+        )
+
+
+@rule("expected-unprobed", "expected state is read by a probe")
+def expected_unprobed(contract: Contract) -> Iterator[Breach]:
+    if contract.expected is not None and contract.probe is None:
+        yield breach(
+            "/expected",
+            "an expected state is declared, but no probe that reads it",
+            "Declare a probe: a read-only tool or function that reads the resource.",
+        )
+
+
+@rule("verification-blind", "verification has a probe or a read_back", warning=True)
+def verification_blind(contract: Contract) -> Iterator[Breach]:
+    if contract.effect is None:
+        return  # it is not known yet whether calls must be verified
+    required = contract.transactional.post_action_verification_required
+    if required and contract.probe is None and contract.read_back is None:
+        yield breach(
+            "/probe",
+            "nothing verifies calls: no probe, no read_back",
+            "Declare a probe and the `expected` state, or a read_back.",
+        )
+
+
+@rule("compensation-unused", "compensation arguments belong to a compensation tool")
+def compensation_unused(contract: Contract) -> Iterator[Breach]:
+    if contract.compensation is not None and not contract.transactional.compensation_tool:
+        yield breach(
+            "/compensation",
+            "arguments for a reversal are declared, but no compensation tool",
+            "Name it in transactional.compensation_tool.",
+        )
+
+
+@rule("keep-reads-unused", "keep_reads applies to calls without a ledger entry", warning=True)
+def keep_reads_unused(contract: Contract) -> Iterator[Breach]:
+    if contract.keep_reads is not None and contract.idempotency.required:
+        yield breach(
+            "/keep_reads",
+            f"keep_reads is {contract.keep_reads}, but the ledger keeps the results of keyed calls",
+            "Remove it.",
         )

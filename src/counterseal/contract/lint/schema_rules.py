@@ -1,4 +1,4 @@
-"""Rules on schemas: closed, typed, described, bounded, compilable, self-contained."""
+"""Rules on schemas: valid, self-contained, closed, typed, described and bounded."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ def both(contract: Contract) -> Iterator[tuple[tuple[str, str], Mapping[str, Any
 
 
 def fields(schema: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], str, Any]]:
-    """Every named property anywhere in a schema: its path, its name, its own schema."""
+    """Yield every named property in a schema: its path, name and schema."""
     for path, inner in subschemas(schema):
         for name, value in properties_of(inner).items():
             yield (*path, "properties", name), name, value
 
 
-@rule("schema-invalid", "schemas are valid JSON Schema 2020-12 and compile")
+@rule("schema-invalid", "schemas are valid JSON Schema 2020-12")
 def schema_invalid(contract: Contract) -> Iterator[Breach]:
     for place, schema in both(contract):
-        # References that lead nowhere have rules of their own; the rest is checked without them.
+        # Broken references have their own rules; the rest is checked without following them.
         self_contained = not _remote(schema) and not list(_cycles(schema))
         try:
             (compile_schema if self_contained else check_schema)(schema)
         except ValueError as error:
-            yield breach(place, f"does not compile: {error}", "Use JSON Schema 2020-12.")
+            yield breach(place, f"the schema is not valid: {error}", "Use JSON Schema 2020-12.")
 
 
 @rule("schema-dialect", "schemas are written in JSON Schema 2020-12")
@@ -63,16 +63,16 @@ def schema_dialect(contract: Contract) -> Iterator[Breach]:
             if str(dialect).rstrip("#") != DIALECT:
                 yield breach(
                     (*place, *path, "$schema"),
-                    "another dialect than JSON Schema 2020-12",
+                    "the dialect is not JSON Schema 2020-12",
                     f"Use {DIALECT}, or leave $schema out.",
                 )
 
 
-@rule("schema-not-object", "input is an object, and so is its output")
+@rule("schema-not-object", "input and output are objects")
 def schema_not_object(contract: Contract) -> Iterator[Breach]:
     for place, schema in both(contract):
         if types_of(schema) != ("object",):
-            yield breach(place, "is not of type object", 'Set "type": "object" at the top.')
+            yield breach(place, "the type is not object", 'Set "type": "object" at the top.')
 
 
 @rule("schema-too-large", "schemas stay below 256 KiB")
@@ -82,12 +82,12 @@ def schema_too_large(contract: Contract) -> Iterator[Breach]:
         if size > MAX_BYTES:
             yield breach(
                 place,
-                f"is {size:,} bytes long; the limit is {MAX_BYTES:,}",
+                f"the schema has {size:,} bytes; the limit is {MAX_BYTES:,}",
                 "Split the tool, or move closed lists into the tool itself.",
             )
 
 
-@rule("schema-ref-remote", "schemas refer to nothing outside themselves")
+@rule("schema-ref-remote", "schemas are self-contained")
 def schema_ref_remote(contract: Contract) -> Iterator[Breach]:
     for place, schema in both(contract):
         for path, reference in _remote(schema):
@@ -107,19 +107,19 @@ def _remote(schema: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...], str]
     ]
 
 
-@rule("schema-ref-cycle", "references lead somewhere")
+@rule("schema-ref-cycle", "references are not circular")
 def schema_ref_cycle(contract: Contract) -> Iterator[Breach]:
     for place, schema in both(contract):
         for reference in _cycles(schema):
             yield breach(
                 f"{pointer(*place)}{reference[1:]}",
-                f"{reference} leads back to itself without describing anything",
+                f"{reference} refers to itself without describing anything",
                 "Break the cycle: a recursive type must pass through properties or items.",
             )
 
 
 def _cycles(root: Mapping[str, Any]) -> Iterator[str]:
-    """References that reach themselves without going a level deeper into the value."""
+    """Yield references that reach themselves without going deeper into the value."""
     leads_to: dict[str, set[str]] = {}
     waiting = [ref for _, inner in subschemas(root) for ref in [inner.get("$ref")]]
     while waiting:
@@ -138,7 +138,7 @@ def _cycles(root: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _in_place(schema: Any) -> Iterator[str]:
-    """The references that apply to the same value as this schema does."""
+    """Yield the references that apply to the same value as this schema."""
     if not isinstance(schema, Mapping):
         return
     if isinstance(schema.get("$ref"), str):
@@ -152,12 +152,12 @@ def _in_place(schema: Any) -> Iterator[str]:
                 yield from _in_place(branch)
 
 
-@rule("schema-open", "input schema is closed, at every level")
+@rule("schema-open", "input schema is closed at every level")
 def schema_open(contract: Contract) -> Iterator[Breach]:
     yield from _open_objects(INPUT, contract.affordance.input_schema)
 
 
-@rule("output-open", "output schema is closed, at every level", warning=True)
+@rule("output-open", "output schema is closed at every level", warning=True)
 def output_open(contract: Contract) -> Iterator[Breach]:
     if not is_blocks(contract.affordance.output_schema):
         yield from _open_objects(OUTPUT, contract.affordance.output_schema)
@@ -174,7 +174,7 @@ def _open_objects(place: tuple[str, str], schema: Mapping[str, Any]) -> Iterator
         if rest is True or rest == {}:
             yield breach(
                 (*place, *path),
-                "takes fields that nobody declared",
+                "the object accepts undeclared fields",
                 'Set "additionalProperties": false.',
             )
 
@@ -183,7 +183,7 @@ def _closed_after(schema: Mapping[str, Any]) -> bool:
     return schema.get("unevaluatedProperties") is False
 
 
-@rule("parameter-untyped", "parameters say their type")
+@rule("parameter-untyped", "parameters have a type")
 def parameter_untyped(contract: Contract) -> Iterator[Breach]:
     schema = contract.affordance.input_schema
     for path, name, value in fields(schema):
@@ -196,11 +196,13 @@ def parameter_untyped(contract: Contract) -> Iterator[Breach]:
     for path, inner in subschemas(schema):
         for word, value in _values_inside(inner):
             if not says_type(value):
-                yield breach((*INPUT, *path, word), "takes anything at all", 'Give it a "type".')
+                yield breach(
+                    (*INPUT, *path, word), "the value can be anything", 'Give it a "type".'
+                )
 
 
 def says_type(schema: Any) -> bool:
-    """Whether a schema limits what kind of value it takes."""
+    """Return whether a schema limits the type of its values."""
     if not isinstance(schema, Mapping):
         return schema is False
     if any(word in schema for word in ("type", "enum", "const", "$ref")):
@@ -213,7 +215,7 @@ def says_type(schema: Any) -> bool:
 
 
 def _values_inside(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The schemas of values that stand inside a value, other than its named properties."""
+    """Yield the schemas of values inside a value, other than its named properties."""
     if "array" in types_of(schema) and not {"items", "prefixItems"} & set(schema):
         yield "items", {}
     if "items" in schema:
@@ -227,7 +229,7 @@ def _values_inside(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield from (("patternProperties", item) for item in named.values())
 
 
-@rule("default-invalid", "defaults satisfy their own schema")
+@rule("default-invalid", "defaults match their schema")
 def default_invalid(contract: Contract) -> Iterator[Breach]:
     schema = contract.affordance.input_schema
     named = [word for word in ("$defs", "definitions") if word in schema]
@@ -242,10 +244,12 @@ def default_invalid(contract: Contract) -> Iterator[Breach]:
         except ValueError:
             continue  # reported by schema-invalid
         if not fits:
-            yield breach((*INPUT, *path, "default"), f"the default of {name} breaks its schema")
+            yield breach(
+                (*INPUT, *path, "default"), f"the default of {name} does not match its schema"
+            )
 
 
-@rule("schema-ref-misplaced", "references lead to schemas that can be seen")
+@rule("schema-ref-misplaced", "references point to existing definitions")
 def schema_ref_misplaced(contract: Contract) -> Iterator[Breach]:
     for place, schema in both(contract):
         seen = {f"#{pointer(*path)}" for path, _ in subschemas(schema)}
@@ -256,17 +260,17 @@ def schema_ref_misplaced(contract: Contract) -> Iterator[Breach]:
                 if local and (word != "$ref" or unquote(str(reference)) not in seen):
                     yield breach(
                         (*place, *path, word),
-                        f"{str(reference)[:80]} leads to nothing that is looked at",
+                        f"{str(reference)[:80]} does not point to a schema in this document",
                         "Put the definition into $defs and refer to it with #/$defs/….",
                     )
 
 
-@rule("parameter-undescribed", "parameters say what they mean")
+@rule("parameter-undescribed", "parameters have a description")
 def parameter_undescribed(contract: Contract) -> Iterator[Breach]:
     yield from _undescribed(contract, top=True)
 
 
-@rule("field-undescribed", "nested fields say what they mean", warning=True)
+@rule("field-undescribed", "nested fields have a description", warning=True)
 def field_undescribed(contract: Contract) -> Iterator[Breach]:
     yield from _undescribed(contract, top=False)
 
@@ -285,18 +289,18 @@ def _undescribed(contract: Contract, *, top: bool) -> Iterator[Breach]:
             )
 
 
-@rule("input-unbounded", "strings and arrays have a bound", warning=True)
+@rule("input-unbounded", "strings and arrays have a maximum length", warning=True)
 def input_unbounded(contract: Contract) -> Iterator[Breach]:
     for path, inner in subschemas(contract.affordance.input_schema):
         types = types_of(inner)
         if "string" in types and not _bounded_text(inner):
             yield breach(
                 (*INPUT, *path),
-                "takes a text of any length",
+                "the text can have any length",
                 'Give it a "maxLength", an "enum" or a bounded "pattern".',
             )
         if "array" in types and "maxItems" not in inner and inner.get("items") is not False:
-            yield breach((*INPUT, *path), "takes a list of any length", 'Give it a "maxItems".')
+            yield breach((*INPUT, *path), "the list can have any length", 'Give it a "maxItems".')
 
 
 def _bounded_text(schema: Mapping[str, Any]) -> bool:
@@ -305,7 +309,7 @@ def _bounded_text(schema: Mapping[str, Any]) -> bool:
     return isinstance(schema.get("pattern"), str) and is_bounded(schema["pattern"])
 
 
-@rule("pattern-catastrophic", "patterns can't be made to run for ever")
+@rule("pattern-catastrophic", "patterns are safe for backtracking engines")
 def pattern_catastrophic(contract: Contract) -> Iterator[Breach]:
     for place, schema in both(contract):
         for path, inner in subschemas(schema):
@@ -317,12 +321,12 @@ def pattern_catastrophic(contract: Contract) -> Iterator[Breach]:
                 if isinstance(pattern, str) and is_catastrophic(pattern):
                     yield breach(
                         (*place, *where),
-                        "a backtracking engine could run for ever on this pattern",
-                        "Let no repeated group hold a repetition that can match the same text.",
+                        "a backtracking engine could take exponential time for this pattern",
+                        "Avoid a repetition inside a repeated group that can match the same text.",
                     )
 
 
-@rule("example-invalid", "examples satisfy its own input schema")
+@rule("example-invalid", "examples match its input schema")
 def example_invalid(contract: Contract) -> Iterator[Breach]:
     schema = contract.affordance.input_schema
     if not contract.affordance.examples or list(_cycles(schema)):
@@ -335,6 +339,6 @@ def example_invalid(contract: Contract) -> Iterator[Breach]:
         for error in validator.iter_errors(example.arguments):
             yield breach(
                 ("affordance", "examples", index, "arguments", *error.instance_path),
-                f"breaks the input schema: {error.message}",
+                f"the example does not match the input schema: {error.message}",
                 "Correct the example, or the schema.",
             )

@@ -1,4 +1,4 @@
-"""Events in the order in which they came. They are chained when somebody asks for them."""
+"""The audit log in memory: events in the order in which they came, chained when they are read."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from counterseal.audit import (
     event_of,
     extend,
 )
-from counterseal.audit.chain import CODE, COST, TALLY
-from counterseal.ledger.rules import erased, micros, place_of
-from counterseal.storage.base import Calls, Recorded, Search, Tallied
+from counterseal.audit.chain import CODE, COST, TALLY, micros, place_of
+from counterseal.audit.events import erasure_event
+from counterseal.ledger.requests import Calls, Recorded, Search, Tallied
 
 __all__ = ["Log"]
 
 
 class _Row:
-    """An event with its link; without what it says once it was erased."""
+    """An event with its link; without its text once it was erased."""
 
     __slots__ = ("columns", "event", "link")
 
@@ -48,41 +48,26 @@ class Log:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._segment = token_hex(6)
-        self._new: list[Event] = []
-        """What is not chained yet: nobody who calls a tool waits for hashes."""
-        self._when: list[float] = []
-        """When each of those came."""
+        self._unchained: list[tuple[float, Columns]] = []
+        """New events with their times; no caller of a tool waits for hashes."""
         self._rows: defaultdict[str, list[_Row]] = defaultdict(list)
         self._erased: dict[str, int] = {}
-        """How many of a tenant's rows need not be looked at again."""
+        """How many rows of a tenant need not be looked at again by `erase`."""
 
-    def note(self, event: Event) -> None:
-        """Put an event on record."""
-        self._new.append(event)
-        self._when.append(self._clock())
-
-    def tell(self, events: Sequence[Event]) -> None:
-        """Put events on record."""
-        self._new.extend(events)
-        self._when.extend([self._clock()] * len(events))
+    def record(self, events: Sequence[Columns], now: float) -> None:
+        """Append events."""
+        self._unchained.extend([(now, columns) for columns in events])
 
     def _chain(self) -> Mapping[str, Sequence[_Row]]:
-        """Every tenant's rows, with all that was told."""
-        done = 0
-        try:
-            for moment, event in zip(self._when, self._new, strict=True):
-                self._link(micros(moment), event)
-                done += 1
-        finally:
-            del self._when[:done], self._new[:done]
+        """Return every tenant's rows, after chaining the new ones."""
+        unchained, self._unchained = self._unchained, []
+        for moment, columns in unchained:
+            tenant = columns[1]
+            rows = self._rows[tenant]
+            head = rows[-1].link.head if rows else GENESIS
+            link = extend(tenant, self._segment, head, columns, micros(moment), os.urandom(16))
+            rows.append(_Row(link, columns, event_of(columns)))
         return self._rows
-
-    def _link(self, now: int, event: Event) -> None:
-        columns, tenant = columns_of(event), event.caller.tenant
-        rows = self._rows[tenant]
-        head = rows[-1].link.head if rows else GENESIS
-        link = extend(tenant, self._segment, head, columns, now, os.urandom(16))
-        rows.append(_Row(link, columns, event_of(columns)))  # as any other store gives it back
 
     def _of(self, tenant: str) -> Sequence[_Row]:
         return self._chain().get(tenant, ())
@@ -99,25 +84,24 @@ class Log:
         return {row.link.segment: row.link.head for row in rows if row.link.number >= since}
 
     def search(self, tenant: str, search: Search) -> Sequence[tuple[str, Event]]:
-        found = _matching(self._of(tenant), search)
-        return list(islice(found, search.limit))
+        matching = _matching(self._of(tenant), search)
+        return list(islice(matching, search.limit))
 
     def calls(self, tenant: str, search: Calls) -> Sequence[tuple[str, Event]]:
-        """Of each call the last event that ended it, newest first."""
-        wide = Search(since=search.since, until=search.until, newest_first=True)
         after = None if search.after is None else place_of(search.after)
         known: set[str] = set()
-        found = []
+        calls = []
         for row in reversed(self._of(tenant)):
             if row.columns is None or row.columns[CODE] is None or row.event is None:
                 continue
             call_id = row.event.caller.call_id
-            ends = call_id not in known
+            is_last = call_id not in known
             known.add(call_id)
             fits = _fits(row.event, row.columns[CODE], search)
-            if ends and fits and _within(row, wide) and (after is None or row.place < after):
-                found.append((row.link.event_id, row.event))
-        return found[: search.limit]
+            within = _within(row, search.since, search.until)
+            if is_last and fits and within and (after is None or row.place < after):
+                calls.append((row.link.event_id, row.event))
+        return calls[: search.limit]
 
     def tallies(self, tenant: str, since: float, until: float, parts: int) -> Sequence[Tallied]:
         begin, end = micros(since), micros(until)
@@ -133,7 +117,10 @@ class Log:
         return [Tallied(*where, count, costs[where]) for where, count in counts.items()]
 
     def erase(self, until: int, limit: int) -> int:
-        """Forget what was said before a number, by tenant; what tells of that is never erased."""
+        """Erase the text of events before a number, tenant by tenant. Returns how many.
+
+        Events that record an erasure are never erased.
+        """
         left = limit
         for tenant, rows in sorted(self._chain().items()):
             first = last = self._erased.get(tenant, 0)
@@ -149,20 +136,16 @@ class Log:
                 left -= len(gone)
                 for row in gone:
                     row.link, row.columns, row.event = row.link._replace(salt=None), None, None
-                place = gone[-1].link.number
-                self.tell([erased(tenant, self._clock(), len(gone), place)])
+                now, place = self._clock(), gone[-1].link.number
+                self.record([columns_of(erasure_event(tenant, now, len(gone), place))], now)
         return limit - left
 
 
 def _matching(rows: Sequence[_Row], search: Search) -> Iterator[tuple[str, Event]]:
     after = None if search.after is None else place_of(search.after)
-    since = None if search.since is None else micros(search.since)
-    until = None if search.until is None else micros(search.until)
     for row in reversed(rows) if search.newest_first else rows:
         event, place = row.event, row.place
-        if event is None or (since is not None and place[0] < since):
-            continue
-        if until is not None and place[0] >= until:
+        if event is None or not _within(row, search.since, search.until):
             continue
         if after is not None and not (place < after if search.newest_first else place > after):
             continue
@@ -170,8 +153,7 @@ def _matching(rows: Sequence[_Row], search: Search) -> Iterator[tuple[str, Event
             yield row.link.event_id, event
 
 
-def _within(row: _Row, search: Search) -> bool:
-    since, until = search.since, search.until
+def _within(row: _Row, since: float | None, until: float | None) -> bool:
     number = row.link.number
     return (since is None or number >= micros(since)) and (until is None or number < micros(until))
 

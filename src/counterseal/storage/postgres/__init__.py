@@ -1,17 +1,17 @@
 """The store of many workers: one Postgres database, for any number of machines.
 
-`world` is what a transaction sees and changes; `admission`, `runs`, `holds`, `work`, `record` and
-`forgetting` are the store's transactions; `batch` carries many of them out as one, `lanes` gathers
-what waits, and `store` is the whole of it.
+`backend` answers the store; `batches` gathers what waits and runs it in one transaction; `rows`
+loads, locks and writes rows; `queries` reads; `connections` keeps connections and the listener.
 """
 
 from __future__ import annotations
 
 from counterseal.errors import CountersealError
-from counterseal.storage.postgres.address import Address
+from counterseal.storage.store import Store
 
 try:
-    from counterseal.storage.postgres.store import PostgresStore
+    from counterseal.storage.postgres.backend import PostgresBackend
+    from counterseal.storage.postgres.connections import Address
 except ModuleNotFoundError as error:
     if error.name != "asyncpg":
         raise
@@ -22,6 +22,13 @@ except ModuleNotFoundError as error:
 __all__ = ["PostgresStore", "open_postgres"]
 
 
+class PostgresStore(Store):
+    """A store in one database. It connects when it is first used."""
+
+    def __init__(self, address: Address, *, writers: int = 3, readers: int = 2) -> None:
+        super().__init__(PostgresBackend(address, writers=writers, readers=readers))
+
+
 def open_postgres(url: str) -> PostgresStore:
-    """The store in the database that a URL names. It connects when it is first used."""
+    """Return the store in the database that a URL names."""
     return PostgresStore(Address.of(url))

@@ -1,23 +1,380 @@
-"""The SQL that lives beside this package, by name."""
+"""Reads. Those of calls, which come in crowds, are answered many at once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from counterseal.storage.scripts import named
+from counterseal.audit import Event, Head, Link
+from counterseal.audit.chain import micros, place_of
+from counterseal.audit.checkpoints import Checkpoint
+from counterseal.ledger.due_work import escalated_concern, failed_concern, sorted_concerns
+from counterseal.ledger.holds import caller_key
+from counterseal.ledger.records import (
+    Asker,
+    Concern,
+    Due,
+    DueKind,
+    Held,
+    HeldStatus,
+    RunRecord,
+    SessionRow,
+)
+from counterseal.ledger.requests import Calls, Kept, Memory, Recorded, Search, Tallied
+from counterseal.ledger.rows import CallerKey, TenantKey, current_entry
+from counterseal.ledger.run_changes import IDLE_SECONDS
+from counterseal.storage.encoding import (
+    checkpoint_from,
+    due_from,
+    found_event,
+    held_from,
+    json_value,
+    log_row,
+    run_from,
+    session_from,
+)
+from counterseal.storage.postgres.batches import Batcher, Job
+from counterseal.storage.postgres.connections import Connection
+from counterseal.storage.postgres.faults import UnfitError, explained, is_lost, is_mistake
+from counterseal.storage.postgres.rows import arrays, ledger_row_from
+from counterseal.storage.queries import Place
+from counterseal.storage.scripts import statements
 
-__all__ = ["queries", "sql_folder"]
+__all__ = ["PostgresQueries", "answer_batch"]
+
+T = TypeVar("T")
+J = TypeVar("J", bound=Job)
+_Q: Final = statements("postgres")
+_NEVER: Final = 2**62
+_TEXT_COLUMNS: Final = 14
+"""Columns of an event, up to its body."""
+_EVENT_COLUMNS: Final = 17
+"""Columns of an event with its code, tally and cost."""
 
 
-def sql_folder() -> Traversable:
-    """Where the migrations and the queries are."""
-    return files("counterseal.storage") / "sql" / "postgres"
+# --- what is read for calls, many at once ---------------------------------------------------------
 
 
-@cache
-def queries() -> Mapping[str, str]:
-    """All that the store asks."""
-    return named((sql_folder() / "queries.sql").read_text(encoding="utf-8"))
+class _Recall(Job):
+    """Everything that bears on a call."""
+
+    __slots__ = ("caller", "key", "run_id", "spent", "tenant")
+
+    def __init__(
+        self, tenant: str, run_id: str, key: str | None, who: Asker | None, *, spent: bool
+    ) -> None:
+        super().__init__()
+        self.tenant = tenant
+        self.run_id = run_id
+        self.key = key
+        self.caller = (None, None) if who is None else caller_key(*who)
+        self.spent = spent
+
+
+class _FindRun(Job):
+    """A run with its state."""
+
+    __slots__ = ("where",)
+
+    def __init__(self, where: TenantKey) -> None:
+        super().__init__()
+        self.where = where
+
+
+class _FindImplicit(Job):
+    """The run of a caller that names none, and when it was last used."""
+
+    __slots__ = ("caller", "now")
+
+    def __init__(self, caller: CallerKey, now: float) -> None:
+        super().__init__()
+        self.caller = caller
+        self.now = now
+
+
+class _Ask(Job):
+    """Any other read."""
+
+    __slots__ = ("ask",)
+
+    def __init__(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
+        super().__init__()
+        self.ask = ask
+
+
+async def answer_batch(connection: Connection, jobs: Sequence[Job]) -> None:
+    """Answer reads. Each job has its result afterwards, or its error."""
+    recalls = [job for job in jobs if isinstance(job, _Recall)]
+    if recalls:
+        await _ask_together(connection, recalls, _recall)
+    runs = [job for job in jobs if isinstance(job, _FindRun | _FindImplicit)]
+    if runs:
+        await _ask_together(connection, runs, _find)
+    for job in jobs:
+        if isinstance(job, _Ask):
+            await _ask(connection, [job], partial(_read, job))
+
+
+async def _ask_together(
+    connection: Connection, jobs: Sequence[J], ask: Callable[..., Awaitable[None]]
+) -> None:
+    """Answer jobs with one statement, or each by itself if one of them has an error of its own."""
+    await _ask(connection, jobs, partial(ask, jobs=jobs))
+    if len(jobs) > 1 and any(_is_own(job.error) for job in jobs):
+        for job in jobs:
+            job.error = None
+            await _ask(connection, [job], partial(ask, jobs=[job]))
+
+
+def _is_own(error: BaseException | None) -> bool:
+    return error is not None and (isinstance(error, UnfitError) or is_mistake(error))
+
+
+async def _read(job: _Ask, database: Any) -> None:
+    job.result = await job.ask(database)
+
+
+async def _ask(
+    connection: Connection, jobs: Sequence[Job], ask: Callable[[Any], Awaitable[None]]
+) -> None:
+    """Answer jobs, on a new connection if the old one is lost."""
+    error: Exception | None = None
+    for _ in range(2):
+        try:
+            await ask(await connection.get())
+        except Exception as failed:  # noqa: BLE001 - every error goes to the waiting callers
+            error = failed
+            if not is_lost(error):
+                break
+            connection.lose()
+        else:
+            return
+    for job in jobs:
+        if error is not None:
+            job.error = error if is_mistake(error) else explained(error, connection.where)
+
+
+async def _recall(database: Any, jobs: Sequence[_Recall]) -> None:
+    keys = {(job.tenant, job.key) for job in jobs if job.key is not None}
+    runs = {(job.tenant, run_id) for job in jobs if job.spent for run_id in (job.run_id, "")}
+    tenants = {job.tenant for job in jobs if job.spent}
+    callers = {(job.tenant, job.key, *job.caller) for job in jobs if job.key is not None}
+    found = await database.fetchrow(
+        _Q["recall"], *arrays(keys, 2), *arrays(runs, 2), list(tenants), *arrays(callers, 4)
+    )
+    now = found[4]
+    entries = {(row[0], row[1]): current_entry(ledger_row_from(row), now) for row in found[0] or ()}
+    held = {(row[0], row[2], row[26], row[27]): held_from(row) for row in found[1] or ()}
+    spent: dict[tuple[str, str], dict[str, float]] = {}
+    for tenant, run_id, name, amount in found[2] or ():
+        spent.setdefault((tenant, run_id), {})[name] = amount
+    rates: dict[str, dict[str, float]] = {}
+    for tenant, name, arrival in found[3] or ():
+        rates.setdefault(tenant, {})[name] = arrival
+    for job in jobs:
+        tenant, key = job.tenant, job.key
+        job.result = Memory(
+            entry=None if key is None else entries.get((tenant, key)),
+            held=None if key is None else held.get((tenant, key, *job.caller)),
+            run_counters=spent.get((tenant, job.run_id), {}),
+            tenant_counters=spent.get((tenant, ""), {}),
+            rates=rates.get(tenant, {}),
+        )
+
+
+async def _find(database: Any, jobs: Sequence[_FindRun | _FindImplicit]) -> None:
+    """Find runs, with one statement for each kind of job."""
+    wanted = {job.where for job in jobs if isinstance(job, _FindRun)}
+    callers = {job.caller for job in jobs if isinstance(job, _FindImplicit)}
+    used: dict[CallerKey, tuple[str, float]] = {}
+    if callers:
+        for tenant, agent, user, run_id, used_at in await database.fetch(
+            _Q["find_implicit"], *arrays(callers, 3)
+        ):
+            used[tenant, agent, user] = (run_id, used_at)
+            wanted.add((tenant, run_id))
+    runs: dict[TenantKey, RunRecord] = {}
+    if wanted:
+        for row in await database.fetch(_Q["find_runs"], *arrays(wanted, 2)):
+            runs[row[0], row[1]] = run_from(row[0], row[1], tuple(row[2:13]), row[13])
+    for job in jobs:
+        if isinstance(job, _FindRun):
+            job.result = runs.get(job.where)
+            continue
+        run_id, used_at = used.get(job.caller, ("", 0.0))
+        run = runs.get((job.caller[0], run_id))
+        is_over = run is None or job.now - used_at > IDLE_SECONDS
+        job.result = None if is_over else (run, used_at)
+
+
+# --- all reads ------------------------------------------------------------------------------------
+
+
+class PostgresQueries:
+    """Reads on connections of their own."""
+
+    def __init__(self, reading: Batcher) -> None:
+        self._reading = reading
+
+    async def read(self, ask: Callable[[Any], Awaitable[T]]) -> T:
+        """Return what is read with a connection."""
+        result: T = await self._reading.run(_Ask(ask))
+        return result
+
+    async def recall(
+        self, tenant: str, run_id: str, key: str | None, who: Asker | None, *, spent: bool
+    ) -> Memory:
+        memory: Memory = await self._reading.run(_Recall(tenant, run_id, key, who, spent=spent))
+        return memory
+
+    async def find_run(self, tenant: str, run_id: str) -> RunRecord | None:
+        run: RunRecord | None = await self._reading.run(_FindRun((tenant, run_id)))
+        return run
+
+    async def find_implicit_run(
+        self, tenant: str, agent: str, user: str | None, now: float
+    ) -> tuple[RunRecord, float] | None:
+        caller = (tenant, *caller_key(agent, user))
+        run: tuple[RunRecord, float] | None = await self._reading.run(_FindImplicit(caller, now))
+        return run
+
+    async def look_up(self, tenant: str, key: str) -> Kept | None:
+        return _kept(await self._row(_Q["look_up"], tenant, key))
+
+    async def look_up_call(self, tenant: str, call_id: str) -> Kept | None:
+        return _kept(await self._row(_Q["look_up_call"], tenant, call_id))
+
+    async def find_held(self, tenant: str, approval_id: str) -> Held | None:
+        row = await self._row(_Q["find_held"], tenant, approval_id)
+        return None if row is None else held_from(row)
+
+    async def list_held(
+        self,
+        tenant: str | None,
+        status: HeldStatus,
+        limit: int,
+        between: tuple[Place, Place],
+        *,
+        newest_first: bool,
+    ) -> Sequence[Held]:
+        first, last = between
+        values = (status.value, *first, *last, limit)
+        if tenant is None:
+            query = _Q["newest_of_all_held"] if newest_first else _Q["list_all_held"]
+            rows = await self._rows(query, *values)
+        else:
+            query = _Q["newest_held"] if newest_first else _Q["list_held"]
+            rows = await self._rows(query, tenant, *values)
+        return [held_from(row) for row in rows]
+
+    async def find_due(self, tenant: str, kind: DueKind, key: str) -> Due | None:
+        row = await self._row(_Q["find_due"], tenant, str(kind), key)
+        return None if row is None else due_from(row)
+
+    async def concerns(self, tenant: str | None, limit: int) -> Sequence[Concern]:
+        escalated = await self._rows(_Q["escalated"], tenant, limit)
+        failed = await self._rows(_Q["failed_due"], tenant, limit)
+        concerns = [escalated_concern(ledger_row_from(row).entry) for row in escalated]
+        concerns += [failed_concern(due_from(row)) for row in failed]
+        return sorted_concerns(concerns, limit)
+
+    async def changes(self, after: int) -> Sequence[tuple[int, Mapping[str, Any]]]:
+        rows = await self._rows(_Q["changes"], after)
+        return [(number, json_value(what)) for number, what in rows]
+
+    async def find_session(self, session: str) -> SessionRow | None:
+        row = await self._row(_Q["find_session"], session)
+        return None if row is None else session_from(row)
+
+    # --- the record -------------------------------------------------------------------------------
+
+    async def fetch(self, tenant: str, pointer: str) -> bytes | None:
+        row = await self._row(_Q["fetch"], tenant, pointer)
+        return None if row is None else row[0]
+
+    async def search(self, tenant: str, search: Search) -> Sequence[tuple[str, Event]]:
+        place = (None, None) if search.after is None else place_of(search.after)
+        query = _Q["search_back"] if search.newest_first else _Q["search"]
+        rows = await self._planned(
+            query,
+            tenant,
+            search.call_id,
+            search.run_id,
+            search.tool,
+            None if search.types is None else [str(one) for one in search.types],
+            -_NEVER if search.since is None else micros(search.since),
+            _NEVER if search.until is None else micros(search.until),
+            *place,
+            search.limit,
+        )
+        return [_found(row) for row in rows]
+
+    async def calls(self, tenant: str, search: Calls) -> Sequence[tuple[str, Event]]:
+        place = (None, None) if search.after is None else place_of(search.after)
+        rows = await self._planned(
+            _Q["calls"],
+            tenant,
+            search.tool,
+            search.agent,
+            search.user,
+            search.run_id,
+            search.code,
+            -_NEVER if search.since is None else micros(search.since),
+            _NEVER if search.until is None else micros(search.until),
+            *place,
+            search.limit,
+        )
+        return [_found(row) for row in rows]
+
+    async def _planned(self, query: str, *values: Any) -> Sequence[Any]:
+        """Read with a plan for these values: the best index depends on what is rare."""
+
+        async def ask(database: Any) -> Sequence[Any]:
+            async with database.transaction(readonly=True):
+                await database.execute("SET LOCAL plan_cache_mode = force_custom_plan")
+                rows: Sequence[Any] = await database.fetch(query, *values)
+                return rows
+
+        return await self.read(ask)
+
+    async def tallies(
+        self, tenant: str, since: float, until: float, parts: int
+    ) -> Sequence[Tallied]:
+        begin, end = micros(since), micros(until)
+        edges = [begin + (end - begin) * part // parts for part in range(parts + 1)]
+        rows = await self._rows(_Q["tallies"], tenant, list(range(parts)), edges[:-1], edges[1:])
+        return [Tallied(*row) for row in rows]
+
+    async def tenants(self) -> Sequence[str]:
+        return sorted(tenant for (tenant,) in await self._rows(_Q["tenants"]))
+
+    async def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[Recorded]:
+        rows = await self._rows(_Q["recorded"], tenant, *after, limit)
+        return [log_row(Link(*row[_EVENT_COLUMNS:]), tuple(row[:_EVENT_COLUMNS])) for row in rows]
+
+    async def heads(self, tenant: str, since: int) -> Mapping[str, Head]:
+        rows = await self._rows(_Q["heads"], tenant, since)
+        return {segment: Head(*head) for segment, *head in rows}
+
+    async def checkpoints(self, tenant: str) -> Sequence[Checkpoint]:
+        rows = await self._rows(_Q["checkpoints"], tenant)
+        return [checkpoint_from(tenant, tuple(row)) for row in rows]
+
+    async def _row(self, query: str, *values: Any) -> Any:
+        return await self.read(lambda database: database.fetchrow(query, *values))
+
+    async def _rows(self, query: str, *values: Any) -> Sequence[Any]:
+        return await self.read(lambda database: database.fetch(query, *values))
+
+
+def _kept(row: Sequence[Any] | None) -> Kept | None:
+    """Return an entry with its `resume`, as it is by the server's clock."""
+    if row is None:
+        return None
+    return Kept(current_entry(ledger_row_from(row), row[19]), row[18])
+
+
+def _found(row: Sequence[Any]) -> tuple[str, Event]:
+    number, segment = row[_TEXT_COLUMNS:]
+    return found_event(number, segment, tuple(row[:_TEXT_COLUMNS]))

@@ -1,98 +1,171 @@
-"""Between the store's records and the rows that Postgres keeps them in.
+"""Loads, locks and writes the rows of a batch, with one statement for each table.
 
-Runs and requests for approval are kept as every database keeps them.
+Rows are locked in a fixed order: implicit runs, then everything that one statement loads, then due
+work, refusals, sessions, and the state of runs, which the lock on its run guards. So transactions
+never wait for each other in a circle. Changes to locked rows never wait. New rows come last,
+sorted, and can collide with another worker's: then nothing is written, and the batch runs again.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any, Final
 
-from pydantic_core import from_json
-
-from counterseal.ledger.entry import Entry, Phase, Status
-from counterseal.storage.base import Due, DueKind, Held
-from counterseal.storage.rows import held_of as _held_of
-from counterseal.storage.rows import (
-    held_row,
-    read,
-    run_of,
-    run_row,
-    state_rows,
-    written,
+from counterseal.audit import Link
+from counterseal.ledger.holds import caller_key
+from counterseal.ledger.rows import (
+    CounterKey,
+    DueRow,
+    HeldRow,
+    LedgerRow,
+    RowKeys,
+    Rows,
+    StateRow,
+    TenantKey,
+    json_text,
 )
+from counterseal.storage.encoding import (
+    DbRow,
+    due_columns,
+    due_from,
+    entry_from,
+    held_columns,
+    held_from,
+    opened_run_columns,
+    run_columns,
+    run_row_from,
+    session_columns,
+    session_from,
+)
+from counterseal.storage.postgres.connections import signal_of
+from counterseal.storage.postgres.faults import ConflictError
+from counterseal.storage.scripts import statements
 
-__all__ = [
-    "HeldRow",
-    "Line",
-    "Row",
-    "RunRow",
-    "StateRow",
-    "Task",
-    "day_of",
-    "due_of",
-    "held_change",
-    "held_of",
-    "held_row",
-    "line_of",
-    "line_row",
-    "read",
-    "run_of",
-    "run_row",
-    "shown",
-    "state_rows",
-    "task_row",
-    "written",
-]
+__all__ = ["arrays", "ledger_row_from", "load", "write"]
 
-Row = tuple[Any, ...]
+_Q: Final = statements("postgres")
+_LOAD: Final = _Q["load"]
+_WRITE: Final = _Q["write"]
 _OF_A_DAY: Final = re.compile(r"/([0-9]{1,9})$")
 """How the name of a counter ends that counts for a day."""
 
 
-# --- the ledger -----------------------------------------------------------------------------------
+def arrays(rows: Collection[DbRow], count: int) -> tuple[Collection[Any], ...]:
+    """Return rows as the arrays that a statement takes, one for each column."""
+    return tuple(zip(*rows, strict=True)) if rows else ((),) * count
 
 
-class Line(NamedTuple):
-    """One row of the ledger: an entry as it was written, and what is kept beside it."""
-
-    entry: Entry
-    lease_until: float | None
-    expires_at: float | None = None
-    awaited: bool = False
-    anew: bool = False
-    """Whether `resume` is to be written; it is never read here."""
-    resume: bytes | None = None
+# --- loading --------------------------------------------------------------------------------------
 
 
-def line_of(row: Row) -> Line:
-    """From the columns of the ledger, up to `awaited`."""
-    tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence = row[:10]
-    attempts, since, observation, worker, looks, lease_until, expires_at, awaited = row[10:18]
-    entry = Entry(
-        tenant=tenant,
-        key=key,
-        request_hash=request_hash,
-        status=Status(status),
-        phase=None if phase is None else Phase(phase),
-        call_id=call_id,
-        tool=tool,
-        version=version,
-        fence=fence,
-        attempts=attempts,
-        unknown_since=since,
-        observation=None if observation is None else from_json(observation),
-        run_id=run_id,
-        worker=worker,
-        looks=looks,
+async def load(connection: Any, keys: RowKeys) -> Rows:
+    """Load and lock rows."""
+    rows = Rows()
+    await _load_unnamed(connection, keys, rows)
+    entries, runs, held, counters, rates, rows.epoch, rows.now = await connection.fetchrow(
+        _LOAD,
+        *arrays(keys.entries, 2),
+        *arrays(keys.runs, 2),
+        *arrays(keys.held, 2),
+        *arrays(keys.counters, 3),
+        *arrays(keys.rates, 2),
     )
-    return Line(entry, lease_until, expires_at, awaited)
+    for row in entries or ():
+        rows.entries.loaded[row[0], row[1]] = ledger_row_from(row)
+    for row in runs or ():
+        rows.runs.loaded[row[0], row[1]] = run_row_from(row[2:])
+    for row in held or ():
+        _load_held(rows, row)
+    for tenant, run_id, name, spent in counters or ():
+        rows.counters.loaded[tenant, run_id, name] = spent
+    for tenant, name, arrival in rates or ():
+        rows.rates.loaded[tenant, name] = arrival
+    await _load_more(connection, keys, rows)
+    return rows
 
 
-def line_row(where: tuple[str, str], line: Line) -> Row:
-    """As `write` takes one that was there; of a new one it takes all but the last."""
-    entry, lease_until, expires_at, awaited, anew, resume = line
-    phase, observation = entry.phase, entry.observation
+def ledger_row_from(columns: Sequence[Any]) -> LedgerRow:
+    """Return a row of the ledger, from `tenant` to `awaited`."""
+    lease_until, expires_at, awaited = columns[15:18]
+    return LedgerRow(entry_from(columns), lease_until, expires_at, awaited)
+
+
+def _load_held(rows: Rows, columns: Sequence[Any]) -> None:
+    held, latest, awaited = held_from(columns), columns[24], columns[25]
+    rows.held.loaded[held.tenant, held.approval_id] = HeldRow(held, latest, awaited)
+    if latest:
+        caller = caller_key(held.agent, held.user)
+        rows.last_held[held.tenant, held.key, *caller] = held.approval_id
+
+
+async def _load_unnamed(connection: Any, keys: RowKeys, rows: Rows) -> None:
+    """Find runs and requests whose ids are not known yet, and add their keys."""
+    if keys.implicit_runs:
+        found = await connection.fetch(_Q["load_implicit"], *arrays(keys.implicit_runs, 3))
+        for tenant, agent, user, run_id, used_at in found:
+            rows.implicit_runs.loaded[tenant, agent, user] = (run_id, used_at)
+            keys.runs.add((tenant, run_id))
+    if keys.last_held:
+        found = await connection.fetch(_Q["load_last_held"], *arrays(keys.last_held, 4))
+        keys.held.update((tenant, approval_id) for tenant, approval_id in found)
+
+
+async def _load_more(connection: Any, keys: RowKeys, rows: Rows) -> None:
+    """Load the tables that few transactions need."""
+    if keys.due:
+        for row in await connection.fetch(_Q["load_due"], *arrays(keys.due, 3)):
+            rows.due.loaded[row[0], row[1], row[2]] = DueRow(due_from(row), row[12])
+    if keys.refusals:
+        for row in await connection.fetch(_Q["load_refusals"], *arrays(keys.refusals, 3)):
+            tenant, run_id, tool, fingerprint, times = row
+            rows.refusals.loaded[tenant, run_id, tool, fingerprint] = times
+    if keys.sessions:
+        for row in await connection.fetch(_Q["load_sessions"], list(keys.sessions)):
+            rows.sessions.loaded[row[0]] = session_from(row)
+    if keys.state:
+        for row in await connection.fetch(_Q["load_state"], *arrays(keys.state, 3)):
+            rows.state.loaded[row[0], row[1], row[2]] = StateRow(*row[3:])
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+async def write(connection: Any, rows: Rows, links: Sequence[Link]) -> None:
+    """Write every change. ConflictError when another worker inserted one of the new rows first."""
+    await _update(connection, rows)
+    await _write_calls(connection, rows, links)
+    await _insert_all(connection, rows)
+    if rows.vault:
+        await _execute(connection, _Q["keep"], rows.vault)
+    if rows.registry_changes:
+        changes = [(number, json_text(what)) for number, what in rows.registry_changes]
+        await _insert(connection, _Q["insert_changes"], changes)
+    if rows.woken:
+        await connection.fetch(_Q["notify"], [signal_of(where) for where in rows.woken])
+
+
+async def _write_calls(connection: Any, rows: Rows, links: Sequence[Link]) -> None:
+    """Write what nearly every transaction changes, in one statement."""
+    if not (rows.entries or rows.counters or rows.rates or rows.events):
+        return
+    new = [_ledger_columns(*row)[:-1] for row in rows.entries.inserted]
+    events = [(*columns, *link) for columns, link in zip(rows.events, links, strict=True)]
+    inserted = await connection.fetchval(
+        _WRITE,
+        *arrays([_ledger_columns(*row) for row in rows.entries.updated], 20),
+        *arrays(new, 19),
+        *arrays(_with_value(rows.counters.updated), 4),
+        *arrays(_with_value(rows.rates.updated), 3),
+        *arrays(events, 23),
+    )
+    if inserted != len(new):
+        raise ConflictError
+
+
+def _ledger_columns(where: TenantKey, row: LedgerRow) -> DbRow:
+    """Return the columns of the ledger, and whether `resume` has to be written."""
+    entry, phase, observation = row.entry, row.entry.phase, row.entry.observation
     return (
         *where,
         entry.request_hash,
@@ -105,97 +178,99 @@ def line_row(where: tuple[str, str], line: Line) -> Row:
         entry.fence,
         entry.attempts,
         entry.unknown_since,
-        None if observation is None else written(observation),
+        None if observation is None else json_text(observation),
         entry.worker,
         entry.looks,
-        lease_until,
-        expires_at,
-        awaited,
-        resume,
-        anew,
+        row.lease_until,
+        row.expires_at,
+        row.awaited,
+        row.resume,
+        row.reserved,
     )
 
 
-def shown(line: Line, now: float) -> Entry:
-    """The entry as it is now: whether its lease is over depends on the time."""
-    entry, until = line.entry, line.lease_until
-    if entry.status is not Status.PENDING or entry.phase is Phase.ESCALATED:
-        return entry
-    if until is None or until > now:
-        return entry
-    return entry._replace(lapsed=True)
+async def _update(connection: Any, rows: Rows) -> None:
+    """Update and delete locked rows."""
+    if rows.runs:
+        runs = [(*key, *run_columns(run)) for key, run in rows.runs.updated]
+        await _execute(connection, _Q["update_runs"], runs)
+    if rows.implicit_runs:
+        used = [(*key, *run) for key, run in rows.implicit_runs.updated]
+        await _execute(connection, _Q["update_implicit"], used)
+    if rows.held:
+        held = [_held_changes(*row) for row in rows.held.updated]
+        await _execute(connection, _Q["update_held"], held)
+    if rows.due:
+        due = [due_columns(row) for _, row in rows.due.updated]
+        await _execute(connection, _Q["update_due"], due)
+        await _execute(connection, _Q["delete_due"], rows.due.deleted)
+    if rows.refusals:
+        counts = _with_value(rows.refusals.updated)
+        await _execute(connection, _Q["update_refusals"], counts)
+        await _execute(connection, _Q["delete_refusals"], rows.refusals.deleted)
+    if rows.sessions:
+        sessions = [session_columns(row) for _, row in rows.sessions.updated]
+        await _execute(connection, _Q["update_sessions"], sessions)
+        ended = [(session,) for session in rows.sessions.deleted]
+        await _execute(connection, _Q["delete_sessions"], ended)
 
 
-# --- runs -----------------------------------------------------------------------------------------
-
-
-class RunRow(NamedTuple):
-    """What changes of a run. `opened` is what does not, of a new one, as `insert_runs` takes it."""
-
-    turn: int
-    changes: int
-    pins: str
-    seen: str
-    refused: str
-    opened: Row = ()
-
-
-class StateRow(NamedTuple):
-    value: str | None
-    version: int
-    untrusted: bool
-
-
-# --- requests for approval, counters --------------------------------------------------------------
-
-
-class HeldRow(NamedTuple):
-    """A request, and what is kept beside it."""
-
-    held: Held
-    latest: bool
-    """Whether it is its caller's last one under its key."""
-    awaited: bool = False
-    """Whether somebody, anywhere, waits for it to be decided."""
-
-
-def held_of(row: Row) -> HeldRow:
-    """From the columns of `held`."""
-    return HeldRow(_held_of(tuple(row[:24])), *row[24:26])
-
-
-def held_change(where: tuple[str, str], row: HeldRow) -> Row:
-    """As `update_held` takes it."""
+def _held_changes(where: TenantKey, row: HeldRow) -> DbRow:
     held = row.held
-    return (*where, held.status.value, written(held.votes), held.token, row.latest, row.awaited)
+    return (*where, held.status.value, json_text(held.votes), held.token, row.latest, row.awaited)
 
 
-def day_of(run_id: str, name: str) -> int | None:
-    """The day that a tenant's counter is for."""
-    found = None if run_id else _OF_A_DAY.search(name)
-    return None if found is None else int(found[1])
+async def _insert_all(connection: Any, rows: Rows) -> None:
+    """Insert new rows."""
+    if rows.implicit_runs:
+        used = [(*key, *run) for key, run in rows.implicit_runs.inserted]
+        await _insert(connection, _Q["insert_implicit"], used)
+    if rows.runs:
+        opened = [
+            (*opened_run_columns(run.opened), *run_columns(run))
+            for _, run in rows.runs.inserted
+            if run.opened is not None
+        ]
+        await _insert(connection, _Q["insert_runs"], opened)
+    if rows.held:
+        held = [(*held_columns(row.held), *row[1:]) for _, row in rows.held.inserted]
+        await _insert(connection, _Q["insert_held"], held)
+    if rows.due:
+        due = [due_columns(row) for _, row in rows.due.inserted]
+        await _insert(connection, _Q["insert_due"], due)
+    if rows.counters:
+        spent = [(*key, spent, _day_of(key)) for key, spent in rows.counters.inserted]
+        await _insert(connection, _Q["insert_counters"], spent)
+    if rows.rates:
+        await _insert(connection, _Q["insert_rates"], _with_value(rows.rates.inserted))
+    if rows.refusals:
+        await _insert(connection, _Q["insert_refusals"], _with_value(rows.refusals.inserted))
+    if rows.sessions:
+        sessions = [session_columns(row) for _, row in rows.sessions.inserted]
+        await _insert(connection, _Q["insert_sessions"], sessions)
+    if rows.state:  # guarded by the run's lock, so that no other worker can be first
+        state = [(*key, *row) for key, row in [*rows.state.updated, *rows.state.inserted]]
+        await _execute(connection, _Q["write_state"], state)
 
 
-# --- due work -------------------------------------------------------------------------------------
+def _day_of(counter: CounterKey) -> int | None:
+    """Return the day that a tenant's counter counts for."""
+    _, run_id, name = counter
+    match = None if run_id else _OF_A_DAY.search(name)
+    return None if match is None else int(match[1])
 
 
-class Task(NamedTuple):
-    """One row of due work, and when its time comes; None once it failed."""
-
-    due: Due
-    due_at: float | None
+def _with_value(rows: Sequence[tuple[DbRow, Any]]) -> list[DbRow]:
+    return [(*key, value) for key, value in rows]
 
 
-def due_of(row: Row) -> Due:
-    """From the columns of `due`, up to `since`."""
-    tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, failed, since = row[:12]
-    call = (call_id, run_id, tool, version)
-    return Due(tenant, DueKind(kind), key, *call, read(body), fence, tries, failed, since)
+async def _execute(connection: Any, statement: str, rows: Sequence[DbRow]) -> None:
+    if rows:
+        await connection.execute(statement, *arrays(rows, 0))
 
 
-def task_row(task: Task) -> Row:
-    """As `insert_due` takes it."""
-    tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, failed, since = task.due
-    call = (call_id, run_id, tool, version)
-    told = (written(body), fence, tries, failed, since)
-    return (tenant, str(kind), key, *call, *told, task.due_at)
+async def _insert(connection: Any, statement: str, rows: Sequence[DbRow]) -> None:
+    if rows:
+        done: str = await connection.execute(statement, *arrays(rows, 0))
+        if int(done.rpartition(" ")[2]) != len(rows):
+            raise ConflictError

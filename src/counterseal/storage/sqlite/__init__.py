@@ -1,18 +1,34 @@
 """The embedded store: one SQLite file, for one machine and any number of its processes.
 
-`admission`, `leases`, `runs`, `holds`, `work` and `record` are the store's transactions. `database`
-carries them out, `chain` links what they record, `writer` gathers those that wait into one commit,
-`watch` wakes who waits for somebody else, and `store` is the whole of it.
+`backend` answers the store; `writer` gathers what waits into one commit; `database` opens the file
+and commits; `rows` loads and writes rows, with the read cache; `queries` reads.
 """
 
 from __future__ import annotations
 
-from counterseal.storage.sqlite.address import path_of
-from counterseal.storage.sqlite.store import SqliteStore
+import time
+from collections.abc import Callable
+from pathlib import Path
 
-__all__ = ["SqliteStore", "open_sqlite"]
+from counterseal.storage.sqlite.backend import SqliteBackend
+from counterseal.storage.sqlite.database import path_of
+from counterseal.storage.store import Store
+
+__all__ = ["SqliteStore", "open_sqlite", "path_of"]
+
+
+class SqliteStore(Store):
+    """A store in one file, which is opened and migrated when this is made.
+
+    `patience` is how many seconds to wait for another program that writes.
+    """
+
+    def __init__(
+        self, path: Path, *, patience: float = 5.0, clock: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(SqliteBackend(path, patience=patience, clock=clock))
 
 
 def open_sqlite(url: str) -> SqliteStore:
-    """The store in the file that a URL names; a new file is made where there is none."""
+    """Return the store in the file that a URL names; a new file is made where there is none."""
     return SqliteStore(path_of(url))

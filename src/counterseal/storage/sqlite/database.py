@@ -1,6 +1,7 @@
-"""One SQLite file: opened, read, and written a transaction at a time. Knows nothing of agents.
+"""One SQLite file: opened, read, and written a transaction at a time.
 
-Nothing here awaits, or knows of an event loop: the calls could be made on a thread of their own.
+Nothing here awaits or knows of an event loop. One thread at a time may use a `Database`; while a
+commit runs in another thread (`busy`), reads go through a second connection.
 """
 
 from __future__ import annotations
@@ -9,30 +10,35 @@ import logging
 import os
 import sqlite3
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from counterseal.audit import Head
-from counterseal.errors import StoreError
-from counterseal.storage.rows import Row
-from counterseal.storage.sqlite.chain import Chain
+from counterseal.errors import CountersealError, StoreError
+from counterseal.ledger.rows import RowKeys, Rows, TenantKey
+from counterseal.storage.backend import Transaction
+from counterseal.storage.encoding import DbRow
+from counterseal.storage.segments import SegmentWriter
 from counterseal.storage.sqlite.faults import LockedError, explained, is_own
-from counterseal.storage.sqlite.known import Known
 from counterseal.storage.sqlite.migrations import migrate, refuse_foreign
-from counterseal.storage.sqlite.transaction import Job, Transaction
+from counterseal.storage.sqlite.rows import ReadCache, load, write
 
-__all__ = ["Database"]
+__all__ = ["Database", "DiskSpeed", "Job", "path_of"]
 
-_T = TypeVar("_T")
+T = TypeVar("T")
 _log = logging.getLogger("counterseal")
+_FORMS: Final = (
+    "write sqlite:///file.db for a file in the working directory, sqlite:////folder/file.db for any"
+)
 _OLDEST: Final = (3, 24, 0)
 """The first SQLite that can insert or update in one statement."""
 _PAGES: Final = 12
-"""That a commit writes, however little it changes: the ends of tables and of their indexes."""
+"""Pages that a commit writes, however little it changes: the ends of tables and of indexes."""
 _ROWS: Final = 2
-"""That share a page beyond these: nearly one where 32 commit together, three where 512 do."""
+"""Rows that share a page beyond these: nearly one where 32 commit together, three where 512 do."""
 _SETTINGS: Final = (
     "PRAGMA wal_autocheckpoint = 0",
     "PRAGMA journal_size_limit = 67108864",
@@ -42,237 +48,339 @@ _SETTINGS: Final = (
 )
 
 
+def path_of(url: str) -> Path:
+    """Return the file that a URL names: three slashes and a relative path, or four slashes."""
+    scheme, _, rest = url.partition(":")
+    if scheme != "sqlite" or not rest.startswith("//"):
+        raise CountersealError(f"{url!r} names no file; {_FORMS}")
+    if not rest.startswith("///") and rest != "//":
+        raise CountersealError(f"{url!r} names a host, but the store is a file; {_FORMS}")
+    name = rest[3:]
+    if name in ("", ":memory:"):
+        raise CountersealError(
+            f"{url!r} names no file; {_FORMS}. A store that forgets at the end is memory:"
+        )
+    if "?" in name:
+        raise CountersealError(f"{url!r} has options after its '?', and there are none to set")
+    if "\0" in name or name.endswith("/"):
+        raise CountersealError(f"{url!r} names no file; {_FORMS}")
+    return Path(name).absolute()
+
+
+class Job:
+    """A transaction or a scan in the queue, and its outcome."""
+
+    __slots__ = ("awaited", "durable", "error", "result", "scan", "transaction")
+
+    def __init__(
+        self,
+        transaction: Transaction[Any] | None = None,
+        scan: Callable[[sqlite3.Cursor, Rows], Any] | None = None,
+        *,
+        awaited: bool = True,
+    ) -> None:
+        self.transaction = transaction
+        self.scan = scan
+        """Statements of its own; what it adds to the rows (events) is written afterwards."""
+        self.durable = transaction is None or transaction.durable
+        self.awaited = awaited
+        """False when no caller waits for it."""
+        self.result: Any = None
+        self.error: Exception | None = None
+
+
+class DiskSpeed:
+    """Measures how long commits wait for the disk.
+
+    A slow disk would stall the event loop, so that its commits belong in a thread. A thread costs
+    a fast disk more than it saves.
+    """
+
+    SLOW: Final = 0.002
+    """Seconds of a typical commit above which a disk is slow."""
+    FAST: Final = 0.001
+    """Seconds below which it counts as fast again."""
+    _SAMPLES: Final = 9
+
+    def __init__(self, timer: Callable[[], float] = time.perf_counter) -> None:
+        self.timer = timer
+        self.slow = False
+        self._seconds: deque[float] = deque(maxlen=self._SAMPLES)
+
+    def note(self, seconds: float) -> None:
+        """Take the time of one commit into account. The median decides, so one hiccup does not."""
+        self._seconds.append(seconds)
+        if (self.slow or seconds > self.SLOW) and len(self._seconds) >= self._SAMPLES // 2:
+            median = sorted(self._seconds)[len(self._seconds) // 2]
+            self.slow = median > (self.FAST if self.slow else self.SLOW)
+
+
 class Database:
-    """StoreError when the file can't be used, and why not; LockedError while somebody else does."""
+    """StoreError when the file can't be used, and why not; LockedError while another does."""
 
     def __init__(self, path: Path, *, patience: float, clock: Callable[[], float]) -> None:
         self.path = path
+        self.clock = clock
         self._patience = patience
-        self._chain = Chain(clock)
-        self._connection = _opened(path, patience)
-        self._cursor = self._connection.cursor()
-        self.known = Known(self._cursor)
-        """What the file says, as far as `is_current` says so."""
-        self._transaction = Transaction(self._cursor, self._chain, self.known)
-        self._keeper: sqlite3.Connection | None = None
-        self._looking = False
+        self._segment = SegmentWriter()
+        self.connection = _open(path, patience)
+        self._cursor = self.connection.cursor()
+        self.cache = ReadCache(self._cursor)
+        self._reader: sqlite3.Connection | None = None
+        """For reads while a thread uses the main connection."""
+        self._checkpointer: sqlite3.Connection | None = None
+        self.busy = False
+        """True while a thread uses the main connection."""
         self.closed = False
-        self._synced = True
+        self.disk = DiskSpeed()
+        self._synchronous = True
         """How SQLite is set to commit: waiting for the disk, or not."""
+        self._heads: dict[str, Head] = {}
+        self._changes = 0
         self.logged = 0
-        """About how many pages the log has grown by since the last checkpoint."""
+        """About how many pages the write-ahead log has grown by since the last checkpoint."""
         self.commits = 0
         self.unsynced = False
-        """Whether something was committed that a loss of power could still undo."""
+        """True when a power loss could still undo something that was committed."""
 
-    def ask(self, query: str, values: Row) -> Row:
-        """What a query finds that always finds one row: a transaction by itself."""
-        if self.closed:
-            self.refuse_closed()
+    # --- reading ----------------------------------------------------------------------------------
+
+    def ask(self, query: str, values: DbRow) -> DbRow:
+        """Return the only row of a query, as a transaction by itself."""
+        cursor = self._reading_cursor()
         try:
-            self._cursor.execute(query, values)
-            row: Row = self._cursor.fetchone()
+            row: DbRow = cursor.execute(query, values).fetchone()
         except sqlite3.Error as error:
             raise explained(error, self.path) from error
         return row
 
-    def look(self) -> bool:
-        """See the file as it is now until `look_away`, for all that is asked meanwhile.
-
-        Whether what is known still held when it was looked at.
-        """
-        if self._looking:
-            return True
-        if self.closed:
-            self.refuse_closed()
-        self._cursor.execute("BEGIN")
-        self._looking = True
-        try:
-            return self.known.hold()
-        except BaseException:
-            self.look_away()
-            raise
-
-    def look_away(self) -> None:
-        """Whoever looks from now on sees what there is by then."""
-        if self._looking:
-            self._looking = False
-            self.known.let_go()
-            with suppress(sqlite3.Error):  # nothing was changed that could be lost
-                self._cursor.execute("COMMIT")
-
-    def read(self, work: Callable[[Transaction], _T]) -> _T:
-        """What a job finds, in one transaction that changes nothing."""
-        self.refuse_closed()
-        self.look_away()
-        cursor, transaction = self._cursor, self._transaction
-        transaction.begin({})
+    def read(self, work: Callable[[sqlite3.Cursor], T]) -> T:
+        """Return what is read in one transaction that changes nothing."""
+        cursor = self._reading_cursor()
         try:
             cursor.execute("BEGIN")
-            found = work(transaction)
+            result = work(cursor)
             cursor.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._abandon()
-            raise explained(error, self.path) from error
-        except BaseException:
-            self._abandon()
-            raise
-        return found
-
-    def read_aside(self, work: Callable[[Transaction], _T]) -> _T:
-        """The same on a connection of its own, for a thread of its own."""
-        self.refuse_closed()
-        try:
-            with closing(_connection(self.path, self._patience)) as connection:
-                cursor = connection.cursor()
-                cursor.execute("PRAGMA query_only = ON")
-                cursor.execute("BEGIN")
-                return work(Transaction(cursor, self._chain, Known(cursor)))
-        except sqlite3.Error as error:
-            raise explained(error, self.path) from error
-
-    def commit(self, jobs: Sequence[Job], *, durable: bool) -> None:
-        """Carry out all jobs in one transaction; each has its answer, or an error of its own.
-
-        When this raises, nothing was written. What is durable survives a loss of power from now on;
-        the rest does so with the next commit that is, or after a checkpoint.
-        """
-        if self.closed:
-            self.refuse_closed()
-        self.look_away()
-        cursor, connection = self._cursor, self._connection
-        before = connection.total_changes
-        heads: dict[str, Head] = {}
-        decided = False
-        try:
-            if durable is not self._synced:
-                cursor.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-                self._synced = durable
-            cursor.execute("BEGIN IMMEDIATE")
-            if not self._all(jobs, heads):
-                cursor.execute("ROLLBACK")
-                self.known.forget()
-                cursor.execute("BEGIN IMMEDIATE")
-                heads.clear()
-                self._each(jobs, heads)
-            decided = True
-            cursor.execute("COMMIT")
-            self._chain.advance(heads)
         except BaseException as error:
-            self._abandon()
-            if decided:  # what could not be committed may turn out to be, after a crash
-                self._chain.begin()
+            if cursor.connection.in_transaction:
+                with suppress(sqlite3.Error):
+                    cursor.execute("ROLLBACK")
             if isinstance(error, sqlite3.Error):
                 raise explained(error, self.path) from error
             raise
-        self.commits += 1
-        changes = connection.total_changes - before
-        if changes:
-            self.unsynced = not durable
-            self.logged += _PAGES + changes // _ROWS
+        return result
 
-    def _all(self, jobs: Sequence[Job], heads: dict[str, Head]) -> bool:
-        """Whether all could be done. Where one has an error of its own, they must be done apart."""
-        transaction = self._transaction
-        transaction.begin(heads)
-        try:
-            for job in jobs:
-                job.answer = job.work(transaction)
-            transaction.finish()
-        except Exception as error:
-            if not is_own(error):
-                raise
-            return False
-        return True
-
-    def _each(self, jobs: Sequence[Job], heads: dict[str, Head]) -> None:
-        """The same with a savepoint for each, so that one that fails leaves the others."""
-        cursor, transaction = self._cursor, self._transaction
-        for job in jobs:
-            cursor.execute("SAVEPOINT job")
-            told = dict(heads)
-            transaction.begin(told)
+    def _reading_cursor(self) -> sqlite3.Cursor:
+        self.refuse_closed()
+        if not self.busy:
+            return self._cursor
+        if self._reader is None:
             try:
-                job.answer = job.work(transaction)
-                transaction.finish()
-                heads.update(told)
-            except Exception as error:
-                if not is_own(error):
-                    raise
-                cursor.execute("ROLLBACK TO job")
-                self.known.forget()
-                job.error = error
-                if isinstance(error, sqlite3.Error):
-                    job.error = explained(error, self.path)
-            cursor.execute("RELEASE job")
+                self._reader = _connect(self.path, 0)
+                self._reader.execute("PRAGMA query_only = ON")
+            except sqlite3.Error as error:
+                raise explained(error, self.path) from error
+        return self._reader.cursor()
+
+    def read_aside(self, work: Callable[[sqlite3.Cursor], T]) -> T:
+        """Return what is read on a connection of its own, for a thread of its own."""
+        self.refuse_closed()
+        try:
+            with closing(_connect(self.path, self._patience)) as connection:
+                cursor = connection.cursor()
+                cursor.execute("PRAGMA query_only = ON")
+                cursor.execute("BEGIN")
+                return work(cursor)
+        except sqlite3.Error as error:
+            raise explained(error, self.path) from error
 
     def version(self) -> tuple[int, int]:
-        """Another one when anything was committed, by whomever."""
+        """Return numbers that change when anything was committed, by whichever process."""
         self.refuse_closed()
-        self.look_away()
         try:
-            theirs = self._connection.execute("PRAGMA data_version").fetchone()[0]
+            theirs = self.connection.execute("PRAGMA data_version").fetchone()[0]
         except sqlite3.Error as error:
             raise explained(error, self.path) from error
         return theirs, self.commits
 
-    def _abandon(self) -> None:
-        self.known.forget()
-        if self._connection.in_transaction:
+    # --- committing -------------------------------------------------------------------------------
+
+    def run(self, jobs: Sequence[Job], *, durable: bool) -> list[TenantKey]:
+        """Run jobs in a new transaction that `commit` ends. Returns the rows to announce.
+
+        Each job has its result afterwards, or an error of its own. When this raises, nothing was
+        written. A durable commit survives a power loss at once, another one after the next durable
+        commit or checkpoint.
+        """
+        self.refuse_closed()
+        cursor = self._cursor
+        self._heads = {}
+        self._changes = self.connection.total_changes
+        try:
+            if durable is not self._synchronous:
+                cursor.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                self._synchronous = durable
+            cursor.execute("BEGIN IMMEDIATE")
+            self.cache.is_current()
+            now = self.clock()
+            woken = self._run_together(jobs, now)
+            if woken is None:
+                cursor.execute("ROLLBACK")
+                self.cache.clear()
+                cursor.execute("BEGIN IMMEDIATE")
+                self._heads = {}
+                woken = self._run_each(jobs, now)
+        except BaseException as error:
+            self._roll_back()
+            if isinstance(error, sqlite3.Error):
+                raise explained(error, self.path) from error
+            raise
+        return woken
+
+    def commit(self) -> None:
+        """Commit what `run` has written. This waits for the disk, and may run in a thread."""
+        segment = self._segment.name
+        try:
+            started = self.disk.timer()
+            self._cursor.execute("COMMIT")
+            if self._synchronous:
+                self.disk.note(self.disk.timer() - started)
+            self._segment.adopt(segment, self._heads)
+        except BaseException as error:
+            self._roll_back()
+            # What could not be committed may turn out to be, after a crash.
+            self._segment.begin()
+            if isinstance(error, sqlite3.Error):
+                raise explained(error, self.path) from error
+            raise
+        self.commits += 1
+        changes = self.connection.total_changes - self._changes
+        if changes:
+            self.unsynced = not self._synchronous
+            self.logged += _PAGES + changes // _ROWS
+
+    def _run_together(self, jobs: Sequence[Job], now: float) -> list[TenantKey] | None:
+        """Run jobs on the same rows. Returns None when one has an error of its own."""
+        woken: list[TenantKey] = []
+        begin = 0
+        try:
+            for number, job in enumerate(jobs):
+                if job.scan is not None:  # it goes alone, between those before and after it
+                    self._run_group(jobs[begin:number], now, woken)
+                    self._run_group([job], now, woken)
+                    begin = number + 1
+            self._run_group(jobs[begin:] if begin else jobs, now, woken)
+        except Exception as error:
+            if not is_own(error):
+                raise
+            return None
+        return woken
+
+    def _run_group(self, jobs: Sequence[Job], now: float, woken: list[TenantKey]) -> None:
+        """Load rows, let each job decide, write what they changed."""
+        if not jobs:
+            return
+        keys = RowKeys()
+        for job in jobs:
+            if job.transaction is not None:
+                job.transaction.need(keys)
+        rows = load(self._cursor, self.cache, keys, now)
+        for job in jobs:
+            if job.transaction is not None:
+                job.result = job.transaction.decide(rows)
+            elif job.scan is not None:
+                job.result = job.scan(self._cursor, rows)
+                self.cache.clear()
+        links = self._segment.chain(rows.events, now, self._heads) if rows.events else ()
+        write(self._cursor, self.cache, rows, links)
+        woken.extend(rows.woken)
+
+    def _run_each(self, jobs: Sequence[Job], now: float) -> list[TenantKey]:
+        """Run each job within a savepoint, so that one that fails leaves the others."""
+        cursor = self._cursor
+        woken: list[TenantKey] = []
+        for job in jobs:
+            cursor.execute("SAVEPOINT job")
+            heads = dict(self._heads)
+            announced: list[TenantKey] = []
+            try:
+                self._run_group([job], now, announced)
+                woken += announced
+            except Exception as error:
+                if not is_own(error):
+                    raise
+                cursor.execute("ROLLBACK TO job")
+                self.cache.clear()
+                self._heads = heads
+                job.error = error
+                if isinstance(error, sqlite3.Error):
+                    job.error = explained(error, self.path)
+            cursor.execute("RELEASE job")
+        return woken
+
+    def _roll_back(self) -> None:
+        self.cache.clear()
+        if self.connection.in_transaction:
             with suppress(sqlite3.Error):
                 self._cursor.execute("ROLLBACK")
 
-    def checkpoint(self) -> bool:
-        """Make everything safe from a loss of power, and copy the log into the file.
+    # --- the write-ahead log ----------------------------------------------------------------------
 
-        Nobody writes meanwhile: SQLite before 3.51.3 can lose what is committed during a
+    def checkpoint(self) -> bool:
+        """Make everything safe from a power loss, and copy the write-ahead log into the file.
+
+        No process writes meanwhile: SQLite before 3.51.3 can lose what is committed during a
         checkpoint, so it is never left to do one by itself.
         """
-        self.look_away()
         try:
-            if self._keeper is None:
-                self._keeper = _connection(self.path, 0)
+            if self._checkpointer is None:
+                self._checkpointer = _connect(self.path, 0)
             self._cursor.execute("BEGIN IMMEDIATE")
             try:
-                busy, _, _ = self._keeper.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                result = self._checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             finally:
                 self._cursor.execute("ROLLBACK")
         except sqlite3.Error as error:
             if not isinstance(explained(error, self.path), LockedError):
                 _log.warning("%s: the log could not be copied into the file: %s", self.path, error)
             return False
-        if not busy:
+        is_blocked = bool(result[0])
+        if not is_blocked:
             self.logged = 0
             self.unsynced = False
-        return not busy
+        return not is_blocked
 
     def refuse_closed(self) -> None:
+        """Raise StoreError after `close`."""
         if self.closed:
             raise StoreError(f"{self.path} was closed; open it again")
 
     def close(self) -> None:
         self.closed = True
-        if self._keeper is not None:
-            self._keeper.close()
-        self._connection.close()
+        for connection in (self._reader, self._checkpointer, self.connection):
+            if connection is not None:
+                connection.close()
 
 
-def _opened(path: Path, patience: float) -> sqlite3.Connection:
+# --- opening --------------------------------------------------------------------------------------
+
+
+def _open(path: Path, patience: float) -> sqlite3.Connection:
     if sqlite3.sqlite_version_info < _OLDEST:
         raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old; 3.24 is the least")
     if not path.parent.is_dir():
         raise StoreError(f"{path}: there is no folder {path.parent}; make it, or name another file")
-    with suppress(OSError):  # what a store holds is for its owner; who shares it says so
+    with suppress(OSError):  # a store's content is for its owner; an operator may share it
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     try:
-        connection = _connection(path, patience)
+        connection = _connect(path, patience)
     except sqlite3.Error as error:
         raise explained(error, path) from error
     try:
         refuse_foreign(connection, path)
-        _write_ahead(connection, path, patience)
+        _use_write_ahead_log(connection, path, patience)
         migrate(connection, path)
-        # From here on nobody blocks while somebody else writes: who calls waits in their own way.
+        # From here on no call blocks while another process writes: callers wait in their own way.
         connection.execute("PRAGMA busy_timeout = 0")
     except sqlite3.Error as error:
         connection.close()
@@ -283,7 +391,7 @@ def _opened(path: Path, patience: float) -> sqlite3.Connection:
     return connection
 
 
-def _connection(path: Path, patience: float) -> sqlite3.Connection:
+def _connect(path: Path, patience: float) -> sqlite3.Connection:
     # Autocommit: transactions begin and end where this module says so.
     connection = sqlite3.connect(
         path,
@@ -292,13 +400,17 @@ def _connection(path: Path, patience: float) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=256,
     )
-    for setting in _SETTINGS:
-        connection.execute(setting)
+    try:
+        for setting in _SETTINGS:
+            connection.execute(setting)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
-def _write_ahead(connection: sqlite3.Connection, path: Path, patience: float) -> None:
-    """Let readers read while somebody writes. SQLite itself does not wait for its turn here."""
+def _use_write_ahead_log(connection: sqlite3.Connection, path: Path, patience: float) -> None:
+    """Let readers read while a process writes. SQLite itself does not wait for its turn here."""
     until = time.monotonic() + patience
     while True:
         try:

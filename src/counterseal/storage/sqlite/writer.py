@@ -1,134 +1,146 @@
-"""Group commit: whatever is waiting is written in one transaction.
+"""Group commit: everything that waits is written in one transaction.
 
-A caller who is alone is served at once, because a trip through the event loop costs more than it
-could save. When several write in one turn of the loop, what they write is gathered until the turn
-is over. What nobody waits for rides along; a timer takes it when nothing else comes.
+A caller that is alone is served at once, because a trip through the event loop costs more than it
+could save. When several callers write in one turn of the loop, their transactions are gathered
+until the turn is over. Transactions without a waiting caller ride along; a timer takes them when
+nothing else comes. On a slow disk the commit itself runs in a thread: the loop never stalls.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from random import uniform
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from counterseal.errors import StoreError
-from counterseal.storage.sqlite.database import Database
+from counterseal.ledger.rows import TenantKey
+from counterseal.storage.backend import Transaction
+from counterseal.storage.sqlite.database import Database, Job
 from counterseal.storage.sqlite.faults import LockedError
-from counterseal.storage.sqlite.transaction import Awaited, Job, Transaction
-from counterseal.storage.waiting import Answer
 
 __all__ = ["Writer"]
 
-_T = TypeVar("_T")
 _log = logging.getLogger("counterseal")
 _SOON: Final = 0.05
-"""How long something that nobody waits for may stay unwritten, in seconds."""
+"""Seconds that a transaction without a waiting caller may stay unwritten."""
 _LATEST: Final = 5.0
-"""The same while the file can't be written."""
+"""Seconds between two attempts while the file can't be written."""
 _MANY: Final = 2000
-"""From about how many pages on the log is copied into the file, when nobody writes."""
+"""Pages of the log from which it is copied into the file when nothing is being written."""
 _TOO_MANY: Final = 8000
-"""The same, whoever waits: 32 MB. What was written again and again is copied only once."""
+"""Pages from which it is copied in any case: 32 MB. Pages written twice are copied once."""
+
+
+class _Waiting:
+    """A job in the queue, with the future of the caller that waits for it."""
+
+    __slots__ = ("future", "job", "since")
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.future: asyncio.Future[None] | None = None
+        """None when no caller waits, and while the job is tried at once."""
+        self.since = 0.0
+
+    @property
+    def is_abandoned(self) -> bool:
+        """True when the caller was cancelled and the transaction need not be run."""
+        transaction = self.job.transaction
+        is_gone = self.future is not None and self.future.cancelled()
+        return is_gone and transaction is not None and transaction.abandonable
+
+
+class _Flight:
+    """Work of the thread: a commit with its jobs, or a checkpoint."""
+
+    __slots__ = ("done", "jobs", "woken")
+
+    def __init__(self, jobs: list[_Waiting], woken: list[TenantKey], done: Future[Any]) -> None:
+        self.jobs = jobs
+        self.woken = woken
+        self.done = done
 
 
 class Writer:
-    """Takes jobs, and sees that each is committed, or fails. For one event loop at a time."""
+    """Takes jobs, and commits each or reports its error. For one event loop at a time."""
 
-    def __init__(self, database: Database, *, patience: float) -> None:
+    def __init__(
+        self, database: Database, *, patience: float, released: Callable[[TenantKey], None]
+    ) -> None:
         self._database = database
         self._patience = patience
-        self._queue: list[Job] = []
-        """In the order in which they came, whether anybody waits for them or not."""
+        self._released = released
+        """Called after a commit for every released entry and decided request."""
+        self._queue: list[_Waiting] = []
+        """In the order in which they came, with and without waiting callers."""
         self._aside: list[Job] = []
-        """What nobody waits for and could not be written: it must not get in others' way."""
-        self._waiting = 0
+        """Failed jobs without a waiting caller, kept apart so that they block no others."""
+        self._thread: ThreadPoolExecutor | None = None
+        self._flight: _Flight | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
-        """Nothing is scheduled, and nobody has written yet."""
-        self._database.look_away()
+    def _reset(self) -> None:
         self._turn = False
-        """Whether the end of this turn of the loop will be noticed."""
+        """True when the end of this turn of the loop will be noticed."""
         self._task: asyncio.Task[Any] | None = None
-        """Who was the first to write in this turn."""
-        self._several = self._crowded = False
-        """Whether others wrote in this turn, or in the last one."""
+        """The first task that wrote in this turn."""
+        self._several = self.crowded = False
+        """True when several tasks wrote in this turn, or in the last one."""
         self._retry: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pause = _SOON
         self._commits = 0
-        """How many there were when the timer last came."""
+        """How many commits there were when the timer last came."""
 
-    # --- for the store ----------------------------------------------------------------------------
+    # --- for the back-end -------------------------------------------------------------------------
 
-    async def write(
-        self, work: Callable[[Transaction], _T], *, durable: bool = True, vain: bool = False
-    ) -> _T:
-        """Do something in a transaction. Returns when it is committed, or raises.
-
-        What is not durable survives the end of this process at once, and a loss of power soon.
-        """
+    async def write(self, job: Job) -> Any:
+        """Run a job. Returns its result when it is committed, or raises its error."""
         loop = self._here()
-        job = Awaited(work, durable=durable, vain=vain)
-        alone = self._alone(loop)
-        self._queue.append(job)
-        if alone and self._commit(durable=durable):
+        waiting = _Waiting(job)
+        alone = self._is_alone(loop)
+        self._queue.append(waiting)
+        if alone and self._commit(loop):
             self._tend(loop)
-            if job.error is not None:
-                raise job.error
         else:
-            job.since = loop.time()
-            job.told = Answer(loop)
-            self._waiting += 1
-            if alone:
-                self._try_later(loop)
-            await job.told
-            if job.error is not None:
-                raise job.error
-        answer: _T = job.answer
-        return answer
+            waiting.since = loop.time()
+            waiting.future = loop.create_future()
+            await waiting.future
+        if job.error is not None:
+            raise job.error
+        return job.result
 
-    def looked(self) -> bool | None:
-        """Look at the file once for all who are at work in this turn, where there are several.
-
-        Nothing that came from outside in this turn can be younger than its begin. Returns whether
-        what is known still holds; None: there is no crowd, so look for yourself.
-        """
-        if not (self._several or self._crowded):
-            return None
-        loop = self._here()
-        if not (self._several or self._crowded):
-            return None
-        self._take_part(loop)
-        return self._database.look()
-
-    def ride(self, work: Callable[[Transaction], Any]) -> None:
-        """Do something with the next commit. Nobody waits for it."""
+    def enqueue(self, transaction: Transaction[Any]) -> None:
+        """Run a transaction with the next commit; no caller waits for it."""
         try:
             loop: asyncio.AbstractEventLoop | None = self._here()
         except RuntimeError:  # outside of an event loop there is no timer: the next commit takes it
             loop = None
-        self._queue.append(Job(work))
+        self._queue.append(_Waiting(Job(transaction, awaited=False)))
         if loop is not None:
             self._tend(loop)
 
     async def flush(self) -> None:
-        """Write what nobody waits for."""
-        if self._queue or self._aside:
-            await self.write(_nothing)
-            self._take_up_again()
+        """Write every job without a waiting caller; what failed before is tried again."""
+        self._here()
+        if self._queue:
+            await self.write(Job(Transaction(_nothing, _nothing)))
+        await self._landing()
+        self._retry_aside()
 
     async def close(self) -> None:
-        """Write what is left, and take no more. StoreError when something could not be written."""
+        """Write what is left, and take no more. StoreError when something was not written."""
         if self._database.closed:
             return
         failed: StoreError | None = None
         try:
             await self.flush()
+            await self._landing()
             if self._database.unsynced:
                 self._database.checkpoint()
         except StoreError as error:
@@ -137,170 +149,245 @@ class Writer:
             for handle in (self._timer, self._retry):
                 if handle is not None:
                     handle.cancel()
+            if self._thread is not None:
+                self._thread.shutdown()
             self._database.close()
             lost = self._dismiss()
         if lost:
             raise StoreError(f"{lost} records were not kept: {failed}") from failed
 
+    def in_crowd(self) -> bool:
+        """Return True when many callers are at work; then the end of this turn is noticed."""
+        if not (self._several or self.crowded):
+            return False
+        loop = self._here()
+        if not (self._several or self.crowded):
+            return False
+        self._take_part(loop)
+        return True
+
     def _dismiss(self) -> int:
-        """Tell whoever waits that it is over. Returns how much is left that nobody waited for."""
-        jobs, self._queue = self._queue, []
-        for job in jobs:
-            if isinstance(job, Awaited):
-                job.error = StoreError(f"{self._database.path} was closed; nothing was written")
-                self._answer(job)
-        return len(self._aside) + sum(not isinstance(job, Awaited) for job in jobs)
+        """Fail all waiting jobs. Returns how many are left that no caller waited for."""
+        queue, self._queue = self._queue, []
+        for waiting in queue:
+            if waiting.job.awaited:
+                path = self._database.path
+                waiting.job.error = StoreError(f"{path} was closed; nothing was written")
+                self._answer(waiting)
+        return len(self._aside) + sum(not waiting.job.awaited for waiting in queue)
 
     def _here(self) -> asyncio.AbstractEventLoop:
-        if self._database.closed:
-            self._database.refuse_closed()
+        self._database.refuse_closed()
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._loop = loop
-            self._forget_waiting()
-            self._begin_anew()
+            self._leave_loop()
+            self._reset()
         return loop
 
-    def _forget_waiting(self) -> None:
-        """The loop that they waited in is gone. What is not in vain is written all the same."""
-        self._waiting = 0
-        for job in self._awaited():
-            job.told = None
-            if job.vain:
-                self._queue.remove(job)
+    def _leave_loop(self) -> None:
+        """Forget callers that waited in an event loop that is gone; their outcomes are written."""
+        if self._flight is not None:
+            self._flight.done.exception()  # waits for the thread
+            self._land(self._flight)
+        kept = []
+        for waiting in self._queue:
+            transaction = waiting.job.transaction
+            abandonable = transaction is not None and transaction.abandonable
+            if waiting.future is None or not abandonable:
+                waiting.future = None
+                kept.append(waiting)
+        self._queue = kept
 
     # --- turns of the loop ------------------------------------------------------------------------
 
-    def _alone(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether nobody else is writing, so that there is nothing to wait for."""
+    def _is_alone(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Return True when no other caller writes, so that there is nothing to wait for."""
         self._take_part(loop)
-        return not (self._several or self._crowded or self._waiting)
+        if self._several or self.crowded or self._flight is not None:
+            return False
+        return not self._has_waiting()
+
+    def _has_waiting(self) -> bool:
+        return any(waiting.future is not None for waiting in self._queue)
 
     def _take_part(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Notice who is at work in this turn, and its end."""
+        """Notice which tasks are at work in this turn, and its end."""
         if not self._turn:
             self._turn, self._task = True, asyncio.current_task(loop)
-            loop.call_soon(self._end_of_turn)
+            loop.call_soon(self._end_turn)
         elif not self._several:
             self._several = asyncio.current_task(loop) is not self._task
 
-    def _end_of_turn(self) -> None:
-        self._database.look_away()
-        self._crowded = self._several or self._waiting > 1
+    def _end_turn(self) -> None:
+        self._database.cache.trusted = False
+        count = sum(waiting.future is not None for waiting in self._queue)
+        self.crowded = self._several or count > 1
         self._turn = self._several = False
         self._task = None
-        if self._waiting and self._retry is None:
+        if count and self._retry is None:
             self._try()
 
-    def _try_later(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Somebody else is writing; that takes them some milliseconds."""
-        pause = uniform(0.0005, 0.005)  # noqa: S311 - so that those who wait spread out
-        self._retry = loop.call_later(pause, self._try)
-
     def _try(self) -> None:
-        """Commit all that waits; while somebody else writes, as often as patience allows."""
+        """Commit everything that waits, as often as patience allows while another writes."""
         self._retry = None
         loop = self._loop
-        if loop is None or not self._waiting:
+        if loop is None or self._flight is not None or not self._has_waiting():
             return
-        if not self._commit(durable=any(job.durable for job in self._awaited())):
-            self._give_up(loop.time() - self._patience)
-            if self._waiting:
-                self._try_later(loop)
+        self._commit(loop)
         self._tend(loop)
 
-    def _awaited(self) -> list[Awaited]:
-        return [job for job in self._queue if isinstance(job, Awaited)]
+    def _try_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Try again soon: another process is writing, which takes some milliseconds."""
+        self._give_up(loop.time() - self._patience)
+        if self._retry is None:
+            pause = uniform(0.0005, 0.005)  # noqa: S311 - so that waiting processes spread out
+            self._retry = loop.call_later(pause, self._try)
 
     def _give_up(self, late: float) -> None:
-        """Tell whoever has waited since then that it was in vain."""
-        where, seconds = self._database.path, self._patience
-        for job in self._awaited():
-            if job.since <= late:
-                self._queue.remove(job)
-                job.error = LockedError(
-                    f"{where} was held by another program for more than {seconds:g} seconds;"
+        """Fail the jobs that have waited since then."""
+        path, seconds = self._database.path, self._patience
+        for waiting in list(self._queue):
+            if waiting.future is not None and waiting.since <= late:
+                self._queue.remove(waiting)
+                waiting.job.error = LockedError(
+                    f"{path} was held by another program for more than {seconds:g} seconds;"
                     " end that program, or try again"
                 )
-                self._answer(job)
-
-    def _leave_out(self) -> None:
-        """Whoever has gone, and for whom it would be in vain."""
-        for job in self._awaited():
-            if job.vain and job.told is not None and job.told.unwanted:
-                self._queue.remove(job)
-                self._answer(job)
+                self._answer(waiting)
 
     # --- commits ----------------------------------------------------------------------------------
 
-    def _commit(self, *, durable: bool) -> bool:
-        """Write the whole queue. False while somebody else does; then it stays as it is."""
-        if self._waiting:
-            self._leave_out()
-        jobs, self._queue = self._queue, []
+    def _commit(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Write the whole queue. Returns True when it is done.
+
+        While another process writes, the queue stays as it is, and is tried again. On a slow disk
+        a thread ends the commit.
+        """
+        database = self._database
+        queue = self._take()
+        jobs = [waiting.job for waiting in queue]
+        durable = _is_durable(jobs)
         try:
-            self._database.commit(jobs, durable=durable)
+            woken = database.run(jobs, durable=durable)
+            if durable and database.disk.slow:
+                self._take_off(loop, queue, woken, database.commit)
+                return False
+            database.commit()
         except LockedError:
-            self._queue = jobs
+            self._queue = queue
+            self._try_later(loop)
             return False
         except BaseException as error:
-            self._fail(jobs, error)
+            self._fail(queue, error)
             if not isinstance(error, Exception):  # the program is being ended
                 raise
         else:
-            self._committed(jobs)
-            if self._database.logged >= _TOO_MANY:
-                self._database.checkpoint()
+            self._committed(queue, woken)
+            if database.logged >= _TOO_MANY:
+                self._checkpoint(loop)
         return True
 
-    def _committed(self, jobs: list[Job]) -> None:
-        """Who waits goes on right here, unless this is done in the name of somebody else's task."""
-        now = self._loop is not None and asyncio.current_task(self._loop) is None
-        left = iter(jobs)
-        try:
-            for job in left:
-                if job.told is not None or job.error is not None:
-                    self._answer(job, now=now)
-        except BaseException:  # one of them ends the program: the others are told all the same
-            for job in left:
-                self._answer(job)
-            raise
+    def _take(self) -> list[_Waiting]:
+        """Return the queue without the jobs that need not be run, and empty it."""
+        queue, self._queue = self._queue, []
+        return [one for one in queue if one.future is None or not one.is_abandoned]
 
-    def _fail(self, jobs: list[Job], error: BaseException) -> None:
-        """Nothing was written. Who waits is told; what nobody waits for is tried again later."""
+    def _committed(self, queue: list[_Waiting], woken: list[TenantKey]) -> None:
+        for waiting in queue:
+            if waiting.future is not None or waiting.job.error is not None:
+                self._answer(waiting)
+        for where in woken:
+            self._released(where)
+
+    def _fail(self, queue: list[_Waiting], error: BaseException) -> None:
+        """Report that nothing was written. Jobs without a waiting caller are tried again later."""
         _log.error("nothing could be written: %s", error)
-        for job in jobs:
-            if isinstance(job, Awaited):
+        for waiting in queue:
+            job = waiting.job
+            if job.awaited:
                 job.error = StoreError(str(error))
                 job.error.__cause__ = error
-                self._answer(job)
+                self._answer(waiting)
             else:
                 self._aside.append(job)
 
-    def _answer(self, job: Job, *, now: bool = False) -> None:
-        told = job.told
-        if told is not None:
-            self._waiting -= 1
-            if now:
-                told.give_now()
-            else:
-                told.give()
-        elif job.error is not None and not isinstance(job, Awaited):
+    def _answer(self, waiting: _Waiting) -> None:
+        """Wake the caller, which finds the result or the error in its job."""
+        future, job = waiting.future, waiting.job
+        if future is not None:
+            if not future.done():
+                future.set_result(None)
+        elif job.error is not None and not job.awaited:
             _log.error("a record could not be kept: %s", job.error)
 
-    def _take_up_again(self) -> None:
+    # --- the thread for slow disks ----------------------------------------------------------------
+
+    def _take_off(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        queue: list[_Waiting],
+        woken: list[TenantKey],
+        work: Callable[[], Any],
+    ) -> None:
+        """Let the thread do something with the main connection. Meanwhile reads go elsewhere."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="counterseal-commit")
+        self._database.busy = True
+        flight = self._flight = _Flight(queue, woken, self._thread.submit(work))
+
+        def landed(future: asyncio.Future[Any]) -> None:
+            future.exception()  # it is reported from `flight.done`
+            self._land(flight)
+
+        asyncio.wrap_future(flight.done, loop=loop).add_done_callback(landed)
+
+    def _land(self, flight: _Flight) -> None:
+        """Answer the jobs of a flight, and go on with what has come meanwhile."""
+        if self._flight is not flight:  # it was waited for when the event loop changed
+            return
+        self._flight = None
+        self._database.busy = False
+        error = flight.done.exception()
+        if error is None:
+            self._committed(flight.jobs, flight.woken)
+        else:
+            self._fail(flight.jobs, error)
+        if self._loop is not None and not self._loop.is_closed() and not self._database.closed:
+            if self._database.logged >= _TOO_MANY:
+                self._checkpoint(self._loop)
+            self._try()
+            self._tend(self._loop)
+
+    async def _landing(self) -> None:
+        """Wait until the thread is idle."""
+        while self._flight is not None:
+            with suppress(Exception):  # it goes to the callers that wait for it
+                await asyncio.shield(asyncio.wrap_future(self._flight.done))
+            await asyncio.sleep(0)
+
+    def _checkpoint(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._database.disk.slow:
+            self._take_off(loop, [], [], self._database.checkpoint)
+        else:
+            self._database.checkpoint()
+
+    # --- jobs without a waiting caller ------------------------------------------------------------
+
+    def _retry_aside(self) -> None:
         """Write what was put aside, in a commit of its own. StoreError while it can't be."""
         jobs = self._aside
-        if jobs:
-            self._database.commit(jobs, durable=True)
+        if jobs and self._flight is None:
+            self._database.run(jobs, durable=True)
+            self._database.commit()
             self._aside = []
             for job in jobs:
-                self._answer(job)
+                self._answer(_Waiting(job))
 
     def _tend(self, loop: asyncio.AbstractEventLoop) -> None:
-        """See to it that what nobody waits for is written soon."""
+        """Start the timer that writes jobs without a waiting caller."""
         if self._timer is None and self._unfinished:
-            self._timer = loop.call_later(self._pause, self._soon)
+            self._timer = loop.call_later(self._pause, self._on_timer)
 
     @property
     def _unfinished(self) -> bool:
@@ -308,24 +395,36 @@ class Writer:
         left = self._queue or self._aside
         return bool(left or database.unsynced or database.logged >= _MANY)
 
-    def _soon(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         database, loop = self._database, self._loop
         if database.closed or loop is None:
             return
-        if self._queue and not self._waiting:  # else it is about to be written anyhow
-            self._commit(durable=True)
-        with suppress(StoreError):  # it was told when it first failed
-            self._take_up_again()
-        # Who is at work writes most pages again: they are copied when that is over.
+        if self._flight is None and self._queue and not self._has_waiting():
+            self._commit(loop)  # else it is about to be written anyway
         quiet, self._commits = self._commits == database.commits, database.commits
-        if database.unsynced or (quiet and database.logged >= _MANY):
-            database.checkpoint()
-        stuck = quiet and self._unfinished and not self._waiting
-        failed = self._aside or database.unsynced or stuck
+        if self._flight is None:
+            with suppress(StoreError):  # it was logged when it first failed
+                self._retry_aside()
+            # Callers at work write most pages again: they are copied when that is over.
+            if database.unsynced or (quiet and database.logged >= _MANY):
+                self._checkpoint(loop)
+        stuck = quiet and self._unfinished and not self._has_waiting()
+        failed = self._flight is None and (self._aside or database.unsynced or stuck)
         self._pause = min(2 * self._pause, _LATEST) if failed else _SOON
         self._tend(loop)
 
 
-def _nothing(transaction: Transaction) -> None:
-    """Be committed after all that came before."""
+def _is_durable(jobs: Sequence[Job]) -> bool:
+    """Return False when all callers that wait can do without the disk."""
+    awaited = False
+    for job in jobs:
+        if job.awaited:
+            if job.durable:
+                return True
+            awaited = True
+    return not awaited
+
+
+def _nothing(_: object) -> None:
+    """Change nothing: be committed after everything that came before."""

@@ -14,8 +14,8 @@ from counterseal.approvals.packet_formats import PacketLine, PacketRow, outline
 from counterseal.approvals.votes import Choice, Objection
 from counterseal.contract.approval_terms import Then
 from counterseal.contract.effects import RiskClass
+from counterseal.ledger.records import HeldStatus
 from counterseal.operations.approver import ApprovalError
-from counterseal.storage.base import HeldStatus
 from counterseal.views import ApprovalRow, Page, confirmation
 from counterseal.web.console.page_request import (
     ConsoleState,

@@ -344,7 +344,7 @@ def test_the_package_gives_out_these_names_and_no_others():
     assert formats.__all__ == [
         "FORMATS",
         "NameMap",
-        "View",
+        "ProviderView",
         "anthropic",
         "describe",
         "mcp",

@@ -355,7 +355,7 @@ def test_a_base_url_that_is_none_is_refused(url):
         ("--base-url", "get", "/a", {}, {"servers": [{"url": "/v3"}]}),
         ("--base-url", "get", "/a", {}, {"servers": []}),
         (
-            "in the open",
+            "unencrypted",
             "get",
             "/a",
             {"security": [{"key": []}]},

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from counterseal.config.modules import import_files
+from counterseal.config.discovery import import_files
 from counterseal.contract.declare import Tool, tool
 from counterseal.errors import IsolationError
 from counterseal.execution.isolation.address import Address, CodeIn, address_of, load

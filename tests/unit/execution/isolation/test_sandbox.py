@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from counterseal.config.modules import import_files
+from counterseal.config.discovery import import_files
 from counterseal.errors import IsolationError
 from counterseal.execution.failures import Fault
 from counterseal.execution.isolation import sandbox

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from counterseal.config.modules import import_files
+from counterseal.config.discovery import import_files
 from counterseal.execution.failures import Fault
 from counterseal.execution.isolation.address import address_of
 from counterseal.execution.isolation.pool import Job, Reply, Workers

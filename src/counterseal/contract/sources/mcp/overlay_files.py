@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from counterseal.canonical import pointer
-from counterseal.contract.declare import ToolOptions, lay_over
+from counterseal.contract.declare import ToolOptions, set_option
 from counterseal.contract.model import NAME_PATTERN, Contract
 from counterseal.documents import Document, read_document
 from counterseal.errors import ContractError, Problem, Source
@@ -88,7 +88,7 @@ class Overlay:
 def landing(name: str) -> str:
     """Where one of the declared names lands in a contract, as a JSON Pointer."""
     data: dict[str, Any] = {}
-    lay_over(data, name, {} if name in Contract.model_fields else None)
+    set_option(data, name, {} if name in Contract.model_fields else None)
     section, value = next(iter(data.items()))
     return pointer(section, *(value if isinstance(value, dict) else ()))
 
@@ -97,7 +97,7 @@ def lay(data: dict[str, Any], *entries: Entry | None) -> None:
     """Lay entries over a contract's data, the later ones upon the earlier. Changes the data."""
     for entry in entries:
         for name, value in entry.declared.items() if entry else ():
-            lay_over(data, name, value)
+            set_option(data, name, value)
 
 
 def blame(problem: Problem, overlay: Overlay, entry: Entry) -> Problem:

@@ -17,9 +17,8 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 from counterseal.canonical import pointer
 from counterseal.contract.bindings import HttpBinding
 from counterseal.contract.effects import EFFECTS, Effect
-from counterseal.contract.egress import kind, literal
+from counterseal.contract.egress import entry_for, kind, literal
 from counterseal.contract.lint import examine
-from counterseal.contract.lint.outbound import written
 from counterseal.contract.lint.schema_rules import fields
 from counterseal.contract.schemas import compile_schema, types_of
 from counterseal.contract.sources.effect_guess import propose_operation_effect
@@ -261,13 +260,13 @@ def _egress(url: str, document: Document, notes: Notes) -> list[str]:
         binding = HttpBinding(url=url)
     except ValueError:
         raise UnsupportedError(f"its address {clean(url, 100)!r} can't be used") from None
-    entries = [written(binding.host, binding.port)]
+    entries = [entry_for(binding.host, binding.port)]
     address = literal(binding.host)
     if document.base_url is None and address is not None and kind(address) != "public":
         notes.add("/egress", "no public address; should a tool reach it?")
     if binding.host == "localhost":
         # What is not public is reached only where its address is written too.
-        entries += [written(near, binding.port) for near in ("127.0.0.1", "::1")]
+        entries += [entry_for(near, binding.port) for near in ("127.0.0.1", "::1")]
     return entries
 
 

@@ -7,7 +7,7 @@
 
 -- --- what a transaction rests on -----------------------------------------------------------------
 
--- name: look
+-- name: load
 -- Locks, and shows: entries, runs, held proposals, counters, rates; then the registry's last change,
 -- and the time.
 WITH
@@ -55,34 +55,34 @@ SELECT
   (SELECT coalesce(max(number), 0) FROM registry_changes),
   extract(epoch FROM clock_timestamp())::float8;
 
--- name: look_implicit
+-- name: load_implicit
 -- The runs of those who name none, and when they used them last.
 SELECT i.tenant, i.agent, i.user_id, i.run_id, i.used_at
 FROM unnest($1::text[], $2::text[], $3::text[]) AS w (tenant, agent, user_id)
 JOIN implicit_runs AS i ON i.tenant = w.tenant AND i.agent = w.agent AND i.user_id = w.user_id
 ORDER BY i.tenant, i.agent, i.user_id FOR UPDATE OF i;
 
--- name: look_held_keys
+-- name: load_last_held
 -- The ids of callers' last proposals under keys. `look` locks them, and looks again.
 SELECT h.tenant, h.approval_id
 FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]) AS w (tenant, key, agent, user_id)
 JOIN held AS h ON h.tenant = w.tenant AND h.key = w.key AND h.agent = w.agent
   AND coalesce(h.user_id, '') = w.user_id AND h.latest;
 
--- name: look_due
+-- name: load_due
 SELECT d.tenant, d.kind, d.key, d.call_id, d.run_id, d.tool, d.version, d.body, d.fence, d.tries,
   d.failed, d.since, d.due_at
 FROM unnest($1::text[], $2::text[], $3::text[]) AS w (tenant, kind, key)
 JOIN due AS d ON d.tenant = w.tenant AND d.kind = w.kind AND d.key = w.key
 ORDER BY d.tenant, d.kind, d.key FOR UPDATE OF d;
 
--- name: look_refusals
+-- name: load_refusals
 SELECT r.tenant, r.run_id, r.tool, r.fingerprint, r.times
 FROM unnest($1::text[], $2::text[], $3::text[]) AS w (tenant, run_id, tool)
 JOIN refusals AS r ON r.tenant = w.tenant AND r.run_id = w.run_id AND r.tool = w.tool
 ORDER BY r.tenant, r.run_id, r.tool, r.fingerprint FOR UPDATE OF r;
 
--- name: look_state
+-- name: load_state
 -- Guarded by the lock on the run, and therefore looked at after that was had. NULL: all keys.
 SELECT s.tenant, s.run_id, s.key, s.value, s.version, s.untrusted
 FROM unnest($1::text[], $2::text[], $3::text[]) AS w (tenant, run_id, key)
@@ -155,7 +155,7 @@ FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::text[], $6::
   AS w (tenant, run_id, turn, changes, pins, seen, refused)
 WHERE r.tenant = w.tenant AND r.run_id = w.run_id;
 
--- name: leave
+-- name: write_state
 INSERT INTO run_state (tenant, run_id, key, value, version, untrusted)
 SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::boolean[])
 ON CONFLICT (tenant, run_id, key) DO UPDATE
@@ -215,6 +215,32 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[],
   $7::bigint[], $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[],
   $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::float8[], $20::float8[],
   $21::text[], $22::bytea[], $23::text[], $24::text[], $25::boolean[], $26::boolean[])
+ON CONFLICT DO NOTHING;
+
+-- name: load_sessions
+SELECT s.session, s.user_id, s.created_at, s.seen_at, s.expires_at, s.facts
+FROM unnest($1::text[]) AS w (session) JOIN sessions AS s ON s.session = w.session
+ORDER BY s.session FOR UPDATE OF s;
+
+-- name: insert_sessions
+INSERT INTO sessions (session, user_id, created_at, seen_at, expires_at, facts)
+SELECT * FROM unnest($1::text[], $2::text[], $3::float8[], $4::float8[], $5::float8[], $6::text[])
+ON CONFLICT DO NOTHING;
+
+-- name: update_sessions
+UPDATE sessions AS s
+SET user_id = w.user_id, created_at = w.created_at, seen_at = w.seen_at, expires_at = w.expires_at,
+  facts = w.facts
+FROM unnest($1::text[], $2::text[], $3::float8[], $4::float8[], $5::float8[], $6::text[])
+  AS w (session, user_id, created_at, seen_at, expires_at, facts)
+WHERE s.session = w.session;
+
+-- name: delete_sessions
+DELETE FROM sessions AS s USING unnest($1::text[]) AS w (session) WHERE s.session = w.session;
+
+-- name: insert_changes
+-- Changes to the registry, in the order of their numbers.
+INSERT INTO registry_changes (number, what) SELECT * FROM unnest($1::bigint[], $2::text[])
 ON CONFLICT DO NOTHING;
 
 -- name: insert_due
@@ -353,9 +379,6 @@ FROM held WHERE status = $1
   AND (expires_at, approval_id) < ($4::float8, $5::text)
 ORDER BY expires_at DESC, approval_id DESC LIMIT $6;
 
--- name: held_waits
-SELECT status = 'waiting' FROM held WHERE tenant = $1 AND approval_id = $2;
-
 -- name: find_due
 SELECT tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, failed, since, due_at
 FROM due WHERE tenant = $1 AND kind = $2 AND key = $3;
@@ -413,13 +436,6 @@ RETURNING d.tenant, d.kind, d.key, d.call_id, d.run_id, d.tool, d.version, d.bod
 
 -- name: changes
 SELECT number, what FROM registry_changes WHERE number > $1 ORDER BY number;
-
--- name: change
--- Only as the next one.
-INSERT INTO registry_changes (number, what)
-SELECT $1::bigint, $2::text
-WHERE $1 = 1 + (SELECT coalesce(max(number), 0) FROM registry_changes)
-RETURNING number;
 
 -- --- the record ----------------------------------------------------------------------------------
 
@@ -609,24 +625,8 @@ ON CONFLICT (tenant) DO UPDATE SET number = excluded.number, segment = excluded.
 
 -- --- sessions ------------------------------------------------------------------------------------
 
--- name: save_session
-INSERT INTO sessions (session, user_id, created_at, seen_at, expires_at, facts)
-VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (session) DO UPDATE
-SET user_id = excluded.user_id, created_at = excluded.created_at, seen_at = excluded.seen_at,
-  expires_at = excluded.expires_at, facts = excluded.facts
-RETURNING 1;
-
--- name: refresh_session
--- Changes nothing when the session has ended.
-UPDATE sessions SET user_id = $2, created_at = $3, seen_at = $4, expires_at = $5, facts = $6
-WHERE session = $1 RETURNING 1;
-
 -- name: find_session
 SELECT session, user_id, created_at, seen_at, expires_at, facts FROM sessions WHERE session = $1;
-
--- name: end_session
-DELETE FROM sessions WHERE session = $1 RETURNING 1;
 
 -- name: end_sessions
 DELETE FROM sessions WHERE user_id = $1 RETURNING 1;

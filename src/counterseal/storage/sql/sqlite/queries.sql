@@ -22,36 +22,29 @@ WHERE i.tenant = ? AND i.agent = ? AND i.user = ?;
 INSERT INTO implicit_runs (tenant, agent, user, run_id, used_at) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (tenant, agent, user) DO UPDATE SET run_id = excluded.run_id, used_at = excluded.used_at;
 
--- name: open_run
+-- name: insert_run
 INSERT INTO runs (tenant, run_id, started_at, objective, allowed_tools, budgets, deadline, config,
   turn, changes, pins, seen, refused)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (tenant, run_id) DO NOTHING;
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: pin
-UPDATE runs SET pins = ? WHERE tenant = ? AND run_id = ?;
+-- name: load_run
+-- The part of a run that transactions change.
+SELECT turn, changes, pins, seen, refused FROM runs WHERE tenant = ? AND run_id = ?;
 
--- name: progress
--- What a run has seen, whose refusals it counts, and how often its state was changed.
-SELECT seen, refused, changes FROM runs WHERE tenant = ? AND run_id = ?;
+-- name: update_run
+UPDATE runs SET turn = ?, changes = ?, pins = ?, seen = ?, refused = ?
+WHERE tenant = ? AND run_id = ?;
 
--- name: advance
-UPDATE runs SET seen = ?, refused = ?, changes = ? WHERE tenant = ? AND run_id = ?;
-
--- name: begin_turn
-UPDATE runs SET turn = turn + 1, changes = changes + ? WHERE tenant = ? AND run_id = ?;
+-- name: load_implicit
+SELECT run_id, used_at FROM implicit_runs WHERE tenant = ? AND agent = ? AND user = ?;
 
 -- name: find_key
-SELECT value, version, untrusted FROM run_state WHERE tenant = ? AND run_id = ? AND key = ?;
+SELECT key, value, version, untrusted FROM run_state WHERE tenant = ? AND run_id = ? AND key = ?;
 
--- name: leave
+-- name: write_state
 INSERT INTO run_state (tenant, run_id, key, value, version, untrusted) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (tenant, run_id, key) DO UPDATE
 SET value = excluded.value, version = excluded.version, untrusted = excluded.untrusted;
-
--- name: forget
-UPDATE run_state SET value = NULL, version = version + 1, untrusted = 0
-WHERE tenant = ? AND run_id = ? AND key = ?;
 
 -- name: recall_counters
 -- All that was spent: by the run, by the tenant, and of its rates.
@@ -73,70 +66,50 @@ SELECT arrival FROM rates WHERE tenant = ? AND name = ?;
 INSERT INTO rates (tenant, name, arrival) VALUES (?, ?, ?)
 ON CONFLICT (tenant, name) DO UPDATE SET arrival = excluded.arrival;
 
--- name: rests_on
--- What an admission rests on: the last change to the registry; the run's pins, and how often its
--- state was changed. There is always one row.
-SELECT (SELECT max(number) FROM changes), pins, changes
-FROM (SELECT 1) LEFT JOIN runs ON tenant = ? AND run_id = ?;
+-- name: epoch
+-- The number of the last change to the registry.
+SELECT coalesce(max(number), 0) FROM changes;
 
 -- name: find_entry
-SELECT request_hash, status, phase, call_id, tool, version, fence, attempts, unknown_since,
-  observation, run_id, worker, looks, lease_until
+SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence,
+  attempts, unknown_since, observation, worker, looks, lease_until, expires_at
 FROM ledger WHERE tenant = ? AND key = ?;
-
--- name: find_resume
-SELECT resume FROM ledger WHERE tenant = ? AND key = ?;
 
 -- name: known_key
 -- Whether anything was ever done, or asked, under a key.
 SELECT EXISTS (SELECT 1 FROM ledger WHERE tenant = ? AND key = ?)
   OR EXISTS (SELECT 1 FROM held WHERE tenant = ? AND key = ?);
 
--- name: reserve
--- Changes nothing when the key was used before.
-INSERT INTO ledger (tenant, key, request_hash, call_id, tool, version, run_id, fence, status, phase,
-  attempts, unknown_since, observation, looks, worker, lease_until, resume)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (tenant, key) DO NOTHING;
+-- name: insert_entry
+INSERT INTO ledger (tenant, key, request_hash, call_id, tool, version, run_id, resume, status,
+  phase, fence, attempts, unknown_since, observation, worker, looks, lease_until, expires_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: reserve_again
-INSERT INTO ledger (tenant, key, request_hash, call_id, tool, version, run_id, fence, status, phase,
-  attempts, unknown_since, observation, looks, worker, lease_until, resume)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+-- name: replace_entry
+-- A used key is reserved again.
+INSERT INTO ledger (tenant, key, request_hash, call_id, tool, version, run_id, resume, status,
+  phase, fence, attempts, unknown_since, observation, worker, looks, lease_until, expires_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (tenant, key) DO UPDATE
-SET request_hash = excluded.request_hash, status = excluded.status, phase = excluded.phase,
-  call_id = excluded.call_id, tool = excluded.tool, version = excluded.version,
-  fence = excluded.fence, attempts = excluded.attempts, unknown_since = excluded.unknown_since,
-  observation = excluded.observation, run_id = excluded.run_id, looks = excluded.looks,
-  worker = excluded.worker, lease_until = excluded.lease_until, resume = excluded.resume,
-  expires_at = NULL;
+SET request_hash = excluded.request_hash, call_id = excluded.call_id, tool = excluded.tool,
+  version = excluded.version, run_id = excluded.run_id, resume = excluded.resume,
+  status = excluded.status, phase = excluded.phase, fence = excluded.fence,
+  attempts = excluded.attempts, unknown_since = excluded.unknown_since,
+  observation = excluded.observation, worker = excluded.worker, looks = excluded.looks,
+  lease_until = excluded.lease_until, expires_at = excluded.expires_at;
 
--- name: settle
--- Changes nothing when somebody else holds the entry by now, or has settled it. What it is of stays
--- as it was reserved.
+-- name: update_entry
+-- What was reserved stays as it is.
 UPDATE ledger
-SET status = ?, phase = ?, attempts = ?, unknown_since = ?, observation = ?, looks = ?,
-  worker = NULL, lease_until = ?, expires_at = ?
-WHERE tenant = ? AND key = ? AND fence = ? AND status = 'PENDING';
-
--- name: compensate
-UPDATE ledger SET status = 'COMPENSATED', observation = ?
-WHERE tenant = ? AND key = ? AND status = 'COMPLETED';
-
--- name: renew
-UPDATE ledger SET lease_until = ?
-WHERE tenant = ? AND key = ? AND fence = ? AND status = 'PENDING' AND worker IS NOT NULL;
-
--- name: leased
--- Until when somebody is at work on an entry.
-SELECT lease_until FROM ledger
-WHERE tenant = ? AND key = ? AND status = 'PENDING' AND worker IS NOT NULL;
+SET status = ?, phase = ?, fence = ?, attempts = ?, unknown_since = ?, observation = ?, worker = ?,
+  looks = ?, lease_until = ?, expires_at = ?
+WHERE tenant = ? AND key = ?;
 
 -- name: orphans
 -- Of some tools, each between spaces, or of all.
-SELECT tenant, key, resume,
-  request_hash, status, phase, call_id, tool, version, fence, attempts, unknown_since, observation,
-  run_id, worker, looks, lease_until
+SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence,
+  attempts, unknown_since, observation, worker, looks, lease_until, expires_at,
+  resume
 FROM ledger WHERE status = 'PENDING' AND phase IS NOT 'escalated' AND lease_until <= ?
   AND (? IS NULL OR instr(?, ' ' || tool || ' '))
 ORDER BY lease_until, tenant, key LIMIT ?;
@@ -148,14 +121,22 @@ WHERE tenant = ? AND key = ?;
 
 -- name: escalated
 -- Of one tenant, or of all.
-SELECT tenant, key,
-  request_hash, status, phase, call_id, tool, version, fence, attempts, unknown_since, observation,
-  run_id, worker, looks, lease_until
+SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence,
+  attempts, unknown_since, observation, worker, looks, lease_until, expires_at
 FROM ledger WHERE status = 'PENDING' AND phase = 'escalated' AND (? IS NULL OR tenant = ?)
 ORDER BY unknown_since, tenant, key LIMIT ?;
 
--- name: key_of_call
-SELECT key FROM ledger WHERE tenant = ? AND call_id = ?;
+-- name: look_up
+SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence,
+  attempts, unknown_since, observation, worker, looks, lease_until, expires_at,
+  resume
+FROM ledger WHERE tenant = ? AND key = ?;
+
+-- name: look_up_call
+SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version, fence,
+  attempts, unknown_since, observation, worker, looks, lease_until, expires_at,
+  resume
+FROM ledger WHERE tenant = ? AND call_id = ? LIMIT 1;
 
 -- name: expire_keys
 -- What is still to be verified or reversed needs its entry.
@@ -170,14 +151,23 @@ WHERE rowid IN (
   ORDER BY expires_at, tenant, key LIMIT ?
 );
 
--- name: schedule
-INSERT INTO due (tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, since,
-  due_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?)
-ON CONFLICT (tenant, kind, key) DO NOTHING;
+-- name: insert_due
+INSERT INTO due (tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, failed,
+  since, due_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: update_due
+-- Failed work has no time; the column keeps its last one.
+UPDATE due
+SET call_id = ?, run_id = ?, tool = ?, version = ?, body = ?, fence = ?, tries = ?, failed = ?,
+  since = ?, due_at = coalesce(?, due_at)
+WHERE tenant = ? AND kind = ? AND key = ?;
+
+-- name: delete_due
+DELETE FROM due WHERE tenant = ? AND kind = ? AND key = ?;
 
 -- name: find_due
-SELECT tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, failed, since
+SELECT tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, failed, since, due_at
 FROM due WHERE tenant = ? AND kind = ? AND key = ?;
 
 -- name: due
@@ -189,15 +179,6 @@ ORDER BY due_at, tenant, kind, key LIMIT ?;
 -- name: claim_due
 UPDATE due SET fence = ?, tries = ?, due_at = ? WHERE tenant = ? AND kind = ? AND key = ?;
 
--- name: park_due
-UPDATE due SET failed = ?, since = ? WHERE tenant = ? AND kind = ? AND key = ? AND fence = ?;
-
--- name: put_off_due
-UPDATE due SET failed = NULL, due_at = ? WHERE tenant = ? AND kind = ? AND key = ? AND fence = ?;
-
--- name: end_due
-DELETE FROM due WHERE tenant = ? AND kind = ? AND key = ? AND fence = ?;
-
 -- name: failed_due
 -- Of one tenant, or of all.
 SELECT tenant, kind, key, call_id, run_id, tool, version, body, fence, tries, failed, since
@@ -207,10 +188,8 @@ ORDER BY since, tenant, kind, key LIMIT ?;
 -- name: changes
 SELECT number, what FROM changes WHERE number > ? ORDER BY number;
 
--- name: change
--- Changes nothing when the number is not the next one.
-INSERT INTO changes (number, what)
-SELECT ?, ? WHERE ? = (SELECT coalesce(max(number), 0) + 1 FROM changes);
+-- name: insert_change
+INSERT INTO changes (number, what) VALUES (?, ?);
 
 -- name: find_held
 SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
@@ -266,37 +245,24 @@ FROM held WHERE status = ?
   AND (expires_at, approval_id) > (?, ?) AND (expires_at, approval_id) < (?, ?)
 ORDER BY expires_at DESC, approval_id DESC LIMIT ?;
 
--- name: held_status
-SELECT status FROM held WHERE tenant = ? AND approval_id = ?;
-
 -- name: hold
 INSERT INTO held (tenant, approval_id, key, status, approval_hash, contract_hash, approvers,
   call_id, run_id, tool, version, agent, user, reason, rule, risk, demand, version_seen,
   created_at, expires_at, trace_id, sealed, votes, token)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
--- name: vote
-UPDATE held SET votes = ?, status = ?, token = ? WHERE tenant = ? AND approval_id = ?;
+-- name: update_held
+UPDATE held SET status = ?, votes = ?, token = ? WHERE tenant = ? AND approval_id = ?;
 
--- name: give_back
-UPDATE held SET status = 'approved' WHERE tenant = ? AND approval_id = ? AND status = 'spent';
-
--- name: decide
-UPDATE held SET status = ? WHERE tenant = ? AND approval_id = ?;
-
--- name: void
--- What was approved is no longer so, and nothing is left that says otherwise.
-UPDATE held SET status = 'void', token = NULL WHERE tenant = ? AND approval_id = ?;
-
--- name: refuse
+-- name: write_refusal
 INSERT INTO refusals (tenant, run_id, tool, fingerprint, times) VALUES (?, ?, ?, ?, ?)
-ON CONFLICT (tenant, run_id, tool, fingerprint) DO UPDATE SET times = times + excluded.times;
+ON CONFLICT (tenant, run_id, tool, fingerprint) DO UPDATE SET times = excluded.times;
 
--- name: refused
-SELECT times FROM refusals WHERE tenant = ? AND run_id = ? AND tool = ? AND fingerprint = ?;
+-- name: load_refusals
+SELECT fingerprint, times FROM refusals WHERE tenant = ? AND run_id = ? AND tool = ?;
 
--- name: mend
-DELETE FROM refusals WHERE tenant = ? AND run_id = ? AND tool = ?;
+-- name: delete_refusal
+DELETE FROM refusals WHERE tenant = ? AND run_id = ? AND tool = ? AND fingerprint = ?;
 
 -- name: record
 INSERT INTO events (number, segment, seq, salt, digest, hash,
@@ -612,11 +578,6 @@ VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (session) DO UPDATE
 SET user = excluded.user, created_at = excluded.created_at, seen_at = excluded.seen_at,
   expires_at = excluded.expires_at, facts = excluded.facts;
-
--- name: refresh_session
--- Changes nothing when the session has ended.
-UPDATE sessions SET user = ?, created_at = ?, seen_at = ?, expires_at = ?, facts = ?
-WHERE session = ?;
 
 -- name: find_session
 SELECT session, user, created_at, seen_at, expires_at, facts FROM sessions WHERE session = ?;

@@ -1,0 +1,114 @@
+"""Options that several commands share, and how times on the command line are read."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from counterseal.cli.render import fail
+
+__all__ = [
+    "STORE_VARIABLE",
+    "AllTenants",
+    "AsAgent",
+    "AsJson",
+    "AsJsonLines",
+    "AsTenant",
+    "AsUser",
+    "By",
+    "Expires",
+    "KeysFolder",
+    "Reason",
+    "StoreUrl",
+    "Yes",
+    "expiry",
+    "moment",
+]
+
+STORE_VARIABLE: Final = "COUNTERSEAL_STORE"
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsJsonLines = Annotated[bool, typer.Option("--json", help="Print JSON Lines.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Skip the question.")]
+
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        envvar=STORE_VARIABLE,
+        help="The store.  [default: as in counterseal.toml]",
+    ),
+]
+KeysFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--keys", metavar="FOLDER", help="Folder of the keys.  [default: as in counterseal.toml]"
+    ),
+]
+AllTenants = Annotated[
+    str | None, typer.Option("--tenant", metavar="T", help="One tenant.  [default: all]")
+]
+
+AsAgent = Annotated[str | None, typer.Option("--as", metavar="AGENT", help="The agent to act as.")]
+AsTenant = Annotated[
+    str | None, typer.Option("--tenant", metavar="T", help="Instead of the agent's own.")
+]
+AsUser = Annotated[
+    str | None, typer.Option("--user", metavar="U", help="Instead of the agent's own.")
+]
+
+Reason = Annotated[
+    str | None, typer.Option("--reason", metavar="TEXT", help="Why. Asked for if not given.")
+]
+By = Annotated[
+    str | None, typer.Option("--by", metavar="NAME", help="Who.  [default: your user name]")
+]
+Expires = Annotated[
+    str | None,
+    typer.Option(
+        "--expires",
+        metavar="WHEN",
+        help="A number of days, or a date such as 2027-01-31 (UTC).  [default: never]",
+    ),
+]
+
+_MAX_DAYS: Final = 3650
+_AGO: Final = re.compile(r"(\d+(?:\.\d+)?)([smhdw])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def expiry(text: str | None) -> datetime | None:
+    """Return when something expires: a number of days from now, or the start of a date."""
+    if text is None:
+        return None
+    if re.fullmatch("[0-9]{1,4}", text) and 1 <= int(text) <= _MAX_DAYS:
+        return datetime.now(UTC).replace(microsecond=0) + timedelta(days=int(text))
+    try:
+        date = datetime.fromisoformat(text)
+    except ValueError:
+        fail(
+            f"--expires must be a number of days from 1 to {_MAX_DAYS:,} or a date, got {text!r}.",
+            "Write 90, 2027-01-31, or 2027-01-31T18:00:00+01:00.",
+        )
+    return date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+
+
+def moment(option: str, text: str, now: float) -> float:
+    """Return a time as seconds since 1970: an ISO time (UTC by default), or an age such as 2h."""
+    age = _AGO.fullmatch(text.strip())
+    if age:
+        return max(0.0, now - float(age[1]) * _SECONDS[age[2]])
+    try:
+        given = datetime.fromisoformat(text.strip())
+    except ValueError:
+        fail(
+            f"{option} must be a time, got {text!r}.",
+            "Write 2026-07-31, 2026-07-31T12:00 (UTC) or 2026-07-31T12:00+02:00; or an age such as"
+            " 30m, 2h, 7d.",
+        )
+    return (given if given.tzinfo else given.replace(tzinfo=UTC)).timestamp()

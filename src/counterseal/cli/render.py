@@ -1,0 +1,259 @@
+"""The one renderer of the command line: rows become text for people or JSON for programs.
+
+A command builds its result, and hands it to `render` together with a page: the text and tables
+that a person reads. Results go to stdout, notes, progress and errors to stderr.
+
+Contracts, file names and arguments are other people's text, so control and invisible characters
+are written as escapes before they reach a terminal. Rich is imported only when a page is printed:
+`counterseal --help` must start fast.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.padding import Padding
+    from rich.text import Text
+
+__all__ = [
+    "Page",
+    "Progress",
+    "can_show",
+    "console",
+    "counted",
+    "fail",
+    "fail_with_problems",
+    "fields",
+    "heading",
+    "note",
+    "one_line",
+    "paragraph",
+    "print_json",
+    "print_json_line",
+    "print_page",
+    "render",
+    "safe",
+    "table",
+    "title_line",
+]
+
+MAX_WIDTH: Final = 100
+"""Longer lines are hard to read, however wide the terminal is."""
+LABEL_WIDTH: Final = 16
+
+_UNSAFE: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    r"\U000e0000-\U000e007f\ud800-\udfff]"
+)
+
+Page = Callable[[], "Iterable[RenderableType]"]
+"""Builds what a person reads: plain strings are printed as they are, Rich objects are laid out."""
+
+
+# Text --------------------------------------------------------------------------------------------
+
+
+def safe(text: str) -> str:
+    """Return the text with control and invisible characters written as escapes."""
+    return _UNSAFE.sub(lambda match: ascii(match[0])[1:-1], text)
+
+
+def one_line(text: str) -> str:
+    """Return the text on one line, with white space collapsed and escapes as in `safe`."""
+    return safe(" ".join(text.split()))
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: `1 event`, `2,000 events`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def can_show(text: str) -> bool:
+    """Return whether the encoding of stdout has these characters."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+# Results -----------------------------------------------------------------------------------------
+
+
+def render(data: Any, page: Page, *, as_json: bool) -> None:
+    """Print a result: the data as JSON, or the page."""
+    if as_json:
+        print_json(data)
+    else:
+        print_page(*page())
+
+
+def print_json(value: Any) -> None:
+    """Print indented JSON. Rows of `views` are printed with all their fields."""
+    text = json.dumps(value, ensure_ascii=False, indent=2, default=_row_data)
+    print(_UNSAFE.sub(lambda match: json.dumps(match[0])[1:-1], text))
+
+
+def print_json_line(value: Any) -> None:
+    """Print one line of a JSON Lines stream, at once."""
+    print(json.dumps(value, default=_row_data), flush=True)
+
+
+def _row_data(row: Any) -> Any:
+    return row.model_dump(mode="json")
+
+
+def print_page(*parts: RenderableType) -> None:
+    """Print strings as they are, and Rich objects laid out to the width of the terminal."""
+    if all(isinstance(part, str) for part in parts):  # no reason to import Rich
+        sys.stdout.writelines(f"{safe(str(part))}\n" for part in parts)
+        return
+    terminal = console()
+    for part in parts:
+        if isinstance(part, str):
+            sys.stdout.write(f"{safe(part)}\n")
+            continue
+        with terminal.capture() as captured:
+            terminal.print(part)
+        sys.stdout.writelines(f"{line.rstrip()}\n" for line in captured.get().splitlines())
+
+
+def console() -> Console:
+    """Return a Rich console on stdout: plain if NO_COLOR is set or stdout is no terminal."""
+    from rich.console import Console
+
+    plain = bool(os.environ.get("NO_COLOR"))
+    terminal = Console(
+        file=sys.stdout,
+        color_system=None if plain else "auto",
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    terminal.width = min(terminal.width, MAX_WIDTH)
+    return terminal
+
+
+# Notes, errors, progress: stderr -----------------------------------------------------------------
+
+
+def note(text: str) -> None:
+    """Print a line that is not part of the result."""
+    print(safe(text), file=sys.stderr)
+
+
+def fail(message: str, fix: str = "", *, code: int = 2) -> NoReturn:
+    """End the command with a line that says what is wrong, and one that says what to do."""
+    note(f"Error: {message}")
+    if fix:
+        note(fix)
+    raise typer.Exit(code)
+
+
+def fail_with_problems(problems: Sequence[object], consequence: str, *, code: int = 2) -> NoReturn:
+    """End the command with one line for each problem, and how many there are."""
+    for problem in problems:
+        note(one_line(str(problem)))
+    fail(f"{counted(len(problems), 'problem')}; {consequence}.", code=code)
+
+
+class Progress:
+    """A line on stderr that says how far the work is. Shown on terminals only, after a second."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._shown = False
+
+    def __call__(self, path: Path) -> None:
+        """Show the file that is being read."""
+        self.show(f"Reading {path}")
+
+    def show(self, text: str) -> None:
+        if sys.stderr.isatty() and time.monotonic() - self._started > 1:
+            self._shown = True
+            print(f"\r\x1b[K{safe(text)[:79]}", end="", file=sys.stderr, flush=True)
+
+    def done(self) -> None:
+        """Erase the line."""
+        if self._shown:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+# Parts of pages ----------------------------------------------------------------------------------
+
+
+def heading(text: str) -> Text:
+    """Return a section title with an empty line above it."""
+    from rich.text import Text
+
+    return Text(f"\n{text}", style="bold cyan")
+
+
+def title_line(name: str, version: str = "", *, agent: str, tenant: str, user: str | None) -> Text:
+    """Return the first line of a page about a call or a plan: what it is, and who called."""
+    from rich.text import Text
+
+    of_user = f", user {user}" if user else ""
+    return Text.assemble(
+        (one_line(name), "bold"),
+        (f" {one_line(version)}" if version else "", "dim"),
+        f"  as {one_line(agent)} ",
+        (one_line(f"(tenant {tenant}{of_user})"), "dim"),
+    )
+
+
+def paragraph(text: str, *, style: str = "", indent: int = 2) -> Padding:
+    """Return running text that wraps at the end of the line."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    return Padding(Text(safe(text), style=style), (0, 0, 0, indent))
+
+
+def fields(rows: Iterable[tuple[str, str]]) -> Padding:
+    """Return labels with their texts, one a row. Rows without a text are left out."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(width=LABEL_WIDTH, style="dim")
+    grid.add_column(overflow="fold")
+    for label, text in rows:
+        if text:
+            grid.add_row(label, Text(safe(text)))
+    return Padding(grid, (0, 0, 0, 2))
+
+
+def table(rows: Iterable[Sequence[str | Text]], *, titles: Sequence[str] = ()) -> Padding:
+    """Return columns as wide as their texts; the last one takes the remaining width."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [[Text(safe(cell)) if isinstance(cell, str) else cell for cell in row] for row in rows]
+    grid = Table(
+        box=None,
+        padding=(0, 2, 0, 0),
+        pad_edge=False,
+        show_header=bool(titles),
+        header_style="dim",
+    )
+    width = max([len(titles), *map(len, cells)])
+    for index in range(width):
+        title = titles[index] if titles else ""
+        grid.add_column(title, overflow="fold", no_wrap=False, min_width=min(len(title), 8) or None)
+    for row in cells:
+        grid.add_row(*row)
+    return Padding(grid, (0, 0, 0, 2))

@@ -1,0 +1,256 @@
+"""From settings to what they name: a runtime, its keys and secrets, connections to upstreams.
+
+A module of its own, because commands that only read contracts should not import the runtime. Runs
+no tool and connects to no upstream.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterseal.config.discovery import Discovered, discover
+from counterseal.config.settings import ConfigError, Settings
+from counterseal.config.tables import TenantTable
+from counterseal.contract.model import Contract
+from counterseal.contract.sources.mcp import Lock, contract_of, read_overlay
+from counterseal.errors import ContractError, Problem, SecretUnavailableError, Severity
+from counterseal.execution.secrets import Secrets, from_environment, from_files, secret_variable
+from counterseal.execution.webhook import Webhook
+from counterseal.keys import KeyRing, KeysError
+from counterseal.plans import load_plan_rules
+from counterseal.policy import Policy
+from counterseal.registry import Grant
+from counterseal.runtime import Runtime, Tenant
+
+if TYPE_CHECKING:
+    from counterseal import upstream as mcp
+
+__all__ = [
+    "key_ring",
+    "later_grants",
+    "open_runtime",
+    "pinned_contracts",
+    "secrets_of",
+    "upstream_settings",
+]
+
+
+# The runtime -------------------------------------------------------------------------------------
+
+
+def open_runtime(
+    settings: Settings,
+    url: str | None = None,
+    *,
+    secrets: Secrets | None = None,
+    progress: Callable[[Path], None] | None = None,
+) -> Runtime:
+    """Return a runtime on the store of the URL, else of the settings, else one in memory.
+
+    Raises ConfigError, ContractError, PolicyError or StoreError if something that the settings name
+    can't be used.
+    """
+    contracts = discover(settings.tool_paths(settings.file), progress=progress)
+    _refuse_errors(problem for item in contracts for problem in item.problems)
+    source = secrets_of(settings) if secrets is None else secrets
+    lease = settings.store.lease_seconds
+    options: dict[str, Any] = {} if lease is None else {"lease": lease}
+    runtime = Runtime.open(
+        url or settings.store_url() or "memory:",
+        policy=_policy(settings),
+        plan_rules=load_plan_rules(*settings.planning_paths(settings.file)),
+        secrets=source,
+        tenants={name: _tenant(table) for name, table in settings.tenants.items()},
+        pii=settings.policy.pii,
+        keep_reads=settings.observations.keep_reads,
+        keep_reads_bytes=settings.observations.keep_reads_bytes,
+        files=settings.files_path(),
+        keys=key_ring(settings),
+        webhook=_webhook(settings, source),
+        **options,
+    )
+    _register(runtime, settings, contracts)
+    return runtime
+
+
+def later_grants(settings: Settings, registered: Collection[str]) -> list[Grant]:
+    """Return the grants for tools that upstreams bring and that are not registered yet.
+
+    A project without upstreams has none: its grants must name its own tools.
+    """
+    if not settings.upstreams:
+        return []
+    grants = [table.grant() for table in settings.grants]
+    return [grant for grant in grants if grant.tool not in registered]
+
+
+def _refuse_errors(problems: Iterable[Problem]) -> None:
+    errors = [problem for problem in problems if problem.severity is Severity.ERROR]
+    if errors:
+        raise ContractError(errors)
+
+
+def _policy(settings: Settings) -> Policy:
+    paths = settings.policy_paths(settings.file)
+    return Policy.load(*paths, overlays=settings.overlay_paths())
+
+
+def _register(runtime: Runtime, settings: Settings, contracts: Sequence[Discovered]) -> None:
+    declared = [tool for item in contracts if (tool := item.tool or item.contract) is not None]
+    grants = [table.grant() for table in settings.grants]
+    later = set(later_grants(settings, {item.name for item in contracts}))
+    try:
+        runtime.register(*declared, grants=[grant for grant in grants if grant not in later])
+    except ContractError as error:
+        # The contracts were checked before, so these problems are about grants.
+        lines = [f"{settings.file}: grants: {problem.message}" for problem in error.problems]
+        raise ConfigError("\n".join(lines)) from None
+
+
+def _tenant(table: TenantTable) -> Tenant:
+    budgets = None if table.budgets is None else table.budgets.budgets()
+    return Tenant(budgets=budgets, facts=table.facts)
+
+
+# Keys and secrets --------------------------------------------------------------------------------
+
+
+def key_ring(settings: Settings) -> KeyRing | None:
+    """Return the keys in the configured folder; None if the settings name no folder."""
+    folder = settings.keys_path()
+    if folder is None:
+        return None
+    try:
+        return KeyRing.load(folder)
+    except KeysError as error:
+        raise ConfigError(f"{settings.file}: keys.path: {error}") from None
+
+
+def secrets_of(settings: Settings) -> Secrets:
+    """Return the configured source of secrets: a folder, or the environment."""
+    folder = settings.secrets_path()
+    return from_environment if folder is None else from_files(folder)
+
+
+def _webhook(settings: Settings, source: Secrets) -> Webhook | None:
+    table = settings.notifications
+    if table.webhook is None or table.secret is None:
+        return None
+    where = f"{settings.file}: notifications"
+    try:
+        secret = _operators_secret(source, table.secret)
+        return Webhook(url=table.webhook, secret=secret, console=table.console)
+    except SecretUnavailableError as error:
+        raise ConfigError(f"{where}.secret: {error}") from None
+    except ValueError as error:
+        raise ConfigError(f"{where}.{error}") from None
+
+
+def _operators_secret(source: Secrets, name: str) -> str:
+    """Return a secret that belongs to the operator and to no tenant."""
+    value: object
+    if source is from_environment:
+        variable = secret_variable(name)
+        value, fix = os.environ.get(variable), f"set {variable}"
+    elif isinstance(source, Mapping):
+        value, fix = source.get(name), "add it to secrets="
+    else:
+        value, fix = source("-", name), "the source must return a text and not a coroutine"
+        if inspect.iscoroutine(value):
+            value.close()
+    if not isinstance(value, str):
+        raise SecretUnavailableError(f"the secret {name} is not available; {fix}")
+    return value
+
+
+# Upstreams ---------------------------------------------------------------------------------------
+
+
+def pinned_contracts(settings: Settings) -> tuple[dict[str, list[Contract]], list[Problem]]:
+    """Return the contracts of accepted tools by upstream, from lock and overlays, and problems.
+
+    Hidden tools are left out. No upstream is contacted. Raises ConfigError or LockError if a file
+    is missing or can't be read.
+    """
+    lock = Lock.load(settings.lock_path())
+    by_server: dict[str, list[Contract]] = {}
+    problems: list[Problem] = []
+    for server in settings.upstreams:
+        by_server[server], own = _pinned_by(settings, server, lock)
+        problems += own
+    return by_server, problems
+
+
+def _pinned_by(settings: Settings, server: str, lock: Lock) -> tuple[list[Contract], list[Problem]]:
+    table, path = settings.upstreams[server], settings.overlay_path(server)
+    contracts: list[Contract] = []
+    problems: list[Problem] = []
+    try:
+        overlay = None if path is None else read_overlay(path)
+    except ContractError as error:
+        return [], list(error.problems)
+    for pin in lock.servers.get(server, {}).values():
+        try:
+            contract = contract_of(
+                pin.definition,
+                overlay,
+                server=server,
+                prefix=table.prefix,
+                unlisted=table.unlisted,
+                revision=pin.revision,
+            )
+        except ContractError as error:
+            problems += error.problems
+            continue
+        contracts += [] if contract is None else [contract]
+    return contracts, problems
+
+
+def upstream_settings(settings: Settings, *names: str) -> list[mcp.UpstreamSettings]:
+    """Return how to connect to the named upstreams, or to all of them.
+
+    Raises ConfigError if a folder or a Python server object does not exist.
+    """
+    return [_connection(settings, name) for name in names or settings.upstreams]
+
+
+def _connection(settings: Settings, name: str) -> mcp.UpstreamSettings:
+    from counterseal import upstream as mcp  # noqa: PLC0415 - the MCP library is an extra
+
+    table = settings.upstreams[name]
+    return mcp.UpstreamSettings(
+        name=name,
+        command=table.command or (),
+        url=table.url or "",
+        python=None if table.python is None else _server_object(settings, name, table.python),
+        env=table.env,
+        headers=table.headers,
+        cwd=settings.cwd_path(name) if table.command else None,
+        relay=frozenset(table.relay),
+        connections=table.connections,
+        tenants=table.tenants or (),
+    )
+
+
+def _server_object(settings: Settings, name: str, reference: str) -> Any:
+    """Return the object of `package.module:name`. Modules of the project are found first."""
+    root = str(settings.file.parent.absolute())
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    module, _, attribute = reference.partition(":")
+    try:
+        with redirect_stdout(sys.stderr):  # stdout may carry the MCP protocol
+            return attrgetter(attribute)(importlib.import_module(module))
+    except Exception as error:  # noqa: BLE001 - importing runs the project's code
+        fault = f"{type(error).__name__}: {error}"
+        raise ConfigError(
+            f"{settings.file}: upstreams.{name}.python: can't import {reference}: {fault}"
+        ) from None

@@ -1,0 +1,421 @@
+"""`tools/call`: from an MCP request to a proposal, and from its observation to a result.
+
+A mistake of the model comes back as an error of the tool. The principal is known before this
+begins; nothing that a model wrote can change it.
+
+A call that a person has to approve waits for a while. The client is shown a link to the request for
+approval; its answer means "go on", never "approved". The approver signs in at the link, or uses the
+command line. The same call made later finds the decision, and is executed once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, Final
+
+import mcp_types as types
+from anyio.lowlevel import checkpoint_if_cancelled
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan
+from opentelemetry.util.types import AttributeValue
+
+from counterseal.codes import RESPONSES, Code
+from counterseal.contract.model import Contract
+from counterseal.contract.schemas import Validator
+from counterseal.contract.tool_context import CLIENT, Context, RefusedError
+from counterseal.errors import RegistryError
+from counterseal.gateway.questions import CallClient, ParkedCall, ParkedCalls, is_modern
+from counterseal.gateway.results import tool_result
+from counterseal.observation import Observation
+from counterseal.operations.approver import ApprovalError
+from counterseal.proposal import Principal, Proposal
+from counterseal.runtime import Runtime
+from counterseal.telemetry import SPAN
+
+__all__ = [
+    "KEY",
+    "OPERATION",
+    "RAW_ARGUMENTS",
+    "RUN",
+    "ApprovalWait",
+    "ToolCalls",
+    "awaits_approval",
+    "run_of",
+]
+
+Ctx = ServerRequestContext[Any, Any]
+
+RUN: Final = "counterseal/run_id"
+KEY: Final = "counterseal/idempotency_key"
+OPERATION: Final = "counterseal/operation_id"
+"""Keys of `_meta` with which a client can describe its call."""
+RAW_ARGUMENTS: Final[ContextVar[Any]] = ContextVar("counterseal_raw_arguments", default=None)
+"""Arguments that are no object: the first gate refuses them, not the protocol."""
+_QUESTION: Final = "approval"
+"""The name of the question that points the client to a request for approval."""
+_AWAITING_DECISION: Final = RESPONSES[Code.CONFIRMATION_MISSING].next_action
+"""The next action of a model while an approval waits. After a rejection it is another one."""
+
+
+class ToolCalls:
+    """Carries out the calls of one MCP server."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        approvals: ApprovalWait,
+        relays_questions: Callable[[Contract], bool],
+        log_level: Callable[[Ctx], str],
+    ) -> None:
+        self._runtime = runtime
+        self._approvals = approvals
+        self._relays_questions = relays_questions
+        self._log_level = log_level
+        self._parked = ParkedCalls()
+        self.running = 0
+        """How many calls are being carried out."""
+        self._ended = asyncio.Event()
+
+    async def call(
+        self,
+        ctx: Ctx,
+        params: types.CallToolRequestParams,
+        principal: Principal,
+        session: str | None,
+    ) -> dict[str, Any]:
+        """Return the result of a call, or what the client has to answer first."""
+        raw = RAW_ARGUMENTS.get()
+        arguments = (params.arguments or {}) if raw is None else json.dumps(raw)
+        answers, state = params.input_responses, params.request_state
+        return await self.call_tool(ctx, params.name, arguments, principal, session, answers, state)
+
+    async def call_tool(
+        self,
+        ctx: Ctx,
+        name: str,
+        arguments: str | Mapping[str, Any],
+        principal: Principal,
+        session: str | None,
+        answers: Mapping[str, Any] | None = None,
+        state: str | None = None,
+    ) -> dict[str, Any]:
+        """Return the result of a call whose params were read before."""
+        proposal = Proposal(
+            tool=name,
+            arguments=arguments,
+            run_id=run_of(ctx, principal, session),
+            key=_meta_text(ctx, KEY),
+            operation_id=_meta_text(ctx, OPERATION),
+            trace=_traceparent(ctx),
+        )
+        return await self.carry_out(ctx, proposal, principal, answers, state)
+
+    async def carry_out(
+        self,
+        ctx: Ctx,
+        proposal: Proposal,
+        principal: Principal,
+        answers: Mapping[str, Any] | None,
+        state: str | None,
+    ) -> dict[str, Any]:
+        """Carry out a proposal, or one round of it if its client has to answer questions."""
+        self.running += 1
+        try:
+            return await self._round(ctx, proposal, principal, answers, _parsed_state(state))
+        except asyncio.CancelledError:
+            # The runtime has settled the call and raised a cancellation of its own. The SDK
+            # recognizes its cancellations by the exception, so raise the SDK's if there is one.
+            await checkpoint_if_cancelled()
+            raise
+        finally:
+            self.running -= 1
+            self._ended.set()
+
+    async def idle(self) -> None:
+        """Wait until no call is being carried out."""
+        while self.running:
+            self._ended.clear()
+            await self._ended.wait()
+
+    async def close(self) -> None:
+        """End the calls whose clients are looking for answers."""
+        await self._parked.close()
+
+    # --- rounds -----------------------------------------------------------------------------------
+
+    async def _round(
+        self,
+        ctx: Ctx,
+        proposal: Proposal,
+        principal: Principal,
+        answers: Mapping[str, Any] | None,
+        state: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        parked = self._parked.take(state["call"], principal) if "call" in state else None
+        if parked is not None:
+            parked.client.answer(ctx, answers)
+            return await self._next(parked, proposal, principal)
+        can_park = is_modern(ctx) and self._may_ask(proposal.tool)
+        client = CallClient(
+            ctx, self._runtime.redactor, answers, log_level=self._log_level, can_park=can_park
+        )
+        approval_id = state.get("approval")
+        if approval_id is not None and _accepted(answers):
+            await self._approvals.decided(approval_id, principal)
+        work = self._submit(client, proposal, principal)
+        if can_park:  # a call that may be parked needs a task of its own
+            parked = ParkedCall(client, principal, self._runtime.begin(work))
+            return await self._next(parked, proposal, principal, approval_id)
+        return await self._result(client, await work, proposal, principal, approval_id)
+
+    def _may_ask(self, tool: str) -> bool:
+        """Return True if a tool declares that it may ask its client something."""
+        return any(
+            self._relays_questions(record.contract)
+            if record.contract.mcp is not None
+            else record.tool is not None and Context in record.tool.injected.values()
+            for record in self._runtime.registry.versions(tool)
+        )
+
+    async def _next(
+        self,
+        parked: ParkedCall,
+        proposal: Proposal,
+        principal: Principal,
+        approval_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Return the result of a call, or park it and return its questions."""
+        outcome = await parked.next()
+        while not isinstance(outcome, Observation) and self._parked.full:
+            parked.client.refuse("too many calls wait for answers of their clients")
+            outcome = await parked.next()
+        if isinstance(outcome, Observation):
+            return await self._result(parked.client, outcome, proposal, principal, approval_id)
+        await parked.client.reported()
+        return _input_required(outcome, {"call": self._parked.park(parked)})
+
+    async def _submit(
+        self, client: CallClient, proposal: Proposal, principal: Principal
+    ) -> Observation:
+        """Submit a proposal. All its progress reports are sent before it returns."""
+        token = CLIENT.set(client)
+        span = SPAN.set(None if client.span is None else _LatestSpan(client))
+        wait = self._approvals.seconds
+        try:
+            if "progress_token" not in (client.ctx.meta or {}):
+                return await self._runtime.submit(proposal, principal, wait=wait)
+            sending = asyncio.ensure_future(client.send_reports())
+            try:
+                observation = await self._runtime.submit(
+                    proposal, principal, wait=wait, progress=client.report
+                )
+                await client.reported()
+                return observation
+            finally:
+                sending.cancel()
+        finally:
+            CLIENT.reset(token)
+            SPAN.reset(span)
+
+    async def _result(
+        self,
+        client: CallClient,
+        observation: Observation,
+        proposal: Proposal,
+        principal: Principal,
+        approval_id: str | None = None,
+    ) -> dict[str, Any]:
+        missing = None if observation.ok or not is_modern(client.ctx) else client.missing
+        if missing is not None and not client.can(missing):
+            raise _missing_capability(missing)
+        waits = awaits_approval(observation)
+        if waits and approval_id is None and client.can("elicitation"):
+            if is_modern(client.ctx):
+                question = await self._approvals.question(client, observation, principal)
+                requests = {_QUESTION: {"method": "elicitation/create", "params": question}}
+                return _input_required(requests, {"approval": observation.approval_id})
+            if await self._approvals.shown(client, observation, principal):
+                observation = await self._submit(client, proposal, principal)
+        contract, output = self._contract(observation)
+        link = self._approvals.link(observation) if awaits_approval(observation) else None
+        return tool_result(observation, contract, output, link)
+
+    def _contract(self, observation: Observation) -> tuple[Contract | None, Validator | None]:
+        try:
+            record = self._runtime.registry.get(observation.tool, observation.version)
+        except RegistryError:
+            return None, None
+        return record.contract, self._runtime.compiled_for(record).output
+
+
+# --- the request ----------------------------------------------------------------------------------
+
+
+def run_of(ctx: Ctx, principal: Principal, session: str | None) -> str | None:
+    """Return the run that a request names, else the run of its session, else None."""
+    named = _meta_text(ctx, RUN)
+    if named is not None:
+        return named
+    if session is None:
+        return None
+    # The principal is part of the hash, so that two principals never share a run by chance.
+    text = "\0".join((session, principal.tenant, principal.agent, principal.user or ""))
+    return f"run_mcp_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
+
+
+def _meta_text(ctx: Ctx, name: str) -> str | None:
+    value = (ctx.meta or {}).get(name)
+    if value is not None and not isinstance(value, str):
+        kind = type(value).__name__
+        raise MCPError(
+            code=types.INVALID_PARAMS, message=f"_meta {name}: expected a string, got {kind}"
+        )
+    return value
+
+
+def _traceparent(ctx: Ctx) -> str | None:
+    value = (ctx.meta or {}).get("traceparent")
+    return value if isinstance(value, str) else None
+
+
+def _parsed_state(state: str | None) -> dict[str, Any]:
+    """Return the state of the round before, which this server had sealed and the SDK opened."""
+    if state is None:
+        return {}
+    try:
+        parsed = json.loads(state)
+    except ValueError:
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def _accepted(answers: Mapping[str, Any] | None) -> bool:
+    answer = (answers or {}).get(_QUESTION)
+    return getattr(answer, "action", None) == "accept"
+
+
+class _LatestSpan(NonRecordingSpan):
+    """The span of the request that a call is answered with: the last of several rounds."""
+
+    def __init__(self, client: CallClient) -> None:
+        super().__init__(INVALID_SPAN_CONTEXT)
+        self._client = client
+
+    def is_recording(self) -> bool:
+        return self._client.span is not None and self._client.span.is_recording()
+
+    def set_attributes(self, attributes: Mapping[str, AttributeValue]) -> None:
+        if self._client.span is not None:
+            self._client.span.set_attributes(attributes)
+
+
+# --- the answer -----------------------------------------------------------------------------------
+
+
+def _input_required(requests: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "resultType": "input_required",
+        "inputRequests": dict(requests),
+        "requestState": json.dumps(state),
+    }
+
+
+def _missing_capability(capability: str) -> MCPError:
+    """Return the error of 2026-07-28 for a client that lacks a capability."""
+    name, _, part = capability.partition(".")
+    return MCPError(
+        code=types.MISSING_REQUIRED_CLIENT_CAPABILITY,
+        message=f"this call needs a client that supports {capability}",
+        data={"requiredCapabilities": {name: {part: {}} if part else {}}},
+    )
+
+
+def awaits_approval(observation: Observation) -> bool:
+    """Return True if a person has to decide on a call, and has not yet."""
+    return observation.next_action == _AWAITING_DECISION and observation.approval_id is not None
+
+
+# --- approvals ------------------------------------------------------------------------------------
+
+_EMPTY_FORM: Final[Mapping[str, Any]] = {"type": "object", "properties": {}}
+
+
+class ApprovalWait:
+    """Shows clients where a person decides on their calls, and waits for the decisions."""
+
+    def __init__(self, runtime: Runtime, *, console: str, seconds: float) -> None:
+        self._runtime = runtime
+        self._console = console.rstrip("/")
+        self.seconds = seconds
+        """How long a call waits for a person, or for another call with its key."""
+
+    def link(self, observation: Observation) -> dict[str, Any] | None:
+        """Return the id of the approval that a call needs, and the page where to decide."""
+        if observation.approval_id is None:
+            return None
+        url = f"{self._console}/approvals/{observation.approval_id}"
+        return {"id": observation.approval_id, "url": url}
+
+    async def question(
+        self, client: CallClient, observation: Observation, principal: Principal
+    ) -> dict[str, Any]:
+        """Return what the client is to show, as the params of `elicitation/create`."""
+        link = self.link(observation) or {}
+        message = await self._message(observation, principal)
+        if client.can("elicitation.url"):
+            return {"mode": "url", "message": message, "url": link["url"]}
+        text = f"{message}\nDecide at {link['url']}, then go on here."
+        return {"mode": "form", "message": text, "requestedSchema": _EMPTY_FORM}
+
+    async def _message(self, observation: Observation, principal: Principal) -> str:
+        try:
+            packet = await self._runtime.approvals.get(
+                principal.tenant, observation.approval_id or ""
+            )
+        except ApprovalError:
+            return f"A person has to approve this call of {observation.tool}."
+        return f"A person has to approve this: {packet.consequence}"
+
+    async def shown(
+        self, client: CallClient, observation: Observation, principal: Principal
+    ) -> bool:
+        """Show the question to a client of 2025-11-25. Return True if a decision may be there."""
+        params = dict(await self.question(client, observation, principal))
+        if params["mode"] == "url":
+            params["elicitationId"] = observation.approval_id
+        else:
+            del params["mode"]  # clients that know no modes expect a form
+        asking = asyncio.ensure_future(client.ask("elicitation/create", params, name=_QUESTION))
+        deciding = asyncio.ensure_future(self.decided(observation.approval_id, principal))
+        try:
+            await asyncio.wait({asking, deciding}, return_when=asyncio.FIRST_COMPLETED)
+            if deciding.done() or await _goes_on(asking):
+                return await deciding
+            return await self.decided(observation.approval_id, principal, 0.0)
+        finally:
+            asking.cancel()
+            deciding.cancel()
+
+    async def decided(
+        self, approval_id: str | None, principal: Principal, seconds: float | None = None
+    ) -> bool:
+        """Wait for a decision. Return False if there is none after so many seconds."""
+        limit = self.seconds if seconds is None else seconds
+        try:
+            packet = await self._runtime.approvals.wait(principal.tenant, approval_id or "", limit)
+        except ApprovalError:
+            return True  # submitting the call again reports what is wrong with the approval
+        return packet.status != "waiting"
+
+
+async def _goes_on(asking: asyncio.Future[dict[str, Any]]) -> bool:
+    """Return True if the client says to go on. A refusal to answer means nothing."""
+    try:
+        return (await asking).get("action") == "accept"
+    except RefusedError:
+        return False

@@ -1,0 +1,177 @@
+"""How the tools, resources and prompts of upstreams get their contracts.
+
+Resources and prompts have contracts so that they go the way of every call. They are no tools: no
+list shows them, and a grant for `NAME.resources` or `NAME.prompts` lets an agent use them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from counterseal.config import Settings
+from counterseal.config.build import later_grants
+from counterseal.contract.model import Contract
+from counterseal.contract.sources.mcp import (
+    Definition,
+    Lock,
+    Overlay,
+    contract_of,
+    read_overlay,
+    shown_name,
+)
+from counterseal.errors import ContractError
+from counterseal.runtime import Runtime
+
+__all__ = ["UpstreamPlan", "register_pinned", "relay_contracts", "upstream_plans"]
+
+_MAX_CONTRACTS: Final = 10_000
+"""The most contracts that are kept for one upstream, which may change its tools at will."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamPlan:
+    """What the configuration says about the contracts of one upstream."""
+
+    server: str
+    overlay: Overlay | None = None
+    prefix: str = ""
+    unlisted: Literal["hidden", "gated"] = "hidden"
+    tenants: tuple[str, ...] = ()
+    resources: bool = False
+    prompts: bool = False
+    _contracts: dict[tuple[str, int], Contract | ContractError | None] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+    """A cache: making a contract takes milliseconds, and an upstream may have a thousand tools."""
+
+    def name(self, tool: str) -> str | None:
+        """Return the name that agents see for a tool, or None if it is hidden."""
+        return shown_name(tool, self.overlay, prefix=self.prefix, unlisted=self.unlisted)
+
+    def contract(self, definition: Definition, revision: int) -> Contract | None:
+        """Return the contract for a definition, or None if the tool is hidden.
+
+        Raises ContractError if there is no sound contract for it.
+        """
+        key = (definition.hash, revision)
+        if key not in self._contracts:
+            if len(self._contracts) >= _MAX_CONTRACTS:
+                self._contracts.clear()
+            self._contracts[key] = self._new_contract(definition, revision)
+        contract = self._contracts[key]
+        if isinstance(contract, ContractError):
+            raise ContractError(contract.problems)
+        return contract
+
+    def _new_contract(
+        self, definition: Definition, revision: int
+    ) -> Contract | ContractError | None:
+        try:
+            return contract_of(
+                definition,
+                self.overlay,
+                server=self.server,
+                prefix=self.prefix,
+                unlisted=self.unlisted,
+                revision=revision,
+            )
+        except ContractError as error:
+            return error
+
+
+def upstream_plans(settings: Settings) -> dict[str, UpstreamPlan]:
+    """Return the plan of each configured upstream. Raises ContractError for a broken overlay."""
+    plans = {}
+    for server, table in settings.upstreams.items():
+        path = settings.overlay_path(server)
+        plans[server] = UpstreamPlan(
+            server=server,
+            overlay=None if path is None else read_overlay(path),
+            prefix=table.prefix,
+            unlisted=table.unlisted,
+            tenants=table.tenants or (),
+            resources=table.resources,
+            prompts=table.prompts,
+        )
+    return plans
+
+
+def register_pinned(runtime: Runtime, settings: Settings) -> None:
+    """Register the accepted contracts of all upstreams, without a connection to any of them.
+
+    For programs that decide on calls or show them, and make none. Contracts that can't be
+    registered are left out; the gateway reports them.
+    """
+    grants = later_grants(settings, {record.name for record in runtime.registry.records})
+    for plan, contract in _pinned_contracts(settings):
+        own_grants = [grant for grant in grants if grant.tool == contract.name]
+        if not runtime.registry.versions(contract.name):
+            with suppress(ContractError):
+                runtime.register(contract, grants=own_grants, allowed_tenants=plan.tenants)
+
+
+def _pinned_contracts(settings: Settings) -> Iterator[tuple[UpstreamPlan, Contract]]:
+    lock = Lock.load(settings.lock_path())
+    for server, plan in upstream_plans(settings).items():
+        for pin in lock.servers.get(server, {}).values():
+            with suppress(ContractError):
+                contract = plan.contract(pin.definition, pin.revision)
+                if contract is not None:
+                    yield plan, contract
+        for contract in relay_contracts(plan):
+            yield plan, contract
+
+
+# --- resources and prompts ------------------------------------------------------------------------
+
+_MAX_OUTPUT: Final = 10 * 1024 * 1024
+_URI: Final = {"type": "string", "maxLength": 4096, "description": "Which resource."}
+_INPUTS: Final[dict[str, dict[str, Any]]] = {
+    "resource": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["uri"],
+        "properties": {"uri": _URI},
+    },
+    "prompt": {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["name"],
+        "properties": {
+            "name": {"type": "string", "maxLength": 256, "description": "Which prompt."},
+            "arguments": {
+                "type": "object",
+                "description": "What is filled in.",
+                "maxProperties": 100,
+                "additionalProperties": {"type": "string", "maxLength": 100_000},
+            },
+        },
+    },
+}
+
+
+def relay_contracts(plan: UpstreamPlan) -> Iterator[Contract]:
+    """Return the contracts for an upstream's resources and prompts, as far as they are wanted."""
+    for kind, wanted in (("resource", plan.resources), ("prompt", plan.prompts)):
+        if wanted:
+            yield _relay_contract(plan.server, kind)
+
+
+def _relay_contract(server: str, kind: str) -> Contract:
+    return Contract.model_validate(
+        {
+            "identity": {"name": f"{server}.{kind}s", "version": "1.0.0"},
+            "effect": "retrieve",
+            "usage": f"When a client asks for a {kind} of {server}.",
+            "affordance": {
+                "model_description": f"Get a {kind} of {server}. Changes nothing.",
+                "input_schema": _INPUTS[kind],
+                "output_schema": {"type": "object"},
+            },
+            "max_output_bytes": _MAX_OUTPUT,
+            "mcp": {"server": server, "kind": kind},
+        }
+    )

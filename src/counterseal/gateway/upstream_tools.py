@@ -1,0 +1,404 @@
+"""The tools of upstreams under contract: which of them may be used, and under which names.
+
+A tool is registered from its pin in the lock file, so the tools of an upstream that is down stay
+known. New and changed tools are quarantined until a person accepts them, which every process reads
+in the lock file. Beside that, a connection sends no call for a tool that it has not listed exactly
+as it was accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from counterseal.audit import Caller, Event, EventType
+from counterseal.config import ConfigError
+from counterseal.contract.declare import Tool
+from counterseal.contract.model import Contract
+from counterseal.contract.sources.mcp import Definition, Finding, Lock, Pin, State
+from counterseal.contract.tool_context import ASKER, RefusedError
+from counterseal.errors import ContractError, CountersealError, Problem
+from counterseal.gateway.questions import note_missing_capability
+from counterseal.gateway.upstream_contracts import UpstreamPlan, relay_contracts
+from counterseal.operations.operator import ALL_TENANTS
+from counterseal.proposal import Principal
+from counterseal.registry import Grant, Quarantine, QuarantineReason, Refusal
+from counterseal.runtime import Runtime
+from counterseal.telemetry import measure
+from counterseal.upstream import Upstream, Upstreams, mcp_tool
+
+__all__ = ["ToolNames", "UpstreamState", "UpstreamTools"]
+
+_log = logging.getLogger("counterseal.gateway")
+
+_LOCK_CHECK: Final = 2.0
+"""Seconds between two looks at the lock file."""
+_WHY: Final = {
+    State.CHANGED: QuarantineReason.CHANGED,
+    State.NEW: QuarantineReason.NEW,
+    State.GONE: QuarantineReason.GONE,
+}
+
+
+@dataclass(eq=False)
+class UpstreamState:
+    """What is known of the tools of one upstream."""
+
+    definitions: tuple[Definition, ...] | None = None
+    """As they were last listed; None if they never were."""
+    current: bool = False
+    """True if they were listed after the last notice of a change."""
+    tried: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set after the first try to list them, whatever its outcome."""
+    findings: list[Finding] = field(default_factory=list)
+    """The comparison with the lock file."""
+    hidden: int = 0
+    troubles: dict[str, str] = field(default_factory=dict)
+    """By tool: why it can't be used, for an operator."""
+    listing: bool = False
+    changes: int = 0
+    """How many notices of changes have come."""
+
+
+class UpstreamTools:
+    """All upstreams of a gateway, and those of their tools that may be used."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        upstreams: Upstreams,
+        plans: Mapping[str, UpstreamPlan],
+        lock: Path,
+        *,
+        grants: Iterable[Grant] = (),
+    ) -> None:
+        self.runtime = runtime
+        self.upstreams = upstreams
+        self.plans = dict(plans)
+        self.lock = lock
+        self._grants = list(grants)
+        self.on_change: Callable[[str, str], None] = lambda _server, _kind: None
+        """Called with a server and "resources", "prompts" or "resource:URI" after a change."""
+        self.states = {server: UpstreamState() for server in plans}
+        self.names = ToolNames(record.name for record in runtime.registry.records)
+        self._outdated: set[str] = set()
+        self._wake = asyncio.Event()
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def register_pinned(self) -> None:
+        """Register the accepted tools. Raises ConfigError if two of them have one name."""
+        lock = Lock.load(self.lock)
+        for server, plan in self.plans.items():
+            for pin in lock.servers.get(server, {}).values():
+                self._admit(plan, pin, strict=True)
+            for contract in relay_contracts(plan):
+                conflict = self.names.claim(contract.name, server, contract.name, accepted=True)
+                if conflict:
+                    raise ConfigError(conflict)
+                self._register(plan, contract)
+            self.upstreams[server].on_change = partial(self._changed, server)
+
+    async def run(self) -> None:
+        """List tools when they change, and compare when the lock file changes, until cancelled."""
+        self._outdated.update(self.plans)
+        stamp = self._lock_stamp()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                for server in list(self._outdated):
+                    self._outdated.discard(server)
+                    group.create_task(self._refresh(server))
+                self._wake.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOCK_CHECK):
+                        await self._wake.wait()
+                if self._lock_stamp() != stamp:
+                    stamp = self._lock_stamp()
+                    self.compare_all()
+                self._outdated.update(self._missed())
+
+    def compare_all(self) -> None:
+        """Compare the tools of every upstream with the lock file as it is now."""
+        for server in self.plans:
+            try:
+                self._compare(server)
+            except Exception:  # noqa: BLE001 - an error with one upstream must not stop the others
+                _log.exception("upstream %s could not be compared with the lock", server)
+
+    def _missed(self) -> Iterator[str]:
+        """Return the upstreams that are ready, and whose last listing failed."""
+        for server, state in self.states.items():
+            if not state.current and not state.listing and self.upstreams[server].ready:
+                yield server
+
+    async def tried(self, seconds: float) -> None:
+        """Wait until every upstream was tried once, at most so many seconds."""
+        waits = [asyncio.ensure_future(state.tried.wait()) for state in self.states.values()]
+        if waits:
+            await asyncio.wait(waits, timeout=seconds)
+        for wait in waits:
+            wait.cancel()
+
+    def _lock_stamp(self) -> tuple[int, int] | None:
+        try:
+            status = self.lock.stat()
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_ino
+
+    # --- listing and comparing --------------------------------------------------------------------
+
+    def _changed(self, server: str, kind: str) -> None:
+        if kind == "tools":
+            self.states[server].current = False
+            self.states[server].changes += 1
+            self._outdated.add(server)
+            self._wake.set()
+        else:
+            self.on_change(server, kind)
+
+    async def _refresh(self, server: str) -> None:
+        state = self.states[server]
+        changes, state.listing = state.changes, True
+        try:
+            tools = await self.upstreams[server].definitions()
+            if changes != state.changes:  # they have changed meanwhile, and are listed again
+                return
+            state.troubles.clear()
+            state.definitions = tuple(self._definitions(state, tools))
+            self._compare(server)
+            state.current = True
+        except CountersealError as error:
+            _log.warning("upstream %s could not be listed: %s", server, error)
+        except Exception:  # noqa: BLE001 - an error with one upstream must not stop the others
+            _log.exception("upstream %s could not be listed", server)
+        finally:
+            state.listing = False
+        state.tried.set()
+
+    def _definitions(
+        self, state: UpstreamState, tools: Sequence[Mapping[str, Any]]
+    ) -> Iterator[Definition]:
+        names: set[str] = set()
+        for wire in tools:
+            try:
+                definition = Definition.of(wire)
+            except ValueError as error:
+                state.troubles[str(wire.get("name"))[:128]] = str(error)
+                continue
+            if definition.name in names:
+                state.troubles[definition.name] = "it is listed twice; only the first is used"
+                continue
+            names.add(definition.name)
+            yield definition
+
+    def _compare(self, server: str) -> None:
+        """Compare the listed tools with the pinned ones; register or quarantine each."""
+        plan, state = self.plans[server], self.states[server]
+        try:
+            lock = Lock.load(self.lock)
+        except CountersealError as error:
+            _log.error("the lock can't be read, so no new tool is accepted: %s", error)
+            return
+        state.hidden = 0
+        if state.definitions is None:  # not reached yet: compared when it is
+            for pin in lock.servers.get(server, {}).values():
+                self._admit(plan, pin, strict=False)
+            return
+        state.findings = lock.compare(server, state.definitions)
+        for finding in state.findings:
+            if finding.state is State.ACCEPTED and finding.pin is not None:
+                self._release(plan, finding.pin)
+            else:
+                self._quarantine(plan, finding)
+
+    def _release(self, plan: UpstreamPlan, pin: Pin) -> None:
+        name = self._admit(plan, pin, strict=False)
+        if name is None:
+            return
+        if any(held.name == name for held in self.runtime.registry.quarantined):
+            self.runtime.registry.release(name)
+            self._note(EventType.RELEASED, plan.server, name, pin.definition.hash)
+
+    def _quarantine(self, plan: UpstreamPlan, finding: Finding) -> None:
+        state = self.states[plan.server]
+        name = plan.name(finding.tool)
+        if name is None:
+            state.hidden += 1
+            return
+        conflict = self.names.claim(name, plan.server, finding.tool, accepted=False)
+        if conflict:
+            state.troubles[finding.tool] = conflict
+            return
+        quarantine = Quarantine.of(name, _WHY[finding.state], plan.tenants)
+        if quarantine not in self.runtime.registry.quarantined:
+            self.runtime.registry.quarantine(quarantine)
+            definition = finding.seen.hash if finding.seen else ""
+            why = quarantine.why.value
+            self._note(EventType.QUARANTINED, plan.server, name, definition, why)
+
+    # --- registering ------------------------------------------------------------------------------
+
+    def _admit(self, plan: UpstreamPlan, pin: Pin, *, strict: bool) -> str | None:
+        """Register an accepted tool. Return its name, or None if it is hidden or unusable."""
+        state = self.states[plan.server]
+        tool = pin.definition.name
+        try:
+            contract = plan.contract(pin.definition, pin.revision)
+        except ContractError as error:
+            if strict and plan.overlay is not None and tool in plan.overlay.tools:
+                raise
+            state.troubles[tool] = str(error)
+            return None
+        if contract is None:
+            state.hidden += 1
+            return None
+        conflict = self.names.claim(contract.name, plan.server, tool, accepted=True)
+        if conflict:
+            if strict:
+                raise ConfigError(conflict)
+            state.troubles[tool] = conflict
+            return None
+        try:
+            self._register(plan, contract)
+        except ContractError as error:  # most likely an invalid grant
+            if strict:
+                raise
+            state.troubles[tool] = str(error)
+            return None
+        return contract.name
+
+    def _register(self, plan: UpstreamPlan, contract: Contract) -> None:
+        registry = self.runtime.registry
+        versions = registry.versions(contract.name)
+        same = next((record for record in versions if record.version == contract.version), None)
+        if same is not None and same.contract.mcp == contract.mcp:
+            return
+        if same is not None:  # the lock was made anew, or comes from another branch
+            message = (
+                f"revision {contract.version} was another definition when this gateway started; "
+                "restart the gateway"
+            )
+            raise ContractError([Problem(rule="pin-reused", tool=contract.name, message=message)])
+        grants = [grant for grant in self._grants if grant.tool == contract.name]
+        tool = self._measured(contract, self.upstreams[plan.server])
+        self.runtime.register(tool, grants=grants, allowed_tenants=plan.tenants)
+        for record in versions:
+            registry.supersede(record.name, record.version, by=contract.version)
+
+    def _measured(self, contract: Contract, upstream: Upstream) -> Tool[..., Any]:
+        """Return the tool, with its duration measured and missing client capabilities noted."""
+        tool = mcp_tool(contract, upstream)
+        function = tool.function
+
+        async def measured(**arguments: Any) -> Any:
+            ASKER.set(upstream.name)  # a tool runs in a context of its own
+            began, failed = monotonic(), None
+            try:
+                return await function(**arguments)
+            except BaseException as error:
+                failed = type(error).__name__
+                if isinstance(error, RefusedError):
+                    note_missing_capability(error)
+                raise
+            finally:
+                attributes = _attributes(contract, upstream, failed)
+                measure("mcp.client.operation.duration", monotonic() - began, attributes)
+
+        return replace(tool, function=measured)
+
+    def _note(
+        self, kind: EventType, server: str, name: str, definition: str, why: str = ""
+    ) -> None:
+        caller = Caller(ALL_TENANTS, "", "", name, "", "counterseal", None, "")
+        body = {"server": server, "definition": definition, **({"why": why} if why else {})}
+        now = self.runtime.clock()
+        self.runtime.store.note(Event(kind, caller, now, why or "accepted", body=body))
+
+    # --- queries ----------------------------------------------------------------------------------
+
+    def allows(self, principal: Principal, server: str, what: str) -> bool:
+        """Return True if a principal may use an upstream's `resources` or `prompts`."""
+        registry = self.runtime.registry
+        record = registry.resolve(f"{server}.{what}", tenant=principal.tenant, run_id="")
+        if isinstance(record, Refusal):
+            return False
+        return isinstance(registry.authorize(record, principal), Grant)
+
+    def relays_questions(self, contract: Contract) -> bool:
+        """Return True if the upstream behind a contract may ask the client something."""
+        return contract.mcp is not None and bool(self.upstreams[contract.mcp.server].settings.relay)
+
+    def unused_grants(self) -> list[str]:
+        """Return granted tools that no upstream has. Empty while an upstream was not reached."""
+        if any(state.definitions is None for state in self.states.values()):
+            return []
+        quarantined = {each.name for each in self.runtime.registry.quarantined}
+        return sorted({grant.tool for grant in self._grants} - quarantined - set(self.names))
+
+
+_METHODS: Final = {"tool": "tools/call", "resource": "resources/read", "prompt": "prompts/get"}
+
+
+def _attributes(contract: Contract, upstream: Upstream, failed: str | None) -> dict[str, Any]:
+    """Return the attributes of a request, named by OpenTelemetry's conventions for MCP."""
+    binding = contract.mcp
+    kind = "tool" if binding is None else binding.kind
+    return {
+        "mcp.method.name": _METHODS[kind],
+        "mcp.protocol.version": upstream.version or None,
+        "gen_ai.tool.name": None if binding is None else binding.tool or None,
+        "error.type": failed,
+    }
+
+
+# --- names ----------------------------------------------------------------------------------------
+
+
+class _Owner(NamedTuple):
+    server: str
+    """Empty for a tool of this project."""
+    tool: str
+    """The server's name for it."""
+    accepted: bool
+
+
+class ToolNames:
+    """The names of all tools, each for one tool only: agents could not tell two apart.
+
+    An accepted tool keeps its name. A tool that is not accepted yet gives way to an accepted one:
+    else a third party's server could take names away by listing them.
+    """
+
+    def __init__(self, project: Iterable[str]) -> None:
+        self._owners = {name: _Owner("", name, accepted=True) for name in project}
+
+    def claim(self, name: str, server: str, tool: str, *, accepted: bool) -> str:
+        """Reserve a name for a tool. Return an empty text, or why it is taken and what to do."""
+        owner, claimant = self._owners.get(name), _Owner(server, tool, accepted)
+        if owner is None or owner[:2] == claimant[:2] or (accepted and not owner.accepted):
+            keeps = owner is not None and owner[:2] == claimant[:2] and owner.accepted
+            self._owners[name] = claimant._replace(accepted=accepted or keeps)
+            return ""
+        if owner.server == server:
+            both = f"{owner.tool} and {tool} of {server} would both be called {name}"
+            return f"{both}. Give one of them another name: `rename` in the overlay"
+        other = owner.server or "this project"
+        return (
+            f"{name} is a tool of {other} and of {server}. Give one of them another name: "
+            f'`rename` in its overlay, or `prefix = "{server}_"` in [upstreams.{server}]'
+        )
+
+    def of(self, server: str) -> list[str]:
+        """Return the names of a server's tools, sorted."""
+        return sorted(name for name, owner in self._owners.items() if owner.server == server)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._owners)

@@ -1,0 +1,152 @@
+"""Rules of due work, and of what waits for an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from counterseal.audit import Columns
+from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.records import Concern, Due
+from counterseal.ledger.requests import Finish
+from counterseal.ledger.rows import DueKey, DueRow, RowKeys, Rows
+
+__all__ = [
+    "Later",
+    "add_due",
+    "claimed_entry",
+    "due_key",
+    "escalated_concern",
+    "failed_concern",
+    "finish",
+    "need_due",
+    "need_finish",
+    "schedule",
+    "sorted_concerns",
+]
+
+Later = Sequence[tuple[float, Due]]
+"""Work to be done later, each with the seconds until then."""
+
+
+def due_key(due: Due) -> DueKey:
+    """Return the key of the row of a piece of work."""
+    return due.tenant, str(due.kind), due.key
+
+
+def need_due(keys: RowKeys, later: Later) -> None:
+    """Add the rows that `add_due` reads or changes."""
+    for _, due in later:
+        keys.due.add(due_key(due))
+
+
+def add_due(rows: Rows, later: Later) -> bool:
+    """Add work that is not there yet. Returns False when some of it is."""
+    new = True
+    for after, due in later:
+        where = due_key(due)
+        if rows.due.get(where) is not None:
+            new = False
+            continue
+        fresh = due._replace(fence=0, tries=0, failed=None, since=rows.now)
+        rows.due.put(where, DueRow(fresh, rows.now + after))
+    return new
+
+
+def schedule(rows: Rows, later: Later, events: Sequence[Columns]) -> bool:
+    """Add one piece of work with its events. Returns False, and adds nothing, if it is there."""
+    new = add_due(rows, later)
+    if new:
+        rows.events.extend(events)
+    return new
+
+
+def need_finish(keys: RowKeys, request: Finish) -> None:
+    """Add the rows that `finish` reads or changes."""
+    keys.due.add(due_key(request.work))
+    need_due(keys, request.due)
+    if request.compensated is not None:
+        keys.entries.add((request.work.tenant, request.work.key))
+
+
+def finish(rows: Rows, request: Finish, events: Sequence[Columns]) -> bool:
+    """Write the outcome of a piece of work. Returns False for an older fence number."""
+    where = due_key(request.work)
+    row = rows.due.get(where)
+    if row is None or row.due.fence != request.work.fence:
+        return False
+    if request.failed is not None:
+        failed = row.due._replace(failed=request.failed, since=rows.now)
+        rows.due.put(where, DueRow(failed, None))
+    elif request.again_after is not None:
+        again = row.due._replace(failed=None)
+        rows.due.put(where, DueRow(again, rows.now + request.again_after))
+    else:
+        rows.due.remove(where)
+    _compensate(rows, request)
+    add_due(rows, request.due)
+    rows.events.extend(events)
+    return True
+
+
+def _compensate(rows: Rows, request: Finish) -> None:
+    """Mark the call's entry as reversed, with the observation that repeats get from now on."""
+    if request.compensated is None:
+        return
+    where = (request.work.tenant, request.work.key)
+    row = rows.entries.get(where)
+    if row is not None and row.entry.status is Status.COMPLETED:
+        entry = row.entry._replace(status=Status.COMPENSATED, observation=request.compensated)
+        rows.entries.put(where, row._replace(entry=entry))
+
+
+def claimed_entry(entry: Entry, lease_until: float, worker: str) -> Entry:
+    """Return an orphaned entry as the worker that claims it gets it: unknown, with a new fence."""
+    return entry._replace(
+        fence=entry.fence + 1,
+        worker=worker,
+        phase=Phase.UNKNOWN,
+        unknown_since=lease_until if entry.unknown_since is None else entry.unknown_since,
+        lapsed=False,
+        looks=entry.looks + 1,
+    )
+
+
+# --- what waits for an operator -------------------------------------------------------------------
+
+
+def escalated_concern(entry: Entry) -> Concern:
+    """Return an escalated entry as an operator is shown it."""
+    return Concern(
+        tenant=entry.tenant,
+        kind="unknown",
+        key=entry.key,
+        call_id=entry.call_id,
+        run_id=entry.run_id,
+        tool=entry.tool,
+        version=entry.version,
+        since=entry.unknown_since or 0.0,
+        reason="it is not known whether this took effect",
+        fence=entry.fence,
+    )
+
+
+def failed_concern(due: Due) -> Concern:
+    """Return failed work as an operator is shown it."""
+    return Concern(
+        tenant=due.tenant,
+        kind=str(due.kind),
+        key=due.key,
+        call_id=due.call_id,
+        run_id=due.run_id,
+        tool=due.tool,
+        version=due.version,
+        since=due.since,
+        reason=due.failed or "",
+        fence=due.fence,
+    )
+
+
+def sorted_concerns(concerns: Sequence[Concern], limit: int) -> Sequence[Concern]:
+    """Return the oldest concerns first, up to a limit."""
+    ordered = sorted(concerns, key=lambda one: (one.since, one.tenant, one.kind, one.key))
+    return ordered[:limit]

@@ -1,0 +1,293 @@
+"""The rows that a transaction reads and changes.
+
+A transaction first names its rows by key (`RowKeys`). A back-end loads and locks them (`Rows`). A
+rule then reads rows, decides, and puts changed rows back. The back-end writes what was changed,
+all at once, when the last transaction of a batch has been decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from pydantic_core import to_json
+
+from counterseal.audit import Columns, Event, columns_of
+from counterseal.canonical import json_default
+from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.records import Due, Held, RunRecord, SessionRow
+
+__all__ = [
+    "CallerKey",
+    "CounterKey",
+    "DueKey",
+    "DueRow",
+    "HeldRow",
+    "LedgerRow",
+    "RefusalKey",
+    "RowKeys",
+    "Rows",
+    "RunRow",
+    "StateKey",
+    "StateRow",
+    "Table",
+    "TenantKey",
+    "current_entry",
+    "event_columns",
+    "json_text",
+]
+
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V")
+
+TenantKey = tuple[str, str]
+"""Tenant, and a key or id within the tenant."""
+StateKey = tuple[str, str, str]
+"""Tenant, run, key of the run's state."""
+CounterKey = tuple[str, str, str]
+"""Tenant, run (empty for a counter of the tenant), name."""
+CallerKey = tuple[str, str, str]
+"""Tenant, agent, user (empty for none)."""
+DueKey = tuple[str, str, str]
+"""Tenant, kind, key."""
+RefusalKey = tuple[str, str, str, str]
+"""Tenant, run, tool (empty for a refusal that is counted for the whole run), fingerprint."""
+HeldKey = tuple[str, str, str, str]
+"""Tenant, ledger key, agent, user (empty for none): whose last request for approval it is."""
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+class LedgerRow(NamedTuple):
+    """A ledger entry as it was written, with the columns that are kept beside it."""
+
+    entry: Entry
+    lease_until: float | None
+    """When a worker should look after the entry, by the store's clock; None: never."""
+    expires_at: float | None = None
+    """When the stored answer expires, by the store's clock; None: never."""
+    awaited: bool = False
+    """True when the release of the entry must be announced, because a caller waits for it.
+
+    A back-end without a column for this loads every row with True.
+    """
+    reserved: bool = False
+    """True when this transaction reserved the entry, so that `resume` has to be written too."""
+    resume: bytes | None = None
+    """What another worker needs to go on from the entry; written, but not loaded."""
+
+
+def current_entry(row: LedgerRow, now: float) -> Entry:
+    """Return the entry as it is at a time: `lapsed` depends on it."""
+    entry, until = row.entry, row.lease_until
+    if entry.status is not Status.PENDING or entry.phase is Phase.ESCALATED:
+        return entry
+    if until is None or until > now:
+        return entry
+    return entry._replace(lapsed=True)
+
+
+class RunRow(NamedTuple):
+    """The part of a run that transactions change."""
+
+    turn: int
+    changes: int
+    """How often the run's state was changed, whatever the key."""
+    pins: Mapping[str, str]
+    seen: Mapping[str, str | int]
+    refused: frozenset[str]
+    opened: RunRecord | None = None
+    """The whole run, for a row that this transaction inserts."""
+
+
+class StateRow(NamedTuple):
+    """One key of a run's state."""
+
+    value: str | None
+    """JSON text; None once the value was forgotten."""
+    version: int
+    untrusted: bool
+
+
+class HeldRow(NamedTuple):
+    """A request for approval, with the columns that are kept beside it."""
+
+    held: Held
+    latest: bool
+    """True for the last request of its caller under its key."""
+    awaited: bool = False
+    """As in `LedgerRow`: True when a decision must be announced."""
+
+
+class DueRow(NamedTuple):
+    """A piece of due work, and when it is due; None once it failed."""
+
+    due: Due
+    due_at: float | None
+
+
+# --- keys -----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class RowKeys:
+    """Which rows a batch of transactions needs."""
+
+    entries: set[TenantKey] = field(default_factory=set)
+    runs: set[TenantKey] = field(default_factory=set)
+    state: set[tuple[str, str, str | None]] = field(default_factory=set)
+    """By run and key; None for all keys of the run."""
+    implicit_runs: set[CallerKey] = field(default_factory=set)
+    counters: set[CounterKey] = field(default_factory=set)
+    rates: set[TenantKey] = field(default_factory=set)
+    held: set[TenantKey] = field(default_factory=set)
+    last_held: set[HeldKey] = field(default_factory=set)
+    """The last request of a caller under a key."""
+    refusals: set[tuple[str, str, str]] = field(default_factory=set)
+    """All fingerprints of a run and tool."""
+    due: set[DueKey] = field(default_factory=set)
+    sessions: set[str] = field(default_factory=set)
+    registry: bool = False
+    """True when the registry must not change during the transaction."""
+    registry_change: bool = False
+    """True when the transaction may change the registry, and nothing may rest on it meanwhile."""
+
+
+# --- loaded rows ----------------------------------------------------------------------------------
+
+
+class Table(Generic[_K, _V]):
+    """Rows of one table: as they were loaded, with the changes that are still to be written."""
+
+    __slots__ = ("changes", "loaded")
+
+    def __init__(self) -> None:
+        self.loaded: dict[_K, _V] = {}
+        self.changes: dict[_K, _V | None] = {}
+        """None stands for a deleted row."""
+
+    def get(self, key: _K) -> _V | None:
+        return self.changes[key] if key in self.changes else self.loaded.get(key)
+
+    def put(self, key: _K, row: _V) -> None:
+        """Insert or replace a row."""
+        self.changes[key] = row
+
+    def remove(self, key: _K) -> None:
+        self.changes[key] = None
+
+    def __iter__(self) -> Iterator[_K]:
+        """Iterate over the keys of all rows that exist now."""
+        known = {**self.loaded, **self.changes}
+        return iter([key for key in known if self.get(key) is not None])
+
+    def __bool__(self) -> bool:
+        """True when there is something to write."""
+        return bool(self.changes)
+
+    @property
+    def inserted(self) -> list[tuple[_K, _V]]:
+        """New rows, in the order of their keys."""
+        return [
+            (key, row)
+            for key, row in sorted(self.changes.items(), key=_key_of)
+            if row is not None and key not in self.loaded
+        ]
+
+    @property
+    def updated(self) -> list[tuple[_K, _V]]:
+        return [
+            (key, row)
+            for key, row in self.changes.items()
+            if row is not None and key in self.loaded
+        ]
+
+    @property
+    def deleted(self) -> list[_K]:
+        return [key for key, row in self.changes.items() if row is None and key in self.loaded]
+
+
+def _key_of(item: tuple[Any, object]) -> Any:
+    return item[0]
+
+
+class Rows:
+    """The rows that a batch of transactions has locked, with their pending changes."""
+
+    __slots__ = (
+        "counters",
+        "due",
+        "entries",
+        "epoch",
+        "events",
+        "held",
+        "implicit_runs",
+        "last_held",
+        "now",
+        "rates",
+        "refusals",
+        "registry_changes",
+        "runs",
+        "sessions",
+        "state",
+        "vault",
+        "woken",
+    )
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        """The time by the store's clock."""
+        self.epoch = 0
+        """The number of the last change to the registry."""
+        self.entries: Table[TenantKey, LedgerRow] = Table()
+        self.runs: Table[TenantKey, RunRow] = Table()
+        self.state: Table[StateKey, StateRow] = Table()
+        self.implicit_runs: Table[CallerKey, tuple[str, float]] = Table()
+        """The run of a caller that names none, and when it was last used."""
+        self.counters: Table[CounterKey, float] = Table()
+        self.rates: Table[TenantKey, float] = Table()
+        self.held: Table[TenantKey, HeldRow] = Table()
+        self.last_held: dict[HeldKey, str] = {}
+        """Approval ids of the last requests of callers."""
+        self.refusals: Table[RefusalKey, int] = Table()
+        self.due: Table[DueKey, DueRow] = Table()
+        self.sessions: Table[str, SessionRow] = Table()
+        self.registry_changes: list[tuple[int, Mapping[str, Any]]] = []
+        self.events: list[Columns] = []
+        """Events to be chained and written, in their order."""
+        self.vault: list[tuple[str, str, bytes]] = []
+        """Raw outputs to be kept: tenant, pointer, bytes."""
+        self.woken: list[TenantKey] = []
+        """Released entries and decided requests, where a caller waits for that."""
+
+    @property
+    def changed(self) -> bool:
+        """True when there is something to write or to announce."""
+        return bool(
+            self.events
+            or self.entries
+            or self.counters
+            or self.rates
+            or self.runs
+            or self.state
+            or self.implicit_runs
+            or self.held
+            or self.refusals
+            or self.due
+            or self.sessions
+            or self.registry_changes
+            or self.vault
+            or self.woken
+        )
+
+
+def event_columns(events: Sequence[Event]) -> Sequence[Columns]:
+    """Return events as they are stored. Raises for an event that cannot be written as JSON."""
+    return [columns_of(event) for event in events]
+
+
+def json_text(value: Any) -> str:
+    """Return a JSON value as text."""
+    return to_json(value, fallback=json_default).decode()

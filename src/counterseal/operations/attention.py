@@ -1,0 +1,240 @@
+"""Needs attention: what waits for an operator, and what an operator can do about it.
+
+That is unknown outcomes, failed verifications and failed compensations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from counterseal.audit import Caller, Event, EventType
+from counterseal.call.resume import unpack
+from counterseal.call.settle import due_for
+from counterseal.codes import RESPONSES, Code
+from counterseal.contract.effects import Trust
+from counterseal.errors import CountersealError, RegistryError
+from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.records import Concern, Due, DueKind
+from counterseal.ledger.requests import Finish, Kept, Settle
+from counterseal.observation import Observation, Redactor
+from counterseal.observation.stored import stored
+from counterseal.registry import Registry
+from counterseal.storage.store import Store
+from counterseal.vault import Vault, VaultError
+
+__all__ = ["COMPENSATION_AGENT", "NeedsAttention", "compensation_key"]
+
+COMPENSATION_AGENT: Final = "counterseal.compensation"
+"""The agent under which a compensation is recorded."""
+_MAX_REASON: Final = 1000
+
+
+class AttentionServices(Protocol):
+    """What an operator's actions need of the runtime."""
+
+    store: Store
+    registry: Registry
+    redactor: Redactor
+    vault: Vault
+    due: asyncio.Event
+    clock: Callable[[], float]
+
+    def report(self, call_id: str, where: str, error: BaseException | str) -> None: ...
+
+
+class NeedsAttention:
+    """Acts in the name of an operator, who is recorded with the reason given."""
+
+    def __init__(self, services: AttentionServices, *, by: str) -> None:
+        if not by.strip():
+            raise ValueError("by must name the person who acts")
+        self._services = services
+        self._by = by[:128]
+
+    async def list(self, tenant: str | None = None, limit: int = 100) -> Sequence[Concern]:
+        """Return what waits for an operator, oldest first."""
+        return await self._services.store.concerns(tenant, limit)
+
+    async def happened(
+        self, tenant: str, key: str, *, reason: str, data: Mapping[str, Any] | None = None
+    ) -> None:
+        """Record that a call took effect. A repeated call succeeds, with this data."""
+        kept = await self._escalated(tenant, key)
+        observation = stored(self._confirmed(kept.entry, data))
+        settled = kept.entry._replace(status=Status.COMPLETED, phase=None, observation=observation)
+        await self._settle(kept, settled, "happened", reason)
+
+    async def did_not_happen(self, tenant: str, key: str, *, reason: str) -> None:
+        """Record that a call had no effect: its key and its approval can be used again."""
+        kept = await self._escalated(tenant, key)
+        settled = kept.entry._replace(status=Status.FAILED_RETRYABLE, phase=None)
+        await self._settle(kept, settled, "did_not_happen", reason)
+
+    async def compensate(self, tenant: str, key: str, *, reason: str) -> Due:
+        """Schedule the reversal of a call. `key` is the call's key or its id.
+
+        RegistryError or CountersealError if the call can't be reversed.
+        """
+        services, reason = self._services, _checked(reason)
+        kept = await services.store.look_up(tenant, key)
+        kept = kept or await services.store.look_up_call(tenant, key)
+        if kept is None:
+            raise CountersealError(f"no call is recorded under the key {key!r}")
+        entry = kept.entry
+        if entry.status is not Status.COMPLETED:
+            raise CountersealError(
+                f"only a completed call can be reversed; this one is {entry.status}"
+            )
+        contract = services.registry.get(entry.tool, entry.version).contract
+        undo = contract.transactional.compensation_tool
+        if undo is None:
+            raise RegistryError(f"{entry.tool} {entry.version} names no compensation tool")
+        body = {"reason": reason[:500], "by": self._by}
+        work = due_for(DueKind.COMPENSATE, entry, body)
+        required = {**body, "code": Code.COMPENSATION_REQUIRED.value, "tool": undo}
+        event = Event(
+            EventType.COMPENSATION_REQUIRED,
+            _caller(entry, COMPENSATION_AGENT, self._by),
+            services.clock(),
+            "compensate",
+            body=required,
+        )
+        if await services.store.schedule(0.0, work, [event]):
+            services.due.set()
+            return work
+        scheduled = await services.store.find_due(tenant, DueKind.COMPENSATE, entry.key)
+        if scheduled is not None and scheduled.failed is not None:
+            raise CountersealError("its reversal has failed before; try it again, or dismiss it")
+        return scheduled or work
+
+    async def again(self, tenant: str, kind: DueKind, key: str, *, reason: str) -> None:
+        """Schedule failed work to be tried once more."""
+        more: dict[str, Any] = {"again_after": 0.0}
+        work = await self._services.store.find_due(tenant, kind, key)
+        if work is not None and kind is DueKind.COMPENSATE and await self._failed_for_good(work):
+            # Under the same key, the reversal would only be answered with its failure.
+            body = {**work.body, "generation": work.body.get("generation", 0) + 1}
+            more = {"due": ((0.0, work._replace(body=body, fence=0, tries=0, failed=None)),)}
+        await self._finish(tenant, kind, key, "again", reason, **more)
+
+    async def _failed_for_good(self, work: Due) -> bool:
+        contract = self._services.registry.get(work.tool, work.version).contract
+        undo = contract.transactional.compensation_tool
+        key = f"undo:{undo}:{compensation_key(work)}"
+        kept = await self._services.store.look_up(work.tenant, key)
+        return kept is not None and kept.entry.status is Status.FAILED_FINAL
+
+    async def dismiss(self, tenant: str, kind: DueKind, key: str, *, reason: str) -> None:
+        """Take failed work off the list: the operator has dealt with it."""
+        await self._finish(tenant, kind, key, "dismissed", reason)
+
+    # --- one transaction each ---------------------------------------------------------------------
+
+    async def _escalated(self, tenant: str, key: str) -> Kept:
+        kept = await self._services.store.look_up(tenant, key)
+        if kept is None:
+            raise CountersealError(f"no call is recorded under the key {key!r}")
+        if kept.entry.status is not Status.PENDING or kept.entry.phase is not Phase.ESCALATED:
+            raise CountersealError("this call does not need attention")
+        return kept
+
+    async def _settle(self, kept: Kept, settled: Entry, decision: str, reason: str) -> None:
+        services, entry = self._services, kept.entry
+        free = settled.status is Status.FAILED_RETRYABLE
+        request = Settle(
+            tenant=entry.tenant,
+            run_id=entry.run_id,
+            now=services.clock(),
+            entry=settled,
+            seen={},
+            state=(),
+            events=(self._event(entry, decision, reason),),
+            keep_for=self._keep_for(entry),
+            gives_back=self._approval(kept) if free else None,
+        )
+        if not await services.store.settle(request):
+            raise CountersealError("this call has been settled meanwhile; read it again")
+
+    def _keep_for(self, entry: Entry) -> float | None:
+        try:
+            contract = self._services.registry.get(entry.tool, entry.version).contract
+        except RegistryError:
+            return None
+        return contract.idempotency.ttl_seconds
+
+    def _approval(self, kept: Kept) -> str | None:
+        entry = kept.entry
+        if kept.resume is None:
+            return None
+        try:
+            return unpack(kept.resume, entry.tenant, entry.key, self._services.vault).approval_id
+        except VaultError as error:
+            # The operator's answer counts, whether or not an approval can be given back.
+            self._services.report(entry.call_id, "vault", error)
+            return None
+
+    def _confirmed(self, entry: Entry, data: Mapping[str, Any] | None) -> Observation:
+        response = RESPONSES[Code.SUCCESS]
+        return Observation(
+            tool=entry.tool,
+            version=entry.version,
+            call_id=entry.call_id,
+            code=Code.SUCCESS,
+            response=response,
+            next_action=response.next_action,
+            timestamp=self._services.clock(),
+            data=self._services.redactor.redact(dict(data or {}))[0],
+            warnings=("A person has confirmed that this call took effect.",),
+            trust=Trust.UNTRUSTED,
+            attempt=entry.attempts,
+        )
+
+    async def _finish(
+        self, tenant: str, kind: DueKind, key: str, decision: str, reason: str, **more: Any
+    ) -> None:
+        store = self._services.store
+        work = await store.find_due(tenant, kind, key)
+        if work is None or work.failed is None:
+            raise CountersealError(f"no failed {kind} needs attention under the key {key!r}")
+        events = (self._event(work, decision, reason),)
+        if not await store.finish(Finish(work, events=events, **more)):
+            raise CountersealError("this has been dealt with meanwhile; read the list again")
+
+    def _event(self, about: Entry | Due, decision: str, reason: str) -> Event:
+        caller, body = _caller(about, "operator", self._by), {"reason": _checked(reason)}
+        now = self._services.clock()
+        return Event(EventType.RECONCILED, caller, now, decision, body=body)
+
+
+def compensation_key(work: Due) -> str:
+    """Return the key of a compensation, derived from the original's key.
+
+    An operator who tries a compensation again that has failed for good begins a new generation.
+    """
+    generation = work.body.get("generation", 0)
+    text = f"{work.key}\0{generation}" if generation else work.key
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _caller(about: Entry | Due, agent: str, user: str | None) -> Caller:
+    return Caller(
+        tenant=about.tenant,
+        run_id=about.run_id,
+        call_id=about.call_id,
+        tool=about.tool,
+        version=about.version,
+        agent=agent,
+        user=user,
+        trace_id="",
+    )
+
+
+def _checked(reason: str) -> str:
+    if not reason.strip():
+        raise ValueError("reason must be a text that says why, for the audit record")
+    if len(reason) > _MAX_REASON:
+        raise ValueError(f"reason must have at most {_MAX_REASON} characters, got {len(reason)}")
+    return reason

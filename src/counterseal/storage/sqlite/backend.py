@@ -1,0 +1,254 @@
+"""The back-end of the store on one SQLite file.
+
+Rows that another process can change are used from memory only while SQLite says that no other
+connection has committed since (`ReadCache`). Every other answer is read from the file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from counterseal.audit import columns_of
+from counterseal.audit.chain import micros
+from counterseal.audit.checkpoints import Checkpoint
+from counterseal.audit.events import erasure_event
+from counterseal.errors import StoreError
+from counterseal.ledger.due_work import claimed_entry
+from counterseal.ledger.records import Due
+from counterseal.ledger.requests import Claim, Erasure, Kept
+from counterseal.ledger.rows import RowKeys, Rows, TenantKey
+from counterseal.storage.backend import Transaction
+from counterseal.storage.encoding import checkpoint_columns, due_from
+from counterseal.storage.scripts import statements
+from counterseal.storage.sqlite.database import Database, Job
+from counterseal.storage.sqlite.queries import SqliteQueries
+from counterseal.storage.sqlite.rows import first, ledger_row_from, load
+from counterseal.storage.sqlite.writer import Writer
+from counterseal.storage.waiting import Waiters, wait_until
+
+__all__ = ["SqliteBackend"]
+
+T = TypeVar("T")
+_Q: Final = statements("sqlite")
+_POLL_SECONDS: Final = 0.02
+"""Seconds between two looks for changes of other processes, while a caller waits."""
+_DAY: Final = 86_400
+_DAYS_KEPT: Final = 2
+"""Days whose counters are kept beside today's."""
+
+
+class SqliteBackend:
+    """The file is opened, and migrated, when this is made."""
+
+    def __init__(self, path: Path, *, patience: float, clock: Callable[[], float]) -> None:
+        self.database = Database(path, patience=patience, clock=clock)
+        self._watch = _Watch(self.database)
+        self.writer = Writer(self.database, patience=patience, released=self._watch.wake)
+        self.queries = SqliteQueries(self.database, self.writer, patience=patience)
+
+    async def open(self) -> None:
+        """Nothing is left to do: see above."""
+
+    async def close(self) -> None:
+        try:
+            await self.writer.close()
+        finally:
+            self._watch.wake_all()
+
+    async def transact(self, transaction: Transaction[T]) -> T:
+        result: T = await self.writer.write(Job(transaction))
+        return result
+
+    def enqueue(self, transaction: Transaction[Any]) -> None:
+        self.writer.enqueue(transaction)
+
+    async def flush(self) -> None:
+        await self.writer.flush()
+
+    async def wait(
+        self, where: TenantKey, watch: Transaction[float | None], seconds: float
+    ) -> bool:
+        keys = RowKeys()
+        watch.need(keys)
+
+        def look(cursor: sqlite3.Cursor) -> float | None:
+            # Only read: every release is announced here, so there is nothing to mark.
+            return watch.decide(load(cursor, None, keys, self.database.clock()))
+
+        return await self._watch.wait(where, lambda: self.queries.read(look), seconds)
+
+    # --- what scans or deletes in bulk ------------------------------------------------------------
+
+    async def _scan(self, scan: Callable[[sqlite3.Cursor, Rows], T]) -> T:
+        result: T = await self.writer.write(Job(scan=scan))
+        return result
+
+    async def claim_orphans(self, claim: Claim) -> Sequence[Kept]:
+        if not await self._any(_Q["orphans"], claim):
+            return []
+        return await self._scan(lambda cursor, rows: _claim_orphans(cursor, rows, claim))
+
+    async def claim_due(self, claim: Claim) -> Sequence[Due]:
+        if not await self._any(_Q["due"], claim):
+            return []
+        return await self._scan(lambda cursor, rows: _claim_due(cursor, rows.now, claim))
+
+    async def _any(self, query: str, claim: Claim) -> bool:
+        """Return True when there is something to claim. Finding nothing waits for no lock."""
+        values = _claimable(claim._replace(limit=1), self.database.clock())
+        return await self.queries.read(lambda db: first(db, query, values)) is not None
+
+    async def end_sessions(self, user: str) -> int:
+        return await self._scan(
+            lambda cursor, _rows: cursor.execute(_Q["end_sessions"], (user,)).rowcount
+        )
+
+    async def seal(self, checkpoint: Checkpoint) -> bool:
+        columns = checkpoint_columns(checkpoint)
+        return await self._scan(
+            lambda cursor, _rows: cursor.execute(_Q["seal"], columns).rowcount > 0
+        )
+
+    async def expire(self, request: Erasure) -> Mapping[str, int]:
+        return await self._scan(lambda cursor, rows: _expire(cursor, rows, request))
+
+
+def _claimable(claim: Claim, now: float) -> tuple[float, str | None, str | None, int]:
+    """Return until when work must have been due, of which tools, and how much of it."""
+    tools = None if claim.tools is None else f" {' '.join(claim.tools)} "
+    return now - claim.lapsed_for, tools, tools, claim.limit
+
+
+def _claim_orphans(cursor: sqlite3.Cursor, rows: Rows, claim: Claim) -> Sequence[Kept]:
+    found = cursor.execute(_Q["orphans"], _claimable(claim, rows.now)).fetchall()
+    claimed = []
+    for columns in found:
+        row = ledger_row_from(columns)
+        entry = claimed_entry(row.entry, columns[15], claim.worker)
+        claimed.append(Kept(entry, columns[17]))
+        rows.woken.append((entry.tenant, entry.key))
+    until = rows.now + claim.lease
+    cursor.executemany(
+        _Q["claim_orphan"],
+        [
+            (one.fence, one.worker, one.unknown_since, one.looks, until, one.tenant, one.key)
+            for one, _ in claimed
+        ],
+    )
+    return claimed
+
+
+def _claim_due(cursor: sqlite3.Cursor, now: float, claim: Claim) -> Sequence[Due]:
+    found = [due_from(row) for row in cursor.execute(_Q["due"], _claimable(claim, now)).fetchall()]
+    claimed = [work._replace(fence=work.fence + 1, tries=work.tries + 1) for work in found]
+    until = now + claim.lease
+    cursor.executemany(
+        _Q["claim_due"],
+        [
+            (work.fence, work.tries, until, work.tenant, str(work.kind), work.key)
+            for work in claimed
+        ],
+    )
+    return claimed
+
+
+# --- expiry ---------------------------------------------------------------------------------------
+
+
+def _expire(cursor: sqlite3.Cursor, rows: Rows, request: Erasure) -> Mapping[str, int]:
+    now, limit = rows.now, request.limit
+    vault = requests = events = 0
+    if request.vault_after is not None:
+        before = now - request.vault_after
+        vault = cursor.execute(_Q["empty_vault"], (before, limit)).rowcount
+        requests = cursor.execute(_Q["forget_held"], (before, limit)).rowcount
+    if request.events_after is not None:
+        events = _erase(cursor, rows, micros(now - request.events_after), limit)
+    last_day = int(now // _DAY) - _DAYS_KEPT - 1
+    return {
+        "keys": cursor.execute(_Q["expire_keys"], (now, limit)).rowcount,
+        "vault": vault,
+        "requests": requests,
+        "events": events,
+        "counters": cursor.execute(_Q["forget_days"], (last_day, limit)).rowcount,
+        "sessions": cursor.execute(_Q["expire_sessions"], (now, limit)).rowcount,
+    }
+
+
+def _erase(cursor: sqlite3.Cursor, rows: Rows, before: int, limit: int) -> int:
+    """Erase the text of events before a number, tenant by tenant. Returns how many."""
+    left = limit
+    for (tenant,) in cursor.execute(_Q["tenants"]).fetchall():
+        done = first(cursor, _Q["erased_until"], (tenant,))
+        since = 0 if done is None else done[0]
+        gone = cursor.execute(_Q["erasable"], (tenant, since, before, left)).fetchall()
+        if gone:
+            until = gone[-1][1]
+            cursor.executemany(_Q["erase"], gone)
+            cursor.execute(_Q["erased"], (tenant, until))
+            rows.events.append(columns_of(erasure_event(tenant, rows.now, len(gone), until)))
+            left -= len(gone)
+        if left <= 0:
+            break
+    return limit - left
+
+
+# --- waiting --------------------------------------------------------------------------------------
+
+
+class _Watch:
+    """Wakes waiting callers, also for changes of other processes. For one event loop at a time.
+
+    SQLite announces no changes. While a caller waits, and only then, it is asked every few
+    milliseconds whether another connection has committed.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._waiters = Waiters()
+        self._count = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._version: tuple[int, int] | None = None
+
+    def wake(self, where: TenantKey) -> None:
+        """Wake the callers that wait for a row that this process has changed."""
+        if self._count:
+            self._waiters.wake(where)
+
+    def wake_all(self) -> None:
+        self._waiters.wake_all()
+
+    async def wait(self, where: TenantKey, look: Callable[[], Any], seconds: float) -> bool:
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop = loop
+            self._reset()
+        self._count += 1
+        if self._count == 1:
+            self._poll()
+        try:
+            return await wait_until(self._waiters, where, look, seconds)
+        finally:
+            if loop is self._loop:
+                self._count -= 1
+                if self._timer is not None and not self._count:
+                    self._timer.cancel()
+                    self._timer = None
+
+    def _poll(self) -> None:
+        with suppress(StoreError):  # while the file can't be read, no change can be seen
+            version = self._version if self._database.busy else self._database.version()
+            if version != self._version:
+                self._version = version
+                self._waiters.wake_all()
+        if self._loop is not None:
+            self._timer = self._loop.call_later(_POLL_SECONDS, self._poll)
