@@ -157,12 +157,14 @@ class Project:
     # --- in this process --------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def gateway(self, who: Callable[[], Principal] = lambda: BOT) -> AsyncIterator[Behind]:
+    async def gateway(
+        self, who: Callable[[], Principal] = lambda: BOT
+    ) -> AsyncIterator[GatewayInProcess]:
         """The gateway for one caller, without HTTP before it."""
         said: list[str] = []
         options: dict[str, Any] = {"caller": who, "console": CONSOLE, "tell": said.append}
         async with gateway(self.settings, **options) as running:
-            yield Behind(running, said)
+            yield GatewayInProcess(running, said)
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[Served]:
@@ -219,7 +221,7 @@ class Serving:
                 stream.close()
 
 
-class Behind:
+class GatewayInProcess:
     """A gateway in this process."""
 
     def __init__(self, running: Gateway, said: list[str]) -> None:

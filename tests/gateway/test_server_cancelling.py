@@ -2,10 +2,11 @@
 
 import asyncio
 
+import mcp_types as types
 import pytest
 
 from counterseal import Context, tool
-from counterseal.ledger.entry import Phase, Status
+from counterseal.ledger.entry import EntryStatus, Phase
 from tests.gateway.served import LEGACY, MODERN, MODES, Desk, facts, raw_call, serving, soon
 from tests.waiting import until
 
@@ -14,7 +15,9 @@ def in_doubt(served):
     """Whether the one call is on record as one of which nobody knows what it did."""
     entries = [row.entry for row in served.runtime.store._backend.entries.values()]
     asked = (Phase.UNKNOWN, Phase.ESCALATED)
-    return len(entries) == 1 and entries[0].status is Status.PENDING and entries[0].phase in asked
+    return (
+        len(entries) == 1 and entries[0].status is EntryStatus.PENDING and entries[0].phase in asked
+    )
 
 
 async def given_up(calling):
@@ -81,8 +84,8 @@ async def test_a_call_is_cancelled_by_its_own_session_only():
         calling = asyncio.ensure_future(client.call_tool("linger", {"text": "a"}))
         await soon(desk.begun)
         for number in range(10):
-            params = {"requestId": number, "reason": "because"}
-            await other.session._dispatcher.notify("notifications/cancelled", params)
+            params = types.CancelledNotificationParams(request_id=number, reason="because")
+            await other.session.send_notification(types.CancelledNotification(params=params))
         await other.list_tools()
         desk.door.set()
         assert (await calling).structured_content == {"noted": "a"}

@@ -108,7 +108,7 @@ class Services:
         self._told.append((done, total, message))
 
 
-class Front:
+class ClientInFront:
     """A client in front, that answers as it is told and remembers what it was asked."""
 
     def __init__(self, *can, traceparent=None, **answers):
