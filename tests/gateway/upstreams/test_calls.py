@@ -1,4 +1,4 @@
-"""A call to an upstream, over every transport and in both revisions: what is sent and what returns."""
+"""A call to an upstream, over every transport and in both revisions: request and result."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""An upstream that dies, hangs, or writes nonsense: what its callers get, and other callers don't notice."""
+"""An upstream that dies, hangs or writes nonsense: its callers learn it, others are not disturbed."""
 
 import asyncio
 import os

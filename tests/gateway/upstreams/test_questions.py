@@ -1,4 +1,4 @@
-"""Questions of an upstream: which client gets them, in both revisions, and when they are refused."""
+"""Questions of an upstream, in both revisions: which client gets them, and refusals."""
 
 import asyncio
 import json
