@@ -7,10 +7,10 @@ from typing import Final
 
 from counterseal.audit import EventType, Head
 from counterseal.audit.checkpoints import Checkpoint, make, sealed_heads
-from counterseal.audit.verify import LATE_MICROS, Kind, Report, Verifier
+from counterseal.audit.verify import LATE_MICROS, FindingKind, RecordVerifier, Report
 from counterseal.errors import StoreError
 from counterseal.keys import KeyRing, Signer
-from counterseal.ledger.requests import Search
+from counterseal.ledger.requests import EventFilter
 from counterseal.storage.store import Store
 
 __all__ = ["seal_store", "verify_store"]
@@ -39,7 +39,7 @@ async def verify_store(
     # In this order: what a checkpoint seals, and what an erasure tells of, was there before it.
     checkpoints = await _checkpoints(store, tenant)
     erasures = await _erasures(store, tenant)
-    verifier = Verifier(
+    verifier = RecordVerifier(
         tenant,
         checkpoints or (),
         ring,
@@ -48,7 +48,9 @@ async def verify_store(
         receipts=receipts,
     )
     if checkpoints is None:
-        verifier.note(Kind.CHECKPOINT, "the checkpoints can't be read: one of them was changed")
+        verifier.note(
+            FindingKind.CHECKPOINT, "the checkpoints can't be read: one of them was changed"
+        )
     after, full = _START, True
     while full:
         page = await store.recorded(tenant, after, _PAGE)
@@ -70,7 +72,7 @@ async def _checkpoints(store: Store, tenant: str) -> Sequence[Checkpoint] | None
 async def _erasures(store: Store, tenant: str) -> Sequence[tuple[str, int]]:
     """What is known of erasures beforehand. Only a help: each is checked when its turn comes."""
     try:
-        found = await store.search(tenant, Search(types=(EventType.ERASED.value,)))
+        found = await store.search(tenant, EventFilter(types=(EventType.ERASED.value,)))
         return [(event_id, int(event.body["until"])) for event_id, event in found]
     except _UNREADABLE:
         return ()
