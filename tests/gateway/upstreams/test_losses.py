@@ -1,4 +1,4 @@
-"""An upstream that dies, hangs or writes nonsense: its callers learn it, others are not disturbed."""
+"""An upstream that dies, hangs or writes nonsense: its callers learn it, other callers go on."""
 
 import asyncio
 import os
