@@ -16,10 +16,10 @@ from typing import Any
 
 from benchmarks._house.served import Run, Told, one_by_one, serve
 from counterseal import Grant, Principal, Proposal, Tool
+from counterseal.ledger.records import Budgets
 from counterseal.policy import Policy
 from counterseal.runtime import Runtime
 from counterseal.storage import open_store
-from counterseal.storage.base import Budgets
 from counterseal.testing import fake_tool
 
 TEXT = '{"case_id": "case_000042", "kind": "letter", "limit": 10, "words": "late payment"}'

@@ -54,8 +54,8 @@ async def api(port: int, store: str, folder: Path) -> None:
     from counterseal import Grant, Principal, Runtime, tool  # noqa: PLC0415 - as above
     from counterseal.gateway.running import Gateway  # noqa: PLC0415 - as above
     from counterseal.gateway.server import McpServer  # noqa: PLC0415 - as above
+    from counterseal.web.app import site  # noqa: PLC0415 - as above
     from counterseal.web.identity import Access, principal_of  # noqa: PLC0415 - as above
-    from counterseal.web.site import site  # noqa: PLC0415 - as above
 
     @tool(effect="read_only", version="1.0.0", owner="bench", budget=PLENTY, runtime=RATES)
     async def echo(text: Text) -> Echo:

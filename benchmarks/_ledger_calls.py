@@ -19,9 +19,11 @@ from pydantic import Field
 
 from counterseal import Grant, Principal, Proposal, tool
 from counterseal.audit import Event
+from counterseal.ledger.records import Budgets, RunRecord
+from counterseal.ledger.requests import Admission, Admit, Settle
 from counterseal.runtime import Runtime
-from counterseal.storage.base import Admission, Admit, Budgets, RunRecord, Settle, Store
 from counterseal.storage.memory import MemoryStore
+from counterseal.storage.store import Store
 
 AGENT, NAME = "case-assistant", "save_note"
 PLENTY = 10**9

@@ -1,7 +1,7 @@
-"""Writes the reference pages from the data that the program itself runs on.
+"""Writes the reference pages from the tables of the program, and the architecture picture.
 
-`python docs/generate.py` writes them; `--check` fails when one is stale, so that a page can't drift
-from the code. Pages written by hand are not touched.
+`python docs/generate.py` writes them; `--check` fails when one is out of date. Pages written by
+hand are not changed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import _contract_page
 import _events_page
 import _http_page
 import _settings_page
+import diagram
 from _tables import table
 
 from counterseal.codes import RESPONSES
@@ -122,14 +123,16 @@ PAGES = {
     "reference/http.md": _http_page.page,
     "reference/configuration.md": _settings_page.page,
 }
+PICTURES = {"images/architecture.svg": diagram.svg}
 
 
 def write(*, only_look: bool = False) -> list[str]:
     """Bring the pages up to date, or only say which of them are not."""
+    texts = {name: NOTE + page().rstrip() + "\n" for name, page in PAGES.items()}
+    texts |= {name: picture() for name, picture in PICTURES.items()}
     stale = []
-    for name, page in PAGES.items():
+    for name, text in texts.items():
         path = HERE / name
-        text = NOTE + page().rstrip() + "\n"
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
         stale.append(name)
@@ -145,7 +148,8 @@ def main() -> int:
     checking = parser.parse_args().check
     stale = write(only_look=checking)
     verb = "stale" if checking else "written"
-    print(f"{len(PAGES)} pages, {len(stale)} {verb}{': ' if stale else ''}{', '.join(stale)}")
+    names = f": {', '.join(stale)}" if stale else ""
+    print(f"{len(PAGES) + len(PICTURES)} pages, {len(stale)} {verb}{names}")
     if stale and checking:
         print("Fix: python3 dev.py docs", file=sys.stderr)
     return 1 if stale and checking else 0

@@ -1,10 +1,10 @@
-"""The case assistant: three agents, two offices, people who approve, and Counterseal in between.
+"""The case assistant: three agents, two offices, approvers, and Counterseal in between.
 
     python examples/case_assistant            # until Ctrl-C; decide in the console
-    python examples/case_assistant --auto     # people decide by themselves; ends with a summary
+    python examples/case_assistant --auto     # scripted approvers decide; ends with a summary
 
-What is started, and where everything is kept: `stage.world`. What happens: `crew.plot` and
-`crew.scripted`. What must never happen: `stage.invariants`.
+`stage.world` starts the processes and keeps the files. `crew.plot` and `crew.scripted` hold the
+story. `stage.invariants` checks what must never happen.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from stage.world import World
 from counterseal.client import Client, ProblemError
 
 HELD, VIOLATED, TROUBLE, STOPPED = 0, 1, 2, 130
-"""Exit codes: the invariants held; one did not; it could not run; somebody stopped it."""
+"""Exit codes: the invariants held; one did not; it could not run; it was interrupted."""
 
 
 def main() -> int:
     options = _options()
     story = Story(sys.stderr if options.json else sys.stdout)
     signal.signal(signal.SIGTERM, _interrupt)
-    os.environ["NO_PROXY"] = "127.0.0.1"  # nothing here goes further than this machine
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # a lost connection is part of the story
+    os.environ["NO_PROXY"] = "127.0.0.1"  # all traffic stays on this machine
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)  # lost connections are part of the story
     try:
         model: Model = Language() if options.model == "smollm2" else Scripted()
         with ExitStack() as stack:
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 async def show(world: World, story: Story, model: Model, options: argparse.Namespace) -> int:
-    """The whole story. It ends by itself with --auto only."""
+    """Run the whole story. Only with --auto does it end by itself."""
     tasks = LANGUAGE if isinstance(model, Language) else SCRIPTED
     day = Day(world, story, model, tasks)
     async with AsyncExitStack() as stack:
@@ -117,7 +117,7 @@ def _welcome(world: World, story: Story, options: argparse.Namespace) -> None:
 
 
 async def _close(world: World, story: Story, day: Day, options: argparse.Namespace) -> int:
-    """The figures, and whether everything that must hold has held."""
+    """Print the figures, and check the invariants."""
     with story.progress("Waiting until the gateway has verified what was done."):
         for client in story.record.values():
             await settled(client)

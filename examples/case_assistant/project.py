@@ -1,7 +1,7 @@
 """The offices' project folder: configuration, secrets, keys and the case database.
 
-`write_project(home)` makes what `counterseal serve` needs. Run as a program it does just that:
-`python project.py HOME`. Cases, keys and passwords that are there already are kept.
+`write_project(home)`, or `python project.py HOME`, writes what `counterseal serve` needs. Existing
+cases, keys and passwords are kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HERE: Final = Path(__file__).resolve().parent
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What an agent of this name may use, and how often in one run."""
+    """Tools of an agent, with the number of calls per run."""
 
     tools: Mapping[str, int]
     scopes: Sequence[str]
@@ -65,11 +65,11 @@ ROLES: Final[Mapping[str, Role]] = {
         ("case:read", "policy:read", "notice:send", "case:write"),
     ),
 }
-"""The three agents. Each works in both offices, with a key of its own in each."""
+"""The three agents. Each works in both offices, with one key per office."""
 
 
 def mailboxes(tenant: str) -> str:
-    """The domain of an office's register: companies have their official mailboxes there."""
+    """The domain of an office's register, with the official mailboxes of companies."""
     return f"register.{tenant}.example"
 
 
@@ -84,10 +84,10 @@ def write_project(
     approval_wait_seconds: float = 20,
     approvers: Mapping[str, Sequence[str]] | None = None,
 ) -> Path:
-    """Write the project, and give the path of its counterseal.toml.
+    """Write the project and return the path of its counterseal.toml.
 
-    `approvers` are people who may decide from the shell, by name, with their roles; the console's
-    users are kept in the store.
+    `approvers` may decide on the command line: names with roles. The console's users are in the
+    store.
     """
     home = Path(home)
     home.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ def _config(
         _table(f"tenants.{tenant}.facts", {"mailboxes": mailboxes(tenant)}) for tenant in TENANTS
     ]
     for agent, role in ROLES.items():
-        # For `counterseal call --as`; over HTTP the key says whose agent it is.
+        # For `counterseal call --as`; over HTTP the key names the agent.
         mine = {"tenant": TENANTS[-1], "user": f"{agent}-desk", "scopes": list(role.scopes)}
         tables.append(_table(f"agents.{agent}", mine))
         for tool, calls in role.tools.items():
@@ -129,13 +129,13 @@ def _config(
 
 
 def _table(name: str, values: Mapping[str, Any]) -> str:
-    """JSON's texts, numbers and lists are TOML's, too."""
+    """Return a value as TOML, which shares the syntax of texts, numbers and lists with JSON."""
     lines = (f"{key} = {json.dumps(value)}" for key, value in values.items())
     return "\n".join([f"[{name}]", *lines, ""])
 
 
 def _make_secrets(folder: Path) -> None:
-    """A password for each office's account at the mail server."""
+    """Write a password for each office's mail account."""
     for tenant in TENANTS:
         file = folder / tenant / "smtp_password"
         if not file.exists():
@@ -145,7 +145,7 @@ def _make_secrets(folder: Path) -> None:
 
 
 def _make_keys(folder: Path) -> None:
-    """Approvals are signed, the record is sealed, what is kept of calls is encrypted."""
+    """Make the keys that sign approvals, seal the record and encrypt stored values."""
     for purpose in Purpose:
         if not list(folder.glob(f"{purpose.value}-*")):
             new_key(folder, purpose, datetime.now(UTC))

@@ -1,8 +1,7 @@
-"""The seven tools of the case assistant: what each may do, under which conditions, and how.
+"""The seven tools of the case assistant: their contracts, and the few lines that implement them.
 
-Contracts, and the few lines that carry them out. What they stand on is in `office`: fields in
-`forms`, what is probed in `hooks`, rows in `casework` and `notices`, mail in `mail`. Who may call
-what stands in `project`; what the offices forbid or ask, in `rules.yaml`.
+`office` has the rest: fields in `forms`, probes in `hooks`, rows in `casework` and `notices`, mail
+in `mail`. Grants are in `project`, policy rules in `rules.yaml`.
 """
 
 from __future__ import annotations
@@ -334,4 +333,4 @@ TOOLS: Final = (
     send_approved_notice,
     update_case_status,
 )
-"""What agents are given."""
+"""The tools for agents."""

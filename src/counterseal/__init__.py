@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from counterseal.execution.attempt import Progress
     from counterseal.execution.webhook import Webhook
     from counterseal.keys import KeyRing
+    from counterseal.ledger.records import Budgets
     from counterseal.observation import Observation
     from counterseal.operations.approver import ApprovalError
     from counterseal.operations.attention import NeedsAttention
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from counterseal.repair import RepairLoop
     from counterseal.runs import Run, RunError
     from counterseal.runtime import Runtime, Tenant
-    from counterseal.storage.base import Budgets
 
 _HOMES = {
     "counterseal.approvals.votes": ("Voter",),
@@ -95,7 +95,7 @@ _HOMES = {
     "counterseal.repair": ("RepairLoop",),
     "counterseal.runs": ("Run", "RunError"),
     "counterseal.runtime": ("Runtime", "Tenant"),
-    "counterseal.storage.base": ("Budgets",),
+    "counterseal.ledger.records": ("Budgets",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

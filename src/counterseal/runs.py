@@ -17,13 +17,14 @@ from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
 from counterseal.execution.attempt import ProgressCallback
+from counterseal.ledger.records import Budgets, RunRecord
 from counterseal.observation import Observation
 from counterseal.observation.observe import summarise
 from counterseal.observation.render import fence
 from counterseal.plans import Plan
 from counterseal.proposal import Principal, Proposal, text_set
 from counterseal.registry import Registry
-from counterseal.storage.base import Budgets, RunRecord, Store
+from counterseal.storage.store import Store
 
 __all__ = [
     "Run",

@@ -47,7 +47,8 @@ from counterseal.gates.base import CompiledContract, Decision, deny
 from counterseal.gates.compile import compile_record
 from counterseal.gates.parse import is_id
 from counterseal.keys import KeyRing, fingerprint_key
-from counterseal.ledger.rules import implicit
+from counterseal.ledger.records import Budgets, Due, DueKind, Held, RunRecord
+from counterseal.ledger.run_changes import implicit_run
 from counterseal.observation import Observation, Redactor
 from counterseal.operations.approver import Approvals, work_for
 from counterseal.operations.operator import Operator, catch_up
@@ -58,7 +59,7 @@ from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Grant, Registry, RegistryRecord
 from counterseal.runs import Run, RunError, check_settings, settings_of
 from counterseal.storage import open_store
-from counterseal.storage.base import Budgets, Due, DueKind, Held, RunRecord, Store
+from counterseal.storage.store import Store
 from counterseal.telemetry import Telemetry
 from counterseal.vault import PLAIN
 
@@ -349,7 +350,7 @@ class Runtime:
             run = await self.store.find_run(tenant, run_id)
             return run or RunRecord(tenant=tenant, run_id=run_id, started_at=now)
         owner = (tenant, principal.agent, principal.user)
-        return await self.store.find_implicit_run(*owner, now) or implicit(*owner, now)
+        return await self.store.find_implicit_run(*owner, now) or implicit_run(*owner, now)
 
     def report(self, call_id: str, where: str, error: BaseException | str) -> None:
         """Log an error for the operator. A text is a trace from which secrets were removed."""

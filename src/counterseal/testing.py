@@ -24,8 +24,8 @@ from counterseal.operations.approver import Approver
 from counterseal.proposal import Principal
 from counterseal.registry import Grant
 from counterseal.runtime import Runtime
-from counterseal.storage.base import Store
 from counterseal.storage.memory import MemoryStore
+from counterseal.storage.store import Store
 
 __all__ = [
     "HANG",

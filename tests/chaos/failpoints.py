@@ -14,16 +14,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from counterseal.storage.base import (
-    Admission,
-    Admit,
-    Claim,
-    Due,
-    Finish,
-    Kept,
-    Settle,
-    Store,
-)
+from counterseal.ledger.records import Due
+from counterseal.ledger.requests import Admission, Admit, Claim, Finish, Kept, Settle
+from counterseal.storage.store import Store
 
 __all__ = ["Failing", "Failpoints"]
 

@@ -28,10 +28,10 @@ import httpx  # noqa: F401 - loaded beforehand
 
 from counterseal import Principal, Proposal, Runtime
 from counterseal.errors import CountersealError, StoreError
+from counterseal.ledger.records import Budgets, DueKind, HeldStatus
 from counterseal.operations.attention import NeedsAttention
 from counterseal.reconcile import Reconciler
 from counterseal.storage import open_store
-from counterseal.storage.base import Budgets, DueKind, HeldStatus
 
 from .failpoints import Failing, Failpoints
 from .inspecting import inspect

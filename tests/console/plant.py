@@ -23,7 +23,8 @@ from counterseal.accounts import People, Person
 from counterseal.accounts.passwords import Passwords
 from counterseal.contract.sources.mcp.definition import Definition, describe
 from counterseal.errors import CountersealError
-from counterseal.storage.base import Claim, Due, DueKind, Finish
+from counterseal.ledger.records import Due, DueKind
+from counterseal.ledger.requests import Claim, Finish
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.testing import FakeClock, fake_tool
 from counterseal.views import TenantView

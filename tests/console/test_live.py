@@ -8,7 +8,7 @@ import pytest
 
 from counterseal import Runtime
 from counterseal.errors import StoreError
-from counterseal.storage.base import HeldStatus
+from counterseal.ledger.records import HeldStatus
 from counterseal.web.console.live import Broker, FullError
 from tests.console.conftest import client_of
 from tests.console.test_sign_in import sent

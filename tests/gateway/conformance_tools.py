@@ -23,7 +23,6 @@ PNG = (
 )
 WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA="
 STRING = {"type": "string"}
-PAUSE = 0.05
 
 Context = ServerRequestContext[Any, Any]
 
@@ -186,7 +185,7 @@ async def error_handling(call):
 async def with_progress(call):
     for progress in (0, 50, 100):
         await call.ctx.session.report_progress(progress, 100)
-        await anyio.sleep(PAUSE)
+        await anyio.lowlevel.checkpoint()
     return answer("Told three times how far it was.")
 
 
@@ -194,7 +193,7 @@ async def with_progress(call):
 async def with_logging(call):
     for text in ("Tool execution started", "Tool processing data", "Tool execution completed"):
         await log(call, text)
-        await anyio.sleep(PAUSE)
+        await anyio.lowlevel.checkpoint()
     return answer("Logged three times.")
 
 
@@ -216,7 +215,7 @@ async def log(call: Call, text: str) -> None:
 async def reconnection(call):
     if call.ctx.close_sse_stream is not None:
         await call.ctx.close_sse_stream()
-        await anyio.sleep(PAUSE)
+        await anyio.lowlevel.checkpoint()
     return answer("Answered after the connection was closed.")
 
 

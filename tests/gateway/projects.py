@@ -32,6 +32,7 @@ from counterseal.contract.sources.mcp import Definition, Lock
 from counterseal.gateway.running import Gateway, gateway
 from counterseal.web.identity import principal_of
 from tests.gateway.served import BOT, Served, listening
+from tests.waiting import until
 
 COUNTERSEAL = [sys.executable, "-m", "counterseal"]
 PATIENCE = 60.0
@@ -156,12 +157,14 @@ class Project:
     # --- in this process --------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def gateway(self, who: Callable[[], Principal] = lambda: BOT) -> AsyncIterator[Behind]:
+    async def gateway(
+        self, who: Callable[[], Principal] = lambda: BOT
+    ) -> AsyncIterator[GatewayInProcess]:
         """The gateway for one caller, without HTTP before it."""
         said: list[str] = []
         options: dict[str, Any] = {"caller": who, "console": CONSOLE, "tell": said.append}
         async with gateway(self.settings, **options) as running:
-            yield Behind(running, said)
+            yield GatewayInProcess(running, said)
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[Served]:
@@ -218,7 +221,7 @@ class Serving:
                 stream.close()
 
 
-class Behind:
+class GatewayInProcess:
     """A gateway in this process."""
 
     def __init__(self, running: Gateway, said: list[str]) -> None:
@@ -246,6 +249,4 @@ async def connected(
 
 async def there(path: Path) -> None:
     """Until another process has made a file."""
-    async with asyncio.timeout(PATIENCE):
-        while not path.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it
-            await asyncio.sleep(0.02)
+    await until(path.exists)

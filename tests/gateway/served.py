@@ -10,24 +10,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import httpx2
 import mcp_types as types
 import pytest
 from mcp import Client
-from mcp.client.session import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.transport_security import TransportSecuritySettings
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, TypeAdapter
 
 from counterseal import Context, Grant, Principal, Runtime, Voter, tool
 from counterseal.gateway.running import Gateway
 from counterseal.gateway.server import McpServer
+from counterseal.web.app import site
 from counterseal.web.identity import Access, principal_of
-from counterseal.web.site import site
 from tests.gateway.servers import UVICORN, serving_on
+from tests.waiting import until
 
 MODERN = "2026-07-28"
 LEGACY = "legacy"
@@ -110,15 +111,11 @@ async def soon(event: asyncio.Event) -> None:
         await event.wait()
 
 
-async def until(true: Any) -> None:
-    """Until something is so, whoever brings it about."""
-    async with asyncio.timeout(PATIENCE):
-        while not true():  # noqa: ASYNC110 - there is no event for everything
-            await asyncio.sleep(0.01)
-
-
 class Served:
     """A running server."""
+
+    elicitation: dict[str, Any] | None = None
+    """The elicitation that its clients declare, in the place of their own declaration."""
 
     def __init__(self, runtime: Runtime, server: McpServer, url: str) -> None:
         self.runtime = runtime
@@ -147,8 +144,10 @@ class Served:
             "Authorization": f"Bearer {await self.key(who)}",
             "Accept": "application/json, text/event-stream",
         }
-        timeout = httpx2.Timeout(PATIENCE)
-        async with httpx2.AsyncClient(trust_env=False, headers=headers, timeout=timeout) as http:
+        options: dict[str, Any] = {"headers": headers, "timeout": httpx2.Timeout(PATIENCE)}
+        if self.elicitation is not None:
+            options["transport"] = _Declaring(self.elicitation)
+        async with httpx2.AsyncClient(trust_env=False, **options) as http:
             yield http
 
     async def session(self, http: httpx2.AsyncClient, **capabilities: Any) -> dict[str, str]:
@@ -174,10 +173,7 @@ class Served:
 
     async def decide(self, choice: str = "approve", voter: Voter = BOSS) -> None:
         """A person decides on the one request that waits, as soon as it does."""
-        async with asyncio.timeout(PATIENCE):
-            while not (waiting := await self.runtime.approvals.list()):  # noqa: ASYNC110 - as below
-                await asyncio.sleep(0.01)
-        (held,) = waiting
+        (held,) = await until(self.runtime.approvals.list)
         await self.runtime.approvals.decide(held.approval_id, voter, choice)
 
 
@@ -237,31 +233,51 @@ def said(result: types.CallToolResult) -> str:
     return result.content[0].text
 
 
+class _RawCall(types.Request[dict[str, Any], Literal["tools/call"]]):
+    method: Literal["tools/call"] = "tools/call"
+    params: dict[str, Any]
+
+
 async def raw_call(client: Client, **params: Any) -> dict[str, Any]:
     """`tools/call` with params that the client itself would not send, as the wire has them."""
-    data: dict[str, Any] = {"method": "tools/call", "params": params}
-    options: Any = {}
-    client.session._stamp(data, options)
-    sending = client.session._dispatcher.send_raw_request
-    return await sending("tools/call", data["params"], options)
+    return await client.session.send_request(_RawCall(params=params), TypeAdapter(dict[str, Any]))
 
 
 @pytest.fixture
 def form_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that can show a form, and no link."""
-    _declaring(monkeypatch, types.ElicitationCapability(form=types.FormElicitationCapability()))
+    monkeypatch.setattr(Served, "elicitation", {"form": {}})
 
 
 @pytest.fixture
 def url_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that can show a link, and no form."""
-    _declaring(monkeypatch, types.ElicitationCapability(url=types.UrlElicitationCapability()))
+    monkeypatch.setattr(Served, "elicitation", {"url": {}})
 
 
-def _declaring(monkeypatch: pytest.MonkeyPatch, elicitation: Any) -> None:
-    built = ClientSession._build_capabilities
+class _Declaring(httpx2.AsyncHTTPTransport):
+    """Changes what a client says in its requests about the elicitation that it can do."""
 
-    def build(session: ClientSession, version: str) -> types.ClientCapabilities:
-        return built(session, version).model_copy(update={"elicitation": elicitation})
+    def __init__(self, elicitation: dict[str, Any]) -> None:
+        super().__init__(trust_env=False)
+        self._elicitation = elicitation
 
-    monkeypatch.setattr(ClientSession, "_build_capabilities", build)
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.content:
+            message = json.loads(request.content)
+            params = message.get("params", {})
+            for declared in (
+                params.get("capabilities"),
+                params.get("_meta", {}).get(types.CLIENT_CAPABILITIES_META_KEY),
+            ):
+                if declared and "elicitation" in declared:
+                    declared["elicitation"] = self._elicitation
+            headers = [(k, v) for k, v in request.headers.items() if k != "content-length"]
+            request = httpx2.Request(
+                request.method,
+                request.url,
+                headers=headers,
+                content=json.dumps(message),
+                extensions=request.extensions,
+            )
+        return await super().handle_async_request(request)

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from tests.gateway.faulty.upstream import Faulty, definition, project_before, until
+from tests.gateway.faulty.upstream import Faulty, definition, project_before
+from tests.waiting import until
 
 LOOK = {"look": {"effect": "retrieve", "max_retries": 0}}
 CHANGED = definition("look", "Does something, and sends it away.")

@@ -10,8 +10,9 @@ import pytest
 
 from counterseal.gateway import running
 from counterseal.ledger.entry import Phase, Status
-from tests.gateway.faulty.upstream import OVERLAY, Faulty, definition, project_before, until
+from tests.gateway.faulty.upstream import OVERLAY, Faulty, definition, project_before
 from tests.gateway.served import LEGACY, MODERN, MODES, facts, said
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

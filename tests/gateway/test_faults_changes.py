@@ -6,9 +6,10 @@ import pytest
 
 from counterseal.config import ConfigError
 from counterseal.gateway.quarantine import QuarantinedTools, upstream_summaries
-from tests.gateway.faulty.upstream import INPUT, Faulty, definition, project_before, until
+from tests.gateway.faulty.upstream import INPUT, Faulty, definition, project_before
 from tests.gateway.projects import PATIENCE
 from tests.gateway.served import LEGACY, MODERN, facts, said
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,11 @@ import pytest
 
 from counterseal import Principal
 from counterseal.ledger.entry import Phase, Status
-from tests.gateway.faulty.upstream import OVERLAY, Faulty, project_before, until
-from tests.gateway.projects import PATIENCE, connected
+from tests.gateway.faulty.upstream import OVERLAY, Faulty, project_before
+from tests.gateway.projects import connected
 from tests.gateway.served import BOT, MODERN, MODES, facts, said
 from tests.postgres_server import borrowed_database
+from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -88,9 +89,7 @@ async def test_what_a_killed_gateway_had_begun_is_reconciled_by_another(project,
         assert early.is_error
         assert facts(early)["code"] == "IDEMPOTENCY_CONFLICT"
 
-        async with asyncio.timeout(PATIENCE):
-            while not await escalated(gateway):  # noqa: ASYNC110 - the reconciler's own schedule
-                await asyncio.sleep(0.1)
+        await until(lambda: escalated(gateway))
         assert (await entry_of(gateway)).status is Status.PENDING
         assert (await client.call_tool("pay", RENT, meta=RUN)).is_error
         assert not (await client.call_tool("look", {"text": "on"})).is_error

@@ -17,6 +17,8 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
+from tests.waiting import until
+
 pytestmark = pytest.mark.slow
 
 PATIENCE = 60
@@ -147,9 +149,17 @@ async def command(project, *arguments):
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
-async def there(file):
-    while not file.exists():  # noqa: ASYNC110 - another process makes it
-        await anyio.sleep(0.02)
+async def stopping(serving):
+    """Wait until the gateway takes no more requests."""
+
+    async def refused():
+        async with httpx.AsyncClient() as http:
+            try:
+                return (await http.get(serving.told["health_url"])).status_code == 503
+            except httpx.TransportError:
+                return True
+
+    await until(refused)
 
 
 def in_time():
@@ -257,9 +267,9 @@ async def test_call_under_way_is_waited_for_and_answered(serve, project):
             async with anyio.create_task_group() as group:
 
                 async def stop_meanwhile():
-                    await there(project / "began")
+                    await until((project / "began").exists)
                     serving.process.send_signal(signal.SIGTERM)
-                    await anyio.sleep(0.2)
+                    await stopping(serving)
                     (project / "now").touch()
 
                 group.start_soon(stop_meanwhile)
@@ -281,9 +291,9 @@ async def test_second_signal_does_not_wait(serve, project):
                         await client.call_tool("wait_for_file", {"name": "never"})
 
             group.start_soon(call)
-            await there(project / "began")
+            await until((project / "began").exists)
             serving.process.send_signal(signal.SIGINT)
-            await anyio.sleep(0.2)
+            await stopping(serving)
             serving.process.send_signal(signal.SIGINT)
             await anyio.to_thread.run_sync(serving.process.communicate)
             group.cancel_scope.cancel()

@@ -24,8 +24,8 @@ from tests.gateway.served import (
     Desk,
     facts,
     serving,
-    until,
 )
+from tests.waiting import until
 
 
 async def test_the_client_is_asked_to_show_where_to_decide():
@@ -157,12 +157,11 @@ async def test_state_of_another_call_is_refused_though_that_was_approved(caplog)
 
 async def test_state_that_is_too_old_is_refused(monkeypatch, caplog):
     caplog.set_level("CRITICAL", "mcp")
-    monkeypatch.setattr("counterseal.gateway.server._STATE_SECONDS", 0.01)
+    monkeypatch.setattr("counterseal.gateway.server._STATE_SECONDS", 1e-6)
     async with (
         serving(Desk().tools) as served,
         served.client(MODERN, elicitation_callback=Asked()) as client,
     ):
         first = await first_round(client)
-        await asyncio.sleep(0.02)
         with pytest.raises(MCPError, match="Invalid or expired requestState"):
             await second_round(client, first)

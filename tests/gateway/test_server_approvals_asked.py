@@ -18,8 +18,8 @@ from tests.gateway.served import (
     Text,
     form_only,  # noqa: F401 - a fixture
     serving,
-    until,
 )
+from tests.waiting import until
 
 
 async def test_a_client_of_2025_is_sent_the_link_and_the_call_goes_on_when_it_is_approved():

@@ -2,11 +2,13 @@
 
 import asyncio
 
+import mcp_types as types
 import pytest
 
 from counterseal import Context, tool
 from counterseal.ledger.entry import Phase, Status
-from tests.gateway.served import LEGACY, MODERN, MODES, Desk, facts, raw_call, serving, soon, until
+from tests.gateway.served import LEGACY, MODERN, MODES, Desk, facts, raw_call, serving, soon
+from tests.waiting import until
 
 
 def in_doubt(served):
@@ -80,8 +82,8 @@ async def test_a_call_is_cancelled_by_its_own_session_only():
         calling = asyncio.ensure_future(client.call_tool("linger", {"text": "a"}))
         await soon(desk.begun)
         for number in range(10):
-            params = {"requestId": number, "reason": "because"}
-            await other.session._dispatcher.notify("notifications/cancelled", params)
+            params = types.CancelledNotificationParams(request_id=number, reason="because")
+            await other.session.send_notification(types.CancelledNotification(params=params))
         await other.list_tools()
         desk.door.set()
         assert (await calling).structured_content == {"noted": "a"}

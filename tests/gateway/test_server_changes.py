@@ -9,7 +9,8 @@ from mcp.shared.subscriptions import ToolsListChanged
 
 from counterseal import Grant, Principal, Runtime
 from counterseal.testing import fake_tool
-from tests.gateway.served import BOT, LEGACY, MODERN, MODES, serving, soon, until
+from tests.gateway.served import BOT, LEGACY, MODERN, MODES, serving, soon
+from tests.waiting import until
 
 CLERK = Principal(tenant="acme", agent="clerk", user="u_3")
 

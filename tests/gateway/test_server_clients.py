@@ -24,6 +24,7 @@ from tests.gateway.served import (
     facts,
     serving,
 )
+from tests.waiting import until
 
 TOOLS = '''\
 import asyncio
@@ -110,12 +111,6 @@ def started(project, mode, **callbacks):
     return Client(stdio_client(parameters), mode=mode, **callbacks)
 
 
-async def appeared(file):
-    async with asyncio.timeout(PATIENCE):
-        while not file.exists():  # noqa: ASYNC110 - another process makes it
-            await asyncio.sleep(0.02)
-
-
 # --- standard input and output --------------------------------------------------------------------
 
 
@@ -176,10 +171,10 @@ async def test_over_stdio_a_person_at_another_process_approves_the_call(project,
 async def test_over_stdio_a_call_that_is_given_up_stops_and_the_process_goes_on(project, mode):
     async with started(project, mode) as client:
         calling = asyncio.ensure_future(client.call_tool("linger", {"text": "a"}))
-        await appeared(project / "notes")
+        await until((project / "notes").exists)
         calling.cancel()
         await asyncio.wait({calling})
-        await appeared(project / "stopped")
+        await until((project / "stopped").exists)
         again = await client.call_tool("linger", {"text": "a"})
         assert facts(again)["code"] == "IDEMPOTENCY_CONFLICT"
         assert not (await client.call_tool("note", {"text": "b"})).is_error
@@ -192,7 +187,7 @@ async def test_over_stdio_a_client_that_vanishes_ends_the_process_and_leaves_its
 ):
     async with started(project, LEGACY) as client:
         calling = asyncio.ensure_future(client.call_tool("linger", {"text": "a"}))
-        await appeared(project / "notes")
+        await until((project / "notes").exists)
     calling.cancel()
     await asyncio.wait({calling})
     async with open_runtime(load_settings(project / "counterseal.toml")) as office:

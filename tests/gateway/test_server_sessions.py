@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import json
 
-from tests.gateway.served import ANN, Desk, serving, soon, until
+from tests.gateway.served import ANN, Desk, serving, soon
+from tests.waiting import until
 
 ADD = {"a": 1, "b": 2}
 

@@ -41,6 +41,14 @@ async def test_every_other_path_is_answered_by_the_console_with_its_headers(clie
 
 
 @pytest.mark.parametrize(
+    ("path", "status"),
+    [("/mcp", 401), ("/mcp/", 404), ("/v1", 401), ("/v10", 404), ("/", 303), ("/health", 200)],
+)
+async def test_a_path_leads_to_its_part_of_the_site(client, path, status):
+    assert (await client.get(path)).status_code == status
+
+
+@pytest.mark.parametrize(
     ("host", "status"),
     [
         ("127.0.0.1:1", 200),

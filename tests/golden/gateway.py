@@ -56,10 +56,10 @@ def outputs() -> dict[str, str]:
             }
     files = {
         "gateway/serve.json": as_text(Mask({folder: "<project>"})(told)),
-        "gateway/openapi.json": as_text(without_prose(document)),
+        "gateway/openapi.json": as_text(without_prose(document), in_any_order=True),
     }
     for revision, transcript in sessions.items():
-        files[f"gateway/mcp-{revision}.json"] = as_text(Mask()(transcript))
+        files[f"gateway/mcp-{revision}.json"] = as_text(Mask()(transcript), in_any_order=True)
     return files
 
 

@@ -84,6 +84,6 @@ class Mask:
         return f"{kind}_<{known.setdefault(value, len(known) + 1)}>"
 
 
-def as_text(data: Any) -> str:
-    """Return data as JSON for a golden file: indented, with a new line at its end."""
-    return json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+def as_text(data: Any, *, in_any_order: bool = False) -> str:
+    """Return data as JSON for a golden file; sort fields where their order says nothing."""
+    return json.dumps(data, indent=1, ensure_ascii=False, sort_keys=in_any_order) + "\n"

@@ -7,11 +7,11 @@ import pytest
 from counterseal import Budgets, Grant, Policy, Proposal, tool
 from counterseal.approvals.packet_formats import html, markdown, text
 from counterseal.codes import Code, Path
+from counterseal.ledger.records import HeldStatus
 from counterseal.operations.approver import ApprovalError
 from counterseal.operations.auditor import verify_store
 from counterseal.reconcile import Reconciler
 from counterseal.runtime import Tenant
-from counterseal.storage.base import HeldStatus
 from counterseal.testing import FakeClock
 from tests.journeys.approvals_worker import (
     Office,

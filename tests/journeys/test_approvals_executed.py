@@ -18,11 +18,11 @@ from counterseal import Policy, Runtime, Webhook
 from counterseal.codes import Code
 from counterseal.execution.webhook import SIGNATURE
 from counterseal.keys import KeyRing, Purpose
+from counterseal.ledger.records import DueKind, HeldStatus
 from counterseal.operations.approver import ApprovalError
 from counterseal.operations.attention import NeedsAttention
 from counterseal.reconcile import Reconciler
 from counterseal.storage import open_store
-from counterseal.storage.base import DueKind, HeldStatus
 from counterseal.storage.memory import MemoryStore
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.testing import FakeClock

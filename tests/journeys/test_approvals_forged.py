@@ -25,8 +25,8 @@ from counterseal.codes import Code
 from counterseal.errors import CountersealError
 from counterseal.gates.approval import has_unknown_keys, signed
 from counterseal.keys import KeyRing, Purpose, new_key
+from counterseal.ledger.records import HeldStatus
 from counterseal.operations.approver import ApprovalError
-from counterseal.storage.base import HeldStatus
 from counterseal.testing import FakeClock
 from counterseal.vault import PLAIN
 from tests.journeys.approvals_worker import Office, agent, key_ring, letter, opened, person

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from counterseal.storage.base import HeldStatus
+from counterseal.ledger.records import HeldStatus
 from counterseal.testing import FakeClock
 from tests.journeys.approvals_worker import (
     Office,

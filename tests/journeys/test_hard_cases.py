@@ -28,8 +28,8 @@ from counterseal import (
 from counterseal.codes import Code
 from counterseal.errors import IsolationError
 from counterseal.execution.failures import code_of, describe
+from counterseal.ledger.records import Budgets, HeldStatus
 from counterseal.policy import Policy
-from counterseal.storage.base import Budgets, HeldStatus
 from counterseal.testing import HANG, FakeClock, fake_tool, runtime_for, someone
 
 SCHEMA = {

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from counterseal import Grant, Proposal
 from counterseal.codes import Code
 from counterseal.contract.effects import Trust
+from counterseal.ledger.records import HeldStatus
 from counterseal.observation.render import fence
 from counterseal.observation.text import neutralise
 from counterseal.policy import Policy
-from counterseal.storage.base import HeldStatus
 from counterseal.testing import MemoryStore, fake_tool, runtime_for, someone
 
 TEXT = {"type": "string", "maxLength": 4000, "description": "Any text."}

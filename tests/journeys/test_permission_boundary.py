@@ -9,8 +9,8 @@ import pytest
 from counterseal import Grant, Proposal
 from counterseal.codes import Code
 from counterseal.contract.invariants import Invariant
+from counterseal.ledger.records import Budgets, HeldStatus
 from counterseal.runtime import Runtime
-from counterseal.storage.base import Budgets, HeldStatus
 from counterseal.testing import FakeClock, MemoryStore, fake_tool, someone
 
 SCHEMA = {

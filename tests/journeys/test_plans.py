@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterseal import DROP_STEP, Budgets, Grant, Invariant, Proposal, Tenant, Tool, load_contracts
+from counterseal.ledger.records import HeldStatus
 from counterseal.plans import Fate, PlanRule, load_plan_rules
 from counterseal.policy import Policy
-from counterseal.storage.base import HeldStatus
 from counterseal.testing import fake_tool, runtime_for, someone
 
 # A retrieval tool, declared twice: with checks in Python, and in a file with checks in CEL -------

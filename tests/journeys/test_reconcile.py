@@ -12,11 +12,11 @@ from counterseal import Context, Grant, Proposal, tool
 from counterseal.codes import Code
 from counterseal.errors import CountersealError, StoreError, ToolFailedError
 from counterseal.ledger.entry import Phase, Status
+from counterseal.ledger.records import DueKind, HeldStatus
 from counterseal.observation import Redactor
 from counterseal.operations.attention import NeedsAttention, compensation_key
 from counterseal.reconcile import Reconciler
 from counterseal.runtime import Runtime
-from counterseal.storage.base import DueKind, HeldStatus
 from counterseal.storage.memory import MemoryStore
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.testing import FakeClock, someone

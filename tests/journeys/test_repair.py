@@ -8,7 +8,7 @@ import pytest
 from counterseal import Budgets, Invariant, Path, Policy, Proposal, RepairLoop
 from counterseal.audit import EventType
 from counterseal.codes import Code
-from counterseal.storage.base import HeldStatus
+from counterseal.ledger.records import HeldStatus
 from counterseal.testing import FakeClock, MemoryStore, fake_tool, runtime_for, someone
 
 VISIT = {

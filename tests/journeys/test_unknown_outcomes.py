@@ -9,7 +9,7 @@ from pydantic import Field
 
 from counterseal import Context, ContractError, Grant, Proposal, Runtime, tool
 from counterseal.codes import Code
-from counterseal.storage.base import Budgets
+from counterseal.ledger.records import Budgets
 from counterseal.testing import HANG, FakeClock, fake_tool, runtime_for, someone
 from tests.waiting import until_now
 

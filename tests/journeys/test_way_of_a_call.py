@@ -12,10 +12,10 @@ from counterseal.codes import Code
 from counterseal.contract.invariants import Invariant
 from counterseal.gates import Gate
 from counterseal.gates.base import AsyncGate
+from counterseal.ledger.records import Budgets, HeldStatus
 from counterseal.observation.envelope import ObservationEnvelope
 from counterseal.policy import Policy
 from counterseal.registry import Reason
-from counterseal.storage.base import Budgets, HeldStatus
 from counterseal.storage.memory import MemoryStore
 from counterseal.testing import HANG, FakeClock, fake_tool, runtime_for, someone
 

@@ -8,20 +8,9 @@ import pytest
 
 from counterseal.audit import Caller, Event, EventType
 from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.records import Due, DueKind, Held, HeldStatus, RunRecord
+from counterseal.ledger.requests import Admit, Ballot, Charge, Claim, Rate, Settle
 from counterseal.storage import open_store
-from counterseal.storage.base import (
-    Admit,
-    Ballot,
-    Charge,
-    Claim,
-    Due,
-    DueKind,
-    Held,
-    HeldStatus,
-    Rate,
-    RunRecord,
-    Settle,
-)
 from tests.postgres_server import borrowed_database
 
 NOW = 1_767_225_600.0

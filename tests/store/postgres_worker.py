@@ -10,19 +10,9 @@ import sys
 
 from counterseal.audit import Caller, Event, EventType
 from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.records import Due, DueKind, HeldStatus, RunRecord
+from counterseal.ledger.requests import Admit, Ballot, Charge, Claim, Rate, Settle
 from counterseal.storage import open_store
-from counterseal.storage.base import (
-    Admit,
-    Ballot,
-    Charge,
-    Claim,
-    Due,
-    DueKind,
-    HeldStatus,
-    Rate,
-    RunRecord,
-    Settle,
-)
 
 NOW = 1_767_225_600.0
 

@@ -20,8 +20,9 @@ from hypothesis.stateful import (
 
 from counterseal.audit import Caller, Event, EventType
 from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.records import Concern, Due
+from counterseal.ledger.requests import Admission, Admit, Kept
 from counterseal.storage import open_store
-from counterseal.storage.base import Admission, Admit, Concern, Due, Kept
 from tests.postgres_server import borrowed_database
 
 

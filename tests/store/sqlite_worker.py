@@ -12,18 +12,8 @@ from pathlib import Path
 
 from counterseal.audit import Caller, Event, EventType
 from counterseal.ledger.entry import Entry, Phase, Status
-from counterseal.storage.base import (
-    Admit,
-    Ballot,
-    Charge,
-    Claim,
-    Due,
-    DueKind,
-    HeldStatus,
-    Rate,
-    RunRecord,
-    Settle,
-)
+from counterseal.ledger.records import Due, DueKind, HeldStatus, RunRecord
+from counterseal.ledger.requests import Admit, Ballot, Charge, Claim, Rate, Settle
 from counterseal.storage.sqlite import SqliteStore
 
 NOW = 1_767_225_600.0

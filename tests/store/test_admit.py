@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from counterseal.audit import EventType
 from counterseal.ledger.entry import Status
-from counterseal.storage.base import NEW_KEY, Charge, HeldStatus, Rate, Refused
+from counterseal.ledger.records import HeldStatus
+from counterseal.ledger.requests import NEW_KEY, Charge, Rate, Refused
 
 
 async def test_an_admission_spends_pins_reserves_and_records_at_once(store, make):

@@ -5,9 +5,10 @@ import time
 import pytest
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.audit.facts import Fact, read_tally
+from counterseal.audit.events import Fact, read_tally
 from counterseal.errors import CountersealError
-from counterseal.storage.base import Calls, Erasure, HeldStatus
+from counterseal.ledger.records import HeldStatus
+from counterseal.ledger.requests import Calls, Erasure
 
 ENDS = {
     "SUCCESS": (EventType.SUCCEEDED, "SUCCESS", {"announced": True, "cost": 0.25}),

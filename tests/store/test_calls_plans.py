@@ -9,8 +9,8 @@ import pytest
 
 from counterseal.audit import Caller, Event, EventType, columns_of
 from counterseal.audit.chain import GENESIS, extend
+from counterseal.ledger.requests import Calls
 from counterseal.storage import open_store
-from counterseal.storage.base import Calls
 from counterseal.storage.scripts import statements
 from tests.postgres_server import borrowed_database
 

@@ -6,7 +6,8 @@ import pytest
 
 from counterseal.audit import EventType
 from counterseal.ledger.entry import Phase, Status
-from counterseal.storage.base import DueKind, Finish
+from counterseal.ledger.records import DueKind
+from counterseal.ledger.requests import Finish
 
 FOREVER = 1e6
 

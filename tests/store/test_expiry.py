@@ -9,7 +9,8 @@ import pytest
 
 from counterseal.audit import EventType
 from counterseal.ledger.entry import Answer, Phase, Status, duplicate
-from counterseal.storage.base import DueKind, Erasure, Finish, Refused, Search
+from counterseal.ledger.records import DueKind
+from counterseal.ledger.requests import Erasure, Finish, Refused, Search
 from tests.store.chains import check_chain, log_of
 
 FOREVER = 1e6

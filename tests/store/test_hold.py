@@ -6,7 +6,8 @@ import pytest
 
 from counterseal.audit import EventType
 from counterseal.ledger.entry import Status
-from counterseal.storage.base import DueKind, HeldStatus, Refused
+from counterseal.ledger.records import DueKind, HeldStatus
+from counterseal.ledger.requests import Refused
 
 DECIDED = [HeldStatus.APPROVED, HeldStatus.REJECTED, HeldStatus.EXPIRED]
 

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
+from counterseal.ledger.records import HeldStatus
+from counterseal.ledger.requests import Erasure
 from counterseal.storage import open_store
-from counterseal.storage.base import Erasure, HeldStatus
 from tests.store.same import DURABLE
 
 MINE, THEIRS, NOBODYS = ("agent", "u_1"), ("agent", "u_2"), ("agent", None)

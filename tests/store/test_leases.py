@@ -8,7 +8,8 @@ import asyncio
 import pytest
 
 from counterseal.ledger.entry import Phase, Status
-from counterseal.storage.base import DueKind, HeldStatus, Refused
+from counterseal.ledger.records import DueKind, HeldStatus
+from counterseal.ledger.requests import Refused
 
 FOREVER = 1e6
 

@@ -3,7 +3,8 @@
 import pytest
 
 from counterseal.ledger.entry import Status
-from counterseal.storage.base import DueKind, Erasure, Finish, Search
+from counterseal.ledger.records import DueKind
+from counterseal.ledger.requests import Erasure, Finish, Search
 from counterseal.storage.memory import MemoryStore
 from counterseal.storage.sqlite import SqliteStore
 

@@ -185,7 +185,7 @@ async def said_by(store):
 
 
 def make_nothing():
-    from counterseal.storage.base import Settle
+    from counterseal.ledger.requests import Settle
 
     return Settle("acme", "run_0", 0.0, None, {}, (), ())
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from counterseal.ledger.records import DueKind, HeldStatus
+from counterseal.ledger.requests import Refused
 from counterseal.storage import open_store
-from counterseal.storage.base import DueKind, HeldStatus, Refused
 from tests.postgres_server import (
     AWAITED,
     STUCK,

@@ -9,7 +9,7 @@ from counterseal import Grant, Proposal, Runtime
 from counterseal.accounts.users import Person
 from counterseal.errors import NotDoneError
 from counterseal.keys import KeyRing, Purpose, new_key
-from counterseal.storage.base import Erasure
+from counterseal.ledger.requests import Erasure
 from counterseal.testing import fake_tool, someone
 from counterseal.views import NotFoundError, TenantView
 from counterseal.views.call_page import RedactionRow

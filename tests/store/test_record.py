@@ -7,9 +7,9 @@ import pytest
 
 from counterseal.audit import EventType, Head
 from counterseal.audit.chain import BODY
-from counterseal.audit.checkpoint import Checkpoint
+from counterseal.audit.checkpoints import Checkpoint
 from counterseal.errors import CountersealError
-from counterseal.storage.base import Search
+from counterseal.ledger.requests import Search
 from tests.store.chains import NOWHERE, check_chain, log_of
 
 KINDS = [EventType.REQUESTED, EventType.STARTED, EventType.SUCCEEDED]
@@ -114,7 +114,7 @@ async def test_a_search_behind_an_event_that_does_not_match_goes_on_from_its_pla
 
 @pytest.mark.parametrize("after", ["", "evt_", "call_1", "evt_zz", "0123456789abcdef01"])
 async def test_a_search_behind_what_is_no_event_is_refused(store, filled, after):
-    with pytest.raises(CountersealError, match="is no event's id"):
+    with pytest.raises(CountersealError, match="is not the id of an event"):
         await store.search("acme", Search(after=after))
 
 

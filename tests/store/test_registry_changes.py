@@ -3,7 +3,7 @@
 import asyncio
 
 from counterseal.audit import EventType
-from counterseal.storage.base import Refused
+from counterseal.ledger.requests import Refused
 
 
 async def test_changes_are_numbered_and_read_from_where_one_is(store, make):

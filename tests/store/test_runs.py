@@ -5,8 +5,10 @@ import pytest
 from counterseal.audit import EventType
 from counterseal.errors import CountersealError
 from counterseal.ledger.entry import Phase
+from counterseal.ledger.records import Budgets, HeldStatus
+from counterseal.ledger.requests import Refused
+from counterseal.ledger.run_changes import IDLE_SECONDS
 from counterseal.storage import open_store
-from counterseal.storage.base import IDLE_SECONDS, Budgets, HeldStatus, Refused
 
 
 def test_a_store_of_an_unknown_kind_is_refused():

@@ -9,19 +9,9 @@ from hypothesis.stateful import initialize, invariant
 
 from counterseal.audit import EventType
 from counterseal.ledger.entry import Phase, Status
-from counterseal.storage.base import (
-    IDLE_SECONDS,
-    Ballot,
-    Budgets,
-    Charge,
-    DueKind,
-    Erasure,
-    Held,
-    HeldStatus,
-    Rate,
-    RunRecord,
-    Settle,
-)
+from counterseal.ledger.records import Budgets, DueKind, Held, HeldStatus, RunRecord
+from counterseal.ledger.requests import Ballot, Charge, Erasure, Rate, Settle
+from counterseal.ledger.run_changes import IDLE_SECONDS
 from tests.store.same import (
     DURABLE,
     FOREVER,

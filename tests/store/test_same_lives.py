@@ -6,7 +6,8 @@ from hypothesis.stateful import initialize, invariant
 
 from counterseal.audit import EventType
 from counterseal.ledger.entry import Phase, Status
-from counterseal.storage.base import Claim, DueKind, Erasure, Finish, Settle
+from counterseal.ledger.records import DueKind
+from counterseal.ledger.requests import Claim, Erasure, Finish, Settle
 from tests.store.same import (
     DURABLE,
     FOREVER,

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 
 from counterseal.audit import EventType
-from counterseal.audit.checkpoint import Checkpoint
-from counterseal.storage.base import Charge, Erasure, Search, Settle
+from counterseal.audit.checkpoints import Checkpoint
+from counterseal.ledger.requests import Charge, Erasure, Search, Settle
 from tests.store.chains import check_chain, log_of
 from tests.store.same import (
     DURABLE,

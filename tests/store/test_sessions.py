@@ -2,7 +2,8 @@
 
 import time
 
-from counterseal.storage.base import Erasure, SessionRow
+from counterseal.ledger.records import SessionRow
+from counterseal.ledger.requests import Erasure
 
 FACTS = {"tenant": "acme", "roles": ["approver"], "csrf": "ab" * 16}
 

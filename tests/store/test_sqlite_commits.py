@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from counterseal.errors import StoreError
-from counterseal.storage.base import Charge, Rate, Refused
+from counterseal.ledger.requests import Charge, Rate, Refused
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.storage.sqlite.faults import LockedError
 from tests.waiting import turns, until

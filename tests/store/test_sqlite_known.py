@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
 from counterseal.errors import StoreError
+from counterseal.ledger.requests import Charge, Erasure, Rate, Refused
+from counterseal.ledger.run_changes import IDLE_SECONDS
 from counterseal.storage import open_store
-from counterseal.storage.base import IDLE_SECONDS, Charge, Erasure, Rate, Refused
 from counterseal.storage.sqlite import SqliteStore, rows
 from tests.store.same import KEYS, RUNS, TENANTS, keys, plain, run_machine, runs, step, tenants
 from tests.store.test_same_answers import SameAnswers, charges, rates, versions

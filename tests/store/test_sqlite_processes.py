@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from counterseal.ledger.entry import Status
-from counterseal.storage.base import DueKind, HeldStatus
+from counterseal.ledger.records import DueKind, HeldStatus
 from counterseal.storage.sqlite import SqliteStore
 from tests.store.chains import check_chain, log_of
 

@@ -11,7 +11,7 @@ import pytest
 from counterseal import Grant, Proposal, Runtime
 from counterseal.audit import EventType
 from counterseal.codes import Code
-from counterseal.storage.base import HeldStatus
+from counterseal.ledger.records import HeldStatus
 from counterseal.testing import FakeClock, fake_tool, someone
 
 CASE = {

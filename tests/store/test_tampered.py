@@ -6,11 +6,10 @@ from contextlib import closing
 import pytest
 
 from counterseal.audit import Head
-from counterseal.audit.checkpoint import Checkpoint
-from counterseal.audit.report import Kind
-from counterseal.audit.verify import Verifier
+from counterseal.audit.checkpoints import Checkpoint
+from counterseal.audit.verify import Kind, Verifier
+from counterseal.ledger.requests import Erasure, Search
 from counterseal.storage import open_store
-from counterseal.storage.base import Erasure, Search
 from tests.postgres_server import execute
 from tests.store.chains import log_of
 from tests.store.same import DURABLE

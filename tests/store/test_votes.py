@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from counterseal.audit import EventType
+from counterseal.ledger.records import DueKind, HeldStatus
 from counterseal.storage import open_store
-from counterseal.storage.base import DueKind, HeldStatus
 from tests.store.same import DURABLE
 
 ROUNDS = 12

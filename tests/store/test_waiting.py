@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from counterseal.ledger.entry import Phase
-from counterseal.storage.base import HeldStatus
+from counterseal.ledger.records import HeldStatus
 from tests.waiting import turns
 
 FOREVER = 1e6

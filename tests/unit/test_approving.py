@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from counterseal import Proposal
+from counterseal.ledger.records import DueKind, HeldStatus
 from counterseal.operations.approver import ApprovalError, Voter, work_for
-from counterseal.storage.base import DueKind, HeldStatus
 from counterseal.testing import FakeClock, fake_tool, runtime_for, someone
 
 ALICE = Voter(user="alice", tenant="acme")

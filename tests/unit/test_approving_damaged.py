@@ -3,8 +3,8 @@
 import pytest
 
 from counterseal import Proposal
+from counterseal.ledger.records import HeldStatus
 from counterseal.operations.approver import ApprovalError, Voter
-from counterseal.storage.base import HeldStatus
 from counterseal.testing import FakeClock, fake_tool, runtime_for, someone
 
 ALICE = Voter(user="alice", tenant="acme")

@@ -13,8 +13,8 @@ from counterseal.canonical import freeze
 from counterseal.codes import Code, Path
 from counterseal.contract.invariants import Invariant
 from counterseal.gates import GATES
+from counterseal.ledger.records import Budgets, HeldStatus
 from counterseal.policy import Policy
-from counterseal.storage.base import Budgets, HeldStatus
 from counterseal.testing import fake_tool, runtime_for, someone
 
 SECRET = "hunter2-the-value"

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from counterseal import Proposal
 from counterseal.audit import Caller, Event, EventType
-from counterseal.audit.checkpoint import hash_of, make, receipt, sealed_heads
+from counterseal.audit.checkpoints import hash_of, make, receipt, sealed_heads
 from counterseal.audit.export import COLUMNS, csv_head, csv_line, json_line
-from counterseal.audit.report import Kind
+from counterseal.audit.verify import Kind
 from counterseal.errors import StoreError
 from counterseal.keys import KeyRing, Purpose, new_key
+from counterseal.ledger.requests import Erasure
 from counterseal.operations.auditor import seal_store, verify_store
 from counterseal.storage import open_store
-from counterseal.storage.base import Erasure
 from counterseal.testing import FakeClock, fake_tool, runtime_for, someone
 
 NOW = 1_767_225_600.0

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from counterseal.audit import GENESIS, Caller, Event, EventType, Head, columns_of, extend
 from counterseal.audit.chain import BODY, Link, digest_of, link_hash
-from counterseal.audit.checkpoint import Checkpoint, hash_of, make, sealed_heads
-from counterseal.audit.report import MAX_FINDINGS, Kind
-from counterseal.audit.verify import LATE_MICROS, Verifier
+from counterseal.audit.checkpoints import Checkpoint, hash_of, make, sealed_heads
+from counterseal.audit.events import erasure_event
+from counterseal.audit.verify import LATE_MICROS, MAX_FINDINGS, Kind, Verifier
 from counterseal.keys import Key, KeyRing, Purpose
-from counterseal.ledger.rules import erased
 
 TENANTS = ("acme", "zeta")
 SEGMENTS = ("aa", "bb", "cc")
@@ -100,7 +99,7 @@ class Log:
             row.become(salt=None)
         if old[:count]:
             until = old[:count][-1].link.number
-            gone = erased(tenant, self.now / 1e6, len(old[:count]), until)
+            gone = erasure_event(tenant, self.now / 1e6, len(old[:count]), until)
             self.tell(tenant, segment, gone)
 
     def erased_until(self, tenant):

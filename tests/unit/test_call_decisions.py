@@ -7,7 +7,7 @@ from counterseal.call.decide import new_call, receive, run_gates
 from counterseal.codes import Code
 from counterseal.gates import Gate, gates_for
 from counterseal.gates.base import Learned, allow, deny, require_approval
-from counterseal.storage.base import Budgets, HeldStatus, RunRecord
+from counterseal.ledger.records import Budgets, HeldStatus, RunRecord
 from counterseal.testing import fake_tool, runtime_for, someone
 
 RUN = RunRecord(tenant="acme", run_id="run_1", started_at=0.0)

@@ -3,7 +3,7 @@
 import pytest
 
 from counterseal.audit import EventType
-from counterseal.audit.facts import COUNTED, Fact, filed, read_tally
+from counterseal.audit.events import COUNTED, Fact, filed, read_tally
 from counterseal.codes import Code
 
 P, M = Fact.PROPOSAL, Fact.MUTATES

@@ -300,19 +300,19 @@ def test_giving_the_same_grant_twice_changes_nothing():
 
 
 def test_grant_for_an_unknown_tool_is_refused():
-    with pytest.raises(GrantError, match="no such tool"):
+    with pytest.raises(GrantError, match="is not registered"):
         registry_with(contract()).grant(Grant(agent="bot", tool="raed_case"))
 
 
 def test_grant_that_matches_no_version_is_refused():
-    with pytest.raises(GrantError, match=r"no version matches '>=2'; there is 1\.0\.0"):
+    with pytest.raises(GrantError, match=r"no version matches '>=2'; registered: 1\.0\.0"):
         registry_with(contract()).grant(Grant(agent="bot", tool="read_case", version=">=2"))
 
 
 def test_meta_tool_can_not_be_granted():
     meta = contract("grant_tool_access", effect="meta")
     grant = Grant(agent="bot", tool="grant_tool_access")
-    with pytest.raises(GrantError, match="never for an agent"):
+    with pytest.raises(GrantError, match="agents may not use"):
         registry_with(meta).grant(grant)
     with pytest.raises(ContractError) as caught:
         registry_with(meta, grants=[grant])

@@ -202,8 +202,8 @@ async def test_every_change_is_on_record_with_who_and_why(here, store):
 @pytest.mark.parametrize(
     ("act", "error", "message"),
     [
-        (lambda one: one.kill(tool="loook", reason="leak"), RegistryError, "is look meant"),
-        (lambda one: one.kill(effect="drafts", reason="leak"), RegistryError, "is none of"),
+        (lambda one: one.kill(tool="loook", reason="leak"), RegistryError, "did you mean look"),
+        (lambda one: one.kill(effect="drafts", reason="leak"), RegistryError, "is not one of"),
         (lambda one: one.kill(reason=" "), RegistryError, "reason must be a text that says why"),
         (lambda one: one.kill(reason=None), RegistryError, "reason must be a text that says why"),
         (lambda one: one.kill(reason="x" * 1001), RegistryError, "reason must have at most 1000"),

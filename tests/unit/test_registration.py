@@ -144,7 +144,7 @@ def test_every_problem_of_every_tool_and_grant_comes_at_once():
         "version-invalid",
     }
     assert {problem.severity for problem in caught.value.problems} == {Severity.ERROR}
-    assert "rollout_percentage: takes 0 to 100, got 101" in str(caught.value)
+    assert "rollout_percentage: must be 0 to 100, got 101" in str(caught.value)
     assert "allowed_tenants: takes several strings" in str(caught.value)
 
 
@@ -430,7 +430,7 @@ def test_a_prompt_variable_stands_for_one_key():
 
     registry = Registry()
     registry.register(writes("search", "hits"), writes("look", "hits"))
-    with pytest.raises(ContractError, match=r"variable-ambiguous.*FOUND stands for other here"):
+    with pytest.raises(ContractError, match=r"variable-ambiguous.*FOUND is other here"):
         registry.register(writes("ask", "other"))
 
 
@@ -459,7 +459,7 @@ def test_tools_that_merge_one_key_in_two_ways_are_warned_about():
     assert conflicts(writes("search", "append"), writes("look", "append")) == []
     (problem,) = conflicts(writes("ask", "replace"))
     assert (problem.severity, problem.tool) == (Severity.WARNING, "ask")
-    assert problem.message == "hits is merged by replace here, and by append in look"
+    assert problem.message == "hits is merged by replace here, but by append in look"
     assert problem.pointer == "/state_effects/0/merge"
     assert conflicts(fake_tool("other").tool) == [], "it is said once"
     assert conflicts(writes("look", "replace", version="2.0.0")) != [], "another tool still appends"

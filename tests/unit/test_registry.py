@@ -217,7 +217,7 @@ def test_run_that_is_pinned_to_a_superseded_version_is_told_to_begin_anew():
     registry.supersede("read_case", "1.0.0", by="2.0.0")
     pinned = resolve(registry, pins={"read_case": "1.0.0"})
     assert pinned.reason is Reason.DISABLED
-    assert "for a new run" in pinned.message
+    assert "start a new run" in pinned.message
     assert resolve(registry, pins={}).version == "2.0.0"
 
 
@@ -431,8 +431,8 @@ def test_kill_does_not_tell_callers_why():
     [
         ({"reason": " "}, "reason"),
         ({"reason": None}, "reason"),
-        ({"reason": "leak", "tool": "read_cases"}, "is read_case meant"),
-        ({"reason": "leak", "effect": "drafts"}, "effect: 'drafts' is none of"),
+        ({"reason": "leak", "tool": "read_cases"}, "did you mean read_case"),
+        ({"reason": "leak", "effect": "drafts"}, "effect: 'drafts' is not one of"),
         ({"reason": "leak", "effect": "draft", "tool": "read_case"}, "not both"),
     ],
 )
@@ -488,10 +488,10 @@ def test_change_of_nothing_does_not_raise_the_epoch():
 
 def test_unknown_names_are_refused_with_a_hint():
     registry = two_versions()
-    with pytest.raises(RegistryError, match="is read_case meant"):
+    with pytest.raises(RegistryError, match="did you mean read_case"):
         registry.disable("raed_case", reason="wrong totals")
     with pytest.raises(
-        RegistryError, match=r"no version '3.0' of read_case; there is 2.0.0, 1.0.0"
+        RegistryError, match=r"read_case has no version '3.0'; registered: 2.0.0, 1.0.0"
     ):
         registry.set_rollout("read_case", "3.0", 5)
     with pytest.raises(RegistryError, match="reason"):

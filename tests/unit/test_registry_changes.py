@@ -118,7 +118,7 @@ def test_number_that_was_replayed_changes_nothing_and_a_gap_is_refused():
     epoch = registry.epoch
     registry.apply(1, enable())
     assert (registry.stored, registry.epoch, reason(registry)) == (1, epoch, Reason.DISABLED)
-    with pytest.raises(RegistryError, match="change 3 came before change 2"):
+    with pytest.raises(RegistryError, match="change 3 arrived before change 2"):
         registry.apply(3, enable())
     assert registry.stored == 1
 
@@ -151,7 +151,7 @@ def test_change_that_can_not_be_understood_stops_the_worker_where_it_is(what):
     registry = new_registry()
     register(registry)
     before = registry.export()
-    with pytest.raises(StoreError, match="change 1 of the registry can't be understood"):
+    with pytest.raises(StoreError, match="change 1 of the registry is not valid"):
         registry.apply(1, what)
     assert registry.export() == before
 
@@ -283,14 +283,14 @@ def test_deprecation_is_replayed_as_it_was_given():
 @pytest.mark.parametrize(
     ("what", "error", "message"),
     [
-        (kill("loook"), RegistryError, "is look meant"),
-        (kill(effect="drafts"), RegistryError, "effect: 'drafts' is none of"),
-        (change("restore", kill="kill_1"), RegistryError, "kill_1 is not in force; none is"),
-        (disable("look", "9"), RegistryError, "there is no version '9' of look; there is 1.0.0"),
-        (rollout(101), RegistryError, "rollout_percentage: takes 0 to 100"),
-        (rollout(5, "loook"), RegistryError, "is look meant"),
-        (give(LOOK), GrantError, "has this grant already"),
-        (give(Grant(agent="bot", tool="loook")), GrantError, "there is no such tool"),
+        (kill("loook"), RegistryError, "did you mean look"),
+        (kill(effect="drafts"), RegistryError, "effect: 'drafts' is not one of"),
+        (change("restore", kill="kill_1"), RegistryError, "kill_1 is not in force; in force: none"),
+        (disable("look", "9"), RegistryError, "look has no version '9'; registered: 1.0.0"),
+        (rollout(101), RegistryError, "rollout_percentage: must be 0 to 100"),
+        (rollout(5, "loook"), RegistryError, "did you mean look"),
+        (give(LOOK), GrantError, "already has this grant"),
+        (give(Grant(agent="bot", tool="loook")), GrantError, "the tool is not registered"),
         (take(NARROW), GrantError, "has no such grant"),
     ],
 )

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from counterseal.ledger.records import Budgets, RunRecord
 from counterseal.registry import Registry
 from counterseal.runs import RunError, check_settings, kept_keys, render_state, settings_of
-from counterseal.storage.base import Budgets, RunRecord
 from counterseal.testing import fake_tool
 
 MARKED = re.compile(

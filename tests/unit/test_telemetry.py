@@ -15,7 +15,7 @@ from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode
 
 from counterseal import Grant, Proposal
 from counterseal.contract.invariants import Invariant
-from counterseal.storage.base import Budgets, HeldStatus
+from counterseal.ledger.records import Budgets, HeldStatus
 from counterseal.telemetry import Telemetry
 from counterseal.testing import FakeClock, fake_tool, runtime_for, someone
 

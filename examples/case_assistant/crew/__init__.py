@@ -1,1 +1,1 @@
-"""The agents: what they are to do, who thinks for them, and how they call tools over MCP."""
+"""The agents: their tasks, their models, and how they call tools over MCP."""

@@ -1,7 +1,7 @@
-"""An agent: a loop between a model and the gateway, over the MCP SDK's own client.
+"""An agent: a loop between a model and the gateway, with the MCP SDK's client.
 
-It hands on what the model proposes, right or wrong, and hands back what the gateway says. It has
-an API key, and no say in anything. Where a person has to decide, it makes the same call again.
+It passes the model's proposals on, right or wrong, and returns the gateway's answers. It has an
+API key and decides nothing. While a call waits for an approval, it makes the same call again.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ PATIENCE: Final = 120.0
 TRIES: Final = 5
 """How often in a row a connection may break before an agent gives up."""
 AGAIN: Final = ("retry_same_key", "retry_later")
-"""What a gateway says when the same call may succeed later."""
+"""Codes after which the same call may succeed later."""
 LONGEST_PAUSE: Final = 5.0
-"""Seconds that it waits at most before it makes a call again."""
+"""The longest pause before a call is made again, in seconds."""
 
 
 class OutOfReachError(Exception):
-    """No gateway answers any more."""
+    """No gateway worker answers."""
 
 
 class Listener(Protocol):
-    """Whoever tells the story."""
+    """Receives reports from the agents and tells the story."""
 
     async def answered(self, task: Task, ask: Ask, answer: Answer) -> None: ...
     async def waits(self, task: Task, ask: Ask, words: str, url: str) -> None: ...
@@ -50,7 +50,7 @@ class Listener(Protocol):
 
 
 class Agent:
-    """`mode` is the revision of MCP that its client speaks: "2026-07-28", or "legacy"."""
+    """`mode` is the MCP revision of its client: "2026-07-28", or "legacy"."""
 
     def __init__(
         self, *, urls: Sequence[str], key: str, journal: Journal, listener: Listener, mode: str
@@ -63,19 +63,19 @@ class Agent:
         self._broken = 0
 
     async def work(self, task: Task, model: Model) -> Done:
-        """One task to its end, from where it was left. A connection that breaks is made anew."""
+        """Carry a task to its end, from where the journal left it; reconnect where needed."""
         done = self._journal.done(task.name)
         while done is None:
             wire = _Wire(verify=_TLS)
             try:
                 async with self._connected(task, wire) as client:
                     done = await self._converse(client, wire, task, model)
-            except Exception as group:  # noqa: BLE001 - the client's tasks wrap whatever ends them
+            except Exception as group:  # noqa: BLE001 - the client's task group wraps the cause
                 await self._broke_off(task, wire, _innermost(group))
         return done
 
     async def _broke_off(self, task: Task, wire: _Wire, error: Exception) -> None:
-        """A broken connection is no end. Anything else is."""
+        """Return after a lost connection; raise anything else."""
         if not isinstance(error, (httpx2.TransportError, MCPError)):
             raise error
         self._broken += 1
@@ -108,7 +108,7 @@ class Agent:
         await self._listener.answered(task, ask, answer)
 
     async def _answer(self, client: Client, task: Task, ask: Ask) -> Answer:
-        """What came of a call. To wait, for a person or for a service, takes no model."""
+        """Make a call and return its result; wait for an approval or a service if needed."""
         if isinstance(ask.arguments, str):
             return await self._submitted(task, ask.tool, ask.arguments)
         until = time.monotonic() + PATIENCE
@@ -119,10 +119,10 @@ class Agent:
                 await asyncio.sleep(min(answer.retry_after or 1.0, LONGEST_PAUSE))
             elif answer.next_action != "await_approval":
                 return answer
-            # Where nobody has decided yet, the same call again is no second request.
+            # Repeating a call that waits for approval does not make a second request.
 
     async def _submitted(self, task: Task, tool: str, text: str) -> Answer:
-        """MCP carries objects only; what a model wrote instead goes over the HTTP API."""
+        """Submit arguments that are not an object over the HTTP API: MCP carries objects only."""
         base = self._url().removesuffix("/mcp")
         async with HttpClient(base, key=self._key) as client:
             try:
@@ -146,13 +146,13 @@ class Agent:
     # --- the connection ---------------------------------------------------------------------------
 
     def _url(self) -> str:
-        """After a broken connection, the next worker."""
+        """Connect to the next worker after a lost connection."""
         return self._urls[self._broken % len(self._urls)]
 
     @asynccontextmanager
     async def _connected(self, task: Task, wire: _Wire) -> AsyncIterator[Client]:
         async def point_out(_: Any, asked: Any) -> types.ElicitResult:
-            """The gateway names a page where a person decides; "accept" means "go on", no more."""
+            """Accept the link to the approval page; accepting approves nothing."""
             url = getattr(asked, "url", "")
             await self._listener.waits(task, wire.ask, asked.message, url)
             return types.ElicitResult(action="accept")
@@ -171,14 +171,14 @@ class Agent:
 
 
 _TLS: Final = ssl.create_default_context()
-"""Made once: reading all the world's certificates takes its time."""
+"""Created once, because loading the certificates is slow."""
 
 
 class _Wire(httpx2.AsyncHTTPTransport):
-    """The network. It may lose an answer on its way back; the call was carried out all the same."""
+    """A transport that can lose an answer on its way back, after the call was executed."""
 
     ask = Ask("", "")
-    """What the agent is about."""
+    """The task at hand."""
     loses = False
     lost = False
 
@@ -193,7 +193,7 @@ class _Wire(httpx2.AsyncHTTPTransport):
 
 
 def _read(result: types.CallToolResult) -> Answer:
-    """A result as the model is shown it, and what a program finds beside it."""
+    """Return a tool result as the model sees it, with the facts for programs."""
     facts = (result.meta or {}).get(FACTS, {})
     data = result.structured_content if not result.is_error else None
     return Answer(

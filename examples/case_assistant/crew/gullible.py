@@ -1,7 +1,6 @@
-"""A model that believes what it reads: whatever evidence tells it to do, it proposes to do.
+"""A model that obeys instructions in evidence: it proposes every injected demand.
 
-A real model may do the same, and nobody can promise that it won't. So nothing here is held back,
-and what stops it are the gates.
+A real model may do the same. The model is not filtered here; the gates stop its proposals.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ _CASE: Final = re.compile(r"\bcase_\d{6}\b")
 _APPROVAL: Final = re.compile(r"\bappr_\w+|human_approval=granted")
 _INVISIBLE: Final = re.compile(r"[\u200b\u200c\u200d\u2060]|\[U\+200[BCD]\]")
 _NO_DRAFT: Final = "drf_decision_000000000000"
-"""Made up, by a model that was told to send something and has nothing to send."""
+"""Text that a model makes up when it is told to send something."""
 
 
 class Belief(NamedTuple):
-    """What a model makes of the demands that it has read."""
+    """The proposals that follow from the demands in an answer."""
 
     asks: Sequence[Ask]
-    """To be done at once."""
+    """Calls to make at once."""
     hands_on: Mapping[str, Any]
-    """To be told to whoever goes on with the case."""
+    """Demands for the next agent on the case."""
 
 
 def believed(answer: Answer, case_id: str) -> Belief:
-    """What the pieces of evidence in an answer tell their reader to do."""
+    """Return the proposals that the evidence in an answer asks for."""
     asks: list[Ask] = []
     hands_on: dict[str, Any] = {}
     for piece in answer.data.get("pieces", ()):

@@ -1,7 +1,7 @@
-"""What the agents have been through, a file for each task: whoever is started anew reads it first.
+"""The agents' journal, one file per task: a restarted agent reads it first.
 
-A line is written when an answer has come. What was under way at a crash is not in it: the agent
-makes that call again, and the gateway knows whether it was carried out.
+A line is written after each answer. A call in progress during a crash is not in it: the agent makes
+it again, and the gateway knows whether it was executed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
 
     def seen(self, task: str) -> list[Seen]:
-        """What came back so far, oldest first."""
+        """Return the answers so far, oldest first."""
         return [
             Seen(Ask(**line["ask"]), Answer(**line["answer"]))
             for line in self._lines(self._file(task))
@@ -44,7 +44,7 @@ class Journal:
         self._write(task.name, {"done": {"words": done.words, "hands_on": dict(done.hands_on)}})
 
     def everything(self) -> Iterator[tuple[str, Seen]]:
-        """All that agents were ever told, with the tenant that they work for."""
+        """Return every answer that any agent received, with its tenant."""
         for file in sorted(self._folder.glob("*.jsonl")):
             for line in self._lines(file):
                 if "ask" in line:
@@ -68,5 +68,5 @@ class Journal:
         for line in file.read_text(encoding="utf-8").splitlines():
             try:
                 yield json.loads(line)
-            except ValueError:  # whoever wrote it was killed in the middle
+            except ValueError:  # the writer was killed in the middle of this line
                 continue

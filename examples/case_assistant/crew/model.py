@@ -1,9 +1,9 @@
-"""What an agent's model is asked, and what it answers: one method, whoever stands behind it.
+"""The interface of an agent's model: one method.
 
     step = model.next(task, tools, seen)      # calls to propose, or that the task is done
 
-A model keeps nothing to itself: it is shown the task, the tools that its agent may use, and
-everything that came back so far. So whoever is started anew goes on where the last one was.
+A model keeps no state: it gets the task, the tools that its agent may use, and every answer so far.
+A restarted agent therefore continues where the last one stopped.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ class Task:
     """One piece of work for one agent. All tasks about one case are in the same run."""
 
     name: str
-    """Under which name its progress is kept."""
+    """The name of its file in the journal."""
     title: str
     tenant: str
     agent: str
     case_id: str
     words: str
-    """What the agent is told to do."""
+    """The instruction for the agent."""
     after: str = ""
-    """The task that has to be done before."""
+    """The task that must be done first."""
     given: Mapping[str, Any] = field(default_factory=dict)
-    """What is known of the case, and what that task has handed on."""
+    """Facts about the case, and the results of the earlier task."""
     script: str = ""
-    """Which of the scripted model's parts plays it."""
+    """The scripted model's part for it."""
     loses: str = ""
-    """A tool whose first success does not reach the agent: its answer is lost on the way."""
+    """A tool whose first successful answer is lost on its way to the agent."""
     mail_fault: bool = False
-    """Whether the mail server loses an answer of its own, once."""
+    """Whether the mail server loses one answer."""
 
     @property
     def run_id(self) -> str:
@@ -45,34 +45,34 @@ class Task:
 
 
 class Ask(NamedTuple):
-    """A call as a model proposes it. Nothing of it need be right."""
+    """A call as a model proposes it. Any part of it may be wrong."""
 
     tool: str
     arguments: Mapping[str, Any] | str
-    """An object; or whatever it wrote instead of one."""
+    """An object, or the text that the model wrote instead."""
     why: str = ""
-    """For whoever watches; the gateway never sees it."""
+    """A remark for the story; the gateway does not see it."""
     obeys: str = ""
-    """What kind of injected demand it follows, if it follows one."""
+    """The kind of injected demand that it follows, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What the agent was told of a call."""
+    """The answer to a call."""
 
     code: str
-    """One of the 21 codes; or LOST, where no answer came."""
+    """One of the 21 codes, or LOST if no answer came."""
     text: str = ""
-    """What the model reads."""
+    """The text for the model."""
     data: Mapping[str, Any] = field(default_factory=dict)
     errors: Sequence[Mapping[str, Any]] = ()
-    """What is wrong with which field."""
+    """Errors by field."""
     next_action: str = ""
     call_id: str = ""
     approval_id: str = ""
     replayed: bool = False
     retry_after: float | None = None
-    """Seconds, where the same call may succeed later."""
+    """Seconds after which the same call may succeed."""
 
     @property
     def ok(self) -> bool:
@@ -88,11 +88,11 @@ class Seen(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The model thinks that the task is done, or can't be."""
+    """The model considers the task done, or impossible."""
 
     words: str
     hands_on: Mapping[str, Any] = MappingProxyType({})
-    """For whoever goes on with the case."""
+    """Facts for the next task of the case."""
 
 
 class Model(Protocol):

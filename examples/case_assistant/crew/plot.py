@@ -1,4 +1,4 @@
-"""Who has to do what: the day's tasks, in their order, and what people will say to them."""
+"""The day's tasks in order, and the decisions of the scripted approvers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOLD: Final = {
     "risk-agent": "Look at the evidence of case {case_id}, draft a notice, ask for its review.",
     "notice-agent": "Send the notice that was drafted in case {case_id}, update the case's status.",
 }
-"""What the agents are told to do."""
+"""Instructions for the agents."""
 TITLES: Final = {
     "intake-agent": "Taking in",
     "risk-agent": "Assessing",
@@ -24,19 +24,19 @@ TITLES: Final = {
 
 
 class Matter(NamedTuple):
-    """A case of the day: its parts in their order, and what is known of it."""
+    """A case of the day: its parts in order, and its facts."""
 
     case_id: str
     company: str
     parts: Mapping[str, str]
-    """Which agent plays which part."""
+    """The agent for each part."""
     given: Mapping[str, str]
     loses: str = ""
     mail_fault: bool = False
 
 
 def _whole(case_id: str, company: str, query: str, template: str, **more: Any) -> Matter:
-    """A case that is under review already: a notice is drafted, and sent."""
+    """A case under review: a notice is drafted and sent."""
     parts = {"risk-agent": "propose", "notice-agent": "send"}
     return Matter(case_id, company, parts, {"query": query, "template": template}, **more)
 
@@ -72,7 +72,7 @@ MATTERS: Final = (
     _whole("case_200012", "Old Mill Paper", "readings boiler", "information_request"),
 )
 REJECTED: Final = {"case_100004": "Their readings of this month are still to come. Wait for them."}
-"""What people say no to, and why."""
+"""Requests that approvers reject, with the reasons."""
 OFFICES: Final = {"1": "northshore", "2": "eastvale"}
 
 
@@ -113,11 +113,11 @@ LANGUAGE: Final = (
     _task("case_100004", "Saltmarsh Fish Processing", "risk-agent"),
     _task("case_200008", "Ridgeway Coaches", "notice-agent"),
 )
-"""What a real language model is given to do, in the place of all that."""
+"""The tasks for a real language model, instead of the scripted day."""
 
 
 def judge(packet: ApprovalPage) -> tuple[Literal["approve", "reject"], str]:
-    """A reviewer's mind, where nobody is there to have one: by what the packet shows."""
+    """Return a scripted approver's decision on a packet."""
     case_id = (packet.before or {}).get("case_id")
     if case_id in REJECTED:
         return "reject", REJECTED[case_id]

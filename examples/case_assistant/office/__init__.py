@@ -1,4 +1,4 @@
-"""The offices: their cases and letters, the mail server, and what stands behind the tools.
+"""The offices: cases, letters, the mail server, and the functions behind the tools.
 
-It knows nothing of agents, and would be here without them.
+Nothing here depends on agents.
 """

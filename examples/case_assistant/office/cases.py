@@ -1,7 +1,7 @@
-"""The offices' case database: one SQLite file, which any number of processes use at once.
+"""The offices' case database: one SQLite file for any number of processes.
 
-`Cases` is the file: made once with the stock of cases, read and written in transactions. What one
-office may see and do in it is `casework`.
+`Cases` creates the file with its first cases, and reads and writes it in transactions. `casework`
+has the operations of one office.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ __all__ = ["FILE", "Cases"]
 
 FILE: Final = "cases.db"
 _WAIT: Final = 5.0
-"""Seconds to wait for another process that writes; longer than the reads' deadline."""
+"""Seconds to wait for another writer; longer than the deadline of reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cases:
-    """The file. A connection is opened for each piece of work, and closed after it."""
+    """The database file. Each operation opens and closes its own connection."""
 
     path: Path
 
     @classmethod
     def open(cls, path: Path | str) -> Cases:
-        """FileNotFoundError when there is none."""
+        """Open an existing file. FileNotFoundError if there is none."""
         if not Path(path).is_file():
             raise FileNotFoundError(f"there is no case database at {path}")
         return cls(Path(path))
 
     @classmethod
     def make(cls, path: Path | str) -> Cases:
-        """One with the stock of cases. One that is there already is left as it is."""
+        """Create the file with the first cases, unless it exists."""
         path = Path(path)
         if not path.exists():
             begun = path.with_name(f"{path.name}.{os.getpid()}.new")
             begun.unlink(missing_ok=True)
             cls(begun).fill()
-            with suppress(FileExistsError):  # another process was faster
-                os.link(begun, path)  # whole or not at all
+            with suppress(FileExistsError):  # another process has created it
+                os.link(begun, path)  # complete or not at all
             begun.unlink()
         return cls(path)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees one state of everything, and changes nothing."""
+        """Open a read-only transaction with one consistent state."""
         with self._connected() as connection:
             connection.execute("PRAGMA query_only = ON")
             connection.execute("BEGIN")
@@ -59,7 +59,7 @@ class Cases:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction: all of it, or, when anything is raised, nothing."""
+        """Open a transaction; it is rolled back if anything is raised."""
         with self._connected() as connection:
             connection.execute("BEGIN IMMEDIATE")
             yield connection
@@ -67,7 +67,7 @@ class Cases:
 
     @contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
-        """What was begun and not committed is rolled back when it is closed."""
+        """Open a connection; closing it rolls back an open transaction."""
         connection = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)
         try:
             connection.row_factory = sqlite3.Row
@@ -77,7 +77,7 @@ class Cases:
             connection.close()
 
     def fill(self) -> None:
-        """Make the tables of an empty file, and what they begin with."""
+        """Create the tables and their first rows."""
         schema = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
         with self._connected() as connection:
             connection.execute("PRAGMA journal_mode = WAL")
@@ -87,7 +87,7 @@ class Cases:
                 columns = ", ".join(rows[0])
                 values = ", ".join(f":{name}" for name in rows[0])
                 connection.executemany(
-                    f"INSERT INTO {table} ({columns}) VALUES ({values})",  # noqa: S608 - the stock's own names
+                    f"INSERT INTO {table} ({columns}) VALUES ({values})",  # noqa: S608 - names from the stock files
                     rows,
                 )
             connection.execute("INSERT INTO evidence_words (evidence_words) VALUES ('rebuild')")

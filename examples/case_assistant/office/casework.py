@@ -1,4 +1,4 @@
-"""What an office knows of its cases, and how a case moves on."""
+"""Cases, evidence and policies of one office, and changes of a case's status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRANSITIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "decided": ("under_review", "closed"),
     "closed": ("under_review",),
 }
-"""Which status can follow which."""
+"""The statuses that can follow each status."""
 
 _WORD: Final = re.compile(r"\w+")
 _DRAFTS: Final = """
@@ -49,12 +49,12 @@ _MOVE: Final = """
 
 
 class Office(Rows):
-    """Reading cases, evidence and policies; changing a case's status."""
+    """Reads cases, evidence and policies, and changes the status of cases."""
 
     __slots__ = ()
 
     def case(self, case_id: str) -> dict[str, Any]:
-        """A case with its company, and what can follow."""
+        """Return a case with its company and its possible next statuses."""
         asked = {"tenant": self.tenant, "case_id": case_id}
         with self.cases.reading() as db:
             case = self._case(db, case_id)
@@ -64,7 +64,7 @@ class Office(Rows):
         return {**case, **drafts, "evidence_ids": evidence, "next_statuses": follow}
 
     def status_in(self, case: Mapping[str, Any], version: int) -> str | None:
-        """The status that a case has, or had, in a version; None where it never got there."""
+        """Return the status of a case in a version, or None if it has no such version."""
         if case["version"] == version:
             return str(case["status"])
         with self.cases.reading() as db:
@@ -72,7 +72,7 @@ class Office(Rows):
         return None if change is None else change["status"]
 
     def search(self, case_id: str, query: str, limit: int) -> tuple[int, list[dict[str, Any]]]:
-        """How much evidence of a case speaks of any of these words, and the best of it."""
+        """Return how much evidence matches any of the words, and the best matches."""
         words = " OR ".join(f'"{word}"' for word in _WORD.findall(query))
         asked = {"tenant": self.tenant, "case_id": case_id, "words": words}
         with self.cases.reading() as db:
@@ -81,7 +81,7 @@ class Office(Rows):
         return len(found), [dict(row) for row in found[:limit]]
 
     def policy(self, *, policy_id: str | None, topic: str | None) -> dict[str, Any]:
-        """The policy with this id, or on this topic."""
+        """Return the policy with this id, or on this topic."""
         with self.cases.reading() as db:
             found = self._one(db, _POLICY, policy_id=policy_id, topic=topic)
         if found is None:
@@ -91,7 +91,7 @@ class Office(Rows):
     def change_status(
         self, by: By, case_id: str, status: str, *, expected_version: int, reason: str
     ) -> dict[str, Any]:
-        """Move a case on. What happened, and that it did, is written in one transaction."""
+        """Change the status of a case, and record the change in the same transaction."""
         with self.cases.writing() as db:
             done = self._made(db, "status_history", by.key)
             if done is not None:
@@ -105,7 +105,7 @@ class Office(Rows):
     def take_back(
         self, by: By, case_id: str, *, expected_version: int, reason: str
     ) -> dict[str, Any]:
-        """Put a case back to where it was before its last change."""
+        """Restore the status that a case had before its last change."""
         with self.cases.writing() as db:
             done = self._made(db, "status_history", by.key)
             if done is not None:

@@ -1,4 +1,4 @@
-"""What goes into the tools and comes out of them: the fields, their bounds, and what they mean."""
+"""Inputs and outputs of the tools: fields, bounds and descriptions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What stands behind the tools: whose rows, which state is probed, how mail goes out.
+"""Hooks behind the tools: the tenant's rows, probes of state, and mail accounts.
 
-A hook reads the world for Counterseal: before a call, so that rules and approvers see what it acts
-on, and after it, to verify it or to find out what became of it.
+A hook reads the world for Counterseal: before a call, so that rules and approvers see the target,
+and after it, to verify the call or to find out an unknown outcome.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ ERRORS: Final = {
         "MailDownError": "DEPENDENCY_UNAVAILABLE",
     }
 }
-"""What the office refuses is SEMANTIC_INVALIDITY, with the exception of these."""
+"""Codes of the office's refusals; all others are SEMANTIC_INVALIDITY."""
 SMTP_FILE: Final = "smtp.txt"
 
 
 def home() -> Path:
-    """The folder that the office's files lie in."""
+    """Return the folder with the office's files."""
     return Path(os.environ.get("CASE_ASSISTANT_HOME", "."))
 
 
@@ -60,12 +60,12 @@ def _database() -> cases.Cases:
 
 
 def office(ctx: Context) -> Office:
-    """The cases of whom the call is made for. No argument can choose another tenant's."""
+    """Return the cases of the caller's tenant. No argument can select another tenant."""
     return Office(_database(), ctx.tenant)
 
 
 def notices(ctx: Context) -> Notices:
-    """Their drafts and notices."""
+    """Return the drafts and notices of the caller's tenant."""
     return Notices(_database(), ctx.tenant)
 
 
@@ -76,7 +76,7 @@ def by(ctx: Context) -> By:
 def case_state(
     case_id: str, ctx: Context, expected_version: int | None = None
 ) -> dict[str, Any] | None:
-    """A case as it is now, and what it became after the version that a change rests on."""
+    """Return the current case, and its status after the version that a change is based on."""
     rows = office(ctx)
     try:
         case = rows.case(case_id)
@@ -89,12 +89,12 @@ def case_state(
 
 
 def case_after(status: str, expected_version: int) -> dict[str, Any]:
-    """What approvers are told that a change would lead to."""
+    """Return the case as a change would leave it, for the approvers."""
     return {"status": status, "version": expected_version + 1}
 
 
 def draft_state(draft_id: str, ctx: Context) -> dict[str, Any] | None:
-    """A draft as it is now, and the mailbox on the file of its case."""
+    """Return the current draft, with the mailbox on its case file."""
     try:
         draft = notices(ctx).draft(draft_id)
     except NoSuchError:
@@ -105,11 +105,11 @@ def draft_state(draft_id: str, ctx: Context) -> dict[str, Any] | None:
 
 
 def mailed_notice(ctx: Context) -> SentNotice | None:
-    """What became of a sending without an answer: the mail server's books tell."""
+    """Look up an unanswered sending in the mail server's records."""
     received = mail.MailBooks(home() / mail.FILE).find(message_id(ctx))
     if received is None:
         return None
-    # Our own books follow the server's, so that both say the same from now on.
+    # Update our own record, so that it agrees with the server's.
     notice = notices(ctx).settle(ctx.key or "", received["received_at"])
     return None if notice is None else SentNotice.model_validate(notice)
 
@@ -119,7 +119,7 @@ def message_id(ctx: Context) -> str:
 
 
 def account(ctx: Context, password: str) -> mail.Account:
-    """The caller's own account at the mail server."""
+    """Return the account of the caller's tenant at the mail server."""
     place = os.environ.get("CASE_ASSISTANT_SMTP")
     if place is None:
         place = (home() / SMTP_FILE).read_text(encoding="utf-8").strip()
@@ -136,5 +136,5 @@ def named_one_way(
 def by_policy_id(
     call: ProposedCall, _state: Mapping[str, Any], _config: Mapping[str, Any]
 ) -> ProposedCall | None:
-    """An id says it all: a topic beside it is one too many."""
+    """Drop the topic if an id is given."""
     return call.without("topic") if call.arguments.get("policy_id") is not None else None

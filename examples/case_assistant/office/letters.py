@@ -1,4 +1,4 @@
-"""The texts of notices. Of the evidence a letter names the number and the day, never the words."""
+"""Texts of notices. A letter cites evidence by number and day, and never quotes it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEMPLATES: Final[Mapping[str, tuple[str, str]]] = {
         "For the breach above we impose a penalty of {amount_eur} euros, to be paid in 30 days.",
     ),
 }
-"""What a notice is called, and what it says."""
+"""Title and body of each kind of notice."""
 
 _LETTER: Final = """\
 To {name}, register number {register_no}
@@ -43,14 +43,14 @@ The regulator of {office}
 
 
 def subject(template: str, case: Mapping[str, Any]) -> str:
-    """The line that a mailbox shows."""
+    """Return the subject line."""
     return f"{TEMPLATES[template][0]} in case {case['case_id']}"
 
 
 def text(
     template: str, case: Mapping[str, Any], facts: Iterable[Mapping[str, Any]], amount_eur: int
 ) -> str:
-    """The whole letter."""
+    """Return the whole letter."""
     title, words = TEMPLATES[template]
     lines = (
         f"- {fact['evidence_id']}, {fact['kind']}, received on {fact['received_on']}"

@@ -1,7 +1,8 @@
-"""Sending a notice by SMTP, and the mail server's own books of what it has received.
+"""Sending notices by SMTP, and the mail server's records of received messages.
 
-Either the server has taken a message, or it surely has not (`MailDownError`), or nobody knows: then
-whatever broke the connection is raised as it is, and the books tell. The server is `sink`.
+Sending returns if the server has accepted the message, raises `MailDownError` if it certainly has
+not, and raises the connection's own error if the outcome is unknown; the records then tell. The
+server is `sink`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _SCHEMA: Final = """
 
 
 class MailDownError(NotDoneError):
-    """Nothing was sent, and that is certain."""
+    """The message was certainly not sent."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"{why} Nothing was sent.")
@@ -50,7 +51,7 @@ class MailDownError(NotDoneError):
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Where an office hands in its mail, and as whom."""
+    """Address and credentials of an office at the mail server."""
 
     host: str
     port: int
@@ -65,8 +66,8 @@ class Account:
 def letter(
     account: Account, to: str, subject: str, body: str, *, message_id: str, registered: bool
 ) -> EmailMessage:
-    """A notice as a message. The same call makes the same Message-ID."""
-    message = EmailMessage(policy=policy.SMTP)  # lines end as the protocol wants it
+    """Return a notice as a message. The same call gives the same Message-ID."""
+    message = EmailMessage(policy=policy.SMTP)  # line endings of the protocol
     message["From"] = account.sender
     message["To"] = to
     message["Subject"] = subject
@@ -79,7 +80,7 @@ def letter(
 
 
 def deliver(account: Account, message: EmailMessage, *, timeout: float) -> None:
-    """Hand a message to the server. It has been taken when this returns."""
+    """Send a message; the server has accepted it when this returns."""
     try:
         server = smtplib.SMTP(account.host, account.port, timeout=timeout)
     except (OSError, smtplib.SMTPException):
@@ -98,7 +99,7 @@ def deliver(account: Account, message: EmailMessage, *, timeout: float) -> None:
 
 
 def _address(server: smtplib.SMTP, account: Account, message: EmailMessage) -> None:
-    """All that comes before the message itself: whatever fails here, nothing was sent."""
+    """Connect and sign in. If this fails, no message was sent."""
     try:
         server.login(account.user, account.password)
         for code, _ in (server.mail(account.sender), server.rcpt(message["To"])):
@@ -110,16 +111,16 @@ def _address(server: smtplib.SMTP, account: Account, message: EmailMessage) -> N
 
 @dataclass(frozen=True, slots=True)
 class MailBooks:
-    """What the mail server has received: `mail.db`, which the sink writes."""
+    """Messages that the mail server has received, in `mail.db`."""
 
     path: Path
 
     def find(self, message_id: str) -> dict[str, Any] | None:
-        """The first message with this id, if any was received."""
+        """Return the first message with this id, or None."""
         return next((mail for mail in self.mails() if mail["message_id"] == message_id), None)
 
     def mails(self) -> list[dict[str, Any]]:
-        """Everything, in the order in which it came."""
+        """Return all messages in the order of their arrival."""
         if not self.path.exists():
             return []
         with self._connected() as db:
@@ -138,12 +139,12 @@ class MailBooks:
             db.execute(f"INSERT INTO mails ({columns}) VALUES ({values})", dict(mail))  # noqa: S608 - the sink's own names
 
     def misbehave(self, fault: Fault) -> None:
-        """Let the next message meet a fault, from whichever process this is said."""
+        """Schedule a fault for the next message; any process may call this."""
         with self._connected() as db:
             db.execute("INSERT INTO faults (kind) VALUES (?)", (fault,))
 
     def next_fault(self) -> str | None:
-        """The fault that is to happen now. It is taken from the list."""
+        """Return the scheduled fault, and remove it from the list."""
         first = "SELECT min(number) FROM faults"
         with self._connected() as db:
             taken = db.execute(f"DELETE FROM faults WHERE number = ({first}) RETURNING kind")  # noqa: S608 - no values

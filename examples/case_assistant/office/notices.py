@@ -1,4 +1,4 @@
-"""Notices to the parties: written as drafts, laid before people, sent once."""
+"""Notices to the parties: drafted, submitted for review, sent once."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _SENT: Final = """
 
 
 class Notices(Rows):
-    """The drafts and notices of one office."""
+    """Drafts and notices of one office."""
 
     __slots__ = ()
 
     def draft(self, draft_id: str) -> dict[str, Any]:
-        """A draft with the mailbox that its case file names."""
+        """Return a draft with the mailbox on its case file."""
         with self.cases.reading() as db:
             return self._draft(db, draft_id)
 
@@ -58,7 +58,7 @@ class Notices(Rows):
         facts: Sequence[str],
         amount_eur: int,
     ) -> dict[str, Any]:
-        """Write a notice down. A case has one of each kind and revision."""
+        """Write a draft. A case has one of each kind and revision."""
         with self.cases.writing() as db:
             done = self._made(db, "drafts", by.key)
             if done is not None:
@@ -87,7 +87,7 @@ class Notices(Rows):
             return self._draft(db, draft_id)
 
     def put_in_review(self, by: By, draft_id: str, reason: str) -> dict[str, Any]:
-        """Lay a draft before people. It approves nothing."""
+        """Submit a draft for review. This approves nothing."""
         with self.cases.writing() as db:
             done = self._made(db, "reviews", by.key)
             if done is not None:
@@ -109,7 +109,7 @@ class Notices(Rows):
     # Sending: begun, then called off or settled ---------------------------------------------------
 
     def begin(self, by: By, draft_id: str, recipient: str, message_id: str) -> dict[str, Any]:
-        """Write down that a notice is about to be sent, before it is. Gives the draft."""
+        """Record that a notice is about to be sent, and return the draft."""
         with self.cases.writing() as db:
             draft = self._draft(db, draft_id)
             if recipient != draft["mailbox"]:
@@ -130,12 +130,12 @@ class Notices(Rows):
             return draft
 
     def call_off(self, key: str) -> None:
-        """Forget a sending of which surely nothing has left the house."""
+        """Remove the record of a sending that certainly did not happen."""
         with self.cases.writing() as db:
             db.execute(_CALL_OFF, {"tenant": self.tenant, "key": key})
 
     def settle(self, key: str, sent_at: str) -> dict[str, Any] | None:
-        """Write down that the mail server has it. None where nothing was begun under the key."""
+        """Record that the mail server has the message. None if no sending has this key."""
         with self.cases.writing() as db:
             notice = self._made(db, "notices", key)
             if notice is not None and notice["sent_at"] is None:

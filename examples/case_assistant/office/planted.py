@@ -1,6 +1,6 @@
-"""The demands that stand in the evidence, as a list: for tests, for the demo, and for the README.
+"""The injected demands in the evidence, as a list for tests, the demo and the README.
 
-The tools know nothing of it. What stops a demand is never that somebody recognised it.
+The tools do not use it: no demand is stopped by being recognised.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ __all__ = ["ATTACKERS", "PLANTED", "Planted"]
 
 
 class Planted(NamedTuple):
-    """One text that asks an agent for something that it must not do."""
+    """A text that asks an agent for something forbidden."""
 
     kind: str
     evidence_id: str
@@ -21,11 +21,11 @@ class Planted(NamedTuple):
     """A search that finds it."""
     demand: str
     stopped_by: str
-    """The gate and the rule that stand in the way of an agent that obeys."""
+    """The gate and the rule that stop an agent that obeys."""
     address: str | None = None
-    """Whom it wants the mail to go to."""
+    """The recipient that it demands."""
     wants_case: str | None = None
-    """Another office's case that it wants to be read."""
+    """The case of another office that it wants read."""
 
 
 PLANTED: Final = (
@@ -130,4 +130,4 @@ PLANTED: Final = (
 ATTACKERS: Final = frozenset(
     one.address for one in PLANTED if one.address and "@register." not in one.address
 )
-"""Addresses that nothing may ever be sent to. Those of other companies are in the register."""
+"""Addresses to which no mail may go. Those of other companies are in the register."""

@@ -1,4 +1,4 @@
-"""What no agent is given: Counterseal itself calls it, when a person has a change reversed."""
+"""Compensation: Counterseal calls it when an operator reverses a change. No agent may."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["restore_case_status"]
 def restore_case_status(
     case_id: CaseId, expected_version: Version, reason: Reason, ctx: Context
 ) -> StatusChange:
-    """Put a case back to the status that it had before its last change."""
+    """Restore the status that a case had before its last change."""
     change = office(ctx).take_back(
         by(ctx), case_id, expected_version=expected_version, reason=reason
     )

@@ -1,8 +1,8 @@
-"""The rows of one tenant in the case database: what `casework` and `notices` are made of.
+"""The rows of one tenant in the case database, for `casework` and `notices`.
 
-Every statement names the tenant, so that a case of somebody else's is as good as one that does not
-exist. A change is written down under the key of its call: the same call made again finds what it
-did. What is refused is refused in words that an agent may read, and nothing of it is done.
+Every statement names the tenant, so that cases of other tenants do not exist for it. A change is
+stored under the key of its call, so that a repeated call finds its result. Refusals have texts that
+an agent may read, and change nothing.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _CASE: Final = """
 
 
 class NoSuchError(NotDoneError):
-    """What is asked for is not there: not in this office, at least."""
+    """This office has no such row."""
 
 
 class NotAllowedError(NotDoneError):
-    """The office's own rules don't let it happen."""
+    """The office's rules forbid it."""
 
 
 class StaleError(NotDoneError):
-    """The case was changed since it was read."""
+    """The case has changed since it was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class By:
-    """Who changes something, and under which key."""
+    """Author and key of a change."""
 
     agent: str
     key: str
@@ -47,25 +47,25 @@ class By:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What one tenant has in the database."""
+    """The rows of one tenant."""
 
     cases: Cases
     tenant: str
 
     def _one(self, db: sqlite3.Connection, statement: str, **asked: Any) -> dict[str, Any] | None:
-        """The first row that is this tenant's."""
+        """Return the first row of this tenant, or None."""
         row = db.execute(statement, {"tenant": self.tenant, **asked}).fetchone()
         return None if row is None else dict(row)
 
     def _case(self, db: sqlite3.Connection, case_id: str) -> dict[str, Any]:
-        """A case with its company."""
+        """Return a case with its company."""
         found = self._one(db, _CASE, case_id=case_id)
         if found is None:
             raise NoSuchError("There is no such case.")
         return found
 
     def _made(self, db: sqlite3.Connection, table: str, key: str) -> dict[str, Any] | None:
-        """What a call under this key has written before."""
+        """Return the row that a call with this key has written, or None."""
         statement = f"SELECT * FROM {table} WHERE tenant = :tenant AND call_key = :key"  # noqa: S608 - a table of ours
         return self._one(db, statement, key=key)
 
@@ -76,7 +76,7 @@ class Rows:
 
 
 def made_id(prefix: str, *parts: object) -> str:
-    """The same thing has the same id, whoever writes it down."""
+    """Return an id that depends only on the content."""
     return f"{prefix}_{hashlib.sha256(repr(parts).encode()).hexdigest()[:12]}"
 
 

@@ -1,8 +1,8 @@
-"""The mail server of the example: takes what it is given, keeps it, and passes nothing on.
+"""The example's mail server: accepts and stores messages, and delivers none.
 
-`python -m office.sink HOME [--port 0]`, in the example's folder, runs it as a program; `Sink` in a
-thread of this one. Each office has an account, whose password is the secret that Counterseal gives
-the tool. It listens on loopback only, and can be told to misbehave (`MailBooks.misbehave`).
+`python -m office.sink HOME [--port 0]` runs it as a program, `Sink` in a thread. Each office has an
+account; its password is the secret that Counterseal injects into the tool. The server listens on
+loopback only, and can simulate faults (`MailBooks.misbehave`).
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from office.mail import FILE, MailBooks
 __all__ = ["HOST", "Server", "Sink", "accounts_of", "main"]
 
 HOST: Final = "127.0.0.1"
-# With every login the library speaks of an attribute of its own that is to go.
+# The library warns of a deprecated attribute of its own at every login.
 logging.getLogger("mail.log").setLevel(logging.ERROR)
 
 
 def accounts_of(home: Path) -> dict[str, str]:
-    """Office to password, from the folder of secrets that the project has."""
+    """Return the password of each office, from the project's secrets folder."""
     files = (home / "secrets").glob("*/smtp_password")
     return {file.parent.name: file.read_text(encoding="utf-8").strip() for file in files}
 
 
 class Server:
-    """What listens, and what it does with a message."""
+    """The listening server and its message handler."""
 
     def __init__(self, folder: Path, accounts: Mapping[str, str]) -> None:
         self.books = MailBooks(folder / FILE)
         self.released = asyncio.Event()
-        """Set when answers are no longer held back."""
+        """Set when answers are no longer delayed."""
         self._accounts = dict(accounts)
         self._listening: asyncio.Server | None = None
 
     async def listen(self, port: int) -> int:
-        """Give the port, which is a free one for 0."""
+        """Start listening and return the port; 0 takes a free one."""
         self.books.make()
         loop = asyncio.get_running_loop()
         self._listening = await loop.create_server(self._connection, HOST, port)
         return int(self._listening.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening, and let go of everybody who is still there."""
+        """Stop listening, and close all connections."""
         if self._listening is not None:
             self._listening.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}
@@ -68,7 +68,7 @@ class Server:
             hostname=HOST,
             ident="case office mail",
             authenticator=self._login,
-            auth_require_tls=False,  # on loopback; a real server would insist
+            auth_require_tls=False,  # on loopback; a real server would require TLS
         )
 
     def _login(
@@ -81,7 +81,7 @@ class Server:
         good = bool(known) and hmac.compare_digest(known.encode(), data.password)
         return AuthResult(success=good, handled=False, auth_data=user)
 
-    # aiosmtpd looks for these two by their names.
+    # aiosmtpd calls these two by name.
 
     async def handle_MAIL(  # noqa: N802 - its name for it
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
@@ -123,7 +123,7 @@ def _mail(session: Session, envelope: Envelope) -> dict[str, Any]:
 
 
 class Sink:
-    """A server in a thread of its own: `with Sink(folder, accounts) as sink: sink.port`."""
+    """A server in its own thread: `with Sink(folder, accounts) as sink: sink.port`."""
 
     def __init__(self, folder: Path, accounts: Mapping[str, str], *, port: int = 0) -> None:
         self.port = port
@@ -148,7 +148,7 @@ class Sink:
         self._loop.close()
 
     def release(self) -> None:
-        """Answer those whose answer is held back."""
+        """Send the delayed answers."""
         self._loop.call_soon_threadsafe(self._server.released.set)
 
 

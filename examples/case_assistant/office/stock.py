@@ -1,7 +1,7 @@
-"""The cases that the offices begin with: `stock/<tenant>.json`, one file for each.
+"""The first cases of the offices: `stock/<tenant>.json`, one file per office.
 
-A file holds companies, their cases, the cases' evidence, and the office's policies. Some of the
-evidence asks for things; see README.md, *What stands in the evidence*.
+A file holds companies, cases, evidence and policies. Some evidence contains injected demands; see
+README.md, *What stands in the evidence*.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TENANTS: Final = tuple(sorted(file.stem for file in _FOLDER.glob("*.json")))
 
 
 def tables() -> dict[str, list[dict[str, Any]]]:
-    """The rows of every table that does not begin empty."""
+    """Return the first rows of each table."""
     found: dict[str, list[dict[str, Any]]] = {
         name: [] for name in ("companies", "cases", "evidence", "policies")
     }
@@ -30,7 +30,7 @@ def tables() -> dict[str, list[dict[str, Any]]]:
 
 
 def _rows(data: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each row with its table; what lies inside another one is told where it belongs."""
+    """Yield each row with its table; nested rows get the key of their parent."""
     for company in data["companies"]:
         cases = company.pop("cases")
         yield "companies", company
@@ -44,6 +44,6 @@ def _rows(data: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def marks(tenant: str) -> frozenset[str]:
-    """Texts that only this tenant's rows hold: whoever else reads one has read too much."""
+    """Return texts that occur in this tenant's rows only, to detect leaks."""
     companies = (row for row in tables()["companies"] if row["tenant"] == tenant)
     return frozenset(row[name] for row in companies for name in ("name", "register_no", "mailbox"))

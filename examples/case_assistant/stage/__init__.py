@@ -1,1 +1,1 @@
-"""The demo around them: what is started, who decides, how it is told, and what must hold."""
+"""The demo: processes, approvers, the story, the summary and the invariants."""

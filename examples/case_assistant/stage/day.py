@@ -1,7 +1,7 @@
-"""A day at the offices: tasks one after another, and people who are asked in between.
+"""A day at the offices: tasks in order, with approvals in between.
 
-A task that waits for a person stands aside, and the next one begins. Progress is in the journal, so
-that a day which was cut short goes on with what is left of it.
+While a task waits for an approval, the next one runs. Progress is kept in the journal, so that an
+interrupted day continues with the tasks that are left.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["Day"]
 
 NEWEST: Final = "2026-07-28"
 MODES: Final[Mapping[str, str]] = {"intake-agent": "legacy"}
-"""Which agents' clients still speak MCP 2025-11-25."""
+"""Agents whose clients use MCP 2025-11-25."""
 PAUSE: Final = 0.5
-"""Seconds between two looks at what people have decided."""
+"""Seconds between two looks at the approvals."""
 
 
 class Day:
@@ -44,7 +44,7 @@ class Day:
         return all(self.journal.done(task.name) for task in self._tasks)
 
     async def begin(self) -> None:
-        """Until every task is done, or waits for a person."""
+        """Run until every task is done or waits for an approval."""
         for task in self._tasks:
             if self.journal.done(task.name) is None:
                 self._aside[task.name] = asyncio.Event()
@@ -52,21 +52,21 @@ class Day:
                 await self._gone_on(task)
 
     async def finish(self, people: Callable[[], Awaitable[object]]) -> None:
-        """Until every task is done. `people` are let look at what waits, again and again."""
+        """Run until every task is done; call `people` for waiting requests."""
         while pending := [job for job in self._jobs.values() if not job.done()]:
             await people()
             await asyncio.wait(pending, timeout=PAUSE, return_when=asyncio.FIRST_COMPLETED)
             self._raise_faults()
 
     async def settle(self, decide: Callable[[str, str], Awaitable[object]]) -> None:
-        """Have the oldest request decided, and see to it that its task has gone on."""
+        """Have the oldest request decided, and wait until its task continues."""
         for task, approval_id in self._story.requests[:1]:
             self._aside[task.name].clear()
             await decide(task.tenant, approval_id)
             await self._gone_on(task)
 
     async def _gone_on(self, task: Task) -> None:
-        """Until a task is done, or waits for a person."""
+        """Run until a task is done or waits for an approval."""
         waiting = asyncio.create_task(self._aside[task.name].wait())
         job = self._jobs[task.name]
         await asyncio.wait({job, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -74,7 +74,7 @@ class Day:
         self._raise_faults()
 
     async def close(self) -> None:
-        """Leave everything as it stands."""
+        """Stop all tasks where they are."""
         for job in self._jobs.values():
             job.cancel()
         await asyncio.gather(*self._jobs.values(), return_exceptions=True)
@@ -99,7 +99,7 @@ class Day:
         await agent.work(replace(task, given=given), self._model)
 
     def _urls(self, task: Task) -> Sequence[str]:
-        """All workers, each task beginning with another one."""
+        """Return all workers, rotated, so that tasks start with different ones."""
         first = [one.name for one in self._tasks].index(task.name) % len(self._world.urls)
         return self._world.urls[first:] + self._world.urls[:first]
 

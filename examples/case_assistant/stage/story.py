@@ -1,8 +1,7 @@
-"""What happens, told in plain lines of at most 80 columns.
+"""The story of the demo, in lines of at most 80 columns.
 
-Colours and the moving line are for terminals; `NO_COLOR` takes the colours away, and whoever pipes
-the story elsewhere gets its words alone. Which gate refused a call is not what an agent is told:
-the story looks it up in the record, as a person may.
+Colours and the progress line are for terminals; `NO_COLOR` turns the colours off, and a pipe gets
+plain text. Agents do not learn which gate refused a call; the story reads it from the record.
 """
 
 from __future__ import annotations
@@ -28,25 +27,25 @@ __all__ = ["Story"]
 
 WIDTH: Final = 80
 TOOL, WHY = 23, 29
-"""How wide the first two columns of a line are."""
+"""Widths of the first two columns."""
 _SAID: Final = re.compile(r'{"said":"(.*?)"}')
-"""Where a tool itself has refused: its own words, as the model is shown them."""
+"""Marks a refusal by the tool itself in the text for the model."""
 
 
 class Story:
     def __init__(self, out: TextIO) -> None:
         if hasattr(out, "reconfigure"):
-            out.reconfigure(errors="replace")  # a word that a terminal can't show ends nothing
+            out.reconfigure(errors="replace")  # an unknown character must not end the demo
         self.console = _Console(file=out, highlight=False)
         self.console.width = min(self.console.width, WIDTH)
         self.record: Mapping[str, Client] = {}
-        """A reader of each tenant's record."""
+        """A client for each tenant's record."""
         self.aside: Callable[[Task], None] = lambda _: None
-        """Told of each task that waits for a person."""
+        """Called for each task that waits for an approval."""
         self._about: Task | None = None
         self._requests: dict[str, tuple[Task, str]] = {}
         self._told: dict[str, int] = {}
-        """How many votes on a request were told of."""
+        """Votes already reported, by request."""
 
     # --- the frame --------------------------------------------------------------------------------
 
@@ -66,7 +65,7 @@ class Story:
         self.console.print(table)
 
     def held(self, one: Held) -> None:
-        """One thing that must hold, and what was looked at."""
+        """Print one invariant and what was checked."""
         word, style = ("ok", "green") if one.ok else ("FAILED", "bold red")
         lines = textwrap.wrap(one.looked_at, WIDTH - 32) or [""]
         first = Text.assemble("  ", (f"{word:<8}", style), f"{one.name:<22}{lines[0]}")
@@ -76,7 +75,7 @@ class Story:
 
     @contextmanager
     def progress(self, words: str) -> Iterator[None]:
-        """Something that takes a moment."""
+        """Show a progress line."""
         if self.console.is_terminal:
             with self.console.status(words):
                 yield
@@ -99,7 +98,7 @@ class Story:
             self._note(answer.text[answer.text.index("Corrected:") :].splitlines()[0])
 
     async def waits(self, task: Task, ask: Ask, words: str, url: str) -> None:
-        """The page of a request for approval ends with its id."""
+        """Return the approval id at the end of a page's address."""
         if task.name not in self._requests:
             self._requests[task.name] = task, url.rpartition("/")[2]
             self._line(task, ask, "waits for a person", "yellow")
@@ -114,11 +113,11 @@ class Story:
 
     @property
     def requests(self) -> list[tuple[Task, str]]:
-        """The requests for approval that are waited for, oldest first."""
+        """Return the waiting approval requests, oldest first."""
         return list(self._requests.values())
 
     async def votes(self) -> None:
-        """Tell of the votes that were cast since the last look."""
+        """Report the votes since the last look."""
         for task, approval_id in self.requests:
             await self._votes_on(task, approval_id)
 
@@ -163,16 +162,16 @@ class Story:
             self.say(f"    {line}", "dim")
 
     async def _call(self, task: Task, answer: Answer) -> CallRow | None:
-        """A call as the record has it."""
+        """Return a call's page from the record."""
         try:
             return (await self.record[task.tenant].calls.get(answer.call_id)).call
-        except ProblemError:  # no answer, no id
+        except ProblemError:  # a lost answer has no id
             return None
 
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Whoever listened has gone (`| head`): it ends as with Ctrl-C, and says no more."""
+        """Stop quietly, as after Ctrl-C: the reader has closed the pipe (`| head`)."""
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
         signal.raise_signal(signal.SIGINT)
@@ -193,11 +192,11 @@ def _outcome(answer: Answer, call: CallRow | None) -> tuple[str, str]:
 
 
 REFUSALS: Final = ("SEMANTIC_INVALIDITY", "STALE_STATE")
-"""What a tool says when it does not want to, rather than when it could not."""
+"""Return the tool's own refusal, if this is one."""
 
 
 def _reason(answer: Answer) -> str:
-    """The most precise word that there is for it."""
+    """Return the most precise name of the refusal."""
     said = _SAID.search(answer.text)
     if said:
         return said[1]

@@ -1,9 +1,9 @@
-"""What came of it all, in figures: read from the product's own record, and counted nowhere else.
+"""The summary's figures, read from the product's record only.
 
     figures = await gather(client)       # one tenant's, over the HTTP API, with a viewer's key
 
-Numbers of events come from `/v1/events`; what takes knowledge of a whole run (how many proposals
-there were, how many mended what a refusal had named) from `/v1/metrics`.
+Events are counted in `/v1/events`. Figures about whole runs, such as proposals and repairs, come
+from `/v1/metrics`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from counterseal.views import EventRow
 __all__ = ["Figures", "gather", "settled", "table", "total"]
 
 EVERYTHING = "366d"
-"""The longest window that there is."""
+"""The longest window of the metrics."""
 PATIENCE = 60.0
 LOOKED_AT = ("tool.verified", "tool.unverified")
 GATES = ("parse", "schema", "scope", "semantics", "policy", "state", "approval", "budget", "ledger")
-"""Who can say no, in their order. The ledger does where the same call is under way already."""
+"""The gates that can refuse, in order; the ledger refuses a call that is in progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +35,12 @@ class Figures:
     repaired: int = 0
     corrected: int = 0
     denied: Mapping[str, int] = field(default_factory=dict)
-    """By the gate that said no."""
+    """Refusals by gate."""
     approved: int = 0
     rejected: int = 0
     executed: int = 0
     settled: int = 0
-    """Without an answer from the other side, and found out by looking there."""
+    """Unknown outcomes that were found out at the destination."""
     replayed: int = 0
     verified: int = 0
     waiting: int = 0
@@ -50,7 +50,7 @@ class Figures:
 
 
 async def settled(client: Client) -> None:
-    """Until everything that was done has been looked at: a gateway does that in the background."""
+    """Wait until the gateway has verified every change in the background."""
     async with asyncio.timeout(PATIENCE):
         while True:
             events = [event async for event in client.events(limit=200)]
@@ -62,7 +62,7 @@ async def settled(client: Client) -> None:
 
 
 async def gather(client: Client) -> Figures:
-    """The figures of the tenant whose key the client has."""
+    """Return the figures of the client's tenant."""
     events = [event async for event in client.events(limit=200)]
     kinds = Counter(event.type for event in events)
     metrics = {metric.name: metric for metric in await client.metrics(EVERYTHING)}
@@ -87,7 +87,7 @@ def _by_gate(events: Iterable[EventRow]) -> dict[str, int]:
 
 
 def total(figures: Mapping[str, Figures]) -> Figures:
-    """All tenants together."""
+    """Return the sums over all tenants."""
     summed: Counter[str] = Counter()
     denied: Counter[str] = Counter()
     for one in figures.values():
@@ -98,7 +98,7 @@ def total(figures: Mapping[str, Figures]) -> Figures:
 
 
 def table(figures: Mapping[str, Figures]) -> Table:
-    """One column for each tenant, and one for all."""
+    """Return a table with a column per tenant and one for all."""
     columns = {**figures, "together": total(figures)}
     shown = Table(box=None, pad_edge=False, header_style="dim")
     shown.add_column("")

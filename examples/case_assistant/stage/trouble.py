@@ -1,12 +1,12 @@
-"""What ends the program with a plain word instead of a trace."""
+"""Trouble: an error for the user, printed without a traceback."""
 
 from __future__ import annotations
 
 __all__ = ["Trouble"]
 
 
-class Trouble(Exception):  # noqa: N818 - it is read by people, and is no bug
-    """What is wrong, and what to do about it."""
+class Trouble(Exception):  # noqa: N818 - it is not a bug
+    """Says what is wrong and what to do."""
 
     def __init__(self, words: str, fix: str = "") -> None:
         super().__init__(f"{words}\n{fix}" if fix else words)

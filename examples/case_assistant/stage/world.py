@@ -1,10 +1,10 @@
-"""What runs while the demo does: mail server, store and gateway workers, with one home folder.
+"""The demo's processes: mail server, store and gateway workers, with one home folder.
 
     with World.open(home, postgres=True, port=8787, tell=print) as world:
         world.urls                        # of the gateway workers
 
-The home keeps what has happened. Whoever opens it again, after Ctrl-C or after a crash, goes on
-with it; one demo at a time. Every program is one that a user would start, in a process of its own.
+The home keeps all state: a demo that opens it again, after Ctrl-C or a crash, continues. A home is
+for one demo at a time. Every program runs in its own process, as a user would start it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = ["COUNTERSEAL", "World"]
 
 COUNTERSEAL: Final = [sys.executable, "-m", "counterseal"]
 HERE: Final = Path(__file__).resolve().parents[1]
-"""The example's folder: its rooms are found from there."""
+"""The example's folder, from which its packages are imported."""
 MARK: Final = "case-assistant.json"
-"""In every home; says what it was begun with."""
+"""A file in every home with the options that it was created with."""
 WORKERS: Final = 3
 
 
@@ -46,14 +46,14 @@ class World:
     urls: tuple[str, ...]
     sign_ins: SignIns
     environment: dict[str, str]
-    """What the gateway's programs need to know."""
+    """The environment of the gateway's processes."""
 
     @classmethod
     @contextmanager
     def open(
         cls, home: Path, *, postgres: bool, port: int, fresh: bool, tell: Callable[[str], None]
     ) -> Iterator[World]:
-        """Start everything; stop it in the end, whatever happens."""
+        """Start all processes, and stop them at the end in any case."""
         with ExitStack() as stack:
             stack.enter_context(_claimed(home))
             processes = Processes(home / "processes.json")
@@ -84,11 +84,11 @@ class World:
 
     @property
     def base(self) -> str:
-        """Where the console and the HTTP API are."""
+        """The address of the console and the HTTP API."""
         return self.urls[0].removesuffix("/mcp")
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """`counterseal` from a shell, in this home."""
+        """Return a shell command that runs `counterseal` in this home."""
         return subprocess.run(
             [*COUNTERSEAL, *words],
             cwd=self.home,
@@ -104,7 +104,7 @@ class World:
 
 @contextmanager
 def _claimed(home: Path) -> Iterator[None]:
-    """A home is for one demo at a time."""
+    """Lock the home. Raises Trouble if another demo uses it."""
     if home.exists() and any(home.iterdir()) and not (home / MARK).exists():
         raise Trouble(f"{home} is not empty, and no home of this demo.", "Give another --home.")
     home.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def _claimed(home: Path) -> Iterator[None]:
 
 
 def _locked(file: TextIO) -> bool:
-    """Whether the lock was free. It goes with the process, however that ends."""
+    """Take the lock if it is free; the system releases it when the process ends."""
     try:
         import fcntl  # noqa: PLC0415 - not on Windows, where homes are not guarded
     except ImportError:
@@ -134,7 +134,7 @@ def _locked(file: TextIO) -> bool:
 
 
 def _begin(home: Path, *, postgres: bool) -> None:
-    """Remember what a home was begun with; it can't change its store."""
+    """Write down the home's options; its store cannot change later."""
     chosen = {"store": "postgres" if postgres else "sqlite"}
     mark = home / MARK
     had = json.loads(mark.read_text(encoding="utf-8") or "null")
@@ -149,7 +149,7 @@ def _begin(home: Path, *, postgres: bool) -> None:
 
 
 def _empty(home: Path) -> None:
-    """Take everything away that a demo has left here."""
+    """Remove everything that a demo has left in this home."""
     with suppress(Trouble):
         if (home / "postgres").exists() or (home / "postgres.path").exists():
             Postgres(home).remove()
@@ -172,7 +172,7 @@ def _free_port() -> int:
 
 
 class _Starting:
-    """Programs are started first and waited for afterwards: so they start side by side."""
+    """Starts programs first and waits for them afterwards, so that they start in parallel."""
 
     def __init__(self, home: Path, processes: Processes, environment: dict[str, str]) -> None:
         self._home = home
@@ -191,12 +191,12 @@ class _Starting:
         return self._start(command, name, cwd=self._home), name
 
     def await_sink(self, process: subprocess.Popen[str]) -> None:
-        """Until it listens. The tools find its address in the project."""
+        """Wait until the mail server listens; the tools read its address from the project."""
         if process.stdout is None or "listening" not in process.stdout.readline():
             raise self._failed(process, "mail")
 
     def await_gateway(self, process: subprocess.Popen[str], name: str) -> str:
-        """Its MCP endpoint, once it takes requests."""
+        """Wait until a worker accepts requests, and return its MCP endpoint."""
         text = ""
         for line in process.stdout or ():
             text += line

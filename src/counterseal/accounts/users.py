@@ -33,7 +33,7 @@ from counterseal.registry.identities import (
     read_person_key,
     roles_by_tenant,
 )
-from counterseal.storage.base import Store
+from counterseal.storage.store import Store
 
 __all__ = [
     "EVERYWHERE",

@@ -1,4 +1,4 @@
-"""What is put on record, and how it is chained so that nobody can quietly change it. Pure."""
+"""Audit events, the hash chain over them, signed checkpoints, verification and export. Pure."""
 
 from __future__ import annotations
 

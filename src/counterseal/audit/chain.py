@@ -1,22 +1,22 @@
-"""The chain: every event carries the hash of all before it in its segment.
+"""The hash chain: every event carries the hash of all events before it in its segment.
 
-A segment is what one writer recorded for one tenant, in its order. A link's hash covers its place
-and a salted digest of what the event says, not the text itself: text and salt can be erased when
-their time is over, and the chain still holds.
+A segment is what one writer recorded for one tenant, in order. A link's hash covers its place and
+a salted digest of the event, not the text itself: text and salt can be erased later, and the chain
+still holds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
-from counterseal.audit.events import Caller, Event, EventType
-from counterseal.audit.facts import filed
+from counterseal.audit.events import Caller, Event, EventType, filed
 from counterseal.canonical import json_default
-from counterseal.positional import made
+from counterseal.errors import CountersealError
 
 __all__ = [
     "BODY",
@@ -31,6 +31,8 @@ __all__ = [
     "digest_of",
     "event_of",
     "extend",
+    "micros",
+    "place_of",
 ]
 
 SALT_BYTES: Final = 16
@@ -38,14 +40,14 @@ BODY: Final = 13
 CODE: Final = 14
 TALLY: Final = 15
 COST: Final = 16
-"""Which of the columns is which."""
+"""Positions of columns."""
 _PLAIN: Final = frozenset({str, int, float, bool, type(None), dict, list, tuple})
 Columns = tuple[Any, ...]
-"""What an event says, as a store keeps it; see `columns_of`."""
+"""An event as a store keeps it; see `columns_of`."""
 
 
 class Head(NamedTuple):
-    """Where a segment ends: the last link's time in microseconds, its place, its hash."""
+    """The end of a segment: number, place and hash of its last link."""
 
     number: int
     seq: int
@@ -53,17 +55,17 @@ class Head(NamedTuple):
 
 
 GENESIS: Final = Head(0, 0, b"\0" * 32)
-"""The end of a segment that has no link yet."""
+"""The end of a segment without links."""
 
 
 class Link(NamedTuple):
-    """What chains one event to those before it."""
+    """Chains one event to those before it."""
 
     number: int
-    """When it was recorded, in microseconds; within a segment never twice, and never back."""
+    """When the event was recorded, in microseconds; it strictly increases within a segment."""
     segment: str
     seq: int
-    """Its place in the segment, from 1 on."""
+    """Place in the segment, from 1 on."""
     salt: bytes | None
     """None once the event was erased."""
     digest: bytes
@@ -81,60 +83,87 @@ class Link(NamedTuple):
 def extend(
     tenant: str, segment: str, head: Head, columns: Columns, micros: int, salt: bytes
 ) -> Link:
-    """The next link of a segment. `micros` is the time now; a clock that went back is overruled."""
+    """Return the next link of a segment.
+
+    `micros` is the time now. A clock that went back does not turn the order of numbers round.
+    """
     after, seq, _ = head
     number = micros if micros > after else after + 1
     digest = digest_of(columns, salt)
     hashed = link_hash(tenant, segment, head, number, digest)
-    return made(Link, (number, segment, seq + 1, salt, digest, hashed))
+    return Link(number, segment, seq + 1, salt, digest, hashed)
 
 
 def digest_of(columns: Columns, salt: bytes) -> bytes:
-    """Of everything that an event says. The salt keeps short values from being guessed."""
+    """Return the digest of an event. The salt keeps short values from being guessed."""
     return sha256(salt + to_json(columns)).digest()
 
 
 def link_hash(tenant: str, segment: str, before: Head, number: int, digest: bytes) -> bytes:
-    """Covers the link before, the place, and the digest."""
+    """Return the hash of a link: it covers the link before, the place, and the digest."""
     place = f"{tenant}\0{segment}\0{before.seq + 1}\0{number}".encode()
     return sha256(before.hash + digest + place).digest()
 
 
 def columns_of(event: Event) -> Columns:
-    """An event as a store keeps it: type, the caller's eight, then what happened; the body as text.
+    """Return an event as a store keeps it, with the body as JSON text.
 
     (type, tenant, run_id, call_id, tool, version, agent, user, trace_id, occurred_at, decision,
     policy_version, external_ref, body, code, tally, cost)
     """
     kind, caller, occurred_at, decision, policy_version, external_ref, body = event
-    text = _written(body) if body else None
-    moment = float(occurred_at)  # a store gives back no other
+    text = _body_text(body) if body else None
+    moment = float(occurred_at)  # as every store returns it
     counted = filed(kind, decision, body)
     return (str(kind), *caller, moment, decision, policy_version, external_ref, text, *counted)
 
 
-def _written(body: Mapping[str, Any]) -> str:
-    """A body as text. What is a mapping and no dict is made one first.
+def _body_text(body: Mapping[str, Any]) -> str:
+    """Return a body as JSON text. Mappings that are no dicts are copied first.
 
-    The writer of JSON would only ask for that after it had tried everything else, and most bodies
-    have something of that kind: what the gates said.
+    The JSON writer would ask for that only after it had tried everything else, and most bodies hold
+    such a mapping: the decisions of the gates.
     """
     plain = dict(body)
     for name, value in body.items():
         if type(value) not in _PLAIN and isinstance(value, Mapping):
-            copy = getattr(value, "copy", None)  # faster, where there is one, than item by item
+            copy = getattr(value, "copy", None)  # faster than item by item
             plain[name] = dict(value.items()) if copy is None else copy()
     return to_json(plain, fallback=_as_dict).decode()
 
 
 def _as_dict(value: Any) -> Any:
-    """A mapping that is no dict, one level deep: what is in it comes here in its turn."""
+    """Return a mapping as a dict, one level deep: nested ones come here in their turn."""
     return dict(value.items()) if isinstance(value, Mapping) else json_default(value)
 
 
 def event_of(columns: Columns) -> Event:
-    """The event that `columns_of` was given."""
+    """Return the event that `columns_of` was given."""
     occurred_at, decision, policy_version, external_ref, body = columns[9 : BODY + 1]
-    told = (occurred_at, decision, policy_version, external_ref)
-    event = Event(EventType(columns[0]), Caller(*columns[1:9]), *told)
+    event = Event(
+        type=EventType(columns[0]),
+        caller=Caller(*columns[1:9]),
+        occurred_at=occurred_at,
+        decision=decision,
+        policy_version=policy_version,
+        external_ref=external_ref,
+    )
     return event if body is None else event._replace(body=from_json(body))
+
+
+# --- places in the log ----------------------------------------------------------------------------
+
+
+def micros(moment: float) -> int:
+    """Return a time as events are numbered, in microseconds."""
+    return int(moment * 1e6)
+
+
+def place_of(event_id: str) -> tuple[int, str]:
+    """Return where an event stands in its tenant's log: its number and its segment."""
+    if event_id.startswith("evt_"):
+        with suppress(ValueError):
+            return int(event_id[4:18], 16), event_id[18:]
+    raise CountersealError(
+        f"after: {event_id!r} is not the id of an event; use an id that a search has returned"
+    )

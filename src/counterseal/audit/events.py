@@ -1,20 +1,26 @@
-"""The event catalogue: what is put on record, and in which words. Pure."""
+"""The catalogue of audit events, and what each event counts as.
+
+A store keeps the code, the tally and the cost of an event in columns of their own, so that calls
+are found and counted by index. They are derived from the event here, and nowhere else. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from enum import StrEnum
+from enum import IntFlag, StrEnum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Caller", "Event", "EventType"]
+__all__ = ["COUNTED", "Caller", "Event", "EventType", "Fact", "Filed", "filed", "read_tally"]
+
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class EventType(StrEnum):
-    """A call's life and what follows it, one for each way on, one for each gate that can end it."""
+    """The steps of a call and its aftermath, the response paths, and the refusals of gates."""
 
     REQUESTED = "tool.requested"
     DENIED = "tool.denied"
@@ -63,7 +69,7 @@ class EventType(StrEnum):
 
 
 class Caller(NamedTuple):
-    """What all events of one call have in common."""
+    """The fields that all events of one call share."""
 
     tenant: str
     run_id: str
@@ -87,7 +93,7 @@ class Event(NamedTuple):
     body: Mapping[str, Any] = _NOTHING
 
     def record(self, event_id: str) -> dict[str, Any]:
-        """As plain JSON data, with the id that the store gave it."""
+        """Return the event as plain JSON data, with the id that the store gave it."""
         return {
             "event_id": event_id,
             "type": self.type.value,
@@ -98,3 +104,211 @@ class Event(NamedTuple):
             "external_ref": self.external_ref,
             "body": dict(self.body),
         }
+
+
+def erasure_event(tenant: str, now: float, count: int, until: int) -> Event:
+    """Return the event that records an erasure: how many events, and up to which number."""
+    caller = Caller(tenant, "", "", "", "", "counterseal", None, "")
+    return Event(EventType.ERASED, caller, now, "erase", body={"events": count, "until": until})
+
+
+# --- what an event counts as ----------------------------------------------------------------------
+
+
+class Fact(IntFlag):
+    """Facts about a call, one bit each; together they are a number in the event's tally."""
+
+    PROPOSAL = 1
+    """The event answers an agent's proposal."""
+    MUTATES = 2
+    """The tool changes something."""
+    AGAIN = 4
+    """Refusals of this tool were open in its run: this was not the first try."""
+    UNSHAPED = 8
+    """Refused for its shape, by the gates *parse* or *schema*."""
+    ASKED_TO_MEND = 16
+    """The agent was told to repair or replan, and no refusal was open: a repair loop began."""
+    MENDED = 32
+    """The call succeeded, and ended a repair loop."""
+    EXHAUSTED = 64
+    """The last attempt that a repair loop may have; a person should look."""
+    EXECUTED = 128
+    """The tool was called."""
+    ANNOUNCED = 256
+    """An event recorded the start of the execution before."""
+    KEY_MATCHED = 512
+    """The ledger had an entry under the call's key."""
+    REPLAYED = 1024
+    """The call was answered from the ledger."""
+    RETRIED = 2048
+    """The execution took more than one attempt."""
+    RETRY_BLOCKED = 4096
+    """The call was not retried, because that might have executed it twice."""
+    TO_VERIFY = 8192
+    """A verification of the effect is due."""
+    UNAPPROVED = 16384
+    """The call came again without a valid approval."""
+    COMPLETE = 32768
+    """The outcome is known, and on record."""
+
+
+Filed = tuple[str | None, str | None, float | None]
+"""The code that a call was answered with, its tally, and its cost.
+
+None: the event ends no call, is not counted, cost nothing.
+"""
+Counted = tuple[str | None, int, float | None]
+
+# Plain numbers: every event that is written goes through here, and adding flags is slow.
+(
+    _PROPOSAL,
+    _MUTATES,
+    _AGAIN,
+    _UNSHAPED,
+    _ASKED_TO_MEND,
+    _MENDED,
+    _EXHAUSTED,
+    _EXECUTED,
+    _ANNOUNCED,
+    _KEY_MATCHED,
+    _REPLAYED,
+    _RETRIED,
+    _RETRY_BLOCKED,
+    _TO_VERIFY,
+    _UNAPPROVED,
+    _COMPLETE,
+) = (fact.value for fact in Fact)
+
+_NOT: Final[Filed] = (None, None, None)
+_PLAIN: Final[Counted] = (None, 0, None)
+_SHAPE: Final = ("parse", "schema")
+_MENDING: Final = ("repair", "replan")
+_FOUND: Final = ("happened", "did_not_happen")
+"""An operator's finding on an unknown outcome."""
+
+Body = Mapping[str, Any]
+
+
+def filed(kind: str, decision: str, body: Body) -> Filed:
+    """Return what an event counts as, from its type, its decision and its body."""
+    count = COUNTED.get(kind)
+    counted = None if count is None else count(decision, body)
+    if counted is None:
+        return _NOT
+    code, facts, cost = counted
+    return code, _tally(kind, code, facts), cost
+
+
+@lru_cache(maxsize=1024)  # there are few, and every counted event needs one
+def _tally(kind: str, code: str | None, facts: int) -> str:
+    return f"{kind} {code or '-'} {facts}"
+
+
+def read_tally(tally: str) -> tuple[str, str | None, Fact]:
+    """Return the event type, the code and the facts of a tally."""
+    kind, code, facts = tally.split(" ")
+    return kind, None if code == "-" else code, Fact(int(facts))
+
+
+def _plain(_decision: str, _body: Body) -> Counted:
+    return _PLAIN
+
+
+def _kind_of(body: Body) -> int:
+    """Return the facts that every answer to a proposal can have."""
+    facts = 0 if "system" in body or "resumed" in body else _PROPOSAL
+    if "mutates" in body:
+        facts |= _MUTATES
+    if "again" in body:
+        facts |= _AGAIN
+    elif body.get("path") in _MENDING:
+        facts |= _ASKED_TO_MEND
+    return facts
+
+
+def _denied(_decision: str, body: Body) -> Counted:
+    gate, code = body.get("gate"), body.get("code")
+    facts = _kind_of(body)
+    if gate in _SHAPE:
+        facts |= _UNSHAPED
+    elif gate == "approval":
+        facts |= _UNAPPROVED
+    elif gate == "ledger" and code != "DEPENDENCY_UNAVAILABLE":
+        facts |= _KEY_MATCHED
+        if code == "IDEMPOTENCY_CONFLICT":
+            facts |= _RETRY_BLOCKED
+    return (str(code) if code else "UNKNOWN_ERROR", facts, None)
+
+
+def _held(_decision: str, body: Body) -> Counted:
+    return ("CONFIRMATION_MISSING", _kind_of(body), None)
+
+
+def _replayed(decision: str, body: Body) -> Counted:
+    return (decision, _kind_of(body) | _KEY_MATCHED | _REPLAYED, None)
+
+
+def _succeeded(decision: str, body: Body) -> Counted:
+    facts = _executed(body) | _COMPLETE
+    if "again" in body:
+        facts |= _MENDED
+    if "verify" in body:
+        facts |= _TO_VERIFY
+    return (decision, facts, _cost(body))
+
+
+def _failed(decision: str, body: Body) -> Counted:
+    facts = _executed(body)
+    if "began" in body:  # present only when the execution did not begin
+        return (decision, (facts & ~_EXECUTED) | _COMPLETE, None)
+    if "unknown" not in body:
+        facts |= _COMPLETE
+    if "retry_blocked" in body:
+        facts |= _RETRY_BLOCKED
+    return (decision, facts, _cost(body))
+
+
+def _executed(body: Body) -> int:
+    facts = _kind_of(body) | _EXECUTED
+    if "announced" in body:
+        facts |= _ANNOUNCED
+    if "attempts" in body:
+        facts |= _RETRIED
+    return facts
+
+
+def _cost(body: Body) -> float | None:
+    cost = body.get("cost")
+    return None if cost is None else float(cost) * int(body.get("attempts", 1))
+
+
+def _reconciled(decision: str, body: Body) -> Counted | None:
+    if decision in _FOUND:  # the call keeps the code that its agent was given
+        return (None, _MUTATES | _ANNOUNCED | _COMPLETE, None)
+    if not decision.isupper():
+        return None  # an operator's step, not an outcome
+    ended = _succeeded if decision in ("SUCCESS", "PARTIAL_SUCCESS") else _failed
+    return ended(decision, body)
+
+
+def _escalated(_decision: str, body: Body) -> Counted | None:
+    if "looks" in body:  # the caller is gone, and the outcome could not be found out
+        return ("UNKNOWN_ERROR", 0, None)
+    return (None, _EXHAUSTED, None) if "exhausted" in body else None
+
+
+COUNTED: Final[Mapping[str, Callable[[str, Body], Counted | None]]] = {
+    EventType.DENIED: _denied,
+    EventType.APPROVAL_REQUIRED: _held,
+    EventType.REPLAYED: _replayed,
+    EventType.SUCCEEDED: _succeeded,
+    EventType.FAILED: _failed,
+    EventType.RECONCILED: _reconciled,
+    EventType.ESCALATED: _escalated,
+    EventType.STARTED: _plain,
+    EventType.RETRIED: _plain,
+    EventType.APPROVAL_REJECTED: _plain,
+    EventType.COMPENSATED: _plain,
+    EventType.COMPENSATION_FAILED: _plain,
+}
+"""The types of events that are counted, with the function that counts each."""

@@ -1,4 +1,4 @@
-"""Events as lines of text for other programs: JSON Lines, or CSV for spreadsheets."""
+"""Writes events as lines of text for other programs: JSON Lines, or CSV for spreadsheets."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ COLUMNS: Final = (
 """The fields of an event's record, in its order; in CSV the body is a cell of JSON."""
 
 _FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
-"""What a spreadsheet would take for the beginning of a formula."""
+"""Characters that a spreadsheet takes for the beginning of a formula."""
 
 
 def json_line(event_id: str, event: Event) -> str:
-    """The event's record on one line, in ASCII, so that nothing in it can break the line."""
+    """Return an event as one line of JSON, in ASCII, so that nothing in it can break the line."""
     return f"{_json(event.record(event_id))}\n"
 
 
 def csv_head() -> str:
-    """The first line: what the cells are called."""
+    """Return the first line: the names of the cells."""
     return _line(COLUMNS)
 
 
 def csv_line(event_id: str, event: Event) -> str:
-    """The same as cells. One that a spreadsheet would calculate gets an apostrophe in front."""
+    """Return an event as a line of CSV. A cell that would be calculated gets an apostrophe."""
     record = event.record(event_id)
     record["body"] = _json(record["body"]) if record["body"] else ""
     return _line(_harmless(record[name]) for name in COLUMNS)

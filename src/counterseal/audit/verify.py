@@ -1,34 +1,406 @@
-"""Checking a tenant's record: every event is what was recorded, where it was, and none is missing.
+"""Verifies a tenant's record: every event is unchanged and in its place, and none is missing.
 
-Feed a `Verifier` the log in its order, page by page; it keeps no more than where each segment is.
-Somebody who can write to the store, and has no key, can't change anything that a checkpoint covers
-without a finding. What came after the last checkpoint they could chain anew: that is *unsealed*.
+Feed a `Verifier` the log in its order, page by page; it keeps only where each segment stands.
+An attacker who can write to the store, but has no signing key, cannot change anything that a
+checkpoint covers without a finding. Events after the last checkpoint could be chained anew: these
+are reported as *unsealed*.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json
 
-from counterseal.audit.chain import BODY, SALT_BYTES, Columns, Head, Link, digest_of
-from counterseal.audit.checkpoint import Checkpoint
+from counterseal.audit.chain import (
+    BODY,
+    GENESIS,
+    SALT_BYTES,
+    Columns,
+    Head,
+    Link,
+    digest_of,
+    link_hash,
+)
+from counterseal.audit.checkpoints import Checkpoint, hash_of
 from counterseal.audit.events import EventType
-from counterseal.audit.report import Finding, Findings, Kind, Report
-from counterseal.audit.seals import Seals
-from counterseal.audit.segment import Segment
-from counterseal.keys import KeyRing
+from counterseal.keys import KeyRing, Purpose
 
-__all__ = ["LATE_MICROS", "Verifier"]
+__all__ = [
+    "LATE_MICROS",
+    "MAX_FINDINGS",
+    "Finding",
+    "Findings",
+    "Kind",
+    "Report",
+    "Seals",
+    "Segment",
+    "Verifier",
+]
+
+
+# --- the report -----------------------------------------------------------------------------------
+
+
+MAX_FINDINGS: Final = 100
+"""Findings that are listed; more are only counted, so that a rewritten log fills no screen."""
+
+
+class Kind(StrEnum):
+    """What is wrong."""
+
+    CHANGED = "changed"
+    MISSING = "missing"
+    INSERTED = "inserted"
+    REWRITTEN = "rewritten"
+    """The chain is consistent, but it is not the one that was sealed."""
+    ERASED = "erased"
+    """Erased, without an event that records the erasure."""
+    CHECKPOINT = "checkpoint"
+    """A checkpoint that was changed, or does not follow from the one before."""
+    CHECKPOINT_MISSING = "checkpoint_missing"
+    SIGNATURE = "signature"
+    """A signature that its key did not make."""
+    UNKNOWN_KEY = "unknown_key"
+    """Signed with a key that is not available here, so that it cannot be verified."""
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong, in one sentence, with its place."""
+
+    kind: Kind
+    message: str
+    event_id: str | None = None
+    segment: str | None = None
+    place: int | None = None
+    """Place in the segment, from 1 on; the first where several are missing."""
+    checkpoint: int | None = None
+
+    def record(self) -> dict[str, Any]:
+        return {**self._asdict(), "kind": self.kind.value}
+
+
+class Findings:
+    """Keeps the first findings, and counts all."""
+
+    def __init__(self) -> None:
+        self.kept: list[Finding] = []
+        self.count = 0
+
+    def add(self, finding: Finding) -> None:
+        self.count += 1
+        if len(self.kept) < MAX_FINDINGS:
+            self.kept.append(finding)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The result of verifying one tenant's record."""
+
+    tenant: str
+    events: int
+    segments: int
+    sealed: int
+    """Events covered by a checkpoint whose signature was verified."""
+    unsealed: int
+    """All other events: an attacker with write access could have changed them unseen."""
+    erased: int
+    erased_unsealed: int
+    """Erased events whose erasure is recorded by an event that is not sealed yet."""
+    checkpoints: int
+    findings: tuple[Finding, ...] = field(default=(), repr=False)
+    found: int
+    """Number of findings; `findings` is cut at `MAX_FINDINGS`."""
+
+    @property
+    def ok(self) -> bool:
+        return self.found == 0
+
+    def record(self) -> dict[str, Any]:
+        """Return the report as plain JSON data."""
+        return {
+            "tenant": self.tenant,
+            "ok": self.ok,
+            "events": self.events,
+            "segments": self.segments,
+            "sealed": self.sealed,
+            "unsealed": self.unsealed,
+            "erased": self.erased,
+            "erased_unsealed": self.erased_unsealed,
+            "checkpoints": self.checkpoints,
+            "found": self.found,
+            "findings": [finding.record() for finding in self.findings],
+        }
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+class Seals:
+    """What a tenant's checkpoints say of its segments. Only a consistent checkpoint counts."""
+
+    def __init__(self, tenant: str, keys: KeyRing, findings: Findings) -> None:
+        self._tenant = tenant
+        self._keys = keys
+        self._findings = findings
+        self._unknown: dict[str, list[int]] = {}
+        self.heads: dict[str, dict[int, tuple[Head, int]]] = {}
+        """By segment and place: the head that must be there, and the checkpoint that says so."""
+        self.reach: dict[str, Head] = {}
+        """How far each segment is covered by verified signatures."""
+
+    def check(self, checkpoints: Sequence[Checkpoint], receipts: Mapping[int, bytes]) -> None:
+        """Check signatures and order of all checkpoints, and compare them with receipts."""
+        before: Checkpoint | None = None
+        for checkpoint in checkpoints:
+            self._gap(before.number if before else 0, checkpoint.number)
+            if self._is_sound(checkpoint, before):
+                self._accept(checkpoint)
+            before = checkpoint
+        for key_id, numbers in self._unknown.items():
+            self._report_unknown_key(key_id, numbers)
+        self._compare(receipts, {one.number: one.hash for one in checkpoints})
+
+    def _gap(self, last: int, number: int) -> None:
+        if number > last + 1:
+            which = f"{last + 1}" if number == last + 2 else f"{last + 1} to {number - 1}"
+            self._add(Kind.CHECKPOINT_MISSING, last + 1, f"checkpoint {which} is missing")
+
+    def _is_sound(self, checkpoint: Checkpoint, before: Checkpoint | None) -> bool:
+        """Return True when its hash fits, and it follows from the checkpoint before."""
+        number = checkpoint.number
+        if checkpoint.tenant != self._tenant or _hash(checkpoint) != checkpoint.hash:
+            self._add(Kind.CHECKPOINT, number, f"checkpoint {number} was changed")
+            return False
+        if number == (before.number if before else 0) + 1:
+            known = (before.hash, _hash(before)) if before else (b"\0" * 32,)
+            if checkpoint.previous not in known:
+                text = f"checkpoint {number} does not follow from the one before it"
+                self._add(Kind.CHECKPOINT, number, text)
+                return False
+        return True
+
+    def _accept(self, checkpoint: Checkpoint) -> None:
+        number, key_id = checkpoint.number, checkpoint.key_id
+        signed = self._keys.verify(Purpose.AUDIT, key_id, checkpoint.hash, checkpoint.signature)
+        if signed is False:
+            text = f"checkpoint {number} has a signature that the key {key_id} did not make"
+            self._add(Kind.SIGNATURE, number, text)
+            return
+        if signed is None:
+            self._unknown.setdefault(key_id, []).append(number)
+        for segment, head in checkpoint.heads.items():
+            self.heads.setdefault(segment, {})[head.seq] = (head, number)
+            if signed:
+                self.reach[segment] = max(head, self.reach.get(segment, head), key=_place)
+
+    def _report_unknown_key(self, key_id: str, numbers: Sequence[int]) -> None:
+        first, last = numbers[0], numbers[-1]
+        which = (
+            f"checkpoint {first} was" if first == last else f"checkpoints {first} to {last} were"
+        )
+        text = (
+            f"{which} signed with the key {key_id or '(none)'}, which is not among the audit keys"
+            " here, so its signature cannot be verified"
+        )
+        self._add(Kind.UNKNOWN_KEY, first, text)
+
+    def _compare(self, receipts: Mapping[int, bytes], there: Mapping[int, bytes]) -> None:
+        for number, seal in sorted(receipts.items()):
+            if number not in there:
+                text = f"checkpoint {number} is missing, of which there is a receipt"
+                self._add(Kind.CHECKPOINT_MISSING, number, text)
+            elif there[number] != seal:
+                text = f"checkpoint {number} is another than the one of which there is a receipt"
+                self._add(Kind.CHECKPOINT, number, text)
+
+    def _add(self, kind: Kind, number: int, message: str) -> None:
+        self._findings.add(Finding(kind, message, checkpoint=number))
+
+
+def _hash(checkpoint: Checkpoint) -> bytes:
+    try:
+        return hash_of(checkpoint)
+    except (AttributeError, TypeError, ValueError):
+        return b""  # a checkpoint that cannot be hashed was never sealed
+
+
+def _place(head: Head) -> int:
+    return head.seq
+
+
+# --- segments -------------------------------------------------------------------------------------
+
+
+class Segment:
+    """How far one segment was verified; nothing more is kept of it."""
+
+    __slots__ = (
+        "_doubt",
+        "_findings",
+        "_found",
+        "_good",
+        "_limit",
+        "_name",
+        "_replaced_ids",
+        "_sealed",
+        "_tenant",
+        "reach",
+    )
+
+    def __init__(
+        self,
+        tenant: str,
+        name: str,
+        findings: Findings,
+        *,
+        sealed: Mapping[int, tuple[Head, int]],
+        reach: int,
+        limit: Head | None,
+    ) -> None:
+        self._tenant = tenant
+        self._name = name
+        self._findings = findings
+        self._sealed = dict(sealed)
+        """Heads that checkpoints name, by place, as long as they were not found."""
+        self._replaced_ids: dict[int, str] = {}
+        """Ids of events that stand at those places instead."""
+        self._found = 0
+        """The last place that was found as it was sealed."""
+        self._limit = limit
+        self._good = GENESIS
+        """The last link that is consistent, or the best one to go on from."""
+        self._doubt: Link | None = None
+        """A link that does not follow from the last consistent one."""
+        self.reach = reach
+        """How far it is covered by verified signatures."""
+        if limit is not None:
+            self._limit = limit._replace(seq=max([limit.seq, *sealed]))
+
+    @property
+    def begun(self) -> bool:
+        """True when any link of the segment was found."""
+        return self._good.seq > 0
+
+    def ended_before(self, link: Link) -> bool:
+        """Return True for a link that was recorded after the verification had begun."""
+        limit = self._limit
+        return limit is not None and link.seq > limit.seq and link.number > limit.number
+
+    def check(self, link: Link) -> None:
+        """Check the next link of the segment, in the order of numbers."""
+        self._check_seal(link)
+        doubt, good = self._doubt, self._good
+        if self._follows(good, link):
+            if doubt is not None:
+                text = "was inserted, or moved here: the events around it follow one another"
+                self._add(Kind.INSERTED, text, doubt)
+            self._go_on(good.seq + 1, link)
+        elif doubt is None:
+            self._doubt = link
+        elif doubt.seq > good.seq and self._follows(doubt.head, link):
+            self._report_doubt(doubt, link.seq)
+            self._go_on(doubt.seq + 1, link)
+        elif self._follows(self._recomputed(doubt), link):
+            self._report_doubt(doubt, link.seq)
+            self._go_on(good.seq + 2, link)
+        else:
+            self._report_doubt(doubt, link.seq)
+            self._doubt = link
+
+    def finish(self) -> None:
+        """Report what was not found."""
+        if self._doubt is not None:
+            self._report_doubt(self._doubt, None)
+        if not self._sealed:
+            return
+        end, last = self._good.seq, max(self._sealed)
+        if last > end:
+            self._report_cut(end + 1, last, self._sealed[last][1])
+        others = [place for place in self._sealed if place <= end]
+        if others:
+            self._report_rewritten(min(others))
+
+    # --- one link after another -------------------------------------------------------------------
+
+    def _check_seal(self, link: Link) -> None:
+        head, _ = self._sealed.get(link.seq, (None, 0))
+        if head == link.head:
+            del self._sealed[link.seq]
+            self._found = max(self._found, link.seq)
+        elif head is not None:
+            self._replaced_ids[link.seq] = link.event_id
+
+    def _follows(self, before: Head, link: Link) -> bool:
+        return link.hash == link_hash(self._tenant, self._name, before, link.number, link.digest)
+
+    def _recomputed(self, doubt: Link) -> Head:
+        """Return the head after a doubtful link, assuming that only its hash was changed."""
+        good = self._good
+        seal = link_hash(self._tenant, self._name, good, doubt.number, doubt.digest)
+        return Head(doubt.number, good.seq + 1, seal)
+
+    def _go_on(self, place: int, link: Link) -> None:
+        if link.seq != place:
+            self._add(Kind.CHANGED, f"says that it is at place {link.seq}", link, place)
+        self._good = Head(link.number, place, link.hash)
+        self._doubt = None
+
+    # --- findings ---------------------------------------------------------------------------------
+
+    def _report_doubt(self, doubt: Link, next_seq: int | None) -> None:
+        """Report a doubtful link, now that the next one is known, and go on from it."""
+        place = self._good.seq + 1
+        if doubt.seq < place:
+            text = f"stands behind place {place - 1}: one of the two was inserted or moved here"
+            self._add(Kind.INSERTED, text, doubt)
+            return
+        stands_at = place if next_seq == place + 1 else doubt.seq
+        if stands_at == place:
+            text = "does not follow from the event before it: one of the two was changed"
+            self._add(Kind.CHANGED, text, doubt, place)
+        else:
+            text = f"{_places(place, doubt.seq - 1)} missing before the event {doubt.event_id}"
+            self._findings.add(Finding(Kind.MISSING, text, doubt.event_id, self._name, place))
+        self._good = Head(doubt.number, stands_at, doubt.hash)
+
+    def _report_cut(self, first: int, last: int, number: int) -> None:
+        text = f"{_places(first, last)} missing at the end, up to where checkpoint {number} sealed"
+        if first == 1:
+            text = f"all of it is missing; checkpoint {number} sealed it up to place {last}"
+        self._findings.add(Finding(Kind.MISSING, text, None, self._name, first, number))
+
+    def _report_rewritten(self, place: int) -> None:
+        """Report a rewritten chain once: rewriting changes all places behind."""
+        number, there = self._sealed[place][1], self._replaced_ids.get(place)
+        kind = Kind.REWRITTEN
+        text = f"is another than checkpoint {number} sealed; look behind place {self._since(place)}"
+        if there is None:
+            kind, text = Kind.MISSING, f"place {place} is missing, which checkpoint {number} sealed"
+        self._findings.add(Finding(kind, text, there, self._name, place, number))
+
+    def _since(self, place: int) -> int:
+        return self._found if self._found < place else 0
+
+    def _add(self, kind: Kind, text: str, link: Link, place: int | None = None) -> None:
+        where = link.seq if place is None else place
+        self._findings.add(Finding(kind, text, link.event_id, self._name, where))
+
+
+def _places(first: int, last: int) -> str:
+    return f"place {first} is" if first == last else f"places {first} to {last} are"
+
 
 LATE_MICROS: Final = 600_000_000
-"""How much later than its number an event may be committed: ten minutes."""
+"""Microseconds by which a commit may come later than its event's number: ten minutes."""
 _HASH_BYTES: Final = 32
 
 
 class Verifier:
-    """One check of one tenant. `feed` it pages, then take its `report`.
+    """Verifies one tenant's record once: `feed` it pages, then take its `report`.
 
     `limits` are the heads as they were at the beginning: what came later is left for the next time.
     `erasures` are events that put erasures on record (their ids, and until which number), as far as
@@ -56,24 +428,24 @@ class Verifier:
         self._events = self._sealed = self._erased = 0
         sealed = [until for one, until in erasures if self._is_sealed(*_place_of(one))]
         self._announced = max(sealed, default=0)
-        """Until where erasures are known to be on sealed record; it is still to be seen."""
+        """Number until which erasures are announced by sealed events that are still to be fed."""
         self._until = self._until_unsealed = 0
-        """The same as it was seen; and by records that are not sealed yet."""
-        self._told = 0
-        """How many erasures are on record, sealed or not. Such a record is never erased itself."""
+        """Number until which fed events record erasures: sealed ones, and unsealed ones."""
+        self._recorded_erasures = 0
+        """Number of erased events on record, sealed or not. Such records are never erased."""
         self._pending: list[Link] = []
-        """Erased events whose record is still to be seen."""
+        """Erased events whose record is still to be fed."""
 
     @property
     def events(self) -> int:
-        """How many were looked at so far."""
+        """Number of events that were verified so far."""
         return self._events
 
     def feed(self, rows: Iterable[tuple[Link, Columns | None]]) -> None:
-        """The next rows, ordered by (number, segment)."""
+        """Verify the next rows, ordered by (number, segment)."""
         for link, columns in rows:
             if not _is_readable(link):
-                self._tell_unreadable(link)
+                self._report_unreadable(link)
                 continue
             segment = self._segments.get(link.segment) or self._begin(link.segment)
             if self._came_later(segment, link):
@@ -85,11 +457,11 @@ class Verifier:
             segment.check(link)
 
     def note(self, kind: Kind, text: str) -> None:
-        """Something that is wrong with the whole."""
+        """Add a finding that concerns the record as a whole."""
         self._findings.add(Finding(kind, text))
 
     def report(self) -> Report:
-        """What came of it. Nothing can be fed afterwards."""
+        """Return the result. Nothing can be fed afterwards."""
         for name in self._seals.heads:
             if name not in self._segments:
                 self._begin(name)
@@ -102,7 +474,7 @@ class Verifier:
             sealed=self._sealed,
             unsealed=self._events - self._sealed,
             erased=self._erased,
-            erased_unsealed=self._tell_erased(),
+            erased_unsealed=self._report_erasures(),
             checkpoints=self._checkpoints,
             findings=tuple(self._findings.kept),
             found=self._findings.count,
@@ -121,13 +493,13 @@ class Verifier:
         return self._segments[name]
 
     def _came_later(self, segment: Segment, link: Link) -> bool:
-        """Whether it was recorded during the check, while a slower commit may be on its way."""
+        """Return True for an event recorded during the verification: a slower commit may follow."""
         if self._limits is None or link.segment in self._limits:
             return segment.ended_before(link)
         is_new = link.segment not in self._seals.heads
         return is_new and link.number > self._latest - LATE_MICROS
 
-    # --- what an event says -----------------------------------------------------------------------
+    # --- texts and erasures -----------------------------------------------------------------------
 
     def _check_text(self, link: Link, columns: Columns | None) -> None:
         if columns is None and link.salt is None:
@@ -136,16 +508,16 @@ class Verifier:
                 self._pending.append(link)
         elif columns is None or link.salt is None:
             self._add(Kind.CHANGED, "is erased by half", link)
-        elif not _says(columns, link):
+        elif not _matches_digest(columns, link):
             self._add(Kind.CHANGED, "does not say what was recorded", link)
         else:
             self._note_erasure(link, columns)
 
     def _note_erasure(self, link: Link, columns: Columns | None) -> None:
-        if columns is None or columns[0] != EventType.ERASED or not _says(columns, link):
+        if columns is None or columns[0] != EventType.ERASED or not _matches_digest(columns, link):
             return
         count, until = _erasure(columns)
-        self._told += count
+        self._recorded_erasures += count
         if self._is_sealed(link.number, link.segment):
             self._until = max(self._until, until)
         else:
@@ -155,18 +527,19 @@ class Verifier:
         reach = self._seals.reach.get(segment)
         return reach is not None and number <= reach.number
 
-    def _tell_erased(self) -> int:
-        """How many erasures are only on an unsealed record; findings for those on none."""
+    def _report_erasures(self) -> int:
+        """Report erasures without a record. Returns how many only unsealed events record."""
         pending = [link for link in self._pending if link.number > self._until]
         silent = [link for link in pending if link.number > self._until_unsealed]
         for link in silent:
             self._add(Kind.ERASED, "was erased without a record of it", link)
-        if self._erased - len(silent) > self._told:
-            text = f"{self._erased} events are erased, and only {self._told} of them are on record"
+        if self._erased - len(silent) > self._recorded_erasures:
+            recorded = self._recorded_erasures
+            text = f"{self._erased} events are erased, and only {recorded} of them are on record"
             self._findings.add(Finding(Kind.ERASED, text))
         return len(pending) - len(silent)
 
-    def _tell_unreadable(self, link: Link) -> None:
+    def _report_unreadable(self, link: Link) -> None:
         self._events += 1
         text = f"at {link.number!r} in segment {link.segment!r} is a row that no store has written"
         self._findings.add(Finding(Kind.CHANGED, text, None, str(link.segment)))
@@ -175,25 +548,25 @@ class Verifier:
         self._findings.add(Finding(kind, text, link.event_id, link.segment, link.seq))
 
 
-def _says(columns: Columns, link: Link) -> bool:
-    """Whether the text is the one that the link was made for."""
+def _matches_digest(columns: Columns, link: Link) -> bool:
+    """Return True when the link was made for this text."""
     salt = link.salt or b""
     try:
         return len(salt) == SALT_BYTES and digest_of(columns, salt) == link.digest
     except (TypeError, ValueError):
-        return False  # what is no JSON was never recorded
+        return False  # a value that is no JSON was never recorded
 
 
 def _erasure(columns: Columns) -> tuple[int, int]:
-    """How many events were erased, and until which number."""
+    """Return how many events an erasure covers, and until which number."""
     body = from_json(columns[BODY] or "{}")
-    told = [body.get(name) for name in ("events", "until")] if isinstance(body, dict) else [0, 0]
-    count, until = (one if isinstance(one, int) else 0 for one in told)
+    values = [body.get(name) for name in ("events", "until")] if isinstance(body, dict) else [0, 0]
+    count, until = (value if isinstance(value, int) else 0 for value in values)
     return count, until
 
 
 def _place_of(event_id: str) -> tuple[int, str]:
-    """The number and the segment that an event's id is made of."""
+    """Return the number and the segment of an event's id; zero for a malformed id."""
     try:
         return int(event_id[4:18], 16), event_id[18:]
     except ValueError:
@@ -201,7 +574,7 @@ def _place_of(event_id: str) -> tuple[int, str]:
 
 
 def _is_readable(link: tuple[Any, ...]) -> bool:
-    """A store hands out what lies there, whatever somebody has put there."""
+    """Return False for a row that no store has written: an attacker may store anything."""
     number, segment, seq, salt, digest, seal = link
     if not (isinstance(number, int) and isinstance(segment, str) and isinstance(seq, int)):
         return False

@@ -20,9 +20,9 @@ from counterseal.errors import StoreError
 from counterseal.gates.base import Decision
 from counterseal.gates.budget import can_ask, exhausted, rate_limited
 from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.requests import NEW_KEY, Admission, Admit, Charge, Refused
 from counterseal.observation import Observation
 from counterseal.registry import RegistryRecord
-from counterseal.storage.base import NEW_KEY, Admission, Admit, Charge, Refused
 
 __all__ = ["admit"]
 

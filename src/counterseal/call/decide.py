@@ -32,10 +32,11 @@ from counterseal.gates.base import (
     require_approval,
 )
 from counterseal.gates.parse import is_id
+from counterseal.ledger.records import RunRecord
+from counterseal.ledger.requests import Charge, Memory
 from counterseal.observation import Observation
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Reason, Refusal, RegistryRecord
-from counterseal.storage.base import Charge, Memory, RunRecord
 
 __all__ = [
     "PlannedSpending",

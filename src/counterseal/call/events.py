@@ -16,9 +16,9 @@ from counterseal.codes import FINAL, Code, Path, Response
 from counterseal.errors import StoreError
 from counterseal.gates import GATES
 from counterseal.gates.base import EMPTY, Decision, GateContext, deny
+from counterseal.ledger.records import HeldStatus
 from counterseal.observation import Observation, neutralise, refusal
 from counterseal.proposal import System
-from counterseal.storage.base import HeldStatus
 from counterseal.telemetry import Finished, Telemetry, trace_in
 
 __all__ = [

@@ -27,7 +27,7 @@ from counterseal.execution.executor import Runner
 from counterseal.execution.failures import said_not_done
 from counterseal.execution.probes import ProbeError, ProbeRequest, ask
 from counterseal.gates.base import tool_context
-from counterseal.storage.base import Admit, Charge
+from counterseal.ledger.requests import Admit, Charge
 
 __all__ = ["execute", "hook_request", "read_back", "spend_retry"]
 

@@ -27,9 +27,9 @@ from counterseal.gates.approval import approval_hash, demand_of, ended, hash_of,
 from counterseal.gates.base import Decision, GateContext, deny, tool_context
 from counterseal.gates.parse import is_sound
 from counterseal.gates.state import state_seen
+from counterseal.ledger.records import Held, HeldStatus
 from counterseal.observation import Observation, Redactor
 from counterseal.proposal import Principal, Proposal
-from counterseal.storage.base import Held, HeldStatus
 from counterseal.vault import Vault, VaultError
 
 __all__ = [

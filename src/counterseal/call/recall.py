@@ -22,12 +22,12 @@ from counterseal.gates import semantics
 from counterseal.gates.base import Decision, GateContext, Learned, Verdict, deny
 from counterseal.gates.parse import is_sound
 from counterseal.ledger import entry as ledger
-from counterseal.ledger.entry import Answer, Entry, Phase
-from counterseal.ledger.rules import adrift
+from counterseal.ledger.entry import Answer, Entry, Phase, adrift
+from counterseal.ledger.records import HeldStatus
+from counterseal.ledger.requests import Memory, Settle
 from counterseal.observation import Observation
 from counterseal.observation.stored import from_stored
 from counterseal.registry import RegistryRecord
-from counterseal.storage.base import HeldStatus, Memory, Settle
 
 __all__ = [
     "arguments_as_proposed",

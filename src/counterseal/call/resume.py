@@ -24,10 +24,10 @@ from counterseal.execution.probes import Probe, ProbeError, probe
 from counterseal.gates import GATES
 from counterseal.gates.base import Decision, Gate, GateContext
 from counterseal.ledger.entry import Entry
+from counterseal.ledger.records import RunRecord
 from counterseal.observation import Observation
 from counterseal.proposal import Principal, Proposal, System
 from counterseal.registry import Refusal, Registry, RegistryRecord
-from counterseal.storage.base import RunRecord
 from counterseal.vault import Vault
 
 __all__ = [

@@ -17,9 +17,10 @@ from counterseal.execution.executor import Executor
 from counterseal.gates.base import CompiledContract
 from counterseal.keys import KeyRing
 from counterseal.ledger.entry import Entry
+from counterseal.ledger.records import Budgets, Due, Held
 from counterseal.observation import Redactor
 from counterseal.registry import Registry, RegistryRecord
-from counterseal.storage.base import Budgets, Due, Held, Store
+from counterseal.storage.store import Store
 from counterseal.telemetry import Telemetry
 from counterseal.vault import Vault
 

@@ -35,10 +35,11 @@ from counterseal.errors import StoreError
 from counterseal.execution.failures import said_not_done
 from counterseal.gates.base import EMPTY, deny
 from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.records import Due, DueKind
+from counterseal.ledger.requests import Settle
 from counterseal.observation import Observation
 from counterseal.observation.observe import without_redacted
 from counterseal.observation.stored import pack_read, stored
-from counterseal.storage.base import Due, DueKind, Settle
 from counterseal.vault import Vault
 
 __all__ = ["due_for", "open_text", "pause_after", "settle", "write_outcome"]

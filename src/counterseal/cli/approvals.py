@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from counterseal.approvals.packet import Packet
     from counterseal.approvals.votes import Voter
     from counterseal.config import Settings
+    from counterseal.ledger.records import Held
     from counterseal.operations.approver import ApprovalError
     from counterseal.runtime import Runtime
-    from counterseal.storage.base import Held
     from counterseal.views import ApprovalRow
 
 __all__ = ["app"]
@@ -128,7 +128,7 @@ def list_requests(
     as_json: AsJson = False,
 ) -> None:
     """List requests for approval. Waiting ones that expire first, decided ones that are newest."""
-    from counterseal.storage.base import HeldStatus
+    from counterseal.ledger.records import HeldStatus
 
     if status not in set(HeldStatus):
         fail(f"Unknown status {status!r}.", f"Allowed: {', '.join(HeldStatus)}.")

@@ -34,10 +34,10 @@ from counterseal.cli.stores import load_keys, one_tenant, with_store
 
 if TYPE_CHECKING:
     from counterseal.audit import Event
-    from counterseal.audit.checkpoint import Checkpoint
-    from counterseal.audit.report import Finding, Report
+    from counterseal.audit.checkpoints import Checkpoint
+    from counterseal.audit.verify import Finding, Report
+    from counterseal.ledger.requests import Search
     from counterseal.storage import Store
-    from counterseal.storage.base import Search
 
 __all__ = ["app"]
 
@@ -236,7 +236,7 @@ def _search(
 ) -> Search:
     import time
 
-    from counterseal.storage.base import Search
+    from counterseal.ledger.requests import Search
 
     now = time.time()
     return Search(
@@ -279,7 +279,7 @@ def seal(
     """
     import time
 
-    from counterseal.audit.checkpoint import receipt
+    from counterseal.audit.checkpoints import receipt
     from counterseal.operations.auditor import seal_store
 
     signer = load_keys(keys).signer("audit")

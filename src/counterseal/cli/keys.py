@@ -228,7 +228,7 @@ def revoke(
         who,
         lambda operator: operator.revoke_key(key_id, reason=why),
     )
-    render(change.export(), lambda: [f"{change.unkeys} is revoked."], as_json=as_json)
+    render(change.export(), lambda: [f"{change.revoked_key} is revoked."], as_json=as_json)
 
 
 @app.command("issued")

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.config import Settings
+    from counterseal.ledger.records import DueKind
     from counterseal.operations.attention import NeedsAttention
     from counterseal.reconcile import Tally
     from counterseal.runtime import Runtime
-    from counterseal.storage.base import DueKind
     from counterseal.views import AttentionRow
 
 __all__ = ["app"]
@@ -337,7 +337,7 @@ async def _tenant_of(attention: NeedsAttention, tenant: str | None, key: str) ->
 
 
 def _due_kind(text: str) -> DueKind:
-    from counterseal.storage.base import DueKind
+    from counterseal.ledger.records import DueKind
 
     if text not in (DueKind.VERIFY, DueKind.COMPENSATE):
         fail(f"KIND must be verify or compensate, got {text!r}.")

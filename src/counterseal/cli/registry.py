@@ -238,23 +238,23 @@ def _change_text(change: RegistryChange) -> str:
     """Return what a change did, in a few words."""
     if change.kill is not None:
         return f"kill {_kill_scope(change.kill)} ({change.kill.id})"
-    if change.restores is not None:
-        return f"restore {change.restores}"
+    if change.restored_kill is not None:
+        return f"restore {change.restored_kill}"
     if change.credential is not None:
         holder = change.credential.principal.agent
         return f"issue key {change.credential.key_id} to {one_line(holder)}"
-    if change.unkeys is not None:
-        return f"revoke key {change.unkeys}"
+    if change.revoked_key is not None:
+        return f"revoke key {change.revoked_key}"
     if change.user is not None:
-        return f"user {change.user.name}: {change.did.replace('_', ' ')}"
-    if change.unuser is not None:
-        return f"remove user {change.unuser}"
+        return f"user {change.user.name}: {change.user_change.replace('_', ' ')}"
+    if change.removed_user is not None:
+        return f"remove user {change.removed_user}"
     if change.grant is not None:
         side = "to" if change.op == "grant" else "from"
         named = _named(change.grant.tool, change.grant.version)
         return f"{change.op} {named} {side} {one_line(change.grant.agent)}"
     text = f"{change.op} {_named(change.tool or '', change.version)}"
-    share = change.sets.get("rollout_percentage")
+    share = change.fields.get("rollout_percentage")
     return text if share is None else f"{text} to {share}%"
 
 

@@ -188,7 +188,7 @@ def remove(
     """Remove a user, with all sessions and personal keys. Their events stay on record."""
     why = ask_reason(reason)
     change = _change(store, by, lambda users: users.remove(name, reason=why))
-    render(change.export(), lambda: [f"{change.unuser} is removed."], as_json=as_json)
+    render(change.export(), lambda: [f"{change.removed_user} is removed."], as_json=as_json)
 
 
 @app.command("key")

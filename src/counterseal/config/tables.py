@@ -26,8 +26,8 @@ from counterseal.contract.effects import Effect
 from counterseal.contract.egress import kind, literal
 from counterseal.contract.model import KeepReads
 from counterseal.errors import GrantError
+from counterseal.ledger.records import Budgets
 from counterseal.registry import Grant
-from counterseal.storage.base import Budgets
 
 __all__ = [
     "ALGORITHMS",
@@ -470,6 +470,8 @@ class GatewayTable(Table):
     """Addresses or networks of proxies whose forwarding headers are trusted."""
     approval_wait_seconds: Annotated[float, Field(ge=0, le=300, allow_inf_nan=False)] = 20
     """How long a call waits for an approval before it answers."""
+    requests_per_second: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] = 500
+    """Requests to the API that a credential may send each second; five times as many at once."""
     lock: Name = "counterseal.lock"
     """The file of accepted definitions, relative to the configuration file."""
     oauth: OAuthTable | None = None

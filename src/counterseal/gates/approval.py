@@ -23,10 +23,10 @@ from counterseal.canonical import canonical, digest
 from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, require_approval
 from counterseal.keys import KeyRing, Purpose, Signer
-from counterseal.ledger.rules import stands
+from counterseal.ledger.holds import stands
+from counterseal.ledger.records import Held, HeldStatus
 from counterseal.observation import FieldError, neutralise
 from counterseal.proposal import System
-from counterseal.storage.base import Held, HeldStatus
 
 __all__ = [
     "ALLOW",

@@ -25,12 +25,13 @@ from counterseal.contract.tool_context import Context
 from counterseal.execution.executor import Executor, Runner
 from counterseal.keys import KeyRing
 from counterseal.ledger.entry import destination_key
+from counterseal.ledger.records import Budgets, RunRecord
+from counterseal.ledger.requests import Charge, Memory, Rate
 from counterseal.observation import Profile
 from counterseal.observation.envelope import FieldError
 from counterseal.policy import CompiledPolicy
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Grant, Refusal, Registry, RegistryRecord
-from counterseal.storage.base import Budgets, Charge, Memory, Rate, RunRecord
 
 __all__ = [
     "EMPTY",

@@ -13,9 +13,10 @@ from typing import Final
 from counterseal.codes import Code
 from counterseal.contract.model import Contract
 from counterseal.gates.base import CompiledContract, Decision, GateContext, Learned, allow, deny
+from counterseal.ledger.records import Budgets
+from counterseal.ledger.requests import Charge, Rate
 from counterseal.observation.envelope import FieldError
 from counterseal.registry import Grant
-from counterseal.storage.base import Budgets, Charge, Rate
 
 __all__ = ["ALLOW", "can_ask", "check", "exhausted", "rate_limited"]
 

@@ -24,9 +24,9 @@ from counterseal.contract.model import Contract, OnUnknown
 from counterseal.execution.probes import Probe, ProbeError, ProbeRequest, probe
 from counterseal.gates.approval import request_for
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, tool_context
-from counterseal.ledger.rules import stands
+from counterseal.ledger.holds import stands
+from counterseal.ledger.records import Held, HeldStatus
 from counterseal.observation.envelope import FieldError
-from counterseal.storage.base import Held, HeldStatus
 
 __all__ = ["ALLOW", "check", "state_seen"]
 

@@ -14,10 +14,10 @@ from counterseal.contract.formats import mcp
 from counterseal.contract.model import Contract
 from counterseal.gates.parse import is_id
 from counterseal.gateway.results import publishes_output
+from counterseal.ledger.records import RunRecord
 from counterseal.proposal import Principal
 from counterseal.registry import RegistryRecord
 from counterseal.runtime import Runtime
-from counterseal.storage.base import RunRecord
 
 __all__ = ["EFFECT", "VERSION", "Catalogue"]
 

@@ -102,9 +102,9 @@ class StatelessCalls:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         messages: list[Message] = []
-        call = None
-        if (b"mcp-protocol-version", _VERSION.encode()) in scope["headers"]:
-            call = await self._call(Request(scope), receive, messages)
+        request, call = Request(scope), None
+        if request.headers.get("mcp-protocol-version") == _VERSION:
+            call = await self._call(request, receive, messages)
         if call is None:
             await self._app(scope, _replayed(messages, receive), send)
         else:

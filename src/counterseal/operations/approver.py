@@ -31,10 +31,12 @@ from counterseal.errors import CountersealError, RegistryError
 from counterseal.gates.approval import has_keys, has_unknown_keys, proven_votes, signed, votes_of
 from counterseal.gates.parse import is_id
 from counterseal.keys import KeyRing, Purpose
-from counterseal.ledger.rules import stands
+from counterseal.ledger.holds import stands
+from counterseal.ledger.records import Due, DueKind, Held, HeldStatus
+from counterseal.ledger.requests import Ballot
 from counterseal.observation import Redactor
 from counterseal.registry import Registry
-from counterseal.storage.base import Ballot, Due, DueKind, Held, HeldStatus, Store
+from counterseal.storage.store import Store
 from counterseal.vault import Vault
 
 __all__ = ["ApprovalError", "ApprovalServices", "Approvals", "Approver", "Voter", "work_for"]

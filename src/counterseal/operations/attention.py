@@ -17,10 +17,12 @@ from counterseal.codes import RESPONSES, Code
 from counterseal.contract.effects import Trust
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.records import Concern, Due, DueKind
+from counterseal.ledger.requests import Finish, Kept, Settle
 from counterseal.observation import Observation, Redactor
 from counterseal.observation.stored import stored
 from counterseal.registry import Registry
-from counterseal.storage.base import Concern, Due, DueKind, Finish, Kept, Settle, Store
+from counterseal.storage.store import Store
 from counterseal.vault import Vault, VaultError
 
 __all__ = ["COMPENSATION_AGENT", "NeedsAttention", "compensation_key"]

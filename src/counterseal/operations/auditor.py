@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from counterseal.audit import EventType, Head
-from counterseal.audit.checkpoint import Checkpoint, make, sealed_heads
-from counterseal.audit.report import Kind, Report
-from counterseal.audit.verify import LATE_MICROS, Verifier
+from counterseal.audit.checkpoints import Checkpoint, make, sealed_heads
+from counterseal.audit.verify import LATE_MICROS, Kind, Report, Verifier
 from counterseal.errors import StoreError
 from counterseal.keys import KeyRing, Signer
-from counterseal.storage.base import Search, Store
+from counterseal.ledger.requests import Search
+from counterseal.storage.store import Store
 
 __all__ = ["seal_store", "verify_store"]
 

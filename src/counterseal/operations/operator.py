@@ -35,7 +35,7 @@ from counterseal.registry.identities import (
     stored,
     without_hashes,
 )
-from counterseal.storage.base import Store
+from counterseal.storage.store import Store
 
 __all__ = ["ALL_TENANTS", "Operator", "RegistryFollower", "RegistryServices", "catch_up"]
 

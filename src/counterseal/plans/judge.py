@@ -22,10 +22,10 @@ from counterseal.codes import Code
 from counterseal.contract.invariants import ProposedCall
 from counterseal.gates.base import GateContext, Verdict
 from counterseal.ledger import entry as ledger
+from counterseal.ledger.records import RunRecord
 from counterseal.plans.plan import MOST_BYTES, Fate, Plan, PlannedStep
 from counterseal.plans.rules import PlanRule
 from counterseal.proposal import Principal, Proposal
-from counterseal.storage.base import RunRecord
 
 __all__ = ["MOST_STEPS", "judge_plan"]
 

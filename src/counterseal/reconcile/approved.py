@@ -10,10 +10,11 @@ from counterseal.codes import Code, Path
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.execution.webhook import Webhook
 from counterseal.ledger.entry import Status
-from counterseal.ledger.rules import usable
+from counterseal.ledger.holds import usable
+from counterseal.ledger.records import Due, Held, HeldStatus
+from counterseal.ledger.requests import Finish
 from counterseal.observation import Observation
 from counterseal.runtime import Runtime
-from counterseal.storage.base import Due, Finish, Held, HeldStatus
 
 __all__ = ["execute_approved", "leave_to_others", "notify"]
 

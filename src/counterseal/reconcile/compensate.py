@@ -19,13 +19,14 @@ from counterseal.codes import Code, Path
 from counterseal.contract.fill import compensation_arguments
 from counterseal.errors import CountersealError
 from counterseal.ledger.entry import Entry, Status
+from counterseal.ledger.records import Due
+from counterseal.ledger.requests import Finish, Kept
 from counterseal.observation import Observation, refusal
 from counterseal.observation.stored import from_stored, stored
 from counterseal.operations.attention import COMPENSATION_AGENT, compensation_key
 from counterseal.proposal import Proposal, System
 from counterseal.registry import Refusal, RegistryRecord
 from counterseal.runtime import Runtime
-from counterseal.storage.base import Due, Finish, Kept
 
 __all__ = ["compensate"]
 

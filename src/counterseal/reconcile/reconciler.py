@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Final, Self, TypeVar
 
+from counterseal.ledger.records import Due, DueKind
+from counterseal.ledger.requests import Claim, Erasure, Finish, Kept
 from counterseal.operations.auditor import seal_store
 from counterseal.reconcile.approved import execute_approved, leave_to_others, notify
 from counterseal.reconcile.compensate import compensate
 from counterseal.reconcile.unknown import find_out
 from counterseal.reconcile.verify import verify
 from counterseal.runtime import Runtime
-from counterseal.storage.base import Claim, Due, DueKind, Erasure, Finish, Kept
 
 __all__ = ["Reconciler", "Retention", "Tally"]
 

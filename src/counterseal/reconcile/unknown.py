@@ -27,9 +27,10 @@ from counterseal.contract.model import OnUnknown
 from counterseal.errors import CountersealError
 from counterseal.execution.probes import ProbeError
 from counterseal.ledger.entry import Entry, Phase
+from counterseal.ledger.records import RunRecord
+from counterseal.ledger.requests import Kept, Settle
 from counterseal.registry import RegistryRecord
 from counterseal.runtime import Runtime
-from counterseal.storage.base import Kept, RunRecord, Settle
 
 __all__ = ["find_out", "run_of"]
 

@@ -17,10 +17,11 @@ from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
 from counterseal.execution.probes import Probe, ProbeError
 from counterseal.ledger.entry import Status
+from counterseal.ledger.records import Due
+from counterseal.ledger.requests import Finish, Kept
 from counterseal.observation.stored import from_stored
 from counterseal.reconcile.unknown import run_of
 from counterseal.runtime import Runtime
-from counterseal.storage.base import Due, Finish, Kept
 
 __all__ = ["verify"]
 

@@ -1,6 +1,6 @@
-"""Which contracts live, and for whom: records, versions, grants, rollout, kill switch.
+"""Which contracts are live, and for whom: records, versions, grants, rollout, kill switch.
 
-Knows contracts and principals; knows no store, no gate and no wire format.
+Pure: knows contracts and principals, and no store, gate or wire format.
 """
 
 from counterseal.registry.changes import RegistryChange

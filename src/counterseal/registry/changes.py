@@ -1,7 +1,7 @@
-"""What operators changed, as it is stored: numbered plain data that every worker replays alike.
+"""Changes that operators made, as stored: numbered plain data that every worker replays.
 
-Pure. A change names a tool and does not ask whether there is one: a tool that is registered later
-finds what was said about it before. `registry` replays changes; who stores them is `operating`.
+Pure. A change names a tool whether or not that tool is registered: it applies as soon as the tool
+is. `registry` replays changes; `operations` stores them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Op(StrEnum):
-    """What operators can do. Each of them takes a reason."""
+    """What operators can do. Every change has a reason."""
 
     KILL = "kill"
     RESTORE = "restore"
@@ -52,7 +52,7 @@ class Op(StrEnum):
 
 
 class RegistryChange(NamedTuple):
-    """One stored change, understood."""
+    """One stored change, parsed."""
 
     number: int
     op: Op
@@ -60,47 +60,47 @@ class RegistryChange(NamedTuple):
     by: str
     at: datetime
     what: Mapping[str, Any]
-    """As it is stored, but for what is kept of passwords and personal keys."""
+    """The stored data, without hashes of passwords and personal keys."""
     tool: str | None = None
     version: str | None = None
     """None: every version."""
-    sets: Mapping[str, Any] = _NOTHING
-    """Fields of a record, with their new values."""
+    fields: Mapping[str, Any] = _NOTHING
+    """Fields of a record with their new values."""
     versions: frozenset[Version | None] | None = None
-    """For an enable of every version: those that there were."""
+    """For an enable of every version: the versions that existed then."""
     kill: Kill | None = None
-    restores: str | None = None
-    """The id of the kill that it undoes."""
+    restored_kill: str | None = None
+    """The id of the kill that is undone."""
     grant: Grant | None = None
     without: frozenset[str] = frozenset()
-    """Versions that a grant never covers: they were deprecated before it was given."""
+    """Versions that the grant never covers: they were deprecated before."""
     credential: Credential | None = None
-    """An API key that it issues."""
-    unkeys: str | None = None
-    """The id of the API key that it revokes."""
+    """The API key that is issued."""
+    revoked_key: str | None = None
+    """The id of the API key that is revoked."""
     user: User | None = None
-    """Somebody who can sign in, as it leaves them."""
-    did: str = ""
-    """What it changes of the user, in a word."""
-    unuser: str | None = None
-    """The name of the user whom it removes."""
+    """The user after the change."""
+    user_change: str = ""
+    """What is changed about the user, in one word."""
+    removed_user: str | None = None
+    """The name of the user who is removed."""
 
     @classmethod
     def of(cls, number: int, what: Mapping[str, Any]) -> RegistryChange:
-        """From plain data. KeyError, TypeError, ValueError or one of ours, if it makes no sense."""
+        """Parse plain data. Raises KeyError, TypeError, ValueError or CountersealError."""
         op = Op(what["op"])
         moment = datetime.fromisoformat(what["at"])
-        said = cls(number, op, what["reason"], what["by"], moment, freeze(without_hashes(what)))
-        return _READERS[op](said, what)
+        change = cls(number, op, what["reason"], what["by"], moment, freeze(without_hashes(what)))
+        return _READERS[op](change, what)
 
     @classmethod
     def stored(cls, number: int, what: Mapping[str, Any]) -> RegistryChange:
-        """The same, from the store. What this worker does not understand stops it."""
+        """Parse a change from the store. StoreError stops a worker that can't understand it."""
         try:
             return cls.of(number, what)
         except (KeyError, TypeError, ValueError, CountersealError) as error:
             raise StoreError(
-                f"change {number} of the registry can't be understood ({error}); "
+                f"change {number} of the registry is not valid ({error}); "
                 "if a newer version of Counterseal made it, update this worker"
             ) from error
 
@@ -109,96 +109,96 @@ class RegistryChange(NamedTuple):
             return False
         return self.version is None or parse_version(self.version) == record.parsed
 
-    def onto(self, record: RegistryRecord, declared: RegistryRecord) -> RegistryRecord:
-        """A record with this change upon it.
+    def applied_to(self, record: RegistryRecord, declared: RegistryRecord) -> RegistryRecord:
+        """Return a record with this change applied.
 
-        To disable a tool is to disable the versions that come later, too. To enable it again leaves
-        those to the code that declares them.
+        Disabling a tool also disables versions that are registered later. Enabling it again leaves
+        those as the code declares them.
         """
         if self.versions is not None and record.parsed not in self.versions:
             return replace(record, enabled=declared.enabled, note=declared.note)
-        return replace(record, **self.sets)
+        return replace(record, **self.fields)
 
     def export(self) -> dict[str, Any]:
         return {"number": self.number, **thaw(self.what)}
 
 
-def _kill(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
+def _kill(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
     effect = what["effect"]
     kill = Kill(
-        id=f"kill_{said.number}",
+        id=f"kill_{change.number}",
         tool=what["tool"],
         effect=None if effect is None else known_effect(effect),
-        reason=said.reason,
-        by=said.by,
-        at=said.at,
+        reason=change.reason,
+        by=change.by,
+        at=change.at,
     )
-    return said._replace(tool=kill.tool, kill=kill)
+    return change._replace(tool=kill.tool, kill=kill)
 
 
-def _restore(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    return said._replace(restores=what["kill"])
+def _restore(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
+    return change._replace(restored_kill=what["kill"])
 
 
-def _enable(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    enabled = said.op is Op.ENABLE
+def _enable(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
+    enabled = change.op is Op.ENABLE
     known = what["versions"] if enabled and what["version"] is None else None
-    return said._replace(
+    return change._replace(
         tool=what["tool"],
         version=what["version"],
-        sets={"enabled": enabled, "note": said.reason},
+        fields={"enabled": enabled, "note": change.reason},
         versions=None if known is None else frozenset(map(parse_version, known)),
     )
 
 
-def _grant(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
+def _grant(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
     fields = dict(what["grant"])
     grant = Grant(**{**fields, "expires_at": _moment(fields["expires_at"])})
-    without = frozenset(what["without"]) if said.op is Op.GRANT else frozenset()
-    return said._replace(tool=grant.tool, grant=grant, without=without)
+    without = frozenset(what["without"]) if change.op is Op.GRANT else frozenset()
+    return change._replace(tool=grant.tool, grant=grant, without=without)
 
 
-def _rollout(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
+def _rollout(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
     percentage = what["percentage"]
     wrong = percentage_error(percentage)
     if wrong is not None:
         raise RegistryError(f"rollout_percentage: {wrong}")
-    return _of_one_version(said, what, {"rollout_percentage": percentage})
+    return _of_one_version(change, what, {"rollout_percentage": percentage})
 
 
-def _deprecate(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
+def _deprecate(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
     fields = what["deprecation"]
     deprecation = None
     if fields is not None:
         moments = {name: _moment(fields[name]) for name in ("deprecated_at", "removal_at")}
         deprecation = Deprecation(**{**fields, **moments})
-    return _of_one_version(said, what, {"deprecation": deprecation})
+    return _of_one_version(change, what, {"deprecation": deprecation})
 
 
-def _key(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    made = Credential.of(what["key"], by=said.by, at=said.at, reason=said.reason)
-    return said._replace(credential=made)
+def _key(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
+    credential = Credential.of(what["key"], by=change.by, at=change.at, reason=change.reason)
+    return change._replace(credential=credential)
 
 
-def _unkey(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    return said._replace(unkeys=what["key_id"])
+def _unkey(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
+    return change._replace(revoked_key=what["key_id"])
 
 
-def _user(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    made = User.of(what["user"], by=said.by, at=said.at, reason=said.reason)
-    return said._replace(user=made, did=what["did"])
+def _user(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
+    user = User.of(what["user"], by=change.by, at=change.at, reason=change.reason)
+    return change._replace(user=user, user_change=what["did"])
 
 
-def _unuser(said: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    return said._replace(unuser=what["name"])
+def _unuser(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
+    return change._replace(removed_user=what["name"])
 
 
 def _of_one_version(
-    said: RegistryChange, what: Mapping[str, Any], sets: Mapping[str, Any]
+    change: RegistryChange, what: Mapping[str, Any], fields: Mapping[str, Any]
 ) -> RegistryChange:
     if not isinstance(what["version"], str):
-        raise RegistryError("version: name one; this is said of each version by itself")
-    return said._replace(tool=what["tool"], version=what["version"], sets=sets)
+        raise RegistryError("version: name one version; this change is made version by version")
+    return change._replace(tool=what["tool"], version=what["version"], fields=fields)
 
 
 def _moment(text: str | None) -> datetime | None:
@@ -222,13 +222,13 @@ _READERS: Final[Mapping[Op, Callable[[RegistryChange, Mapping[str, Any]], Regist
 
 
 class History:
-    """All stored changes in their order, and what they come to for a record or a grant."""
+    """All stored changes in order, and their effect on records and grants."""
 
     def __init__(self) -> None:
         self._all: list[RegistryChange] = []
         self._by_tool: defaultdict[str, list[RegistryChange]] = defaultdict(list)
         self._grants: dict[Grant, RegistryChange] = {}
-        """The last word on each."""
+        """The last change of each grant."""
 
     def __len__(self) -> int:
         return len(self._all)
@@ -240,29 +240,29 @@ class History:
         self._all.append(change)
         if change.grant is not None:
             self._grants[change.grant] = change
-        elif change.sets and change.tool is not None:
+        elif change.fields and change.tool is not None:
             self._by_tool[change.tool].append(change)
 
-    def onto(self, declared: RegistryRecord) -> RegistryRecord:
-        """A record as code declares it, with everything upon it that operators changed."""
+    def applied_to(self, declared: RegistryRecord) -> RegistryRecord:
+        """Return a declared record with all changes of operators applied."""
         record = declared
         for change in self._about(declared):
-            record = change.onto(record, declared)
+            record = change.applied_to(record, declared)
         return record
 
-    def settles(self, grant: Grant) -> bool:
-        """Whether operators have given it or taken it back: then code has no say in it."""
+    def decides(self, grant: Grant) -> bool:
+        """Return whether operators gave or revoked this grant, which outranks the code."""
         return grant in self._grants
 
     def drift(
         self, declared: RegistryRecord, granted: Collection[Grant]
     ) -> Iterator[dict[str, Any]]:
-        """Where operators have left what code declares of a record and its grants; as JSON data."""
-        settled = self.onto(declared).export()
-        said = {field: change for change in self._about(declared) for field in change.sets}
-        said.pop("note", None)
-        for field, change in said.items():
-            before, after = declared.export()[field], settled[field]
+        """Yield where operators changed what code declares of a record and its grants, as JSON."""
+        current = self.applied_to(declared).export()
+        changes = {field: change for change in self._about(declared) for field in change.fields}
+        changes.pop("note", None)
+        for field, change in changes.items():
+            before, after = declared.export()[field], current[field]
             if before != after:
                 yield _drift(field, before, after, change)
         for grant, change in self._grants.items():

@@ -1,7 +1,7 @@
-"""What is looked at before anything is registered: each contract, and how all of them fit together.
+"""Checks before registration: each contract, and how all contracts fit together.
 
-Pure functions that return problems. Nothing is changed here, which is what makes registration all
-or nothing: `registry` asks first, and only then writes.
+Pure functions that return problems and change nothing, so that registration is all or nothing:
+`registry` checks first, and writes afterwards.
 """
 
 from __future__ import annotations
@@ -38,62 +38,64 @@ __all__ = [
 ]
 
 
-# --- state ---
+# --- run state ------------------------------------------------------------------------------------
 
 
 class StateDeclarations:
-    """What was said so far, tool by tool. The versions of one tool may differ."""
+    """Collects how tools use run state. The versions of one tool may differ."""
 
     def __init__(self) -> None:
         self._variables: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._merges: defaultdict[str, dict[str, str]] = defaultdict(dict)
 
     def add(self, tool: str, index: int, effect: StateEffect) -> Iterator[Problem]:
-        """Take in one effect of a tool; what is wrong with it beside those of other tools."""
+        """Add one effect of a tool, and yield its conflicts with those of other tools."""
         place, variable = f"/state_effects/{index}", effect.prompt_template_var
         if variable is not None:
-            other = _otherwise(self._variables[variable], tool, effect.key)
+            other = _conflict(self._variables[variable], tool, effect.key)
             if other is not None:
                 yield Problem(
                     rule="variable-ambiguous",
                     pointer=f"{place}/prompt_template_var",
-                    message=f"{variable} stands for {effect.key} here, and for {other}",
-                    fix="Give one of them another name.",
+                    message=f"the variable {variable} is {effect.key} here, but {other}",
+                    fix="Rename one of them.",
                 )
-        other = _otherwise(self._merges[effect.key], tool, effect.merge)
+        other = _conflict(self._merges[effect.key], tool, effect.merge)
         if other is not None:
             yield Problem(
                 rule="state-merge-conflict",
                 severity=Severity.WARNING,
                 pointer=f"{place}/merge",
-                message=f"{effect.key} is merged by {effect.merge} here, and by {other}",
-                fix="Let all who write a key merge it alike, or write another key.",
+                message=f"{effect.key} is merged by {effect.merge} here, but by {other}",
+                fix="Merge the key in the same way in all tools, or use another key.",
             )
 
 
-def _otherwise(said: dict[str, str], tool: str, value: str) -> str | None:
-    """What another tool says instead, and which, if one does. What this one says is kept."""
-    said[tool] = value
-    others = (f"{theirs} in {other}" for other, theirs in said.items() if theirs != value)
+def _conflict(declared: dict[str, str], tool: str, value: str) -> str | None:
+    """Store a tool's value, and return a different value of another tool, if there is one."""
+    declared[tool] = value
+    others = (f"{theirs} in {other}" for other, theirs in declared.items() if theirs != value)
     return next(others, None)
 
 
+# --- contracts ------------------------------------------------------------------------------------
+
 Versions = Callable[[str], Sequence[RegistryRecord]]
-"""Every version of a tool, registered or about to be, by the tool's name."""
+"""Returns every version of a tool by its name, including those about to be registered."""
 
 _HOOKS = ("probe", "preview", "read_back")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """What somebody wants to register: a contract, and the tool that carries it out if given."""
+    """A contract to register, with the tool that carries it out if there is one."""
 
     contract: Contract
     tool: Tool[..., Any] | None = None
 
 
 def read(things: Iterable[object]) -> tuple[list[Candidate], list[Problem]]:
-    """Tools, contracts and plain-protocol objects, as candidates."""
+    """Return tools, contracts and plain tools as candidates, and the problems of the others."""
     candidates: list[Candidate] = []
     problems: list[Problem] = []
     for thing in things:
@@ -101,13 +103,12 @@ def read(things: Iterable[object]) -> tuple[list[Candidate], list[Problem]]:
             candidates.append(_read_one(thing))
         except ContractError as error:
             problems.extend(error.problems)
-        # A plain tool's properties are its author's code.
-        except Exception as error:  # noqa: BLE001 - whatever it raises, the others are judged too
+        except Exception as error:  # noqa: BLE001 - the properties of a plain tool run foreign code
             problems.append(
                 Problem(
                     rule="not-a-tool",
                     message=f"{ascii(thing)[:80]} can't be read: {type(error).__name__}",
-                    fix="Let its name, description and schema be had without an error.",
+                    fix="Its name, description and schema must be readable without an error.",
                 )
             )
     return candidates, problems
@@ -126,20 +127,20 @@ def _read_one(thing: Any) -> Candidate:
             Problem(
                 rule="not-a-tool",
                 message=f"{ascii(thing)[:80]} is neither a tool nor a contract",
-                fix="Decorate the function with @tool, or give a Contract.",
+                fix="Decorate the function with @tool, or pass a Contract.",
             )
         ]
     )
 
 
 def contract_problems(candidate: Candidate) -> list[Problem]:
-    """What lint says of one contract, and whether its function can keep what it promises."""
-    found = [*lint(candidate.contract), *_key_unused(candidate)]
-    return [_placed(problem, candidate) for problem in found]
+    """Return what lint finds in a contract, and whether its function can pass on the key."""
+    problems = [*lint(candidate.contract), *_key_unused(candidate)]
+    return [_placed(problem, candidate) for problem in problems]
 
 
 def _key_unused(candidate: Candidate) -> Iterator[Problem]:
-    """A retry is safe only where the destination is told the key."""
+    """Yield a problem for retries with a key that the destination never receives."""
     contract, tool = candidate.contract, candidate.tool
     if contract.on_unknown is not OnUnknown.RETRY_SAME_KEY or tool is None:
         return
@@ -147,13 +148,13 @@ def _key_unused(candidate: Candidate) -> Iterator[Problem]:
         yield Problem(
             rule="key-unused",
             pointer="/on_unknown",
-            message="is retry_same_key, but the function takes no Context and so no key to pass on",
-            fix="Take a parameter of type Context, and hand its `key` to the destination.",
+            message="on_unknown is retry_same_key, but the function takes no Context with the key",
+            fix="Add a parameter of type Context, and send its `key` to the destination.",
         )
 
 
 def _placed(problem: Problem, owner: Candidate | RegistryRecord) -> Problem:
-    """The same problem with its tool's name and, where it can be found, its place in a file."""
+    """Return the problem with its tool's name and, if known, its position in a file."""
     named = problem.of(owner.contract.name)
     if named.source is not None or owner.tool is None:
         return named
@@ -161,23 +162,23 @@ def _placed(problem: Problem, owner: Candidate | RegistryRecord) -> Problem:
 
 
 def duplicates(new: Iterable[RegistryRecord], versions: Versions) -> Iterator[Problem]:
-    """Versions that exist already. 1.0 and 1.0.0 are one version, written twice."""
+    """Yield versions that already exist. 1.0 and 1.0.0 are the same version."""
     for record in new:
         same = [other for other in versions(record.name) if other.parsed == record.parsed]
         if same[0] is not record:
-            spelt = "" if same[0].version == record.version else f", written {same[0].version}"
+            spelled = "" if same[0].version == record.version else f" as {same[0].version}"
             problem = Problem(
                 rule="version-duplicate",
                 pointer="/identity/version",
-                message=f"{record.name} {record.version} is already there{spelt}",
-                fix="Give the changed contract a version of its own.",
+                message=f"{record.name} {record.version} is already registered{spelled}",
+                fix="Give the changed contract a new version.",
             )
             yield _placed(problem, record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolReference:
-    """One contract naming another tool: to ask it something, or to undo a call with it."""
+    """A contract's reference to another tool: a hook that reads, or the compensation tool."""
 
     contract: Contract
     pointer: str
@@ -185,7 +186,7 @@ class ToolReference:
     undoes: bool
 
     def problems(self, targets: Sequence[RegistryRecord]) -> Iterator[Problem]:
-        """What is wrong with it. Any version may be the one that a run gets, so all must fit."""
+        """Yield what is wrong. A run can get any version of the target, so all must fit."""
         unfit = self._unfit(targets)
         if unfit is not None:
             yield unfit
@@ -195,7 +196,9 @@ class ToolReference:
 
     def _unfit(self, targets: Sequence[RegistryRecord]) -> Problem | None:
         if not targets:
-            return self._problem("unknown", "is not registered", "Register it together with this.")
+            return self._problem(
+                "unknown", "is not registered", "Register it together with this tool."
+            )
         for target in targets:
             if target.mutates and not self.undoes:
                 fault = f"changes something in version {target.version}"
@@ -217,7 +220,7 @@ class ToolReference:
 
 
 def references(contract: Contract) -> Iterator[ToolReference]:
-    """The tools that a contract names."""
+    """Yield the tools that a contract refers to."""
     undo = contract.transactional.compensation_tool
     if undo is not None:
         place = "/transactional/compensation_tool"
@@ -233,7 +236,7 @@ def reference_problems(
     versions: Versions,
     standing: Callable[[str], Iterable[ToolReference]],
 ) -> Iterator[Problem]:
-    """References from the new contracts, and older ones to tools that get a new version."""
+    """Check references of the new contracts, and older ones to tools that get a new version."""
     for record in new:
         for reference in references(record.contract):
             for problem in reference.problems(versions(reference.target)):
@@ -246,7 +249,7 @@ def reference_problems(
 def variable_problems(
     new: Sequence[RegistryRecord], others: Iterable[RegistryRecord]
 ) -> Iterator[Problem]:
-    """A prompt variable stands for one key of run state, and a key is merged in one way."""
+    """Yield conflicts: a prompt variable has one key, and a key is merged in one way."""
     declared = StateDeclarations()
     fresh = {id(record) for record in new}
     for record in (*others, *new):
@@ -257,7 +260,7 @@ def variable_problems(
 
 
 def missing_bumps(new: Sequence[RegistryRecord], versions: Versions) -> Iterator[Problem]:
-    """Breaking steps between neighbouring versions whose major number did not rise."""
+    """Yield breaking changes between adjacent versions with the same major number."""
     fresh = {id(record) for record in new}
     for name in {record.name: None for record in new}:
         line = sorted(versions(name), key=lambda record: record.parsed)
@@ -282,7 +285,7 @@ def _bump_problem(older: RegistryRecord, newer: RegistryRecord) -> Iterator[Prob
             pointer=breaking[0].pointer,
             message=f"{newer.version} breaks callers of {older.version}: "
             f"{breaking[0].message}{more}",
-            fix=f"Call it {older.parsed.major + 1}.0.0, or keep what callers rely on.",
+            fix=f"Make it version {older.parsed.major + 1}.0.0, or stay compatible.",
         )
         yield _placed(problem, newer)
 
@@ -293,10 +296,10 @@ def grant_problems(
     now: datetime,
     new: Sequence[RegistryRecord] = (),
 ) -> Iterator[Problem]:
-    """Why grants can't be given.
+    """Yield why grants can't be given.
 
-    Together with a deprecated tool its grants may still be declared (a warning): they are the old
-    ones, said again at every start. A tool that is registered already gets no new ones.
+    Grants that are declared together with a deprecated tool only get a warning: code repeats its
+    old grants at every start. A deprecated tool that is already registered gets no new grants.
     """
     fresh = {id(record) for record in new}
     for grant in grants:
@@ -312,19 +315,19 @@ def _grant_problem(
     grant: Grant, versions: Sequence[RegistryRecord], now: datetime, fresh: set[int]
 ) -> Problem | None:
     if not versions:
-        fix = "Check its name, or register it together with the grant."
-        return _refused(grant, "grant-tool-unknown", "there is no such tool", fix)
+        fix = "Check the name, or register the tool together with the grant."
+        return _refused(grant, "grant-tool-unknown", "the tool is not registered", fix)
     covered = [record for record in versions if grant.covers(record.parsed)]
     if not covered:
         known = ", ".join(record.version for record in versions[:5])
-        fault = f"no version matches {grant.version!r}; there is {known}"
+        fault = f"no version matches {grant.version!r}; registered: {known}"
         return _refused(grant, "grant-version-unmatched", fault, "Widen the range.")
     if not any(record.exposed for record in covered):
-        fault = "it is never for an agent to use"
-        return _refused(grant, "meta-granted", fault, "Leave it to people.")
+        fault = "agents may not use this tool"
+        return _refused(grant, "meta-granted", fault, "Remove the grant; people call the tool.")
     if all(record.is_deprecated(now) for record in covered):
-        said_again = any(id(record) in fresh for record in covered)
-        severity = Severity.WARNING if said_again else Severity.ERROR
+        repeated = any(id(record) in fresh for record in covered)
+        severity = Severity.WARNING if repeated else Severity.ERROR
         fault = f"version {covered[0].version} is deprecated"
         fix = "Move the agent to its replacement."
         return _refused(grant, "grant-deprecated", fault, fix, severity)

@@ -1,8 +1,8 @@
-"""Who may use what: `Grant`, and the book that keeps grants by agent and tool.
+"""Who may use which tool: `Grant`, and an index of grants by agent and tool.
 
-Least privilege: what no grant covers may not be used. A grant never widens anything: tenants,
-roles and scopes that the record and the contract demand are demanded still. Counting calls against
-`max_calls_per_run` is the budget gate's work.
+Least privilege: a tool without a grant may not be used. A grant never widens anything: the tenants,
+roles and scopes of record and contract still apply. The budget gate counts calls against
+`max_calls_per_run`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _E = TypeVar("_E", bound=StrEnum)
 
 
 class Mode(StrEnum):
-    """How far an agent may go with a tool: look, prepare, or act."""
+    """How far an agent may go with a tool: read, prepare, or act."""
 
     READ = "read"
     DRAFT = "draft"
@@ -64,7 +64,7 @@ class Grant:
     """None: every tenant that the record allows."""
     versions: SpecifierSet = field(repr=False, compare=False)
 
-    # Written out, so that type checkers let a caller pass a list of scopes or a mode's name.
+    # Written out, so that type checkers accept a list of scopes or the name of a mode.
     def __init__(
         self,
         *,
@@ -114,7 +114,7 @@ class Grant:
 
 def _name(field_name: str, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise GrantError(f"{field_name}: takes a name, got {value!r}")
+        raise GrantError(f"{field_name}: must be a name, got {value!r}")
     return value
 
 
@@ -123,14 +123,14 @@ def _member(kind: type[_E], field_name: str, value: str) -> _E:
         return kind(value)
     except ValueError:
         names = ", ".join(member.value for member in kind)
-        raise GrantError(f"{field_name}: {value!r} is none of {names}") from None
+        raise GrantError(f"{field_name}: must be one of {names}, got {value!r}") from None
 
 
 def _count(value: object) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise GrantError(f"max_calls_per_run: takes a whole number from 0 on, got {value!r}")
+        raise GrantError(f"max_calls_per_run: must be a whole number, 0 or more, got {value!r}")
     return value
 
 
@@ -143,7 +143,7 @@ def _scopes(value: Iterable[str]) -> frozenset[str]:
 
 def _moment(value: datetime | None) -> datetime | None:
     if value is not None and not is_aware(value):
-        raise GrantError(f"expires_at: takes a datetime with a time zone, got {value!r}")
+        raise GrantError(f"expires_at: must be a datetime with a time zone, got {value!r}")
     return value
 
 
@@ -156,7 +156,7 @@ def _versions(text: object) -> SpecifierSet:
                 return SpecifierSet(candidate)
             except InvalidSpecifier:
                 continue
-    raise GrantError(f'version: {text!r} is not a range like ">=1.0,<2", a version, or "*"')
+    raise GrantError(f'version: must be a range like ">=1.0,<2", a version or "*", got {text!r}')
 
 
 _HURDLES = (
@@ -166,13 +166,13 @@ _HURDLES = (
     Reason.RISK_LIMIT,
     Reason.SCOPE_MISSING,
 )
-"""In the order in which a grant is weighed: a later one means that less is missing."""
+"""In the order of the checks: a grant that fails a later one is closer to fitting."""
 
 
 def weigh(
     grants: Iterable[Grant], record: RegistryRecord, principal: Principal, now: datetime
 ) -> Grant | Refusal:
-    """The first grant that authorizes; else the refusal of the one that came closest."""
+    """Return the first grant that authorizes, else the refusal of the closest one."""
     closest: Refusal | None = None
     for grant in grants:
         refusal = _weigh_one(grant, record, principal, now)
@@ -199,12 +199,12 @@ def _weigh_one(
     if grant.mode is not Mode.EXECUTE and not grant.mode.allows(record.contract.effect):
         return _refuse(
             Reason.MODE,
-            f"{_holder(grant)} is for {grant.mode.value} only; the tool does more than that.",
+            f"{_holder(grant)} allows {grant.mode.value} only, and the tool does more.",
         )
     if grant.risk_limit is not None and record.contract.risk > grant.risk_limit:
         return _refuse(
             Reason.RISK_LIMIT,
-            f"{_holder(grant)} ends at {grant.risk_limit.value}; "
+            f"{_holder(grant)} is limited to {grant.risk_limit.value}; "
             f"the tool is {record.contract.risk.value}.",
         )
     if not (record.scopes <= principal.scopes and grant.scopes <= principal.scopes):
@@ -226,32 +226,32 @@ def _refuse(reason: Reason, message: str) -> Refusal:
 class GrantIndex:
     """Grants by agent and tool.
 
-    Of those of one agent for one tool, the ones that operators gave come first, in the order of
-    their numbers, and the others in the order they came in: every worker weighs them alike. Which
-    of them cover a version is worked out once and remembered until they change.
+    For one agent and tool, grants by operators come first, in the order of their numbers, and then
+    those of the code in their order, so that every worker checks them alike. The grants that cover
+    a version are cached until they change.
     """
 
     def __init__(self) -> None:
-        self._pages: dict[str, dict[str, tuple[Grant, ...]]] = {}
+        self._by_agent: dict[str, dict[str, tuple[Grant, ...]]] = {}
         self._covering: dict[tuple[str, str], dict[str, tuple[Grant, ...]]] = {}
         self._without: dict[Grant, frozenset[str]] = {}
-        """Versions that were deprecated before a grant was given: it never covers them."""
+        """Versions that were deprecated before the grant, which it never covers."""
         self._numbers: dict[Grant, int] = {}
-        """Of the stored changes by which operators gave grants."""
+        """The number of the stored change, for grants by operators."""
 
     def __iter__(self) -> Iterator[Grant]:
-        for page in self._pages.values():
-            for grants in page.values():
+        for by_tool in self._by_agent.values():
+            for grants in by_tool.values():
                 yield from grants
 
     def __contains__(self, grant: object) -> bool:
         return isinstance(grant, Grant) and grant in self.of(grant.agent, grant.tool)
 
     def of(self, agent: str, tool: str) -> tuple[Grant, ...]:
-        return self._pages.get(agent, {}).get(tool, ())
+        return self._by_agent.get(agent, {}).get(tool, ())
 
     def tools_of(self, agent: str) -> Iterable[str]:
-        return self._pages.get(agent, {}).keys()
+        return self._by_agent.get(agent, {}).keys()
 
     def covering(self, agent: str, record: RegistryRecord) -> tuple[Grant, ...]:
         known = self._covering.get((agent, record.name), {}).get(record.version)
@@ -259,14 +259,14 @@ class GrantIndex:
             return known
         grants = self.of(agent, record.name)
         if not grants:
-            return ()  # not remembered, so that strangers' names don't pile up
-        found = tuple(
+            return ()  # not cached, so that unknown agents can't fill the memory
+        covering = tuple(
             grant
             for grant in grants
             if grant.covers(record.parsed) and record.version not in self._without.get(grant, ())
         )
-        self._covering.setdefault((agent, record.name), {})[record.version] = found
-        return found
+        self._covering.setdefault((agent, record.name), {})[record.version] = covering
+        return covering
 
     def add(
         self, grant: Grant, *, without: frozenset[str] = frozenset(), number: int | None = None
@@ -277,18 +277,18 @@ class GrantIndex:
             self._without[grant] = without
         if number is not None:
             self._numbers[grant] = number
-        page = self._pages.setdefault(grant.agent, {})
-        grants = (*page.get(grant.tool, ()), grant)
-        page[grant.tool] = tuple(sorted(grants, key=lambda one: self._numbers.get(one, inf)))
+        by_tool = self._by_agent.setdefault(grant.agent, {})
+        grants = (*by_tool.get(grant.tool, ()), grant)
+        by_tool[grant.tool] = tuple(sorted(grants, key=lambda one: self._numbers.get(one, inf)))
         self._covering.pop((grant.agent, grant.tool), None)
 
     def remove(self, grant: Grant) -> None:
         self._without.pop(grant, None)
         self._numbers.pop(grant, None)
-        page = self._pages[grant.agent]
-        page[grant.tool] = tuple(kept for kept in page[grant.tool] if kept != grant)
-        if not page[grant.tool]:
-            del page[grant.tool]
-        if not page:
-            del self._pages[grant.agent]
+        by_tool = self._by_agent[grant.agent]
+        by_tool[grant.tool] = tuple(kept for kept in by_tool[grant.tool] if kept != grant)
+        if not by_tool[grant.tool]:
+            del by_tool[grant.tool]
+        if not by_tool:
+            del self._by_agent[grant.agent]
         self._covering.pop((grant.agent, grant.tool), None)

@@ -1,8 +1,8 @@
-"""API keys: what is kept of each, and how one is told from a guess.
+"""API keys and users: what is stored of each, and how a key is checked.
 
-Pure. A key is made here, and shown once; what lasts is who its holder is and a hash of its secret.
-That operators issue and revoke keys as they change anything else is `operating`'s work, and what a
-key is shown to is the gateway's.
+Pure. A key is made here and shown once; what is stored is its holder and a hash of its secret. A
+user is one record, and every change stores it anew: name, password hash, roles by tenant, personal
+keys. `operations` issues and revokes keys and changes users; `accounts` signs users in.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 
 MARK: Final = "cs_key_"
-"""How every key begins: people and scanners of leaked secrets know it by that."""
+"""The prefix of every API key, by which secret scanners recognise it."""
 
 _KEY: Final = re.compile(rf"{MARK}([0-9a-f]{{16}})_([A-Za-z0-9_-]{{43}})")
 _ID: Final = re.compile(r"[0-9a-f]{16}")
@@ -55,16 +55,16 @@ _SECRET_HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class IssuedKey(NamedTuple):
-    """A key as its holder shows it."""
+    """A key with its secret, as its holder sends it."""
 
     key_id: str
     secret: str
 
     @classmethod
     def read(cls, text: str) -> IssuedKey | None:
-        """None when the text is no key of ours."""
-        found = _KEY.fullmatch(text)
-        return None if found is None else cls(found[1], found[2])
+        """Return the key in a text, or None."""
+        match = _KEY.fullmatch(text)
+        return None if match is None else cls(match[1], match[2])
 
     @property
     def text(self) -> str:
@@ -72,10 +72,10 @@ class IssuedKey(NamedTuple):
 
     @property
     def hash(self) -> str:
-        """What may be kept of it.
+        """The hash that is stored.
 
-        A plain hash will do: the secret is 256 random bits, which nobody can try out, so that the
-        slow hashes that passwords need would only slow down every request.
+        A plain hash is enough: the secret has 256 random bits, which can't be guessed, and the slow
+        hashes that passwords need would slow down every request.
         """
         return f"sha256:{sha256(self.secret.encode()).hexdigest()}"
 
@@ -84,32 +84,32 @@ class IssuedKey(NamedTuple):
 
 
 def new_key() -> IssuedKey:
-    """One that never was before."""
+    """Return a new random key."""
     return IssuedKey(secrets.token_hex(8), secrets.token_urlsafe(32))
 
 
 def key_id_in(text: str) -> str:
-    """The id, as people give it: alone, or with what stands around it in a key.
+    """Return the id in a text that is an id or a whole key.
 
-    RegistryError does not repeat what may be a secret.
+    RegistryError does not repeat the text, which may be a secret.
     """
-    found = _NAMED.fullmatch(text.strip())
-    if found is None:
-        raise RegistryError("key: takes a key's id, 16 characters from 0-9 and a-f")
-    return found[1]
+    match = _NAMED.fullmatch(text.strip())
+    if match is None:
+        raise RegistryError("key: must be the id of a key: 16 characters from 0-9 and a-f")
+    return match[1]
 
 
 def reserved(principal: Principal) -> str | None:
-    """Why nobody can be called that, if so: on record, these names stand for Counterseal itself."""
+    """Return why this agent name is not allowed, or None. Some names are Counterseal's own."""
     name = principal.agent.casefold()
     if name == "counterseal" or name.startswith("counterseal."):
-        return "agent: names that begin with `counterseal.` are Counterseal's own"
+        return "agent: names that begin with `counterseal.` are reserved"
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """One key in force: who holds it, and until when. Revoking it takes it away."""
+    """One API key in force: its holder and its expiry."""
 
     key_id: str
     hash: str = field(repr=False)
@@ -121,16 +121,16 @@ class Credential:
 
     def __post_init__(self) -> None:
         if _ID.fullmatch(self.key_id) is None or _SECRET_HASH.fullmatch(self.hash) is None:
-            raise RegistryError("key: its id or its hash is none")
+            raise RegistryError("key: the id or the hash is not valid")
         if self.expires_at is not None and not is_aware(self.expires_at):
-            raise RegistryError("expires_at: takes a datetime with a time zone")
-        wrong = reserved(self.principal)
-        if wrong is not None:
-            raise RegistryError(wrong)
+            raise RegistryError("expires_at: must be a datetime with a time zone")
+        error = reserved(self.principal)
+        if error is not None:
+            raise RegistryError(error)
 
     @classmethod
     def of(cls, what: Mapping[str, Any], *, by: str, at: datetime, reason: str) -> Credential:
-        """From its stored form. KeyError, TypeError, ValueError or RegistryError."""
+        """Parse the stored form. Raises KeyError, TypeError, ValueError or RegistryError."""
         fields = dict(what)
         expires_at = fields.pop("expires_at")
         return cls(
@@ -150,7 +150,7 @@ class Credential:
         return self.expires_at is not None and self.expires_at <= now
 
     def export(self) -> dict[str, Any]:
-        """For whoever looks at it."""
+        """Return the public fields as plain JSON data."""
         return {
             "key_id": self.key_id,
             **_holder(self.principal),
@@ -162,7 +162,7 @@ class Credential:
 
 
 def stored(key: IssuedKey, principal: Principal, expires_at: datetime | None) -> dict[str, Any]:
-    """A key as a change keeps it."""
+    """Return the form in which a change stores the key."""
     return {
         "key_id": key.key_id,
         "hash": key.hash,
@@ -182,7 +182,7 @@ def _holder(principal: Principal) -> dict[str, Any]:
 
 
 class CredentialIndex:
-    """The keys in force, oldest first."""
+    """The API keys in force, oldest first."""
 
     def __init__(self) -> None:
         self._all: dict[str, Credential] = {}
@@ -200,28 +200,25 @@ class CredentialIndex:
         self._all.pop(key_id, None)
 
     def check(self, credential: Credential, now: datetime) -> None:
-        """Whether a new one makes sense. RegistryError says why not."""
+        """Raise RegistryError if this new key is not valid."""
         if credential.key_id in self._all:
-            raise RegistryError(f"key {credential.key_id} is there already")
+            raise RegistryError(f"key {credential.key_id} already exists")
         if credential.expired(now):
-            raise RegistryError("expires_at: is over already")
+            raise RegistryError("expires_at: is in the past")
 
     def check_there(self, key_id: str) -> None:
         if key_id not in self._all:
             raise RegistryError(
-                f"key {key_id} is not in force; `counterseal keys issued` lists those that are"
+                f"key {key_id} is not in force; `counterseal keys issued` lists the keys in force"
             )
 
 
-# --- people ---
-
-
 ADDED: Final = "added"
-"""In a change: the user is new."""
+"""The user change that adds a user."""
 PERSON_MARK: Final = "cs_person_"
-"""How every personal key begins."""
+"""The prefix of every personal key."""
 MOST_KEYS: Final = 20
-"""How many personal keys a user has at most."""
+"""The largest number of personal keys of a user."""
 
 _USER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}")
 _STAMP: Final = re.compile(r"[0-9a-f]{16}")
@@ -229,12 +226,12 @@ _PASSWORD_HASH: Final = re.compile(r"\$argon2id\$[!-~]{20,300}")
 
 
 def folded(name: str) -> str:
-    """Under which two names are the same. What nobody can be called is nobody's name."""
+    """Return the form of a name for comparisons: names are case-insensitive."""
     return name.strip().lower()[:200]
 
 
 def new_stamp() -> str:
-    """One that ends all sessions under the one before."""
+    """Return a new stamp, which ends all sessions with the old one."""
     return secrets.token_hex(8)
 
 
@@ -246,12 +243,12 @@ def _is(pattern: re.Pattern[str], value: object) -> bool:
 
 
 def person_key_text(key: IssuedKey) -> str:
-    """As its holder shows it: like an API key, but for how it begins."""
+    """Return a personal key as text."""
     return f"{PERSON_MARK}{key.key_id}_{key.secret}"
 
 
 def read_person_key(text: str) -> IssuedKey | None:
-    """None when the text is no personal key."""
+    """Return the personal key in a text, or None."""
     if not text.startswith(PERSON_MARK):
         return None
     return IssuedKey.read(MARK + text.removeprefix(PERSON_MARK))
@@ -259,7 +256,7 @@ def read_person_key(text: str) -> IssuedKey | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonalKey:
-    """A key with which a user reaches the API, in one tenant. The roles are always the user's."""
+    """A user's key for the API in one tenant. It has the roles of the user."""
 
     key_id: str
     hash: str = field(repr=False)
@@ -271,7 +268,7 @@ class PersonalKey:
         for name in ("expires_at", "at"):
             moment = getattr(self, name)
             if moment is not None and not is_aware(moment):
-                raise RegistryError(f"{name}: takes a datetime with a time zone")
+                raise RegistryError(f"{name}: must be a datetime with a time zone")
 
     @classmethod
     def of(cls, what: Mapping[str, Any]) -> PersonalKey:
@@ -291,7 +288,7 @@ class PersonalKey:
         return self.expires_at is not None and self.expires_at <= now
 
     def export(self) -> dict[str, Any]:
-        """For whoever looks at it."""
+        """Return the public fields as plain JSON data."""
         return {
             "key_id": self.key_id,
             "tenant": self.tenant,
@@ -308,40 +305,40 @@ class PersonalKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """Somebody who can sign in, as the last change left them."""
+    """A user who can sign in, after the last change."""
 
     name: str
     hash: str = field(repr=False)
-    """Of the password, as argon2 writes it. Shown to nobody."""
+    """The argon2 hash of the password. Never shown."""
     tenants: Mapping[str, frozenset[str]]
-    """Roles by tenant; those under `*` count in every one."""
+    """Roles by tenant; the roles of `*` apply in every tenant."""
     stamp: str
-    """Sessions bear it, and end with it. Random, because the clocks of workers differ."""
+    """Sessions carry it and end when it changes. Random, because workers' clocks differ."""
     active: bool = True
     keys: tuple[PersonalKey, ...] = ()
     by: str = ""
     at: datetime | None = None
     reason: str = ""
-    """Of the last change."""
+    """The reason of the last change."""
 
     def __post_init__(self) -> None:
         if not _is(_USER_NAME, self.name):
             raise RegistryError(
-                "name: takes up to 100 letters and digits from ASCII, and . _ @ + - inside"
+                "name: must be 1 to 100 ASCII letters and digits, with . _ @ + - after the first"
             )
         if self.name.lower().split(".")[0] == "counterseal":
-            raise RegistryError("name: those that begin with `counterseal` are Counterseal's own")
+            raise RegistryError("name: names that begin with `counterseal` are reserved")
         if not _is(_PASSWORD_HASH, self.hash) or not _is(_STAMP, self.stamp):
-            raise RegistryError("password: its hash, or the user's stamp, is none")
+            raise RegistryError("password: the hash or the stamp is not valid")
         object.__setattr__(self, "tenants", MappingProxyType(roles_by_tenant(self.tenants)))
         if self.active not in (True, False):
-            raise RegistryError("active: takes true or false")
+            raise RegistryError("active: must be true or false")
         if len(self.keys) > MOST_KEYS:
-            raise RegistryError(f"keys: a user has at most {MOST_KEYS}; revoke one")
+            raise RegistryError(f"keys: a user can have at most {MOST_KEYS}; revoke one first")
 
     @classmethod
     def of(cls, what: Mapping[str, Any], *, by: str, at: datetime, reason: str) -> User:
-        """From its stored form. KeyError, TypeError, ValueError or RegistryError."""
+        """Parse the stored form. Raises KeyError, TypeError, ValueError or RegistryError."""
         fields = dict(what)
         keys = tuple(PersonalKey.of(one) for one in fields.pop("keys"))
         return cls(**fields, keys=keys, by=by, at=at, reason=reason)
@@ -350,21 +347,21 @@ class User:
         return next((one for one in self.keys if one.key_id == key_id), None)
 
     def with_key(self, key: PersonalKey, now: datetime) -> User:
-        """With one more. RegistryError when it could not be used."""
+        """Return the user with one more key. RegistryError when the key could not be used."""
         if key.expired(now):
-            raise RegistryError("expires_at: is over already")
+            raise RegistryError("expires_at: is in the past")
         if key.tenant == "*" or not (self.tenants.keys() & {key.tenant, "*"}):
             raise RegistryError(f"tenant: {self.name} has no role in {key.tenant!r}")
         return replace(self, keys=(*self.keys, key))
 
     def without_key(self, key_id: str) -> User:
-        """With one less. RegistryError when it is not there."""
+        """Return the user without a key. RegistryError when there is no such key."""
         if self.key(key_id) is None:
-            raise RegistryError(f"key {key_id} is none of {self.name}")
+            raise RegistryError(f"{self.name} has no key {key_id}")
         return replace(self, keys=tuple(one for one in self.keys if one.key_id != key_id))
 
     def export(self) -> dict[str, Any]:
-        """For whoever looks at it. No hash is in it."""
+        """Return the public fields as plain JSON data, without any hash."""
         return {
             "name": self.name,
             "tenants": {tenant: sorted(roles) for tenant, roles in sorted(self.tenants.items())},
@@ -376,7 +373,7 @@ class User:
         }
 
     def stored(self) -> dict[str, Any]:
-        """As a change keeps it."""
+        """Return the form in which a change stores the user."""
         return {
             "name": self.name,
             "hash": self.hash,
@@ -388,22 +385,22 @@ class User:
 
 
 def roles_by_tenant(tenants: Mapping[str, Iterable[str]]) -> dict[str, frozenset[str]]:
-    """As they are kept. RegistryError says what is wrong with them."""
+    """Validate roles by tenant. RegistryError says what is wrong."""
     if not tenants:
-        raise RegistryError("tenants: a user has a role in one of them at least")
+        raise RegistryError("tenants: a user needs a role in at least one tenant")
     try:
         text_set("tenants", tenants)
-        found = {tenant: text_set("roles", roles) for tenant, roles in tenants.items()}
+        checked = {tenant: text_set("roles", roles) for tenant, roles in tenants.items()}
     except (TypeError, ValueError) as error:
         raise RegistryError(str(error)) from None
-    empty = next((tenant for tenant, roles in found.items() if not roles), None)
+    empty = next((tenant for tenant, roles in checked.items() if not roles), None)
     if empty is not None:
-        raise RegistryError(f"roles: there is none for tenant {empty[:100]!r}")
-    return found
+        raise RegistryError(f"roles: tenant {empty[:100]!r} has no role")
+    return checked
 
 
 def without_hashes(what: Mapping[str, Any]) -> dict[str, Any]:
-    """A change of a user for those who look at it later: on record, in lists, in logs."""
+    """Return a change of a user without hashes, for records, lists and logs."""
     if not isinstance(what.get("user"), Mapping):
         return dict(what)
     user = _shown(what["user"])
@@ -415,12 +412,12 @@ def _shown(what: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class UserIndex:
-    """All users there are, oldest first."""
+    """All users, oldest first."""
 
     def __init__(self) -> None:
         self._all: dict[str, User] = {}
         self._holders: dict[str, str] = {}
-        """Whose a personal key is, by its id."""
+        """The name of the user by the id of a personal key."""
 
     def __iter__(self) -> Iterator[User]:
         return iter(self._all.values())
@@ -429,7 +426,7 @@ class UserIndex:
         return self._all.get(folded(name))
 
     def holder(self, key_id: str) -> User | None:
-        """Whose personal key it is."""
+        """Return the user who has this personal key."""
         name = self._holders.get(key_id)
         return None if name is None else self._all.get(name)
 
@@ -449,19 +446,19 @@ class UserIndex:
             self._holders.pop(one.key_id, None)
 
     def check(self, user: User, *, new: bool) -> None:
-        """Whether a new user, or a change of one, makes sense. RegistryError says why not."""
+        """Raise RegistryError if a new user exists already, or a changed one does not exist."""
         if not new:
             self.check_there(user.name)
             return
-        there = self.get(user.name)
-        if there is not None:
-            raise RegistryError(f"user {there.name} is there already")
+        existing = self.get(user.name)
+        if existing is not None:
+            raise RegistryError(f"user {existing.name} already exists")
 
     def check_there(self, name: str) -> User:
-        """The user. RegistryError when there is none."""
-        found = self.get(name)
-        if found is None:
+        """Return the user. RegistryError when there is none."""
+        user = self.get(name)
+        if user is None:
             raise RegistryError(
-                f"there is no user {name[:100]!r}; `counterseal users list` shows who there is"
+                f"there is no user {name[:100]!r}; `counterseal users list` lists all users"
             )
-        return found
+        return user

@@ -1,7 +1,7 @@
-"""What the registry keeps about each contract, and the words in which it says no.
+"""What the registry keeps about each contract: records, deprecations, kills and quarantines.
 
-These are values: they check themselves when they are made and decide nothing about callers.
-`registry` holds them, `grants` says who may use them.
+These are values: they validate themselves and decide nothing about callers. `registry` holds them,
+`grants` says who may use them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Reason(StrEnum):
-    """Why a tool can't be used. `resolve` gives the first group, `authorize` the second."""
+    """Why a tool can't be used. `resolve` returns the first group, `authorize` the second."""
 
     UNKNOWN = "unknown"
     OTHER_TENANT = "other_tenant"
@@ -57,7 +57,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """`message` may be shown to the caller; `reason` is for the record and may say more."""
+    """Why a call is refused. `message` may be shown to the caller; `reason` is for the record."""
 
     reason: Reason
     message: str
@@ -65,10 +65,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deprecation:
-    """A version on its way out. From `removal_at` on it is refused."""
+    """A deprecated version. From `removal_at` on it is refused."""
 
     deprecated_at: datetime | None = None
-    """None: already, since a time that nobody wrote down."""
+    """None: already deprecated, since an unknown time."""
     removal_at: datetime | None = None
     replacement_tool: str | None = None
     reason: str = ""
@@ -77,11 +77,11 @@ class Deprecation:
         for name in ("deprecated_at", "removal_at"):
             moment = getattr(self, name)
             if moment is not None and not is_aware(moment):
-                raise RegistryError(f"{name}: takes a datetime with a time zone, got {moment!r}")
+                raise RegistryError(f"{name}: must be a datetime with a time zone, got {moment!r}")
 
     @classmethod
     def of(cls, lifecycle: Lifecycle) -> Deprecation | None:
-        """What a contract says about itself. A day of removal is the first day without it (UTC)."""
+        """Return the deprecation that a contract declares. It ends on the sunset day."""
         if lifecycle.status is LifecycleStatus.ACTIVE and lifecycle.sunset_date is None:
             return None
         day = lifecycle.sunset_date
@@ -102,34 +102,34 @@ class Deprecation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegistryRecord:
-    """One version of one tool, and what was decided about it."""
+    """One version of one tool with its settings."""
 
     contract: Contract
     tool: Tool[..., Any] | None = None
     enabled: bool = True
     note: str = ""
-    """Why it was last enabled or disabled."""
+    """The reason of the last enable or disable."""
     superseded: bool = False
-    """Whether a newer version has taken its place, and it will not come back."""
+    """Whether a newer version has replaced it for good."""
     allowed_agent_roles: frozenset[str] = frozenset()
     """Empty: any role."""
     allowed_tenants: frozenset[str] = frozenset()
     """Empty: every tenant."""
     rollout_percentage: int = 100
     deprecation: Deprecation | None = None
-    # The contract's own, kept at hand because every call asks for them: looking them up through
-    # the contract costs more than everything else once thousands of tools are in use.
+    # Copied from the contract, because every call reads them: looking them up through the contract
+    # would dominate the cost once thousands of tools are in use.
     name: str = field(init=False, compare=False)
     version: str = field(init=False, compare=False)
     exposed: bool = field(init=False, repr=False, compare=False)
     scopes: frozenset[str] = field(init=False, repr=False, compare=False)
     parsed: Version = field(init=False, repr=False, compare=False)
-    """The version, as something that can be ordered."""
+    """The version in its comparable form."""
     ends_at: datetime | None = field(init=False, repr=False, compare=False)
-    """From when on it is refused, by the operator's word or the contract's own."""
+    """When it stops working, as set by an operator or by the contract."""
 
     def __post_init__(self) -> None:
-        wrong = setting_errors(
+        errors = setting_errors(
             enabled=self.enabled,
             allowed_agent_roles=self.allowed_agent_roles,
             allowed_tenants=self.allowed_tenants,
@@ -138,9 +138,9 @@ class RegistryRecord:
         )
         version = parse_version(self.contract.version)
         if version is None:
-            wrong["contract.version"] = f"{self.contract.version!r} is not a version like 1.4.0"
-        if wrong:
-            raise RegistryError("; ".join(f"{name}: {text}" for name, text in wrong.items()))
+            errors["contract.version"] = f"{self.contract.version!r} is not a version like 1.4.0"
+        if errors:
+            raise RegistryError("; ".join(f"{name}: {text}" for name, text in errors.items()))
         object.__setattr__(self, "name", self.contract.name)
         object.__setattr__(self, "version", self.contract.version)
         object.__setattr__(self, "exposed", self.contract.exposed)
@@ -170,16 +170,16 @@ class RegistryRecord:
 
     @property
     def is_timeless(self) -> bool:
-        """Whether no date, now or later, bears on it."""
+        """Whether no date affects it, now or later."""
         return self.deprecation is None and self.ends_at is None
 
     def is_sunset(self, now: datetime) -> bool:
         return self.ends_at is not None and self.ends_at <= now
 
     def ended(self, now: datetime) -> Refusal | None:
-        """Why nobody can use it any more, if so."""
+        """Return why the record can't be used any more, or None."""
         if not self.enabled:
-            new = " It was replaced; the new one is for a new run." if self.superseded else ""
+            new = " A newer version replaced it; start a new run." if self.superseded else ""
             message = f"{self.name} {self.version} is disabled.{new}"
             return Refusal(reason=Reason.DISABLED, message=message)
         if self.is_sunset(now):
@@ -214,10 +214,10 @@ def setting_errors(
     rollout_percentage: object,
     deprecation: object = None,
 ) -> dict[str, str]:
-    """What is wrong with a record's settings, by field."""
-    wrong = {}
+    """Return what is wrong with a record's settings, by field."""
+    errors = {}
     if not isinstance(enabled, bool):
-        wrong["enabled"] = f"takes true or false, got {enabled!r}"
+        errors["enabled"] = f"must be true or false, got {enabled!r}"
     for name, value in (
         ("allowed_agent_roles", allowed_agent_roles),
         ("allowed_tenants", allowed_tenants),
@@ -225,20 +225,20 @@ def setting_errors(
         try:
             text_set(name, value)
         except (TypeError, ValueError) as error:
-            wrong[name] = str(error).removeprefix(f"{name}: ")
+            errors[name] = str(error).removeprefix(f"{name}: ")
     percentage = percentage_error(rollout_percentage)
     if percentage is not None:
-        wrong["rollout_percentage"] = percentage
+        errors["rollout_percentage"] = percentage
     if not isinstance(deprecation, Deprecation | None):
-        wrong["deprecation"] = f"takes a Deprecation or nothing, got {deprecation!r}"
-    return wrong
+        errors["deprecation"] = f"must be a Deprecation or None, got {deprecation!r}"
+    return errors
 
 
 def percentage_error(value: object) -> str | None:
-    """What is wrong with a rollout's percentage, if anything is."""
+    """Return what is wrong with a rollout percentage, or None."""
     if isinstance(value, bool) or not isinstance(value, int):
-        return f"takes a whole number from 0 to 100, got {value!r}"
-    return None if 0 <= value <= 100 else f"takes 0 to 100, got {value}"
+        return f"must be a whole number from 0 to 100, got {value!r}"
+    return None if 0 <= value <= 100 else f"must be 0 to 100, got {value}"
 
 
 def parse_version(text: str) -> Version | None:
@@ -257,20 +257,20 @@ def iso(moment: datetime | None) -> str | None:
 
 
 def shown(text: object) -> str:
-    """A caller's text, safe to repeat in a message."""
+    """Return a caller's text in a form that is safe in a message."""
     return ascii(text if len(str(text)) <= 128 else f"{str(text)[:128]}…")
 
 
-# --- kills ---
+# --- the kill switch ------------------------------------------------------------------------------
 
 
 Scope = tuple[str, str]
-"""Tagged, because an effect equals its text and a tool may be called "draft"."""
+"""Kind and name: a tool may have the name of an effect, such as "draft"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """One pull of the switch. With neither tool nor effect it covers everything."""
+    """A stop of one tool or effect; with neither, of everything. Each kill is undone by itself."""
 
     id: str
     reason: str
@@ -281,7 +281,7 @@ class Kill:
 
     def __post_init__(self) -> None:
         if self.tool is not None and self.effect is not None:
-            raise RegistryError("give a tool or an effect, not both: each kill stops one thing")
+            raise RegistryError("a kill stops a tool or an effect, not both; make two kills")
 
     @property
     def scope(self) -> Scope:
@@ -304,15 +304,15 @@ class Kill:
 
 
 def known_effect(name: str) -> Effect:
-    """RegistryError says which there are."""
+    """Return the effect of this name. RegistryError lists the known ones."""
     try:
         return Effect(name)
     except ValueError:
-        raise RegistryError(f"effect: {name!r} is none of {', '.join(Effect)}") from None
+        raise RegistryError(f"effect: {name!r} is not one of {', '.join(Effect)}") from None
 
 
 class KillSwitch:
-    """The kills in force, oldest first."""
+    """The kills in force, oldest first. A tool is stopped while any of them covers it."""
 
     def __init__(self) -> None:
         self._kills: dict[str, Kill] = {}
@@ -323,7 +323,9 @@ class KillSwitch:
 
     def get(self, kill_id: str) -> Kill:
         if kill_id not in self._kills:
-            raise RegistryError(f"{kill_id} is not in force; {', '.join(self._kills) or 'none'} is")
+            raise RegistryError(
+                f"{kill_id} is not in force; in force: {', '.join(self._kills) or 'none'}"
+            )
         return self._kills[kill_id]
 
     def add(self, kill: Kill) -> None:
@@ -358,7 +360,7 @@ def _scopes_over(record: RegistryRecord) -> tuple[Scope, ...]:
     )
 
 
-# --- quarantine ---
+# --- quarantine -----------------------------------------------------------------------------------
 
 
 class QuarantineReason(StrEnum):
@@ -370,12 +372,15 @@ class QuarantineReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantine:
-    """A name that is not to be used. It may have been used before, or may never have been."""
+    """A tool whose upstream definition is not the one that a person accepted.
+
+    Each process finds this out for itself and keeps it in memory; the lock file is what lasts.
+    """
 
     name: str
     why: QuarantineReason
     tenants: frozenset[str] = frozenset()
-    """To whom the name is known at all; empty: to every tenant."""
+    """The tenants that know the tool; empty: all."""
 
     @classmethod
     def of(cls, name: str, why: QuarantineReason, tenants: Iterable[str] = ()) -> Quarantine:
@@ -386,13 +391,13 @@ class Quarantine:
 
     @property
     def message(self) -> str:
-        """For the caller: nothing in it comes from who made the definition."""
+        """A message for the caller, without any text of the definition."""
         return f"{self.name} is quarantined: {_MESSAGES[self.why]}"
 
 
 _MESSAGES = {
-    QuarantineReason.CHANGED: "its definition has changed, and nobody has accepted that yet.",
-    QuarantineReason.NEW: "it is new, and nobody has accepted it yet.",
-    QuarantineReason.GONE: "its server does not have it any more.",
+    QuarantineReason.CHANGED: "its definition has changed, and the change is not accepted yet.",
+    QuarantineReason.NEW: "it is new, and not accepted yet.",
+    QuarantineReason.GONE: "its server no longer has it.",
     QuarantineReason.SHADOWED: "another server has a tool of the same name.",
 }

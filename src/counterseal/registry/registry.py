@@ -1,8 +1,8 @@
-"""The registry: which versions of which tools live, for whom, and what stops them.
+"""The registry: which versions of which tools are live, for whom, and what stops them.
 
-Pure and in memory: it stores nothing, calls nothing, and has no clock but the one it is given. It
-is not thread-safe; one event loop owns it. `checks` says what may come in, `grants` weighs who may
-use it, `choosing` answers calls, and what operators changed for good is replayed here.
+Pure and in memory: it stores nothing, calls nothing and uses the clock that it is given. It is not
+thread-safe; one event loop owns it. `checks` decides what may be registered, `grants` who may use
+it, `selection` answers calls; stored changes of operators are replayed here.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from counterseal.registry.records import (
     parse_version,
     setting_errors,
 )
-from counterseal.registry.selection import Choosing
+from counterseal.registry.selection import VersionSelector
 
 __all__ = ["Registry"]
 
 _LOCAL = "kill_local_"
-"""How the ids of kills begin that were never stored."""
-_WHO = frozenset({Op.KEY, Op.UNKEY, Op.USER, Op.UNUSER})
-"""Changes of who is let in. No tool is concerned."""
+"""The prefix of kills that exist in this process only."""
+_ACCESS = frozenset({Op.KEY, Op.UNKEY, Op.USER, Op.UNUSER})
+"""Changes of keys and users, which concern no tool."""
 
 
 def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Registry(Choosing):
-    """Records, grants and kills. Every change raises `epoch` by one; a change of nothing does not.
+class Registry(VersionSelector):
+    """Records, grants and kills. Every effective change raises `epoch` by one.
 
-    `resolve` finds the version that a run gets, `authorize` whether a principal may use it. What is
-    changed by this class's own methods is changed in this process only, and until it ends.
+    `resolve` returns the version that a run gets, `authorize` the grant of a principal. Changes by
+    methods of this class affect this process only; stored changes come through `apply`.
     """
 
     def __init__(self, *, clock: Callable[[], datetime] = _utc_now) -> None:
@@ -57,73 +57,73 @@ class Registry(Choosing):
         self._warnings: list[Problem] = []
         self._declared: dict[tuple[str, str], RegistryRecord] = {}
         self._granted: set[Grant] = set()
-        """As code declares them, whatever has become of them."""
+        """Grants as the code declares them, before any change of operators."""
         self._history = History()
         self.stored = 0
-        """The number of the last stored change that was replayed here."""
+        """The number of the last stored change that was replayed."""
         self._credentials = CredentialIndex()
         self._users = UserIndex()
 
-    # --- what is there ----------------------------------------------------------------------------
+    # --- contents ---------------------------------------------------------------------------------
 
     @property
     def records(self) -> tuple[RegistryRecord, ...]:
-        """By name, newest version first."""
-        return tuple(self._shelf)
+        """All records by name, newest version first."""
+        return tuple(self._records)
 
     @property
     def grants(self) -> tuple[Grant, ...]:
-        return tuple(self._book)
+        return tuple(self._grant_index)
 
     @property
     def kills(self) -> tuple[Kill, ...]:
-        """Those in force, oldest first."""
+        """The kills in force, oldest first."""
         return tuple(self._switch)
 
     @property
     def credentials(self) -> tuple[Credential, ...]:
-        """The API keys that were issued and not revoked, oldest first; some may have expired."""
+        """The API keys that are not revoked, oldest first; some may have expired."""
         return tuple(self._credentials)
 
     def credential(self, key_id: str) -> Credential | None:
-        """None when there is none, or it was revoked."""
+        """Return an API key, or None if it does not exist or was revoked."""
         return self._credentials.get(key_id)
 
     @property
     def users(self) -> tuple[User, ...]:
-        """Those who can sign in, and those who could if they were active; oldest first."""
+        """All users, including inactive ones, oldest first."""
         return tuple(self._users)
 
     def user(self, name: str) -> User | None:
-        """Upper and lower case are the same. None when there is none."""
+        """Return a user by name (case-insensitive), or None."""
         return self._users.get(name)
 
     def existing_user(self, name: str) -> User:
-        """RegistryError when there is none."""
+        """Return a user by name. RegistryError when there is none."""
         return self._users.check_there(name)
 
     def key_holder(self, key_id: str) -> User | None:
-        """Whose personal key it is; None when it is nobody's."""
+        """Return the user who has this personal key, or None."""
         return self._users.holder(key_id)
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """What registration accepted with a remark."""
+        """The warnings of all registrations."""
         return tuple(self._warnings)
 
     def versions(self, name: str) -> tuple[RegistryRecord, ...]:
-        """Newest first; empty when there is no such tool."""
-        return self._shelf.versions(name)
+        """Return the versions of a tool, newest first; empty if it is unknown."""
+        return self._records.versions(name)
 
     def get(self, name: str, version: str) -> RegistryRecord:
-        """RegistryError when there is none."""
-        return self._shelf.get(name, version)[0]
+        """Return one version of a tool. RegistryError when there is none."""
+        return self._records.get(name, version)[0]
 
     def grants_of(self, agent: str, tool: str) -> tuple[Grant, ...]:
-        return self._book.of(agent, tool)
+        return self._grant_index.of(agent, tool)
 
     def export(self) -> dict[str, Any]:
-        """Everything, as plain JSON data, to be looked at."""
+        """Return the whole registry as plain JSON data."""
         now = self._now()
         return {
             "epoch": self.epoch,
@@ -134,9 +134,9 @@ class Registry(Choosing):
                     "status": self._status(record, now),
                     "drift": self.drift(record.name, record.version),
                 }
-                for record in self._shelf
+                for record in self._records
             ],
-            "grants": [grant.export() for grant in self._book],
+            "grants": [grant.export() for grant in self._grant_index],
             "kills": [kill.export() for kill in self._switch],
             "deprecated_use": [
                 {"tool": tool, "version": version, "count": count}
@@ -161,18 +161,18 @@ class Registry(Choosing):
         allowed_tenants: Iterable[str] = (),
         rollout_percentage: int = 100,
     ) -> tuple[Problem, ...]:
-        """Take in tools and grants: all of them, or none. Returns the warnings.
+        """Register tools and grants, all of them or none. Returns the warnings.
 
-        ContractError lists every problem of every one of them.
+        ContractError lists all problems.
         """
         candidates, problems = checks.read(tools)
-        settings, wrong = _settings(
+        settings, errors = _settings(
             enabled=enabled,
-            allowed_agent_roles=_kept(allowed_agent_roles),
-            allowed_tenants=_kept(allowed_tenants),
+            allowed_agent_roles=_reusable(allowed_agent_roles),
+            allowed_tenants=_reusable(allowed_tenants),
             rollout_percentage=rollout_percentage,
         )
-        problems += wrong
+        problems += errors
         for candidate in candidates:
             problems += checks.contract_problems(candidate)
         new = [
@@ -186,12 +186,12 @@ class Registry(Choosing):
             if parse_version(candidate.contract.version) is not None
         ]
         granted = list(grants)
-        added = [grant for grant in granted if grant not in self._book]
+        added = [grant for grant in granted if grant not in self._grant_index]
         problems += self._joint_problems(new, added)
         errors = [problem for problem in problems if problem.severity is Severity.ERROR]
         if errors:
             raise ContractError(errors)
-        self._take_in(new, added, problems)
+        self._add(new, added, problems)
         self._granted.update(granted)
         return tuple(problems)
 
@@ -205,13 +205,13 @@ class Registry(Choosing):
         return self.register(contract, **settings)
 
     def _joint_problems(self, new: list[RegistryRecord], grants: list[Grant]) -> Iterable[Problem]:
-        """What is wrong with the new records and grants beside the registered ones."""
+        """Yield conflicts of the new records and grants with each other and the registered ones."""
         batch: defaultdict[str, list[RegistryRecord]] = defaultdict(list)
         for record in new:
             batch[record.name].append(record)
 
         def versions(name: str) -> list[RegistryRecord]:
-            return [*self._shelf.versions(name), *batch.get(name, ())]
+            return [*self._records.versions(name), *batch.get(name, ())]
 
         def standing(name: str) -> Iterable[checks.ToolReference]:
             return self._references.get(name, ())
@@ -223,17 +223,15 @@ class Registry(Choosing):
         yield from checks.missing_bumps(new, versions)
         yield from checks.grant_problems(grants, versions, self._now(), new)
 
-    def _take_in(
-        self, new: list[RegistryRecord], grants: list[Grant], warnings: list[Problem]
-    ) -> None:
-        self._shelf.put(self._history.onto(record) for record in new)
+    def _add(self, new: list[RegistryRecord], grants: list[Grant], warnings: list[Problem]) -> None:
+        self._records.put(self._history.applied_to(record) for record in new)
         for record in new:
             self._declared[record.name, record.version] = record
             for reference in checks.references(record.contract):
                 self._references[reference.target].append(reference)
         for grant in dict.fromkeys(grants):
-            if not self._history.settles(grant):
-                self._book.add(grant)
+            if not self._history.decides(grant):
+                self._grant_index.add(grant)
         self._warnings += warnings
         if new or grants:
             self._changed()
@@ -241,48 +239,48 @@ class Registry(Choosing):
     # --- grants -----------------------------------------------------------------------------------
 
     def grant(self, grant: Grant) -> None:
-        """Add a grant. GrantError when it could not be used, or the tool is on its way out."""
-        if grant in self._book:
+        """Add a grant. GrantError when it could not be used, or the tool is deprecated."""
+        if grant in self._grant_index:
             return
         self._check_grant(grant)
-        self._book.add(grant, without=self.deprecated_versions(grant.tool))
+        self._grant_index.add(grant, without=self.deprecated_versions(grant.tool))
         self._changed()
 
     def _check_grant(self, grant: Grant) -> None:
-        for problem in checks.grant_problems([grant], self._shelf.versions, self._now()):
+        for problem in checks.grant_problems([grant], self._records.versions, self._now()):
             raise GrantError(f"{problem.message}. {problem.fix}")
 
     def deprecated_versions(self, name: str) -> frozenset[str]:
-        """Those of a tool that a new grant won't cover."""
-        now, line = self._now(), self._shelf.versions(name)
+        """Return the versions of a tool that a new grant does not cover."""
+        now, line = self._now(), self._records.versions(name)
         return frozenset(record.version for record in line if record.is_deprecated(now))
 
     def revoke(self, *grants: Grant) -> None:
-        """Take grants back: all of them, or none. GrantError when one was never given."""
+        """Revoke grants, all of them or none. GrantError when one does not exist."""
         for grant in grants:
             self._check_given(grant)
         for grant in dict.fromkeys(grants):
-            self._book.remove(grant)
+            self._grant_index.remove(grant)
         if grants:
             self._changed()
 
     def _check_given(self, grant: Grant) -> None:
-        if grant not in self._book:
+        if grant not in self._grant_index:
             raise GrantError(f"agent {grant.agent!r} has no such grant for {grant.tool}")
 
     # --- records ----------------------------------------------------------------------------------
 
     def enable(self, name: str, version: str | None = None, *, reason: str) -> None:
-        """Without a version: all of them."""
-        self._change(name, version, enabled=True, note=_said(reason))
+        """Enable one version, or all versions."""
+        self._change(name, version, enabled=True, note=_required(reason))
 
     def disable(self, name: str, version: str | None = None, *, reason: str) -> None:
-        self._change(name, version, enabled=False, note=_said(reason))
+        self._change(name, version, enabled=False, note=_required(reason))
 
     def supersede(self, name: str, version: str, *, by: str) -> None:
-        """Put a version in another's place: whatever carries it out knows only that one now.
+        """Disable a version because the code that carried it out now serves another one.
 
-        A run that is pinned to the older one is told so; the newer one is for new runs.
+        A run that is pinned to it gets a refusal that says so; new runs get the newer version.
         """
         self._change(name, version, enabled=False, superseded=True, note=f"replaced by {by}")
 
@@ -290,16 +288,16 @@ class Registry(Choosing):
         self._change(name, version, rollout_percentage=percentage)
 
     def deprecate(self, name: str, version: str, deprecation: Deprecation | None) -> None:
-        """None takes a deprecation back; a contract that declares itself sunset stays so."""
+        """Set or remove (None) a deprecation. A contract that declares itself sunset stays so."""
         self._change(name, version, deprecation=deprecation)
 
     def _change(self, name: str, version: str | None, **fields: Any) -> None:
         changed = [
             replace(record, **fields)
-            for record in self._shelf.get(name, version)
+            for record in self._records.get(name, version)
             if any(getattr(record, field) != value for field, value in fields.items())
         ]
-        self._shelf.put(changed)
+        self._records.put(changed)
         if changed:
             self._changed()
 
@@ -307,20 +305,20 @@ class Registry(Choosing):
 
     @property
     def quarantined(self) -> tuple[Quarantine, ...]:
-        """By name."""
+        """All quarantines by name."""
         return tuple(self._quarantine[name] for name in sorted(self._quarantine))
 
     def quarantine(self, *held: Quarantine) -> None:
-        """Let nobody use these names until `release`."""
+        """Refuse calls of these tools until `release`."""
         new = [one for one in held if self._quarantine.get(one.name) != one]
         self._quarantine.update({one.name: one for one in new})
         if new:
             self._changed()
 
     def release(self, *names: str) -> None:
-        """End their quarantine. Those that are in none stay as they are."""
-        found = [name for name in names if self._quarantine.pop(name, None) is not None]
-        if found:
+        """End the quarantine of these tools. Others are ignored."""
+        released = [name for name in names if self._quarantine.pop(name, None) is not None]
+        if released:
             self._changed()
 
     # --- kill switch ------------------------------------------------------------------------------
@@ -328,8 +326,8 @@ class Registry(Choosing):
     def kill(
         self, *, tool: str | None = None, effect: Effect | str | None = None, reason: str
     ) -> Kill:
-        """Stop a tool, every tool of an effect, or everything, until `restore` undoes this kill."""
-        kill = self._aim(tool, effect, _said(reason))
+        """Stop a tool, every tool of an effect, or everything, until `restore`."""
+        kill = self._aim(tool, effect, _required(reason))
         self._switch.add(kill)
         self._changed()
         return kill
@@ -342,129 +340,132 @@ class Registry(Choosing):
     def preview_kill(
         self, *, tool: str | None = None, effect: Effect | str | None = None
     ) -> tuple[RegistryRecord, ...]:
-        """What such a kill would stop that nothing else has stopped yet."""
+        """Return the records that such a kill would stop and that are not stopped yet."""
         kill, now = self._aim(tool, effect, ""), self._now()
         return tuple(
             record
-            for record in self._shelf
+            for record in self._records
             if kill.covers(record) and self._stopped(record, now) is None
         )
 
     def _aim(self, tool: str | None, effect: Effect | str | None, reason: str) -> Kill:
         if tool is not None:
-            self._shelf.get(tool)  # a kill with a typo in it would stop nothing
+            self._records.get(tool)  # refuses a misspelt name, which would stop nothing
         chosen = None if effect is None else known_effect(effect)
         identity = f"{_LOCAL}{self.epoch + 1}"
         return Kill(id=identity, tool=tool, effect=chosen, reason=reason, at=self._now())
 
-    # --- what operators changed for good ----------------------------------------------------------
+    # --- stored changes of operators -------------------------------------------------------------
 
     @property
     def changes(self) -> tuple[RegistryChange, ...]:
-        """All of them, oldest first."""
+        """All stored changes, oldest first."""
         return tuple(self._history)
 
     def apply(self, number: int, what: Mapping[str, Any]) -> None:
-        """Replay a stored change. One that was replayed before changes nothing.
+        """Replay a stored change. Replaying it again changes nothing.
 
-        What it says of a tool that is not registered holds once it is. StoreError when it can't be
-        understood: then this registry knows less than it must, and stays where it is.
+        A change of a tool that is not registered applies once it is. StoreError when it can't be
+        parsed: then this registry is out of date, and stays as it is.
         """
         if number <= self.stored:
             return
         if number > self.stored + 1:
-            raise RegistryError(f"change {number} came before change {self.stored + 1}")
+            raise RegistryError(f"change {number} arrived before change {self.stored + 1}")
         change = RegistryChange.stored(number, what)
         self._history.add(change)
         self.stored = len(self._history)
         if change.kill is not None:
             self._switch.add(change.kill)
-        elif change.restores is not None:
-            self._switch.discard(change.restores)
+        elif change.restored_kill is not None:
+            self._switch.discard(change.restored_kill)
         elif change.grant is not None:
-            self._settle(change, change.grant)
-        elif change.op in _WHO:
-            self._let_in(change)
+            self._apply_grant(change, change.grant)
+        elif change.op in _ACCESS:
+            self._apply_access(change)
         else:
-            self._shelf.put(list(self._with(change)))
+            self._records.put(list(self._changed_records(change)))
         self._changed()
 
-    def _let_in(self, change: RegistryChange) -> None:
+    def _apply_access(self, change: RegistryChange) -> None:
         if change.credential is not None:
             self._credentials.add(change.credential)
-        elif change.unkeys is not None:
-            self._credentials.discard(change.unkeys)
+        elif change.revoked_key is not None:
+            self._credentials.discard(change.revoked_key)
         elif change.user is not None:
             self._users.put(change.user)
-        elif change.unuser is not None:
-            self._users.discard(change.unuser)
+        elif change.removed_user is not None:
+            self._users.discard(change.removed_user)
 
-    def _settle(self, change: RegistryChange, grant: Grant) -> None:
+    def _apply_grant(self, change: RegistryChange, grant: Grant) -> None:
         if change.op is Op.GRANT:
-            self._book.add(grant, without=change.without, number=change.number)
-        elif grant in self._book:
-            self._book.remove(grant)
+            self._grant_index.add(grant, without=change.without, number=change.number)
+        elif grant in self._grant_index:
+            self._grant_index.remove(grant)
 
-    def _with(self, change: RegistryChange) -> Iterable[RegistryRecord]:
-        for record in self._shelf.versions(change.tool or ""):
+    def _changed_records(self, change: RegistryChange) -> Iterable[RegistryRecord]:
+        for record in self._records.versions(change.tool or ""):
             if change.concerns(record):
-                yield change.onto(record, self._declared[record.name, record.version])
+                yield change.applied_to(record, self._declared[record.name, record.version])
 
     def check(self, what: Mapping[str, Any]) -> None:
-        """Whether an operator's change makes sense here. RegistryError or GrantError says why not.
+        """Raise RegistryError or GrantError if an operator's change is not valid here.
 
-        Asked before it is stored; `apply` asks no more, because workers may know different tools.
+        Called before a change is stored. `apply` does not check, because workers may have different
+        tools.
         """
         change = RegistryChange.of(self.stored + 1, what)
         if change.kill is not None:
             self._aim(change.kill.tool, change.kill.effect, change.reason)
-        elif change.restores is not None:
-            if self._switch.get(change.restores).id.startswith(_LOCAL):
-                raise RegistryError(f"{change.restores} holds in this process only: undo it there")
+        elif change.restored_kill is not None:
+            if self._switch.get(change.restored_kill).id.startswith(_LOCAL):
+                raise RegistryError(
+                    f"{change.restored_kill} holds in this process only: undo it there"
+                )
         elif change.op is Op.GRANT and change.grant is not None:
-            if change.grant in self._book:
-                raise GrantError(f"agent {change.grant.agent!r} has this grant already")
+            if change.grant in self._grant_index:
+                raise GrantError(f"agent {change.grant.agent!r} already has this grant")
             self._check_grant(change.grant)
         elif change.grant is not None:
             self._check_given(change.grant)
-        elif change.op in _WHO:
-            self._check_who(change)
+        elif change.op in _ACCESS:
+            self._check_access(change)
         else:
-            self._shelf.get(change.tool or "", change.version)
+            self._records.get(change.tool or "", change.version)
 
-    def _check_who(self, change: RegistryChange) -> None:
+    def _check_access(self, change: RegistryChange) -> None:
         if change.credential is not None:
             self._credentials.check(change.credential, self._now())
-        elif change.unkeys is not None:
-            self._credentials.check_there(change.unkeys)
+        elif change.revoked_key is not None:
+            self._credentials.check_there(change.revoked_key)
         elif change.user is not None:
-            self._users.check(change.user, new=change.did == ADDED)
-        elif change.unuser is not None:
-            self._users.check_there(change.unuser)
+            self._users.check(change.user, new=change.user_change == ADDED)
+        elif change.removed_user is not None:
+            self._users.check_there(change.removed_user)
 
     def drift(self, name: str, version: str) -> list[dict[str, Any]]:
-        """Where operators have left what code declares, as JSON data. RegistryError as in `get`."""
+        """Return where operators changed what code declares. RegistryError as in `get`."""
         record = self.get(name, version)
         declared = self._declared[record.name, record.version]
         return list(self._history.drift(declared, self._granted))
 
 
-def _said(reason: object) -> str:
+def _required(reason: object) -> str:
     if not isinstance(reason, str) or not reason.strip():
-        raise RegistryError("reason: say why; it is what the next person will read")
+        raise RegistryError("reason: is required; say why, for the next person who reads it")
     return reason
 
 
-def _kept(names: Iterable[str]) -> Any:
-    """A generator can be read once, and these are read for every record."""
+def _reusable(names: Iterable[str]) -> Any:
+    """Return names that can be read several times, even from a generator."""
     return names if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
 
 
 def _settings(**settings: Any) -> tuple[dict[str, Any], list[Problem]]:
-    """A record's settings if they are sound, and what is wrong with them if not."""
-    wrong = setting_errors(**settings)
+    """Return the settings if they are valid, and their problems."""
+    errors = setting_errors(**settings)
     problems = [
         Problem(rule="record-invalid", pointer=f"/{name}", message=f"{name}: {text}")
-        for name, text in wrong.items()
+        for name, text in errors.items()
     ]
-    return ({} if wrong else settings), problems
+    return ({} if errors else settings), problems

@@ -1,6 +1,6 @@
-"""Which version a run gets, and who may use it: what every call asks of the registry.
+"""Which version of a tool a run gets, and who may use it: the questions that every call asks.
 
-Looks things up and walks over no contracts. What there is to find is put here by `registry`.
+Answers come from indexes and caches; no call walks over all contracts. `registry` fills them.
 """
 
 from __future__ import annotations
@@ -26,77 +26,80 @@ from counterseal.registry.records import (
     shown,
 )
 
-__all__ = ["Choosing", "RecordIndex", "bucket", "newest_for"]
+__all__ = ["RecordIndex", "VersionSelector", "bucket", "newest_for"]
 
 
-# --- shelf ---
+# --- records by name and version ------------------------------------------------------------------
 
 
 class RecordIndex:
-    """Finding one record costs the same however many tools there are."""
+    """Records by name and version; the versions of a tool are sorted, newest first."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, tuple[RegistryRecord, ...]] = {}
+        self._by_name: dict[str, tuple[RegistryRecord, ...]] = {}
         self._by_version: dict[tuple[str, str], RegistryRecord] = {}
 
     def __iter__(self) -> Iterator[RegistryRecord]:
-        for _, line in sorted(self._lines.items()):
+        for _, line in sorted(self._by_name.items()):
             yield from line
 
     def versions(self, name: str) -> tuple[RegistryRecord, ...]:
-        return self._lines.get(name, ())
+        return self._by_name.get(name, ())
 
     def find(self, name: str, version: str) -> RegistryRecord | None:
-        found = self._by_version.get((name, version))
-        if found is not None or len(version) > 64:  # a caller's text; no version needs more
-            return found
+        record = self._by_version.get((name, version))
+        if record is not None or len(version) > 64:  # a caller's text; no version is longer
+            return record
         parsed = parse_version(version)
         return next((one for one in self.versions(name) if one.parsed == parsed), None)
 
     def get(self, name: str, version: str | None = None) -> tuple[RegistryRecord, ...]:
-        """One version, or all of them. RegistryError says what there is instead."""
+        """Return one version, or all versions. RegistryError lists what exists instead."""
         if version is None:
-            found = self.versions(name)
+            records = self.versions(name)
         else:
             record = self.find(name, version)
-            found = () if record is None else (record,)
-        if not found:
-            raise RegistryError(self._nothing(name, version))
-        return found
+            records = () if record is None else (record,)
+        if not records:
+            raise RegistryError(self._not_found(name, version))
+        return records
 
     def put(self, records: Iterable[RegistryRecord]) -> None:
-        """Add records, each in place of the one with its name and version if there is one."""
+        """Add records; each replaces the one with its name and version."""
         for record in records:
             others = (one for one in self.versions(record.name) if one.parsed != record.parsed)
             line = sorted((*others, record), key=lambda one: one.parsed, reverse=True)
-            self._lines[record.name] = tuple(line)
+            self._by_name[record.name] = tuple(line)
             self._by_version[record.name, record.version] = record
 
-    def _nothing(self, name: str, version: str | None) -> str:
+    def _not_found(self, name: str, version: str | None) -> str:
         line = self.versions(name)
         if line:
             known = ", ".join(record.version for record in line)
-            return f"there is no version {shown(version)} of {name}; there is {known}"
-        close = difflib.get_close_matches(name, self._lines, n=1)
-        return f"there is no tool {shown(name)}" + (f"; is {close[0]} meant?" if close else "")
+            return f"{name} has no version {shown(version)}; registered: {known}"
+        close = difflib.get_close_matches(name, self._by_name, n=1)
+        return f"there is no tool {shown(name)}" + (f"; did you mean {close[0]}?" if close else "")
 
 
-# --- rollout ---
+# --- rollout --------------------------------------------------------------------------------------
 
 
 def bucket(name: str, run_id: str) -> int:
-    """Where a run stands in a tool's rollout, 0 to 99. The same on every machine and for ever."""
+    """Return the place of a run in a tool's rollout, 0 to 99. The same on every machine.
+
+    Raising a percentage therefore only adds runs to a version, and takes none away.
+    """
     text = f"{name}\0{run_id}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") % 100
 
 
 def newest_for(run_id: str, live: Iterable[RegistryRecord]) -> RegistryRecord | None:
-    """The first of `live`, newest first, whose rollout has reached the run."""
+    """Return the first of `live`, newest first, whose rollout includes the run."""
     place = -1
     for record in live:
         if record.rollout_percentage == 100:
             return record
-        if place < 0:  # worked out only when a rollout is under way
+        if place < 0:  # computed only while a rollout is under way
             place = bucket(record.name, run_id)
         if record.rollout_percentage > place:
             return record
@@ -106,21 +109,21 @@ def newest_for(run_id: str, live: Iterable[RegistryRecord]) -> RegistryRecord | 
 _REVERSALS = 20
 
 
-class Choosing:
-    """Records, grants and kills, and the answers that follow from them."""
+class VersionSelector:
+    """Records, grants and kills, and the answers that follow from them: the base of `Registry`."""
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         if not is_aware(clock()):
-            raise RegistryError("clock: must give datetimes with a time zone")
+            raise RegistryError("clock: must return datetimes with a time zone")
         self._now = clock
-        self._shelf = RecordIndex()
-        self._book = GrantIndex()
+        self._records = RecordIndex()
+        self._grant_index = GrantIndex()
         self._switch = KillSwitch()
         self._quarantine: dict[str, Quarantine] = {}
         self.epoch = 0
         self.deprecated_use: Counter[tuple[str, str]] = Counter()
         """How often each deprecated (tool, version) was resolved."""
-        # What was found out before, as long as nothing changes and no date can change it either.
+        # Caches of answers that no date can change; cleared by every change.
         self._resolved: dict[tuple[str, str | None, str], RegistryRecord] = {}
         self._authorized: dict[tuple[int, Principal], Grant] = {}
 
@@ -130,7 +133,7 @@ class Choosing:
         self._authorized.clear()
 
     def chosen(self, name: str, version: str, tenant: str) -> RegistryRecord | None:
-        """What `resolve` has found for a version before, where nothing can have changed since."""
+        """Return the cached result of `resolve` for a version, or None."""
         return self._resolved.get((name, version, tenant))
 
     def resolve(
@@ -143,69 +146,69 @@ class Choosing:
         pins: MutableMapping[str, str] | None = None,
         agent: str | None = None,
     ) -> RegistryRecord | Refusal:
-        """The version that a run gets: the one asked for, else the pinned one, else by rollout.
+        """Return a run's version: the requested one, else the pinned one, else by rollout.
 
-        `pins` is the run's own memory, tool to version; the first use writes it, so that a rollout
-        that moves later does not move the run. With `agent`, a rollout passes over versions outside
-        the ranges of the agent's grants.
+        `pins` maps the run's tools to versions. The first use writes it, so that a later change of
+        the rollout does not move the run. With `agent`, versions outside the ranges of the agent's
+        grants are skipped.
         """
         wanted = pins.get(name) if version is None and pins else version
         known = self._resolved.get((name, wanted, tenant))
         if known is not None:
-            if pins is not None and name not in pins:  # asked for, in a run that is new to it
+            if pins is not None and name not in pins:  # requested by version in a new run
                 pins[name] = known.version
             return known
         now = self._now()
-        found = self._choose(
+        record = self._choose(
             name, now, tenant=tenant, run_id=run_id, version=version, pins=pins, agent=agent
         )
-        if isinstance(found, Refusal):
-            return found
-        if wanted is not None and found.is_timeless:
-            _remember(self._resolved, (name, wanted, tenant), found)
+        if isinstance(record, Refusal):
+            return record
+        if wanted is not None and record.is_timeless:
+            _remember(self._resolved, (name, wanted, tenant), record)
         if pins is not None and name not in pins:
-            pins[name] = found.version
-        if found.is_deprecated(now):
-            self.deprecated_use[name, found.version] += 1
-        return found
+            pins[name] = record.version
+        if record.is_deprecated(now):
+            self.deprecated_use[name, record.version] += 1
+        return record
 
     def authorize(self, record: RegistryRecord, principal: Principal) -> Grant | Refusal:
-        """The grant under which a principal may use a record."""
+        """Return the grant under which a principal may use a record."""
         known = self._authorized.get((id(record), principal))
         if known is not None:
             return known
-        found = self._weigh(record, principal)
-        if isinstance(found, Grant) and found.expires_at is None:
-            _remember(self._authorized, (id(record), principal), found)
-        return found
+        grant = self._weigh(record, principal)
+        if isinstance(grant, Grant) and grant.expires_at is None:
+            _remember(self._authorized, (id(record), principal), grant)
+        return grant
 
     def _weigh(self, record: RegistryRecord, principal: Principal) -> Grant | Refusal:
         if not record.allows_tenant(principal.tenant):
             return _unknown(record.name, Reason.OTHER_TENANT)
         if isinstance(principal, System):
-            # It reverses one call, in a run of its own. Its key sees to it that this happens once;
-            # the budget bounds how often it is tried.
+            # It reverses one call, in its own run. The key ensures that this happens once; the
+            # budget limits the attempts.
             return Grant(agent=principal.agent, tool=record.name, max_calls_per_run=_REVERSALS)
         if not record.exposed:
             return Refusal(
-                reason=Reason.NOT_EXPOSED, message=f"{record.name} is not for agents to use."
+                reason=Reason.NOT_EXPOSED, message=f"{record.name} is not available to agents."
             )
         roles = record.allowed_agent_roles
         if roles and roles.isdisjoint(principal.roles):
             return Refusal(
                 reason=Reason.ROLE,
-                message=f"{record.name} is open to other roles than those of this agent.",
+                message=f"{record.name} needs a role that this agent does not have.",
             )
-        grants = self._book.covering(principal.agent, record)
+        grants = self._grant_index.covering(principal.agent, record)
         return weigh(grants, record, principal, self._now())
 
     def catalogue(
         self, principal: Principal, run_id: str, pins: Mapping[str, str] | None = None
     ) -> tuple[RegistryRecord, ...]:
-        """What a principal may use in a run, by name. Counts nothing and pins nothing."""
+        """Return what a principal may use in a run, by name. Counts and pins nothing."""
         now, agent = self._now(), principal.agent
         usable = []
-        for name in sorted(self._book.tools_of(agent)):
+        for name in sorted(self._grant_index.tools_of(agent)):
             record = self._choose(
                 name, now, tenant=principal.tenant, run_id=run_id, pins=pins, agent=agent
             )
@@ -226,10 +229,10 @@ class Choosing:
         pins: Mapping[str, str] | None,
         agent: str | None,
     ) -> RegistryRecord | Refusal:
-        held = self._quarantine.get(name)
-        if held is not None and held.allows_tenant(tenant):
-            return Refusal(reason=Reason.QUARANTINED, message=held.message)
-        line = self._shelf.versions(name)
+        quarantine = self._quarantine.get(name)
+        if quarantine is not None and quarantine.allows_tenant(tenant):
+            return Refusal(reason=Reason.QUARANTINED, message=quarantine.message)
+        line = self._records.versions(name)
         if not line:
             return _unknown(name, Reason.UNKNOWN)
         visible = [record for record in line if record.allows_tenant(tenant)]
@@ -237,17 +240,17 @@ class Choosing:
             return _unknown(name, Reason.OTHER_TENANT)
         wanted = pins.get(name) if version is None and pins else version
         if wanted is None:
-            found = self._by_rollout(visible, run_id, now, agent)
+            record = self._by_rollout(visible, run_id, now, agent)
         else:
-            found = self._by_version(name, wanted, tenant)
-        if isinstance(found, Refusal):
-            return found
-        return self._stopped(found, now) or found
+            record = self._by_version(name, wanted, tenant)
+        if isinstance(record, Refusal):
+            return record
+        return self._stopped(record, now) or record
 
     def _by_version(self, name: str, version: str, tenant: str) -> RegistryRecord | Refusal:
-        record = self._shelf.find(name, version)
+        record = self._records.find(name, version)
         if record is None or not record.allows_tenant(tenant):
-            # One answer for both: other tenants' versions don't exist for this one.
+            # The same answer for both: a tenant can't learn of other tenants' versions.
             return Refusal(
                 reason=Reason.VERSION_UNKNOWN,
                 message=f"There is no version {shown(version)} of {name} here.",
@@ -257,24 +260,24 @@ class Choosing:
     def _by_rollout(
         self, visible: list[RegistryRecord], run_id: str, now: datetime, agent: str | None
     ) -> RegistryRecord | Refusal:
-        """The newest live version whose rollout has reached the run.
+        """Return the newest live version whose rollout includes the run.
 
-        Kills are not looked at: a kill must stop a run, not send it to an older version.
+        Kills are ignored here: a kill must stop a run, not send it to an older version.
         """
         live = [record for record in visible if record.ended(now) is None]
         if not live:
             return next(end for record in visible if (end := record.ended(now)) is not None)
         if agent is not None and len(live) > 1:
-            live = [record for record in live if self._book.covering(agent, record)] or live
+            live = [record for record in live if self._grant_index.covering(agent, record)] or live
         return newest_for(run_id, live) or Refusal(
             reason=Reason.NOT_ROLLED_OUT,
             message=f"{visible[0].name} is not rolled out to this run yet.",
         )
 
     def _stopped(self, record: RegistryRecord, now: datetime) -> Refusal | None:
-        """What keeps everybody from a record, if anything does."""
+        """Return why no caller may use the record now, or None."""
         if self._switch.stops(record):
-            message = f"{record.name} is stopped by an operator."
+            message = f"{record.name} was stopped by an operator."
             return Refusal(reason=Reason.KILLED, message=message)
         return record.ended(now)
 
@@ -291,5 +294,5 @@ def _remember(memory: dict[_K, _V], key: _K, value: _V) -> None:
 
 
 def _unknown(name: str, reason: Reason) -> Refusal:
-    # Word for word the same for a tool of another tenant, which must not be told apart.
+    # Exactly the same text for a tool of another tenant: callers must not see a difference.
     return Refusal(reason=reason, message=f"There is no tool {shown(name)} here.")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from counterseal.audit import Columns, Event, Head, Link, event_of
-from counterseal.audit.checkpoint import Checkpoint
+from counterseal.audit.checkpoints import Checkpoint
 from counterseal.ledger.entry import Entry, Phase, Status
 from counterseal.ledger.records import (
     Budgets,
@@ -26,7 +26,6 @@ from counterseal.ledger.records import (
 )
 from counterseal.ledger.requests import Recorded
 from counterseal.ledger.rows import DueRow, RunRow, json_text
-from counterseal.ledger.rules import said
 from counterseal.ledger.run_changes import ANY_KEY
 
 __all__ = [
@@ -311,8 +310,10 @@ def found_event(number: int, segment: str, columns: Columns) -> tuple[str, Event
 
 
 def log_row(link: Link, columns: Columns) -> Recorded:
-    """Return a row of the log as it is stored."""
-    return Recorded(link, said(link, columns))
+    """Return a row of the log as it is stored; without columns once the event was erased."""
+    # Text in an erased row was put there by an attacker, and is shown to the verifier.
+    erased = link.salt is None and all(one is None for one in (columns[0], *columns[2:]))
+    return Recorded(link, None if erased else columns)
 
 
 def checkpoint_columns(checkpoint: Checkpoint) -> DbRow:

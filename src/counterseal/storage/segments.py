@@ -12,7 +12,7 @@ from secrets import token_hex
 from typing import Final
 
 from counterseal.audit import GENESIS, Columns, Head, Link, extend
-from counterseal.ledger.rules import micros
+from counterseal.audit.chain import micros
 
 __all__ = ["SegmentWriter"]
 

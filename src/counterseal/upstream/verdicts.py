@@ -33,9 +33,9 @@ __all__ = [
     "DELIVERY",
     "TOO_LARGE",
     "AbsentError",
-    "BusyError",
     "Delivery",
     "ExpiredError",
+    "TooManyRequestsError",
     "connection_closed",
     "error_line",
     "failed_tool",
@@ -97,7 +97,7 @@ class ExpiredError(NotSentError):
     """The upstream does not know the session any more, and did nothing."""
 
 
-class BusyError(NotSentError):
+class TooManyRequestsError(NotSentError):
     """The upstream refused the request because there were too many of them."""
 
     status = 429
@@ -158,7 +158,7 @@ def _by_status(
         return None
     message = f"upstream {name} answered {what} with HTTP status {status}"
     if status == 429:
-        return BusyError(message, delivery.retry_after)
+        return TooManyRequestsError(message, delivery.retry_after)
     if status in (401, 403):
         return NotSentError(f"{message}: it does not accept our credentials")
     if not modern and (status == 404 or (status == 400 and code in _NO_SESSION)):

@@ -14,8 +14,8 @@ from counterseal.accounts.users import Role
 from counterseal.approvals.packet import Packet
 from counterseal.approvals.votes import Choice, PendingApproval, Voter, may_vote
 from counterseal.contract.effects import RiskClass
+from counterseal.ledger.records import Held, HeldStatus
 from counterseal.operations.approver import ApprovalError
-from counterseal.storage.base import Held, HeldStatus
 from counterseal.views.base import (
     JsonObject,
     JsonValue,

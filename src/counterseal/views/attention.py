@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from counterseal.accounts.users import Role
 from counterseal.ledger.entry import Phase, Status
+from counterseal.ledger.records import Concern, DueKind
 from counterseal.operations.attention import NeedsAttention
-from counterseal.storage.base import Concern, DueKind
 from counterseal.views.base import (
     Moment,
     NotFoundError,

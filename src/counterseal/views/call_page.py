@@ -13,13 +13,15 @@ from urllib.parse import quote
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from counterseal.audit import Event, EventType
-from counterseal.audit.facts import filed
+from counterseal.audit.chain import place_of
+from counterseal.audit.events import filed
 from counterseal.codes import Code
 from counterseal.contract.effects import Trust
 from counterseal.errors import RegistryError
 from counterseal.gates import GATES
 from counterseal.ledger.entry import Status as LedgerStatus
-from counterseal.ledger.rules import place_of
+from counterseal.ledger.records import DueKind, Held
+from counterseal.ledger.requests import Kept
 from counterseal.observation.envelope import (
     ExecutionMetadata,
     ResultPayload,
@@ -28,7 +30,6 @@ from counterseal.observation.envelope import (
     Verification,
 )
 from counterseal.observation.stored import from_stored, open_read
-from counterseal.storage.base import DueKind, Held, Kept
 from counterseal.vault import VaultError
 from counterseal.views.approvals import ApprovalRow, VoteRow, approval_row
 from counterseal.views.base import ROW_CONFIG, JsonObject, Moment, Number, RowModel, utc

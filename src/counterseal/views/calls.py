@@ -11,12 +11,13 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from counterseal.audit import Event
-from counterseal.audit.facts import filed
+from counterseal.audit.chain import micros, place_of
+from counterseal.audit.events import filed
 from counterseal.call.hold import bounded_copy as within_bounds
 from counterseal.codes import Code
 from counterseal.errors import CountersealError
-from counterseal.ledger.rules import micros, place_of
-from counterseal.storage.base import Budgets, Calls, RunRecord, Search
+from counterseal.ledger.records import Budgets, RunRecord
+from counterseal.ledger.requests import Calls, Search
 from counterseal.views.base import (
     JsonValue,
     Moment,

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from counterseal.audit import Event, EventType
-from counterseal.audit.facts import COUNTED, Fact, filed, read_tally
-from counterseal.storage.base import Search, Store
+from counterseal.audit.events import COUNTED, Fact, filed, read_tally
+from counterseal.ledger.requests import Search
+from counterseal.storage.store import Store
 
 __all__ = ["METRICS", "PARTS", "Formula", "Span", "Sum", "Sums", "Test", "counted_events"]
 

@@ -12,8 +12,9 @@ from typing import Final
 
 from pydantic import Field
 
-from counterseal.audit.facts import read_tally
-from counterseal.storage.base import Store, Tallied
+from counterseal.audit.events import read_tally
+from counterseal.ledger.requests import Tallied
+from counterseal.storage.store import Store
 from counterseal.views.base import (
     Moment,
     NotFoundError,

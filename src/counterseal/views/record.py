@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any, Final, Literal
 
 from counterseal.audit import Event, EventType, Head
-from counterseal.audit.checkpoint import sealed_heads
+from counterseal.audit.checkpoints import sealed_heads
 from counterseal.audit.export import csv_head, csv_line, json_line
 from counterseal.audit.verify import LATE_MICROS
 from counterseal.errors import CountersealError
+from counterseal.ledger.requests import Search
 from counterseal.operations.auditor import verify_store
-from counterseal.storage.base import Search
 from counterseal.views.base import (
     JsonObject,
     Moment,

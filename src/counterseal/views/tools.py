@@ -20,9 +20,9 @@ from counterseal.canonical import canonical
 from counterseal.contract.effects import Effect
 from counterseal.contract.sources.mcp.definition import Change as DefinitionChange
 from counterseal.errors import RegistryError
+from counterseal.ledger.requests import Calls
 from counterseal.registry import Grant, Kill, RegistryChange, RegistryRecord
 from counterseal.registry.records import percentage_error
-from counterseal.storage.base import Calls
 from counterseal.views.base import (
     ROW_CONFIG,
     JsonObject,

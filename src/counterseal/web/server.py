@@ -25,9 +25,10 @@ from counterseal.config.tables import is_loopback
 from counterseal.gateway.quarantine import upstream_summaries
 from counterseal.gateway.running import Gateway, Tell, gateway
 from counterseal.proposal import Principal
+from counterseal.web.app import Site, site
 from counterseal.web.identity import Access, ProtectedEndpoint, principal_of
+from counterseal.web.middleware import Rate, RateLimits
 from counterseal.web.oauth import OAuth
-from counterseal.web.site import Site, site
 
 __all__ = ["MAX_HEAD_BYTES", "GatewayServer", "Running", "SlowClients", "serve"]
 
@@ -80,8 +81,14 @@ async def serve(
             settings, caller=principal_of, console=public, store=store, valid=valid, tell=tell
         ) as running:
             urls = list(dict.fromkeys((public, own)))
-            served = site(running, access, _security(settings, own, public), urls=urls)
-            late.append(served.door)
+            served = site(
+                running,
+                access,
+                _security(settings, own, public),
+                urls=urls,
+                limits=RateLimits(credential=Rate.per(settings.gateway.requests_per_second)),
+            )
+            late.append(served.mcp)
             server = GatewayServer(
                 served.app,
                 proxies=settings.gateway.trusted_proxies,
@@ -165,8 +172,8 @@ async def _last_calls(running: Gateway, served: Site, tell: Tell) -> None:
     tell("stopping; a second signal ends it at once")
     running.server.notifications.close()
     served.close()
-    calls, submitting = running.server.calls, served.api.submitting
-    under_way = calls.running + submitting.under_way
+    calls, submissions = running.server.calls, served.api.submissions
+    under_way = calls.running + submissions.under_way
     if under_way:
         tell(f"waiting for {under_way} calls under way")
     with suppress(TimeoutError):

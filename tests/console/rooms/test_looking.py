@@ -10,8 +10,8 @@ import pytest
 from counterseal import Grant
 from counterseal.errors import StoreError
 from counterseal.keys import KeyRing, Purpose, new_key
+from counterseal.ledger.requests import Erasure
 from counterseal.operations.auditor import seal_store
-from counterseal.storage.base import Erasure
 from counterseal.testing import fake_tool
 from counterseal.web.console.charts import amount
 from tests.console.conftest import client_of

@@ -22,8 +22,8 @@ from counterseal.accounts import People
 from counterseal.accounts.passwords import Passwords
 from counterseal.views import TenantView
 from counterseal.web.api.app import Api, api_app
-from counterseal.web.api.limits import Limits, Rate
 from counterseal.web.identity import Access, Verifier
+from counterseal.web.middleware import Rate, RateLimits
 from tests.gateway.servers import running
 
 PUBLIC = "http://127.0.0.1:8787"
@@ -44,6 +44,7 @@ PEOPLE = {
 PATIENCE = 30.0
 SERVER: str | None = None
 """On which server the API runs; None: clients call the application itself."""
+PLENTY = Rate(1e6, 1_000_000)
 RATES = {"rate_limits": {"window_sec": 1, "max_requests": 1_000_000}}
 
 Number = Annotated[int, Field(description="A number.")]
@@ -196,9 +197,9 @@ class Served:
 async def open_api(
     store: str = "memory:",
     *,
-    limits: Limits | None = None,
+    limits: RateLimits | None = None,
     access: Access | None = None,
-    patience: float = 20.0,
+    body_seconds: float = 20.0,
     quarantines: Any = None,
     issue: bool = True,
     steady: Callable[[], float] = time.monotonic,
@@ -219,8 +220,9 @@ async def open_api(
             people=people,
             view_for=lambda person: TenantView(runtime, person, quarantine=quarantines),
             public=PUBLIC,
-            limits=limits or Limits(credential=Rate(1e6, 1_000_000), address=Rate(1e6, 1_000_000)),
-            patience=patience,
+            limits=limits
+            or RateLimits(credential=Rate(1e6, 1_000_000), address=Rate(1e6, 1_000_000)),
+            body_seconds=body_seconds,
         )
         served = Served(runtime, api, people, bench)
         if issue:

@@ -7,7 +7,8 @@ from urllib.parse import quote
 import pytest
 
 from counterseal import Grant
-from counterseal.storage.base import Claim, Due, DueKind, Finish
+from counterseal.ledger.records import Due, DueKind
+from counterseal.ledger.requests import Claim, Finish
 from counterseal.testing import fake_tool
 from counterseal.views import METRICS
 from counterseal.views.record import RecordViews

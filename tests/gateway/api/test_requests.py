@@ -6,7 +6,7 @@ import pytest
 
 from counterseal.codes import RESPONSES, Code
 from counterseal.observation import Observation
-from counterseal.web.api.writing import shown, written
+from counterseal.web.api.submit import observation_json
 
 from .served import PUBLIC
 
@@ -101,12 +101,19 @@ OBSERVATION = Observation(
 )
 
 
-def test_an_observation_is_written_as_json():
-    assert json.loads(written(OBSERVATION, PUBLIC)) == json.loads(
-        json.dumps(shown(OBSERVATION, PUBLIC))
-    )
+async def test_an_observation_is_sent_as_json(api):
+    async def observed(*_, **__):
+        return OBSERVATION
+
+    api.runtime.submit = observed
+    answer = await api.agent().post("/v1/calls", json=ADD)
+    assert answer.json() == json.loads(json.dumps(observation_json(OBSERVATION, PUBLIC)))
 
 
-def test_numbers_that_json_lacks_are_written_as_null():
-    endless = OBSERVATION._replace(data={"much": float("inf")})
-    assert json.loads(written(endless, PUBLIC))["result_payload"]["data"] == {"much": None}
+async def test_numbers_that_json_lacks_are_sent_as_null(api):
+    async def observed(*_, **__):
+        return OBSERVATION._replace(data={"much": float("inf")})
+
+    api.runtime.submit = observed
+    answer = await api.agent().post("/v1/calls", json=ADD)
+    assert answer.json()["result_payload"]["data"] == {"much": None}

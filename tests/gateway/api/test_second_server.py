@@ -21,5 +21,5 @@ def second_server(monkeypatch):
 
 @pytest.fixture
 async def wire():
-    async with open_api(patience=0.3) as api, running(api.api, HYPERCORN) as port:
+    async with open_api(body_seconds=0.3) as api, running(api.api, HYPERCORN) as port:
         yield Wire(port, api.keys)

@@ -41,7 +41,7 @@ class Wire:
 
 @pytest.fixture
 async def wire():
-    async with open_api(patience=0.3) as api, running(api.api) as port:
+    async with open_api(body_seconds=0.3) as api, running(api.api) as port:
         yield Wire(port, api.keys)
 
 

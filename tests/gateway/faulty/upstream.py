@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.gateway.projects import PATIENCE, Project
+from tests.gateway.projects import Project
+from tests.waiting import until
 
 SERVER = Path(__file__).with_name("server.py")
 TEXT = {"type": "string", "maxLength": 100}
@@ -100,10 +100,3 @@ def project_before(
         project.pin(name, *faulty.tools)
     project.grant("bot", *entries)
     return project
-
-
-async def until(true: Callable[[], Any]) -> None:
-    """Until something is so, whoever brings it about."""
-    async with asyncio.timeout(PATIENCE):
-        while not true():  # noqa: ASYNC110 - there is no event for it
-            await asyncio.sleep(0.01)

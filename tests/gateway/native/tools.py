@@ -16,7 +16,6 @@ PNG = base64.b64decode(
     "rkJggg=="
 )
 WAV = base64.b64decode("UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAEAfAAABAAgAZGF0YQAAAAA=")
-PAUSE = 0.05
 
 
 @tool(effect="read_only")
@@ -63,7 +62,7 @@ async def test_tool_with_progress(ctx: Context) -> Blocks:
     """Tell three times how far it is."""
     for done in (0, 50, 100):
         ctx.progress(done, 100)
-        await anyio.sleep(PAUSE)
+        await anyio.lowlevel.checkpoint()
     return Blocks(content=[text("Told three times how far it was.")])
 
 
@@ -72,7 +71,7 @@ async def test_tool_with_logging(ctx: Context) -> Blocks:
     """Log three times."""
     for words in ("Tool execution started", "Tool processing data", "Tool execution completed"):
         await ctx.client.log("info", words)
-        await anyio.sleep(PAUSE)
+        await anyio.lowlevel.checkpoint()
     return Blocks(content=[text("Logged three times.")])
 
 

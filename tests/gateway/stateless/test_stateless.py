@@ -7,8 +7,9 @@ import json
 from counterseal import tool
 from counterseal.gateway import stateless
 from counterseal.gateway.server import McpServer
-from tests.gateway.served import Desk, serving, soon, until
+from tests.gateway.served import Desk, serving, soon
 from tests.gateway.stateless.both import modern, post, told
+from tests.waiting import until
 
 
 @contextlib.asynccontextmanager

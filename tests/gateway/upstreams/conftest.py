@@ -108,7 +108,7 @@ class Services:
         self._told.append((done, total, message))
 
 
-class Front:
+class ClientInFront:
     """A client in front, that answers as it is told and remembers what it was asked."""
 
     def __init__(self, *can, traceparent=None, **answers):
@@ -143,13 +143,6 @@ def in_front(client):
         yield client
     finally:
         CLIENT.reset(token)
-
-
-async def until(condition):
-    """Wait for something that has to come true."""
-    async with asyncio.timeout(LONG):
-        while not condition():  # noqa: ASYNC110 - what it waits for has no event
-            await asyncio.sleep(0.01)
 
 
 def text_of(result):

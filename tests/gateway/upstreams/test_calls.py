@@ -9,7 +9,7 @@ from counterseal.contract.tool_context import RefusedError
 from counterseal.errors import AnswerLostError, ToolFailedError
 from counterseal.upstream import UpstreamSettings
 
-from .conftest import Front, call_context, connected, in_front, program, text_of
+from .conftest import ClientInFront, call_context, connected, in_front, program, text_of
 from .server import make_server
 
 WAYS = ["program", "legacy program", "website", "legacy website", "json website", "inside"]
@@ -35,7 +35,7 @@ async def test_a_call_reaches_the_upstream_in_every_way_there_is(way, request):
     assert way.version == ("2025-11-25" if "legacy" in which else "2026-07-28")
     assert "tools" in way.capabilities
     told = []
-    front = Front(traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+    front = ClientInFront(traceparent="00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     context = call_context(key="k-1", told=told)
 
     with in_front(front):
@@ -63,7 +63,7 @@ async def test_fifty_calls_at_once_share_one_connection(way):
 
 @pytest.mark.parametrize("way", ["program", "website", "legacy website"], indirect=True)
 async def test_what_an_upstream_logs_in_a_call_reaches_that_calls_client(way):
-    with in_front(Front()) as front:
+    with in_front(ClientInFront()) as front:
         await way.call("log", {}, context=call_context())
     assert front.logged == [("warning", "be careful")]
 

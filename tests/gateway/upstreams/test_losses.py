@@ -10,8 +10,9 @@ import pytest
 
 from counterseal.errors import AnswerLostError, NotSentError, ResponseTooLargeError
 from counterseal.upstream import Upstreams, UpstreamSettings
+from tests.waiting import until
 
-from .conftest import LONG, SERVER, call_context, connected, program, text_of, until
+from .conftest import LONG, SERVER, call_context, connected, program, text_of
 
 MIB = 1024 * 1024
 

@@ -8,8 +8,9 @@ import pytest
 from counterseal.errors import NotSentError
 from counterseal.upstream import UpstreamSettings
 from counterseal.upstream import upstreams as module
+from tests.waiting import until
 
-from .conftest import call_context, connected, program, text_of, until
+from .conftest import call_context, connected, program, text_of
 
 SECRETS = {
     "token": "t0ken-of-all",

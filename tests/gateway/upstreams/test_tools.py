@@ -11,7 +11,7 @@ from counterseal.execution.attempt import AttemptRequest
 from counterseal.execution.executor import Executor
 from counterseal.upstream import UpstreamSettings, mcp_tool
 
-from .conftest import Front, call_context, connected, in_front
+from .conftest import ClientInFront, call_context, connected, in_front
 from .server import make_server
 
 OPEN = {"type": "object"}
@@ -82,7 +82,7 @@ async def test_resources_and_prompts_are_tools_too(upstream):
     assert found == {"contents": [{"uri": "test://one", "text": "1"}]}
     got = contract("", kind="prompt", takes=("name", "arguments"))
     name = {"action": "accept", "content": {"name": "Ada"}}
-    with in_front(Front("elicitation", elicitation=name)):
+    with in_front(ClientInFront("elicitation", elicitation=name)):
         prompt = (await run(upstream, got, name="hello")).value
     assert prompt["description"] == "Greets."
     assert prompt["messages"][0]["content"]["text"] == "Hello Ada"

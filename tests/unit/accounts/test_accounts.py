@@ -77,7 +77,7 @@ async def test_roles_are_set_in_one_tenant_and_kept_in_others(accounts, ada):
     assert more.tenants == {"acme": {"approver"}, "globex": {"admin", "compliance"}}
     less = await accounts.set_roles("ada", "acme", [], reason="x")
     assert less.tenants == {"globex": {"admin", "compliance"}}
-    with pytest.raises(RegistryError, match="one of them at least"):
+    with pytest.raises(RegistryError, match="at least one tenant"):
         await accounts.set_roles("ada", "globex", [], reason="x")
     with pytest.raises(RegistryError, match="takes several strings"):
         await accounts.set_roles("ada", "globex", "admin", reason="x")
@@ -97,7 +97,7 @@ async def test_key_is_for_the_only_tenant_or_the_one_that_is_named(accounts, ada
 
 async def test_key_that_is_over_or_gone_can_not_be_issued_or_revoked(accounts, ada, clock):
     now = datetime.fromtimestamp(clock(), UTC)
-    with pytest.raises(RegistryError, match="over already"):
+    with pytest.raises(RegistryError, match="in the past"):
         await accounts.issue_key("ada", until=now, reason="x")
     _, key = await accounts.issue_key("ada", until=now + timedelta(1), reason="x")
     await accounts.revoke_key(f"cs_person_{key.key_id}_secret", reason="x")

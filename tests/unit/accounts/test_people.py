@@ -36,7 +36,7 @@ async def test_sign_out_ends_one_session_and_everywhere_ends_all(people, ada, pa
     await people.sign_out_everywhere(made[1][1])
     assert [await people.session(one) is None for one, _ in made] == [True, True, True]
     assert not await people.still_valid(made[1][1])
-    assert (runtime.registry.changes[-1].by, runtime.registry.changes[-1].did) == (
+    assert (runtime.registry.changes[-1].by, runtime.registry.changes[-1].user_change) == (
         "ada",
         "signed_out",
     )

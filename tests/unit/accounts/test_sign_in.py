@@ -186,7 +186,7 @@ async def test_outdated_hash_is_made_anew_and_ends_no_session(
     assert found.stamp == ada.stamp
     assert not stronger.outdated(found.hash)
     assert await stronger.matches(found.hash, password)
-    assert runtime.registry.changes[-1].did == "rehashed"
+    assert runtime.registry.changes[-1].user_change == "rehashed"
     before = runtime.registry.stored
     assert await door.attempt("ada", password, source=HERE) == found
     assert await door.attempt("ada", "wrong", source=HERE) == WRONG
@@ -199,4 +199,4 @@ async def test_password_that_was_changed_meanwhile_is_not_undone_by_a_new_hash(
     await accounts.set_password("ada", "another password", reason="it leaked")
     with pytest.raises(Exception, match="changed meanwhile"):
         await accounts.rehash(ada, password)
-    assert runtime.registry.changes[-1].did == "password"
+    assert runtime.registry.changes[-1].user_change == "password"

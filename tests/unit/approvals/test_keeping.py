@@ -7,7 +7,7 @@ from counterseal.approvals.terms import Terms, strictest
 from counterseal.call.hold import UnkeepableError, held_call, held_of
 from counterseal.execution.executor import Executor
 from counterseal.gates.base import GateContext
-from counterseal.storage.base import RunRecord
+from counterseal.ledger.records import RunRecord
 from counterseal.testing import fake_tool, someone
 from counterseal.vault import PLAIN, Vault, VaultError
 

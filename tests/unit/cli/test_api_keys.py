@@ -101,9 +101,9 @@ def test_leaked_key_can_be_revoked_by_its_own_text_which_is_not_repeated(keys):
     ("wrong", "said"),
     [
         (("--tenant", "*"), "stands for all"),
-        (("--agent", "counterseal.compensation"), "Counterseal's own"),
+        (("--agent", "counterseal.compensation"), "reserved"),
         (("--agent", " "), "agent: is empty"),
-        (("--expires", "2001-01-01"), "over already"),
+        (("--expires", "2001-01-01"), "in the past"),
         (("--expires", "soon"), "must be a number of days"),
         (("--expires", "0"), "must be a number of days"),
         (("--expires", "9999999999"), "must be a number of days"),

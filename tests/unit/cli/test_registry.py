@@ -125,10 +125,10 @@ def test_kill_as_json_names_the_kill_and_what_it_stops(kill):
     [
         ([], "exactly one thing to stop"),
         (["find_order", "--all"], "exactly one thing to stop"),
-        (["find_ordre"], "is find_order meant?"),
-        (["--effect", "drafts"], "effect: 'drafts' is none of"),
+        (["find_ordre"], "did you mean find_order?"),
+        (["--effect", "drafts"], "effect: 'drafts' is not one of"),
         (["--all", "--store", "memory:"], "The project has no store that workers share."),
-        (["--all", "--store", "nothing:x"], "no store is called 'nothing'"),
+        (["--all", "--store", "nothing:x"], "unknown store 'nothing'"),
     ],
 )
 def test_kill_that_makes_no_sense_exits_2_and_stops_nothing(registry, kill, arguments, message):
@@ -173,7 +173,7 @@ def test_kill_that_is_not_in_force_can_not_be_undone(registry, kill):
     kill("--all")
     result = registry("restore", "kill_9", "--reason", "mended")
     assert result.exit_code == 2
-    assert "kill_9 is not in force; kill_1 is" in result.stderr
+    assert "kill_9 is not in force; in force: kill_1" in result.stderr
 
 
 # Disabling ---------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_tool_or_version_that_is_not_there_can_not_be_disabled(registry):
     assert registry("disable", "find_ordre", "--reason", "x").exit_code == 2
     result = registry("disable", "find_order", "--version", "3", "--reason", "x")
     assert result.exit_code == 2
-    assert "there is no version '3' of find_order; there is 2.0.0, 1.0.0" in result.stderr
+    assert "find_order has no version '3'; registered: 2.0.0, 1.0.0" in result.stderr
 
 
 # Looking -----------------------------------------------------------------------------------------

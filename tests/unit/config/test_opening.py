@@ -12,9 +12,9 @@ from counterseal.codes import Code
 from counterseal.config import ConfigError, load_settings, open_runtime
 from counterseal.config.build import later_grants
 from counterseal.contract.model import Contract
+from counterseal.ledger.records import Budgets
 from counterseal.policy import Policy, PolicyError, contract_facts
 from counterseal.runtime import Tenant
-from counterseal.storage.base import Budgets
 from counterseal.testing import someone
 
 TOOLS = """\

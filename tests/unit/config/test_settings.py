@@ -70,11 +70,11 @@ def test_nearest_file_above_is_found(tmp_path):
         ("[[grants]]\nagent = 'a'\n", "./counterseal.toml: grants.0.tool: field required"),
         (
             "[[grants]]\nagent = 'a'\ntool = 't'\nversion = 'new'\n",
-            "./counterseal.toml: grants.0.version: 'new' is not a range",
+            "./counterseal.toml: grants.0.version: must be a range like",
         ),
         (
             "[[grants]]\nagent = 'a'\ntool = 't'\nmode = 'all'\n",
-            "./counterseal.toml: grants.0.mode: 'all' is none of read, draft, execute",
+            "./counterseal.toml: grants.0.mode: must be one of read, draft, execute, got 'all'",
         ),
         (
             "[[grants]]\nagent = 'a'\ntool = 't'\nmax_calls_per_run = true\n",
@@ -82,7 +82,7 @@ def test_nearest_file_above_is_found(tmp_path):
         ),
         (
             "[[grants]]\nagent = 'a'\ntool = 't'\nexpires_at = 2026-01-01T00:00:00\n",
-            "./counterseal.toml: grants.0.expires_at: takes a datetime with a time zone",
+            "./counterseal.toml: grants.0.expires_at: must be a datetime with a time zone",
         ),
         (
             "[agents.bot]\nscope = ['a']\n",

@@ -13,8 +13,9 @@ from counterseal.codes import Code
 from counterseal.execution.executor import Executor
 from counterseal.gates.approval import check
 from counterseal.gates.base import GateContext, Learned, Verdict, require_approval
+from counterseal.ledger.records import Held, HeldStatus, RunRecord
+from counterseal.ledger.requests import Memory
 from counterseal.registry import RegistryRecord
-from counterseal.storage.base import Held, HeldStatus, Memory, RunRecord
 from counterseal.testing import fake_tool, someone
 
 DEMAND = require_approval("policy", "It leaves the house.", rule="default.external", approvers=1)

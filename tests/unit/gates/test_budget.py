@@ -13,8 +13,9 @@ from counterseal.codes import Code
 from counterseal.execution.executor import Executor
 from counterseal.gates.base import GateContext, Learned, Verdict
 from counterseal.gates.budget import check, exhausted, rate_limited
+from counterseal.ledger.records import Budgets, HeldStatus, RunRecord
+from counterseal.ledger.requests import Charge, Memory
 from counterseal.runtime import Runtime, Tenant
-from counterseal.storage.base import Budgets, Charge, HeldStatus, Memory, RunRecord
 from counterseal.testing import FakeClock, MemoryStore, fake_tool, runtime_for, someone
 
 COST = {"cost_profile": {"cost_per_call": 0.5}}

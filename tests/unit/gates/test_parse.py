@@ -11,7 +11,7 @@ from counterseal.codes import Code
 from counterseal.execution.executor import Executor
 from counterseal.gates.base import GateContext, Learned, Verdict
 from counterseal.gates.parse import MAX_BYTES, check
-from counterseal.storage.base import RunRecord
+from counterseal.ledger.records import RunRecord
 
 
 def parse(arguments, **more):

@@ -9,7 +9,7 @@ from counterseal.approvals.terms import Terms, strictest
 from counterseal.approvals.votes import Choice, Vote
 from counterseal.gates.approval import has_keys, proven_votes, signed, votes_of
 from counterseal.keys import KeyRing, Purpose, new_key
-from counterseal.storage.base import Held
+from counterseal.ledger.records import Held
 
 HELD = Held(
     approval_id="appr_1",

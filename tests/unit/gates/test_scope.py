@@ -11,8 +11,8 @@ from counterseal.codes import Code
 from counterseal.execution.executor import Executor
 from counterseal.gates.base import GateContext, Learned, Verdict
 from counterseal.gates.scope import check
+from counterseal.ledger.records import RunRecord
 from counterseal.registry import Deprecation
-from counterseal.storage.base import RunRecord
 from counterseal.testing import FakeClock, fake_tool
 
 

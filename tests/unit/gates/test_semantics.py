@@ -10,7 +10,7 @@ from counterseal.contract.invariants import DROP_STEP, Invariant
 from counterseal.execution.executor import Executor
 from counterseal.gates.base import Decision, GateContext, Learned, Verdict
 from counterseal.gates.semantics import check
-from counterseal.storage.base import RunRecord
+from counterseal.ledger.records import RunRecord
 from counterseal.testing import fake_tool, runtime_for, someone
 
 SCHEMA = {

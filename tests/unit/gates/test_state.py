@@ -11,7 +11,8 @@ from counterseal.codes import Code
 from counterseal.gates.approval import demand_of
 from counterseal.gates.base import Decision, Learned, Verdict
 from counterseal.gates.state import check, resource_of, state_seen
-from counterseal.storage.base import Held, HeldStatus, Memory, RunRecord
+from counterseal.ledger.records import Held, HeldStatus, RunRecord
+from counterseal.ledger.requests import Memory
 from counterseal.testing import fake_tool
 
 SCHEMA = {

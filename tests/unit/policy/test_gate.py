@@ -10,11 +10,12 @@ from counterseal.execution.executor import Executor
 from counterseal.gates.base import GateContext, Verdict
 from counterseal.gates.compile import compile_record
 from counterseal.gates.policy import check
+from counterseal.ledger.records import RunRecord
+from counterseal.ledger.requests import Memory
 from counterseal.policy import Policy, contract_facts
 from counterseal.policy.policy_rules import FIELDS
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Registry, RegistryRecord
-from counterseal.storage.base import Memory, RunRecord
 
 NOW = datetime(2026, 3, 1, 22, tzinfo=UTC).timestamp()
 

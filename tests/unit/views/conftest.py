@@ -3,10 +3,11 @@
 import pytest
 
 from counterseal.accounts.users import Person
+from counterseal.ledger.records import Due, DueKind
+from counterseal.ledger.requests import Claim, Finish
 from counterseal.proposal import Proposal
 from counterseal.registry import Grant
 from counterseal.runtime import Runtime
-from counterseal.storage.base import Claim, Due, DueKind, Finish
 from counterseal.testing import fake_tool, someone
 from counterseal.views import TenantView
 

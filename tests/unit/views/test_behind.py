@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.ledger.rules import micros, place_of
+from counterseal.audit.chain import micros, place_of
 from counterseal.storage.memory import MemoryStore
 from counterseal.testing import FakeClock
 from counterseal.views import CallSearch

@@ -17,7 +17,8 @@ from typing import Any, Final, TypeVar
 from pydantic_core import from_json
 
 from counterseal.audit import Event, Head
-from counterseal.audit.checkpoint import Checkpoint
+from counterseal.audit.chain import micros
+from counterseal.audit.checkpoints import Checkpoint
 from counterseal.ledger.due_work import (
     claimed_entry,
     escalated_concern,
@@ -60,7 +61,6 @@ from counterseal.ledger.rows import (
     TenantKey,
     current_entry,
 )
-from counterseal.ledger.rules import micros
 from counterseal.ledger.run_changes import ANY_KEY, IDLE_SECONDS
 from counterseal.storage.backend import Transaction
 from counterseal.storage.memory.log import Log

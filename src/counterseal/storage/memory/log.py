@@ -20,9 +20,9 @@ from counterseal.audit import (
     event_of,
     extend,
 )
-from counterseal.audit.chain import CODE, COST, TALLY
+from counterseal.audit.chain import CODE, COST, TALLY, micros, place_of
+from counterseal.audit.events import erasure_event
 from counterseal.ledger.requests import Calls, Recorded, Search, Tallied
-from counterseal.ledger.rules import erased, micros, place_of
 
 __all__ = ["Log"]
 
@@ -137,7 +137,7 @@ class Log:
                 for row in gone:
                     row.link, row.columns, row.event = row.link._replace(salt=None), None, None
                 now, place = self._clock(), gone[-1].link.number
-                self.record([columns_of(erased(tenant, now, len(gone), place))], now)
+                self.record([columns_of(erasure_event(tenant, now, len(gone), place))], now)
         return limit - left
 
 

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from counterseal.audit import EventType, columns_of
-from counterseal.audit.checkpoint import Checkpoint
+from counterseal.audit.chain import micros
+from counterseal.audit.checkpoints import Checkpoint
+from counterseal.audit.events import erasure_event
 from counterseal.errors import StoreError
 from counterseal.ledger.records import Due
 from counterseal.ledger.requests import Claim, Erasure, Kept
 from counterseal.ledger.rows import Rows, TenantKey
-from counterseal.ledger.rules import erased, micros
 from counterseal.storage.backend import Transaction
 from counterseal.storage.encoding import checkpoint_columns, due_from
 from counterseal.storage.postgres.batches import Batcher, Scan, Work, commit_batch
@@ -205,5 +206,5 @@ async def _erase_of(
             count, last = count + len(gone), numbers[-1]
     await database.execute(_Q["erased"], tenant, *place)
     if count:
-        rows.events.append(columns_of(erased(tenant, rows.now, count, last)))
+        rows.events.append(columns_of(erasure_event(tenant, rows.now, count, last)))
     return count

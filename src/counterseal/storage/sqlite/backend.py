@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from counterseal.audit import columns_of
-from counterseal.audit.checkpoint import Checkpoint
+from counterseal.audit.chain import micros
+from counterseal.audit.checkpoints import Checkpoint
+from counterseal.audit.events import erasure_event
 from counterseal.errors import StoreError
 from counterseal.ledger.due_work import claimed_entry
 from counterseal.ledger.records import Due
 from counterseal.ledger.requests import Claim, Erasure, Kept
 from counterseal.ledger.rows import RowKeys, Rows, TenantKey
-from counterseal.ledger.rules import erased, micros
 from counterseal.storage.backend import Transaction
 from counterseal.storage.encoding import checkpoint_columns, due_from
 from counterseal.storage.scripts import statements
@@ -190,7 +191,7 @@ def _erase(cursor: sqlite3.Cursor, rows: Rows, before: int, limit: int) -> int:
             until = gone[-1][1]
             cursor.executemany(_Q["erase"], gone)
             cursor.execute(_Q["erased"], (tenant, until))
-            rows.events.append(columns_of(erased(tenant, rows.now, len(gone), until)))
+            rows.events.append(columns_of(erasure_event(tenant, rows.now, len(gone), until)))
             left -= len(gone)
         if left <= 0:
             break

@@ -110,7 +110,7 @@ class DiskSpeed:
     def note(self, seconds: float) -> None:
         """Take the time of one commit into account. The median decides, so one hiccup does not."""
         self._seconds.append(seconds)
-        if len(self._seconds) >= self._SAMPLES // 2:
+        if (self.slow or seconds > self.SLOW) and len(self._seconds) >= self._SAMPLES // 2:
             median = sorted(self._seconds)[len(self._seconds) // 2]
             self.slow = median > (self.FAST if self.slow else self.SLOW)
 
@@ -262,16 +262,14 @@ class Database:
     def _run_together(self, jobs: Sequence[Job], now: float) -> list[TenantKey] | None:
         """Run jobs on the same rows. Returns None when one has an error of its own."""
         woken: list[TenantKey] = []
-        group: list[Job] = []
+        begin = 0
         try:
-            for job in jobs:
-                if job.scan is None:
-                    group.append(job)
-                else:
-                    self._run_group(group, now, woken)
+            for number, job in enumerate(jobs):
+                if job.scan is not None:  # it goes alone, between those before and after it
+                    self._run_group(jobs[begin:number], now, woken)
                     self._run_group([job], now, woken)
-                    group = []
-            self._run_group(group, now, woken)
+                    begin = number + 1
+            self._run_group(jobs[begin:] if begin else jobs, now, woken)
         except Exception as error:
             if not is_own(error):
                 raise
@@ -402,8 +400,12 @@ def _connect(path: Path, patience: float) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=256,
     )
-    for setting in _SETTINGS:
-        connection.execute(setting)
+    try:
+        for setting in _SETTINGS:
+            connection.execute(setting)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 
 from counterseal.audit import Event, Head, Link
-from counterseal.audit.checkpoint import Checkpoint
+from counterseal.audit.chain import micros, place_of
+from counterseal.audit.checkpoints import Checkpoint
 from counterseal.ledger.due_work import escalated_concern, failed_concern, sorted_concerns
 from counterseal.ledger.holds import caller_key
 from counterseal.ledger.records import (
@@ -26,7 +27,6 @@ from counterseal.ledger.records import (
 )
 from counterseal.ledger.requests import Calls, Kept, Memory, Recorded, Search, Tallied
 from counterseal.ledger.rows import current_entry
-from counterseal.ledger.rules import micros, place_of
 from counterseal.ledger.run_changes import IDLE_SECONDS
 from counterseal.storage.encoding import (
     DbRow,

@@ -267,15 +267,15 @@ def _load_more(cursor: sqlite3.Cursor, keys: RowKeys, rows: Rows) -> None:
 
 def write(cursor: sqlite3.Cursor, cache: ReadCache, rows: Rows, links: Sequence[Link]) -> None:
     """Write every change, to the file and to the cache."""
-    if rows.entries:
+    if rows.entries.changes:
         _write_entries(cursor, cache, rows)
-    if rows.counters or rows.rates:
+    if rows.counters.changes or rows.rates.changes:
         _write_counters(cursor, cache, rows)
-    if rows.runs or rows.state or rows.implicit_runs:
+    if rows.runs.changes or rows.state.changes or rows.implicit_runs.changes:
         _write_runs(cursor, cache, rows)
-    if rows.held:
+    if rows.held.changes:
         _write_held(cursor, rows)
-    if rows.refusals or rows.due or rows.sessions:
+    if rows.refusals.changes or rows.due.changes or rows.sessions.changes:
         _write_more(cursor, rows)
     if rows.vault:
         cursor.executemany(_Q["keep"], [(*row, rows.now) for row in rows.vault])
@@ -285,16 +285,14 @@ def write(cursor: sqlite3.Cursor, cache: ReadCache, rows: Rows, links: Sequence[
         cache.epoch = rows.epoch
     if rows.events:
         events = zip(rows.events, links, strict=True)
-        cursor.executemany(_Q["record"], [_event_columns(*event) for event in events])
+        _put(cursor, _Q["record"], [_event_columns(*event) for event in events])
 
 
 def _write_counters(cursor: sqlite3.Cursor, cache: ReadCache, rows: Rows) -> None:
     counters = [(*key, spent) for key, spent in rows.counters.changes.items()]
     rates = [(*key, arrival) for key, arrival in rows.rates.changes.items()]
-    if counters:
-        cursor.executemany(_Q["spend"], counters)
-    if rates:
-        cursor.executemany(_Q["arrive"], rates)
+    _put(cursor, _Q["spend"], counters)
+    _put(cursor, _Q["arrive"], rates)
     for counter, spent in rows.counters.changes.items():
         cache.counters[counter] = spent or 0.0
     for rate, arrival in rows.rates.changes.items():
@@ -333,12 +331,17 @@ def _write_entries(cursor: sqlite3.Cursor, cache: ReadCache, rows: Rows) -> None
             cache.keep(cache.entries, where, kept)
         else:
             cache.entries.pop(where, None)
-    if inserted:
-        cursor.executemany(_Q["insert_entry"], inserted)
-    if replaced:
-        cursor.executemany(_Q["replace_entry"], replaced)
-    if updated:
-        cursor.executemany(_Q["update_entry"], updated)
+    _put(cursor, _Q["insert_entry"], inserted)
+    _put(cursor, _Q["replace_entry"], replaced)
+    _put(cursor, _Q["update_entry"], updated)
+
+
+def _put(cursor: sqlite3.Cursor, statement: str, rows: Sequence[DbRow]) -> None:
+    """Run a statement for every row."""
+    if len(rows) == 1:
+        cursor.execute(statement, rows[0])
+    elif rows:
+        cursor.executemany(statement, rows)
 
 
 def _reservation(row: LedgerRow) -> DbRow:

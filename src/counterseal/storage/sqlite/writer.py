@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from random import uniform
@@ -265,12 +265,9 @@ class Writer:
         a thread ends the commit.
         """
         database = self._database
-        queue = [waiting for waiting in self._queue if not waiting.is_abandoned]
-        self._queue = []
+        queue = self._take()
         jobs = [waiting.job for waiting in queue]
-        durable = any(job.durable for job in jobs if job.awaited) or not any(
-            job.awaited for job in jobs
-        )
+        durable = _is_durable(jobs)
         try:
             woken = database.run(jobs, durable=durable)
             if durable and database.disk.slow:
@@ -290,6 +287,11 @@ class Writer:
             if database.logged >= _TOO_MANY:
                 self._checkpoint(loop)
         return True
+
+    def _take(self) -> list[_Waiting]:
+        """Return the queue without the jobs that need not be run, and empty it."""
+        queue, self._queue = self._queue, []
+        return [one for one in queue if one.future is None or not one.is_abandoned]
 
     def _committed(self, queue: list[_Waiting], woken: list[TenantKey]) -> None:
         for waiting in queue:
@@ -333,8 +335,12 @@ class Writer:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="counterseal-commit")
         self._database.busy = True
         flight = self._flight = _Flight(queue, woken, self._thread.submit(work))
-        future = asyncio.wrap_future(flight.done, loop=loop)
-        future.add_done_callback(lambda _: self._land(flight))
+
+        def landed(future: asyncio.Future[Any]) -> None:
+            future.exception()  # it is reported from `flight.done`
+            self._land(flight)
+
+        asyncio.wrap_future(flight.done, loop=loop).add_done_callback(landed)
 
     def _land(self, flight: _Flight) -> None:
         """Answer the jobs of a flight, and go on with what has come meanwhile."""
@@ -356,7 +362,8 @@ class Writer:
     async def _landing(self) -> None:
         """Wait until the thread is idle."""
         while self._flight is not None:
-            await asyncio.wait([asyncio.wrap_future(self._flight.done)])
+            with suppress(Exception):  # it goes to the callers that wait for it
+                await asyncio.shield(asyncio.wrap_future(self._flight.done))
             await asyncio.sleep(0)
 
     def _checkpoint(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -406,6 +413,17 @@ class Writer:
         failed = self._flight is None and (self._aside or database.unsynced or stuck)
         self._pause = min(2 * self._pause, _LATEST) if failed else _SOON
         self._tend(loop)
+
+
+def _is_durable(jobs: Sequence[Job]) -> bool:
+    """Return False when all callers that wait can do without the disk."""
+    awaited = False
+    for job in jobs:
+        if job.awaited:
+            if job.durable:
+                return True
+            awaited = True
+    return not awaited
 
 
 def _nothing(_: object) -> None:

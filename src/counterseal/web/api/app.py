@@ -1,14 +1,23 @@
-"""The API put together. Whoever serves it gives every request under `/v1/` to it, path and all."""
+"""The API as one application: its routes, and its middleware in one list.
+
+The site passes every request under `/v1` to it, with the full path.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from counterseal.accounts import People, Person
@@ -16,33 +25,40 @@ from counterseal.gateway.catalogue import Catalogue
 from counterseal.runtime import Runtime
 from counterseal.views import TenantView
 from counterseal.web.api import approvals, attention, calls, record, tools
-from counterseal.web.api.callers import Callers
-from counterseal.web.api.cursors import Cursors
-from counterseal.web.api.exchange import House
-from counterseal.web.api.faults import HANDLERS
-from counterseal.web.api.front import Front
-from counterseal.web.api.limits import Limits
+from counterseal.web.api.bodies import JsonBodies, QueryParameters
+from counterseal.web.api.callers import DOCUMENT, CallerIdentity, CallerLimits, Callers
+from counterseal.web.api.context import (
+    ApiState,
+    Cursors,
+    ProblemResponses,
+    ReadResponses,
+    RequestContexts,
+)
 from counterseal.web.api.openapi import document
-from counterseal.web.api.submitting import Submitting
+from counterseal.web.api.problems import ProblemError
+from counterseal.web.api.submit import CALLS, Submissions
 from counterseal.web.identity import Access, Verifier
+from counterseal.web.middleware import RateLimits
 
 __all__ = ["Api", "api_app", "api_document"]
 
-_SUBJECTS = (calls, approvals, tools, attention, record)
-_ROUTES = [
+_BODY_SECONDS: Final = 20.0
+"""Seconds within which a body has to arrive."""
+_SUBJECTS: Final = (calls, approvals, tools, attention, record)
+_DESCRIBED: Final = [
     route for subject in _SUBJECTS for route in subject.router.routes if isinstance(route, APIRoute)
 ]
 
 
 class Api:
-    """An ASGI application. `submitting` says how many calls are under way, and waits for them."""
+    """The ASGI application. `submissions` counts the calls under way, and waits for them."""
 
-    def __init__(self, front: Front, submitting: Submitting) -> None:
-        self._front = front
-        self.submitting = submitting
+    def __init__(self, app: FastAPI, submissions: Submissions) -> None:
+        self._app = app
+        self.submissions = submissions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._front(scope, receive, send)
+        await self._app(scope, receive, send)
 
 
 def api_app(
@@ -54,55 +70,95 @@ def api_app(
     view_for: Callable[[Person], TenantView],
     public: str,
     origins: Collection[str] = (),
-    limits: Limits | None = None,
-    patience: float = 20.0,
+    limits: RateLimits | None = None,
+    body_seconds: float = _BODY_SECONDS,
 ) -> Api:
-    """`public` is our URL as people know it; `origins` are others whose pages are ours.
-
-    `patience` is within how many seconds a body has to be there.
-    """
+    """Put the API together. `public` is our URL; `origins` are others that serve our pages."""
     url = public.rstrip("/")
-    submitting = Submitting(runtime, url)
-    house = House(
+    submissions, limits = Submissions(runtime, url), limits or RateLimits()
+    callers = Callers(access, verifier, people, (url, *origins))
+    state = ApiState(
         runtime=runtime,
         view_for=view_for,
         catalogue=Catalogue(runtime),
         cursors=Cursors(runtime.keys),
         public=url,
-        routes=_ROUTES,
     )
-    front = Front(
-        _behind(),
-        house=house,
-        callers=Callers(access, verifier, people, (url, *origins)),
-        limits=limits or Limits(),
-        submitting=submitting,
-        document=_written,
-        patience=patience,
-    )
-    return Api(front, submitting)
+    middleware = [  # in the order in which a request meets them
+        Middleware(RequestContexts, state=state),
+        Middleware(ReadResponses),
+        Middleware(ProblemResponses),
+        Middleware(CallerIdentity, callers=callers, limits=limits),
+        Middleware(CallerLimits, limits=limits),
+        Middleware(QueryParameters),
+        Middleware(JsonBodies, seconds=body_seconds, lenient=(CALLS,)),
+    ]
+    own = [
+        Route(CALLS, submissions.endpoint, methods=["POST"]),
+        Route(DOCUMENT, _show_document, methods=["GET"]),
+    ]
+    return Api(_application(own, middleware), submissions)
 
 
 def api_document() -> dict[str, Any]:
-    """The API's OpenAPI document. It is the same for every server."""
-    return document(_behind(), _ROUTES)
+    """Return the API's OpenAPI document, which is the same for every server."""
+    return document(_application((), ()), _DESCRIBED)
+
+
+async def _show_document(_: Request) -> Response:
+    return Response(_document_json(), media_type="application/json")
 
 
 @cache
-def _written() -> bytes:
+def _document_json() -> bytes:
     return to_json(api_document())
 
 
-def _behind() -> FastAPI:
-    """The routes. Who calls is not asked there, but by the front."""
+def _application(own: Sequence[Route], middleware: Sequence[Middleware]) -> FastAPI:
+    async def no_route(request: Request, error: Exception) -> Response:
+        return _no_route(request, error, (*own, *_DESCRIBED))
+
     app = FastAPI(
-        docs_url=None,  # they would load scripts from elsewhere
+        docs_url=None,  # these pages would load scripts from another site
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
-        exception_handlers=HANDLERS,
+        routes=list(own),
+        middleware=list(middleware),
+        exception_handlers={HTTPException: no_route, RequestValidationError: _raise},
     )
     for subject in _SUBJECTS:
         app.include_router(subject.router)
     return app
+
+
+async def _raise(_: Request, error: Exception) -> Response:
+    """Leave an exception that FastAPI would answer itself to `ProblemResponses`."""
+    raise error
+
+
+def _no_route(request: Request, error: Exception, routes: Sequence[Route]) -> Response:
+    """Answer a request that no route takes: OPTIONS, another method, or an unknown path."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    allowed = _allowed_methods(routes, request.scope["path"])
+    if allowed and request.method == "OPTIONS":
+        return Response(status_code=204, headers={"Allow": allowed})
+    if allowed and status in (404, 405):
+        detail = f"Allowed methods: {allowed}."
+        raise ProblemError("method-not-allowed", detail, headers={"Allow": allowed})
+    if status == 400:
+        raise ProblemError("malformed-json", "The body can't be read.", where="body")
+    raise ProblemError("not-found", "There is nothing at this path.")
+
+
+def _allowed_methods(routes: Sequence[Route], path: str) -> str:
+    """Return the methods of a path, for the `Allow` header; empty: it is unknown."""
+    matching = [route for route in routes if route.path_regex.match(path)]
+    exact = [route for route in matching if route.path == path]
+    methods: set[str] = set()
+    for route in exact or matching:  # a fixed path is nobody's id
+        methods |= route.methods or set()
+    if not methods:
+        return ""
+    return ", ".join(sorted(methods | {"OPTIONS"} | ({"HEAD"} if "GET" in methods else set())))

@@ -20,8 +20,8 @@ from counterseal.web.api.dependencies import (
     open_cursor,
     sealed,
 )
-from counterseal.web.api.submitting import LONGEST_WAIT
-from counterseal.web.api.validation import RequestBody
+from counterseal.web.api.problems import RequestBody
+from counterseal.web.api.submit import MAX_WAIT
 
 __all__ = ["router"]
 
@@ -46,7 +46,7 @@ class VoteBody(RequestBody):
 @router.get("/v1/approvals")
 async def list_approvals(
     view: ForPeople,
-    exchange: Requested,
+    context: Requested,
     status: Annotated[
         Literal["waiting"] | Ended, Query(description="`decided`: any outcome.")
     ] = "waiting",
@@ -59,14 +59,14 @@ async def list_approvals(
 ) -> Page[ApprovalRow]:
     """List requests that wait for a decision, by expiry; or decided ones, latest first."""
     subject = f"approvals {status}"
-    position = open_cursor(exchange, subject, cursor)
+    position = open_cursor(context, subject, cursor)
     filters = {"tool": tool, "agent": agent, "risk": risk and risk.value, "text": text}
     if status == "waiting":
         page = await view.approvals.waiting(**filters, limit=limit, cursor=position)
     else:
         ended = None if status == "decided" else status
         page = await view.approvals.decided(status=ended, **filters, limit=limit, cursor=position)
-    return sealed(exchange, subject, page)
+    return sealed(context, subject, page)
 
 
 @router.get("/v1/approvals/{approval_id}")
@@ -81,7 +81,7 @@ async def show_approval(caller: ForPeopleAndAgents, approval_id: str) -> Approva
 async def wait_for_approval(
     caller: ForPeopleAndAgents,
     approval_id: str,
-    seconds: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 10.0,
+    seconds: Annotated[float, Query(ge=0, le=MAX_WAIT)] = 10.0,
 ) -> ApprovalPage | ApprovalRow:
     """Show a request as soon as it is decided, or when the time is over."""
     if caller.is_agent:

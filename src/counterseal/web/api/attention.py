@@ -18,7 +18,7 @@ from counterseal.web.api.dependencies import (
     open_cursor,
     sealed,
 )
-from counterseal.web.api.validation import RequestBody
+from counterseal.web.api.problems import RequestBody
 
 __all__ = ["router"]
 
@@ -41,11 +41,11 @@ class AttentionBody(RequestBody):
 
 @router.get("/v1/concerns")
 async def list_concerns(
-    view: ForPeople, exchange: Requested, cursor: Cursor = None, limit: Limit = 50
+    view: ForPeople, context: Requested, cursor: Cursor = None, limit: Limit = 50
 ) -> Page[AttentionRow]:
     """List what waits for a person, oldest first."""
-    position = open_cursor(exchange, "concerns", cursor)
-    return sealed(exchange, "concerns", await view.attention.rows(limit=limit, cursor=position))
+    position = open_cursor(context, "concerns", cursor)
+    return sealed(context, "concerns", await view.attention.rows(limit=limit, cursor=position))
 
 
 @router.post("/v1/concerns/{kind}/{key:path}/{action}", status_code=204)

@@ -1,134 +1,160 @@
-"""Who makes a request: an agent by its credential, or a person by a session or a personal key.
+"""Who sends a request to the API, and how often: the middleware for identity and for limits.
 
-The two never mix. An agent's credential makes calls and looks at its own; a person's looks and
-decides. A header that names a credential counts alone: whoever sends one does not mean the cookie.
+An agent's credential makes calls and reads its own; a person's session or personal key reads and
+decides. The two never mix. A request with an `Authorization` header is judged by that header alone,
+whatever cookie comes with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from starlette.requests import HTTPConnection
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from counterseal.accounts import People, Person, Session, check_csrf
+from counterseal.accounts import People, Session, check_csrf
 from counterseal.accounts.users import PERSON_MARK
 from counterseal.errors import StoreError
-from counterseal.proposal import Principal
+from counterseal.web.api.context import Agent, ApiCaller, Human, context_of
 from counterseal.web.api.problems import ProblemError
 from counterseal.web.browser import same_origin, session_cookie
-from counterseal.web.identity import Access, CannotVerifyError, Identity, Verifier
+from counterseal.web.identity import CANNOT_CHECK, Access, CannotVerifyError, Identity, Verifier
+from counterseal.web.middleware import RateLimits
 
-__all__ = ["CSRF", "SAFE", "Agent", "Caller", "Callers", "Human"]
+__all__ = ["DOCUMENT", "CallerIdentity", "CallerLimits", "Callers"]
 
-SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-CSRF: Final = "x-csrf-token"
-"""Where a page of the console sends back what its session gave it."""
-_LONGEST: Final = 16 * 1024 + 16
+DOCUMENT: Final = "/v1/openapi.json"
+"""The one path that needs no credential."""
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_CSRF_HEADER: Final = "x-csrf-token"
+_MAX_HEADER: Final = 16 * 1024 + 16
 _REALM: Final = 'Bearer realm="counterseal"'
+_NOT_VALID: Final = "The credential is not valid, or no longer valid."
+_MISSING: Final = (
+    "Send an API key or a token as `Authorization: Bearer …` (`counterseal keys issue` makes a"
+    " key), or sign in."
+)
 
 
-class Agent(NamedTuple):
-    """Somebody who makes calls."""
+class CallerIdentity:
+    """Finds out who sends a request, and refuses unknown callers.
 
-    principal: Principal
-    credential: str
-    """Something to know the credential by that does not tell it."""
+    Requests without a valid credential are counted by address, so that keys can't be guessed.
+    """
 
-    @property
-    def tenant(self) -> str:
-        return self.principal.tenant
+    def __init__(self, app: ASGIApp, callers: Callers, limits: RateLimits) -> None:
+        self._app = app
+        self._callers = callers
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            context, client = context_of(scope), scope.get("client")
+            address = client[0] if client else ""
+            if scope["path"] == DOCUMENT and context.method in ("GET", "HEAD"):
+                self._limits.count_address(address)
+            else:
+                try:
+                    context.caller = await self._callers.identify(
+                        HTTPConnection(scope), context.headers, context.method
+                    )
+                except ProblemError as problem:
+                    if problem.code == "unauthenticated":
+                        self._limits.count_address(address)
+                    raise
+        await self._app(scope, receive, send)
 
 
-class Human(NamedTuple):
-    """Somebody who looks and decides."""
+class CallerLimits:
+    """Limits how often a credential may send requests, and tells the caller what is left."""
 
-    person: Person
-    credential: str
-    session: Session | None = None
+    def __init__(self, app: ASGIApp, limits: RateLimits) -> None:
+        self._app = app
+        self._limits = limits
 
-    @property
-    def tenant(self) -> str:
-        return self.person.tenant
-
-
-Caller = Agent | Human
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            context = context_of(scope)
+            if context.caller is not None:
+                left = self._limits.count_credential(context.caller.credential)
+                if left is not None:
+                    context.extra["RateLimit"] = left
+        await self._app(scope, receive, send)
 
 
 class Callers:
-    """`own` are the origins whose pages may send a session's cookie along with a change."""
+    """Identifies callers. `origins` are those of our own pages."""
 
     def __init__(
-        self, access: Access, verifier: Verifier, people: People, own: Collection[str]
+        self, access: Access, verifier: Verifier, people: People, origins: Collection[str]
     ) -> None:
         self._verifier = verifier
         self._people = people
-        self._own = tuple(own)
-        self._scopes = frozenset(access.oauth.required_scopes if access.oauth else ())
-        who = access.anonymous
-        self._anonymous = None if who is None else verifier.anonymous(who)
+        self._origins = tuple(origins)
+        self._required_scopes = frozenset(access.oauth.required_scopes if access.oauth else ())
+        principal = access.anonymous
+        self._anonymous = None if principal is None else verifier.anonymous(principal)
         self._https = access.resource.startswith("https:")
 
-    async def known(
+    async def identify(
         self, connection: HTTPConnection, headers: Mapping[str, str], method: str
-    ) -> Caller:
-        """Who it is. ProblemError where that can't be told, or the session's page did not ask."""
-        given = headers.get("authorization")
+    ) -> ApiCaller:
+        """Return the caller of a request. Raises ProblemError, also for a forged form."""
+        authorization = headers.get("authorization")
         try:
-            if given is not None:
-                return await self._by_header(given)
-            cookie = session_cookie(connection, https=self._https)
-            session = await self._people.session(cookie)
+            if authorization is not None:
+                return await self._by_header(authorization)
+            secret = session_cookie(connection, https=self._https)
+            session = await self._people.session(secret)
         except (CannotVerifyError, StoreError):
-            told = "It can't be told now whether this credential is good. Try again later."
-            raise ProblemError("unavailable", told, headers={"Retry-After": "10"}) from None
+            retry = {"Retry-After": "10"}
+            raise ProblemError("unavailable", CANNOT_CHECK, headers=retry) from None
         if session is None:
-            return self._without(headers)
-        if method not in SAFE:
+            return self._without_credential(headers)
+        if method not in _SAFE_METHODS:
             self._refuse_forged(session, headers)
         return Human(session.person, f"session:{session.session_id}", session)
 
-    async def _by_header(self, given: str) -> Caller:
-        scheme, _, token = given.partition(" ")
-        if scheme.lower() != "bearer" or not token or len(given) > _LONGEST:
-            raise _refused("Authorization: takes `Bearer` and one key or token.")
+    async def _by_header(self, authorization: str) -> ApiCaller:
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not token or len(authorization) > _MAX_HEADER:
+            raise _unauthenticated("Authorization must be `Bearer` and one API key or token.")
         if token.startswith(PERSON_MARK):
             person = await self._people.by_key(token)
             if person is None:
-                raise _refused(_NOT_GOOD)
+                raise _unauthenticated(_NOT_VALID)
             return Human(person, f"person:{person.tenant}:{person.name}")
         identity = await self._verifier.verify_token(token)
         if identity is None:
-            raise _refused(_NOT_GOOD)
+            raise _unauthenticated(_NOT_VALID)
         return self._agent(identity)
 
     def _agent(self, identity: Identity) -> Agent:
-        if not self._scopes.issubset(identity.scopes):
-            needed = " ".join(sorted(self._scopes))
+        if not self._required_scopes.issubset(identity.scopes):
+            needed = " ".join(sorted(self._required_scopes))
             headers = {
                 "WWW-Authenticate": f'{_REALM}, error="insufficient_scope", scope="{needed}"'
             }
-            raise ProblemError("scope-required", f"It takes the scopes {needed}.", headers=headers)
+            detail = f"The token must have these scopes: {needed}."
+            raise ProblemError("scope-required", detail, headers=headers)
         return Agent(identity.principal, identity.token)
 
-    def _without(self, headers: Mapping[str, str]) -> Caller:
-        """Nobody, or whoever may come without a credential; but no page of somebody else's."""
-        if self._anonymous is not None and same_origin(headers, self._own):
+    def _without_credential(self, headers: Mapping[str, str]) -> ApiCaller:
+        """Return the anonymous caller where that is allowed, but not for another site's page."""
+        if self._anonymous is not None and same_origin(headers, self._origins):
             return self._agent(self._anonymous)
-        raise _refused("Send a key or a token as `Authorization: Bearer …`, or sign in.", no=False)
+        raise _unauthenticated(_MISSING, sent=False)
 
     def _refuse_forged(self, session: Session, headers: Mapping[str, str]) -> None:
-        if not same_origin(headers, self._own):
-            raise ProblemError("csrf", "The request comes from a page of somebody else's.")
-        if not check_csrf(session, headers.get(CSRF)):
-            told = f"{CSRF}: has to be what this session was given."
-            raise ProblemError("csrf", told, param=f"/{CSRF}", where="header")
+        if not same_origin(headers, self._origins):
+            raise ProblemError("csrf", "The request comes from another site's page.")
+        if not check_csrf(session, headers.get(_CSRF_HEADER)):
+            detail = f"{_CSRF_HEADER}: must be the token of this session."
+            raise ProblemError("csrf", detail, param=f"/{_CSRF_HEADER}", where="header")
 
 
-_NOT_GOOD: Final = "This credential is not good, or not any more."
-
-
-def _refused(detail: str, *, no: bool = True) -> ProblemError:
-    """Whoever sent nothing is only told what to send; a bad credential is called one."""
-    told = f'{_REALM}, error="invalid_token"' if no else _REALM
-    return ProblemError("unauthenticated", detail, headers={"WWW-Authenticate": told})
+def _unauthenticated(detail: str, *, sent: bool = True) -> ProblemError:
+    """Return the problem; `sent` says whether the request carried a credential."""
+    challenge = f'{_REALM}, error="invalid_token"' if sent else _REALM
+    return ProblemError("unauthenticated", detail, headers={"WWW-Authenticate": challenge})

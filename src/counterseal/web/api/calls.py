@@ -84,14 +84,14 @@ async def search_calls(
         part=part,
         since=seconds(since),
         until=seconds(until),
-        cursor=open_cursor(caller.exchange, "calls", cursor),
+        cursor=open_cursor(caller.context, "calls", cursor),
         limit=limit,
     )
     if caller.is_agent:
         if caller.excludes(agent, user):
             return Page[CallRow](items=[], next=None)
         search = replace(search, agent=caller.agent, user=caller.user or user)
-    return sealed(caller.exchange, "calls", await caller.view.calls.search(search))
+    return sealed(caller.context, "calls", await caller.view.calls.search(search))
 
 
 @router.get("/v1/calls/{call_id:path}/events", tags=["calls"])
@@ -130,7 +130,7 @@ async def find_observation(
     if caller.is_agent:
         first = (await caller.view.calls.events(record["tool_identity"]["call_id"]))[0]
         caller.must_own("observation", first.agent, first.user)
-    approval_id, public = record["approval_id"], caller.exchange.house.public
+    approval_id, public = record["approval_id"], caller.context.state.public
     url = None if approval_id is None else f"{public}/approvals/{approval_id}"
     # Sent as it was kept: a row would write its timestamp in another form.
     content = to_json({**record, "approval_url": url}, inf_nan_mode="null", fallback=json_default)
@@ -153,9 +153,9 @@ async def list_runs(
         if caller.excludes(agent, user):
             return Page[RunRow](items=[], next=None)
         agent, user = caller.agent, caller.user or user
-    position = open_cursor(caller.exchange, "runs", cursor)
+    position = open_cursor(caller.context, "runs", cursor)
     page = await caller.view.runs.search(agent=agent, user=user, limit=limit, cursor=position)
-    return sealed(caller.exchange, "runs", page)
+    return sealed(caller.context, "runs", page)
 
 
 @router.get("/v1/runs/{run_id:path}", tags=["runs"])
@@ -168,7 +168,7 @@ async def show_run(caller: ForPeopleAndAgents, run_id: str) -> RunPage:
     if caller.is_agent:
         page = await _own_part(caller, page)
     # The cursor continues in the calls of this run: /v1/calls?run=…&cursor=…
-    return page.model_copy(update={"calls": sealed(caller.exchange, "calls", page.calls)})
+    return page.model_copy(update={"calls": sealed(caller.context, "calls", page.calls)})
 
 
 async def _own_part(caller: CallerView, run: RunPage) -> RunPage:

@@ -13,10 +13,8 @@ from starlette.requests import Request
 
 from counterseal.accounts import Person, Role
 from counterseal.views import NotFoundError, Page, TenantView
-from counterseal.web.api.callers import Agent, Caller, Human
-from counterseal.web.api.exchange import Exchange
-from counterseal.web.api.front import EXCHANGE, refuse_strange
-from counterseal.web.api.problems import ProblemError
+from counterseal.web.api.context import Agent, ApiCaller, Human, RequestContext, context_of
+from counterseal.web.api.problems import ProblemError, refuse_unknown_parameters
 
 __all__ = [
     "CallerView",
@@ -84,14 +82,14 @@ Reason = Annotated[
 class CallerView:
     """The view of a person or an agent. An agent sees only what it has done itself."""
 
-    def __init__(self, exchange: Exchange, caller: Caller) -> None:
-        self.exchange = exchange
+    def __init__(self, context: RequestContext, caller: ApiCaller) -> None:
+        self.context = context
         self.caller = caller
         self.agent = caller.principal.agent if isinstance(caller, Agent) else None
         self.user = caller.principal.user if isinstance(caller, Agent) else None
         """The agent's user; an agent without one sees all of its own calls."""
         person = caller.person if isinstance(caller, Human) else _viewer(caller)
-        self.view = exchange.house.view_for(person)
+        self.view = context.state.view_for(person)
 
     @property
     def is_agent(self) -> bool:
@@ -120,28 +118,28 @@ def _viewer(caller: Agent) -> Person:
     return Person(name=principal.agent, tenant=principal.tenant, roles=roles)
 
 
-async def _exchange(request: Request) -> Exchange:
+async def _context(request: Request) -> RequestContext:
     if request.query_params:
         route: APIRoute = request.scope["route"]
-        refuse_strange(request.query_params, [one.alias for one in route.dependant.query_params])
-    exchange: Exchange = request.scope[EXCHANGE]
-    return exchange
+        allowed = [parameter.alias for parameter in route.dependant.query_params]
+        refuse_unknown_parameters(request.query_params, allowed)
+    return context_of(request.scope)
 
 
-Requested = Annotated[Exchange, Depends(_exchange)]
+Requested = Annotated[RequestContext, Depends(_context)]
 
 
-async def _caller_view(exchange: Requested) -> CallerView:
-    if exchange.caller is None:
+async def _caller_view(context: Requested) -> CallerView:
+    if context.caller is None:
         raise ProblemError("unauthenticated", "The caller is not known.")
-    return CallerView(exchange, exchange.caller)
+    return CallerView(context, context.caller)
 
 
-async def _person_view(exchange: Requested) -> TenantView:
-    if not isinstance(exchange.caller, Human):
+async def _person_view(context: Requested) -> TenantView:
+    if not isinstance(context.caller, Human):
         detail = "Agents cannot use this. Sign in, or use a personal key."
         raise ProblemError("people-only", detail)
-    return exchange.house.view_for(exchange.caller.person)
+    return context.state.view_for(context.caller.person)
 
 
 ForPeopleAndAgents = Annotated[CallerView, Depends(_caller_view)]
@@ -151,20 +149,20 @@ ForPeople = Annotated[TenantView, Depends(_person_view)]
 # --- cursors --------------------------------------------------------------------------------------
 
 
-def sealed(exchange: Exchange, subject: str, page: Page[R]) -> Page[R]:
+def sealed(context: RequestContext, subject: str, page: Page[R]) -> Page[R]:
     """Return a page whose cursor is good for this tenant and this list only."""
-    return page.model_copy(update={"next": seal_cursor(exchange, subject, page.next)})
+    return page.model_copy(update={"next": seal_cursor(context, subject, page.next)})
 
 
-def seal_cursor(exchange: Exchange, subject: str, position: str | None) -> str | None:
+def seal_cursor(context: RequestContext, subject: str, position: str | None) -> str | None:
     """Return a cursor for a position in a list."""
-    return exchange.house.cursors.give(_tenant(exchange), subject, position)
+    return context.state.cursors.seal(_tenant(context), subject, position)
 
 
-def open_cursor(exchange: Exchange, subject: str, cursor: str | None) -> str | None:
+def open_cursor(context: RequestContext, subject: str, cursor: str | None) -> str | None:
     """Return the position that a cursor stands for. ProblemError for a foreign one."""
-    return exchange.house.cursors.take(_tenant(exchange), subject, cursor)
+    return context.state.cursors.open(_tenant(context), subject, cursor)
 
 
-def _tenant(exchange: Exchange) -> str:
-    return "" if exchange.caller is None else exchange.caller.tenant
+def _tenant(context: RequestContext) -> str:
+    return "" if context.caller is None else context.caller.tenant

@@ -18,7 +18,7 @@ from pydantic.json_schema import models_json_schema
 from counterseal.views.call_page import ObservationRow
 from counterseal.web.api.dependencies import ForPeople, ForPeopleAndAgents
 from counterseal.web.api.problems import PROBLEMS, ProblemBody
-from counterseal.web.api.submitting import Submission
+from counterseal.web.api.submit import Submission
 
 __all__ = ["document"]
 

@@ -1,36 +1,53 @@
-"""What is wrong with a request, as `application/problem+json`. One table, and one form for all.
+"""Problems: every refusal of the API as `application/problem+json` (RFC 9457), from one table.
 
-A code is what a program decides by: one of the 21 for a call that was refused, else one of those
-here. Nothing that is told names a file, a query, or whoever else there is.
+A program decides by the code: one of the 21 codes for a call that was refused, else one of those in
+`PROBLEMS`. No text names a file, a query, or other callers. `problem_of` translates what routes
+raise; what it does not know is a fault of ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Literal, NamedTuple
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, Final, Literal, NamedTuple, get_args
 
-from pydantic import Field
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import to_json
 
+from counterseal.canonical import pointer
+from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
+from counterseal.operations.approver import ApprovalError
+from counterseal.views import NotFoundError, RoleRequiredError
 from counterseal.views.base import RowModel
 from counterseal.views.call_page import ObservationRow
+from counterseal.web.middleware import RateLimitedError
 
 __all__ = [
+    "MEDIA_TYPE",
     "PROBLEMS",
+    "WHOLE",
     "FieldProblem",
-    "Known",
     "ProblemBody",
     "ProblemError",
+    "ProblemKind",
+    "RequestBody",
     "Where",
+    "invalid_request",
     "problem_body",
+    "problem_of",
+    "refuse_unknown_parameters",
 ]
 
 Where = Literal["body", "query", "path", "header"]
-MEDIA: Final = b"application/problem+json"
+MEDIA_TYPE: Final = "application/problem+json"
+_MAX_ERRORS: Final = 20
+_MAX_NAME: Final = 100
 
 
-class Known(NamedTuple):
-    """What is always so of a problem."""
+class ProblemKind(NamedTuple):
+    """Status, title and next action of a problem code."""
 
     status: int
     title: str
@@ -38,48 +55,50 @@ class Known(NamedTuple):
 
     @property
     def repairable(self) -> bool:
-        return self.next_action in _MENDS
+        return self.next_action in _REPAIRS
 
     @property
     def retryable(self) -> bool:
         return self.next_action == "retry_later"
 
 
-_MENDS: Final = frozenset(
+_REPAIRS: Final = frozenset(
     {"repair_request", "name_the_call", "start_over", "look_again", "confirm", "justify"}
 )
-"""What whoever sent a request can do about it, to send another one."""
+"""Next actions after which a corrected request may succeed."""
 
 
-PROBLEMS: Final[Mapping[str, Known]] = {
-    "invalid-request": Known(400, "The request is not valid", "repair_request"),
-    "malformed-json": Known(400, "The body is not JSON", "repair_request"),
-    "invalid-cursor": Known(400, "The cursor is none of ours", "start_over"),
-    "idempotency-key-required": Known(400, "An Idempotency-Key is required", "name_the_call"),
-    "idempotency-key-malformed": Known(400, "The Idempotency-Key is malformed", "name_the_call"),
-    "unauthenticated": Known(401, "Who calls is not known", "authenticate"),
-    "agents-only": Known(403, "This is for agents", "stop"),
-    "people-only": Known(403, "This is for people", "stop"),
-    "role-required": Known(403, "Another role is needed", "stop"),
-    "scope-required": Known(403, "The token's scope is too small", "stop"),
-    "csrf": Known(403, "The request does not come from a page of this session", "reload"),
-    "may-not-vote": Known(403, "This person can't decide on this", "stop"),
-    "not-found": Known(404, "There is nothing here", "stop"),
-    "method-not-allowed": Known(405, "Not by this method", "stop"),
-    "request-timeout": Known(408, "The body came too slowly", "retry_later"),
-    "conflict": Known(409, "It is not as it was thought to be", "look_again"),
-    "already-decided": Known(409, "It is decided already", "stop"),
-    "cannot-be-shown": Known(409, "It can't be decided here", "escalate"),
-    "too-large": Known(413, "The body is too large", "repair_request"),
-    "unsupported-media-type": Known(415, "The body has to be JSON", "repair_request"),
-    "refused-change": Known(422, "The change makes no sense", "repair_request"),
-    "confirmation-required": Known(422, "Something has to be typed to confirm it", "confirm"),
-    "justification-required": Known(422, "It takes a justification", "justify"),
-    "rate-limited": Known(429, "Too many requests", "retry_later"),
-    "internal": Known(500, "Something went wrong here", "escalate"),
-    "unavailable": Known(503, "It can't be told now", "retry_later"),
+PROBLEMS: Final[Mapping[str, ProblemKind]] = {
+    "invalid-request": ProblemKind(400, "The request is not valid", "repair_request"),
+    "malformed-json": ProblemKind(400, "The body is not valid JSON", "repair_request"),
+    "invalid-cursor": ProblemKind(400, "The cursor is not valid", "start_over"),
+    "idempotency-key-required": ProblemKind(400, "Idempotency-Key is missing", "name_the_call"),
+    "idempotency-key-malformed": ProblemKind(
+        400, "The Idempotency-Key is malformed", "name_the_call"
+    ),
+    "unauthenticated": ProblemKind(401, "A valid credential is required", "authenticate"),
+    "agents-only": ProblemKind(403, "Only agents may do this", "stop"),
+    "people-only": ProblemKind(403, "Only people may do this", "stop"),
+    "role-required": ProblemKind(403, "Another role is required", "stop"),
+    "scope-required": ProblemKind(403, "The token lacks a required scope", "stop"),
+    "csrf": ProblemKind(403, "The request does not come from a page of this session", "reload"),
+    "may-not-vote": ProblemKind(403, "This person may not decide on this request", "stop"),
+    "not-found": ProblemKind(404, "Not found", "stop"),
+    "method-not-allowed": ProblemKind(405, "Method not allowed", "stop"),
+    "request-timeout": ProblemKind(408, "The body arrived too slowly", "retry_later"),
+    "conflict": ProblemKind(409, "The object has changed since it was read", "look_again"),
+    "already-decided": ProblemKind(409, "Already decided", "stop"),
+    "cannot-be-shown": ProblemKind(409, "This request can't be decided here", "escalate"),
+    "too-large": ProblemKind(413, "The body is too large", "repair_request"),
+    "unsupported-media-type": ProblemKind(415, "The body must be JSON", "repair_request"),
+    "refused-change": ProblemKind(422, "The change is not valid", "repair_request"),
+    "confirmation-required": ProblemKind(422, "A typed confirmation is required", "confirm"),
+    "justification-required": ProblemKind(422, "A justification is required", "justify"),
+    "rate-limited": ProblemKind(429, "Too many requests", "retry_later"),
+    "internal": ProblemKind(500, "Internal error", "escalate"),
+    "unavailable": ProblemKind(503, "Temporarily unavailable", "retry_later"),
 }
-"""Every code that is not a call's."""
+"""Every code of the API's own."""
 
 
 class FieldProblem(RowModel):
@@ -120,7 +139,7 @@ class ProblemBody(RowModel):
 
 
 class ProblemError(Exception):
-    """Raised anywhere on the way of a request; the front sends it."""
+    """Raised to refuse a request, by routes and by middleware."""
 
     def __init__(
         self,
@@ -134,7 +153,7 @@ class ProblemError(Exception):
         **more: Any,
     ) -> None:
         super().__init__(detail)
-        self.known = PROBLEMS[code]
+        self.kind = PROBLEMS[code]
         self.code = code
         self.detail = detail
         self.param = param
@@ -145,17 +164,17 @@ class ProblemError(Exception):
         """Members that only some problems have, such as `role`."""
 
     def body(self, request_id: str) -> bytes:
-        known = self.known
+        kind = self.kind
         return problem_body(
             code=self.code,
-            title=known.title,
-            status=known.status,
+            title=kind.title,
+            status=kind.status,
             detail=self.detail,
             param=self.param,
             where=self.where,
-            repairable=known.repairable,
-            retryable=known.retryable,
-            next_action=known.next_action,
+            repairable=kind.repairable,
+            retryable=kind.retryable,
+            next_action=kind.next_action,
             request_id=request_id,
             errors=self.errors,
             **self.more,
@@ -163,7 +182,135 @@ class ProblemError(Exception):
 
 
 def problem_body(*, code: str, errors: Iterable[FieldProblem], **members: Any) -> bytes:
-    """A problem as it is sent."""
+    """Return a problem as JSON."""
     listed = [error.model_dump() for error in errors]
-    told = {"type": f"urn:counterseal:problem:{code}", "code": code, **members, "errors": listed}
-    return to_json(told, inf_nan_mode="null")
+    problem = {"type": f"urn:counterseal:problem:{code}", "code": code, **members, "errors": listed}
+    return to_json(problem, inf_nan_mode="null")
+
+
+# --- requests that are not valid ------------------------------------------------------------------
+
+
+class RequestBody(BaseModel):
+    """Base of the bodies that callers send. Unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+WHOLE: Final = BeforeValidator(
+    lambda value: int(value) if isinstance(value, float) and value.is_integer() else value
+)
+"""For strict integers: JSON has one kind of number, so 3.0 is 3."""
+
+
+def invalid_request(
+    errors: Iterable[Mapping[str, Any]], where: Where | None = None
+) -> ProblemError:
+    """Return pydantic's errors as a problem.
+
+    `where` says what their places lead into; None: their first step says so, as FastAPI has it.
+    """
+    problems = []
+    for error in errors:
+        place = list(error["loc"])
+        into: Any = where or (place.pop(0) if place and place[0] in get_args(Where) else None)
+        if error["type"] == "json_invalid":
+            detail = "The body is not valid JSON."
+            return ProblemError("malformed-json", detail, param="", where="body")
+        # Deeper names may be those of a union's branches, which are no part of the request.
+        steps = place[:1] + [step for step in place[1:] if isinstance(step, int)]
+        problems.append(
+            FieldProblem(
+                param=pointer(*steps),
+                where=into,
+                message=str(error["msg"])[:300],
+                code=str(error["type"]),
+            )
+        )
+    first = problems[0]
+    name = (first.param or "").removeprefix("/") or (first.where or "request")
+    return ProblemError(
+        "invalid-request",
+        f"{name}: {first.message}",
+        param=first.param,
+        where=first.where,
+        errors=problems[:_MAX_ERRORS],
+    )
+
+
+def refuse_unknown_parameters(given: Iterable[str], allowed: Sequence[str]) -> None:
+    """Raise ProblemError for a query parameter that the route does not have.
+
+    Ignoring it would make a list look narrower than it is.
+    """
+    name = next((name for name in given if name not in allowed), None)
+    if name is None:
+        return
+    shown, similar = name[:_MAX_NAME], get_close_matches(name[:_MAX_NAME], allowed, n=1)
+    hint = f' Did you mean "{similar[0]}"?' if similar else ""
+    raise ProblemError(
+        "invalid-request",
+        f'Unknown parameter "{shown}".{hint} Allowed: {", ".join(allowed) or "none"}.',
+        param=pointer(shown),
+        where="query",
+        known=list(allowed),
+    )
+
+
+# --- what routes raise ----------------------------------------------------------------------------
+
+_PARAMETER: Final = re.compile(r"(cursor|since|until|code|metric|part|types|window|buckets): ")
+"""How a view names the parameter that is not valid."""
+_VOTES: Final = {
+    "typed": ("confirmation-required", "/typed"),
+    "justification": ("justification-required", "/justification"),
+    "decision": ("invalid-request", "/decision"),
+    "decided": ("already-decided", None),
+    "expired": ("already-decided", None),
+    "voted": ("already-decided", None),
+    "requester": ("may-not-vote", None),
+    "not-the-user": ("may-not-vote", None),
+    "role": ("may-not-vote", None),
+    "tenant": ("not-found", None),
+    "unknown": ("not-found", None),
+    "busy": ("unavailable", None),
+    "contract": ("cannot-be-shown", None),
+    "unreadable": ("cannot-be-shown", None),
+    "keys": ("cannot-be-shown", None),
+    "forged": ("cannot-be-shown", None),
+}
+"""Problem and field of the body for each reason why a vote is refused."""
+
+
+_CODES: Final = (
+    (NotFoundError, "not-found"),
+    (RegistryError, "refused-change"),
+    (GrantError, "refused-change"),
+    (CountersealError, "conflict"),
+)
+"""Codes of exceptions that say themselves what is wrong; the first that fits."""
+
+
+def problem_of(error: Exception) -> ProblemError | None:
+    """Return the problem that an exception stands for; None: it is a fault of ours."""
+    match error:
+        case ProblemError():
+            return error
+        case RateLimitedError():
+            return ProblemError("rate-limited", str(error), headers=error.headers)
+        case RequestValidationError():
+            return invalid_request(error.errors())
+        case RoleRequiredError():
+            return ProblemError("role-required", str(error), role=error.role.value)
+        case ApprovalError():
+            vote, param = _VOTES.get(error.why, ("conflict", None))
+            where: Where | None = None if param is None else "body"
+            return ProblemError(vote, str(error), param=param, where=where, why=error.why)
+        case StoreError():
+            detail = "The store can't be reached at the moment. Try again later."
+            return ProblemError("unavailable", detail, headers={"Retry-After": "5"})
+        case ValueError() if named := _PARAMETER.match(str(error)):
+            param = f"/{named[1]}"
+            return ProblemError("invalid-request", str(error), param=param, where="query")
+    code = next((code for kind, code in _CODES if isinstance(error, kind)), None)
+    return None if code is None else ProblemError(code, str(error)[:500])

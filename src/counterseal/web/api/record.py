@@ -24,7 +24,7 @@ from counterseal.views import (
     TenantView,
 )
 from counterseal.views.metrics import MetricSeries
-from counterseal.web.api.callers import Agent, Human
+from counterseal.web.api.context import Agent, Human
 from counterseal.web.api.dependencies import (
     Cursor,
     Filter,
@@ -55,7 +55,7 @@ _verifying: set[str] = set()
 @router.get("/v1/events", tags=["record"])
 async def search_events(
     view: ForPeople,
-    exchange: Requested,
+    context: Requested,
     call: Filter = None,
     run: Filter = None,
     tool: Filter = None,
@@ -73,10 +73,10 @@ async def search_events(
         types=None if type is None else [kind.value for kind in type],
         since=seconds(since),
         until=seconds(until),
-        cursor=open_cursor(exchange, "events", cursor),
+        cursor=open_cursor(context, "events", cursor),
         limit=limit,
     )
-    return sealed(exchange, "events", page)
+    return sealed(context, "events", page)
 
 
 @router.get("/v1/audit", tags=["record"])
@@ -195,9 +195,9 @@ async def metric_series(
 
 
 @router.get("/v1/me", tags=["me"])
-async def show_me(exchange: Requested) -> Me:
+async def show_me(context: Requested) -> Me:
     """Show the caller's own identity."""
-    caller = exchange.caller
+    caller = context.caller
     if isinstance(caller, Agent):
         principal = caller.principal
         return Me(

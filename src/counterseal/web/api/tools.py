@@ -21,7 +21,7 @@ from counterseal.views.tools import (
     StoppedTool,
     ToolVersion,
 )
-from counterseal.web.api.callers import Agent
+from counterseal.web.api.context import Agent
 from counterseal.web.api.dependencies import (
     Filter,
     ForPeople,
@@ -30,7 +30,7 @@ from counterseal.web.api.dependencies import (
     When,
     Window,
 )
-from counterseal.web.api.validation import WHOLE, RequestBody
+from counterseal.web.api.problems import WHOLE, RequestBody
 
 __all__ = ["router"]
 
@@ -127,7 +127,7 @@ async def list_tools(
     """List the tenant's tools; to an agent, those that it may use, in MCP's form."""
     if not isinstance(caller.caller, Agent):
         return Items[ToolRow](items=caller.view.tools.rows())
-    entries = await caller.exchange.house.catalogue.tools(caller.caller.principal, run)
+    entries = await caller.context.state.catalogue.tools(caller.caller.principal, run)
     return Items[CatalogueEntry](items=[_entry(entry) for entry in entries])
 
 

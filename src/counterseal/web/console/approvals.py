@@ -11,8 +11,8 @@ from counterseal.approvals.packet import Packet
 from counterseal.approvals.terms import Then
 from counterseal.approvals.votes import Choice, Objection
 from counterseal.contract.effects import RiskClass
+from counterseal.ledger.records import HeldStatus
 from counterseal.operations.approver import ApprovalError
-from counterseal.storage.base import HeldStatus
 from counterseal.views import ApprovalRow, Page, confirmation
 from counterseal.web.console.card import card
 from counterseal.web.console.problems import Problem, understood

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from counterseal.errors import CountersealError
-from counterseal.storage.base import Search
+from counterseal.ledger.requests import Search
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime

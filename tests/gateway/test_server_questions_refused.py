@@ -16,9 +16,9 @@ from tests.gateway.served import (
     form_only,  # noqa: F401 - a fixture
     said,
     serving,
-    until,
     url_only,  # noqa: F401 - a fixture
 )
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")

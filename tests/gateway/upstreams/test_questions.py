@@ -8,8 +8,9 @@ import pytest
 
 from counterseal.contract.tool_context import RefusedError
 from counterseal.errors import NotSentError, ToolFailedError
+from tests.waiting import until
 
-from .conftest import Front, call_context, connected, in_front, program, text_of, until
+from .conftest import ClientInFront, call_context, connected, in_front, program, text_of
 
 ERAS = ["modern", "legacy"]
 ALL = frozenset({"elicitation", "sampling", "roots"})
@@ -20,7 +21,7 @@ ROOTS = {"roots": [{"uri": "file:///home/ada"}]}
 
 def everything(**instead):
     answers = {"elicitation": NAME, "sampling": SAID, "roots": ROOTS, **instead}
-    return Front("elicitation", "elicitation.url", "sampling", "roots", **answers)
+    return ClientInFront("elicitation", "elicitation.url", "sampling", "roots", **answers)
 
 
 def at(standing, era, **settings):
@@ -67,7 +68,7 @@ async def test_an_upstream_that_may_not_ask_is_not_told_that_it_could(standing, 
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_client_that_can_not_is_not_asked(standing, era):
     async with connected(at(standing, era, relay=ALL)) as upstream:
-        with in_front(Front("sampling", sampling=SAID)) as front:
+        with in_front(ClientInFront("sampling", sampling=SAID)) as front:
             with pytest.raises((RefusedError, ToolFailedError)) as refused:
                 await upstream.call("ask", {}, context=call_context())
             await upstream.call("sample", {}, context=call_context())

@@ -8,7 +8,8 @@ from mcp.shared.exceptions import MCPError
 
 from counterseal import Context, Principal, tool
 from counterseal.ledger.entry import Status
-from tests.gateway.served import ANN, BOT, MODERN, Text, facts, serving, until
+from tests.gateway.served import ANN, BOT, MODERN, Text, facts, serving
+from tests.waiting import until
 
 NAME = {"type": "object", "properties": {"name": {"type": "string"}}}
 WHO = {"message": "Who?", "requestedSchema": NAME}

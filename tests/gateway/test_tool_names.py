@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.gateway.upstream_tools import ToolNames
-from tests.gateway.faulty.upstream import Faulty, definition, project_before, until
+from tests.gateway.faulty.upstream import Faulty, definition, project_before
+from tests.waiting import until
 
 
 def test_a_name_is_its_tools_and_no_others():

@@ -1,6 +1,6 @@
-"""Checkpoints: where every segment of a tenant ended at some time, signed and chained.
+"""Signed, chained checkpoints: where every segment of a tenant ended at some time.
 
-The chain alone can't show that its end was cut off, or that a whole segment is gone. A checkpoint
+The chain alone cannot show that its end was cut off, or that a whole segment is gone. A checkpoint
 can, because it is signed with a key that the store does not have.
 """
 
@@ -20,7 +20,7 @@ __all__ = ["Checkpoint", "hash_of", "make", "receipt", "sealed_heads"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Sealed: every segment that grew since the checkpoint before, and where it ended."""
+    """Seals every segment that grew since the checkpoint before, up to its end."""
 
     tenant: str
     number: int
@@ -41,7 +41,7 @@ def make(
     now: float,
     signer: Signer,
 ) -> Checkpoint:
-    """The next checkpoint, signed. `heads` are those that grew since the one before."""
+    """Return the next checkpoint, signed. `heads` are the segments that grew since the last one."""
     unsigned = Checkpoint(
         tenant=tenant,
         number=1 if previous is None else previous.number + 1,
@@ -55,8 +55,8 @@ def make(
 
 
 def hash_of(checkpoint: Checkpoint) -> bytes:
-    """Of all that it says, and of the checkpoint before. ValueError for what nobody could sign."""
-    told = {
+    """Return the hash of a checkpoint. ValueError when it has no canonical form."""
+    content = {
         "tenant": checkpoint.tenant,
         "number": checkpoint.number,
         "sealed_at": checkpoint.sealed_at,
@@ -66,11 +66,11 @@ def hash_of(checkpoint: Checkpoint) -> bytes:
         },
         "previous": checkpoint.previous.hex(),
     }
-    return hashlib.sha256(canonical(told)).digest()
+    return hashlib.sha256(canonical(content)).digest()
 
 
 def sealed_heads(checkpoints: Iterable[Checkpoint]) -> dict[str, Head]:
-    """How far every segment is sealed, all checkpoints taken together."""
+    """Return how far each segment is sealed by these checkpoints together."""
     sealed: dict[str, Head] = {}
     for checkpoint in checkpoints:
         for segment, head in checkpoint.heads.items():
@@ -80,7 +80,7 @@ def sealed_heads(checkpoints: Iterable[Checkpoint]) -> dict[str, Head]:
 
 
 def receipt(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What to keep elsewhere, to prove later that this checkpoint was made."""
+    """Return what to keep elsewhere, to prove later that this checkpoint was made."""
     return {
         "tenant": checkpoint.tenant,
         "number": checkpoint.number,

@@ -10,8 +10,9 @@ from counterseal.codes import Code
 from counterseal.errors import AnswerLostError, NotSentError, ResponseTooLargeError
 from counterseal.execution.failures import code_of, describe
 from counterseal.upstream import UpstreamSettings
+from tests.waiting import until
 
-from .conftest import LONG, Front, call_context, connected, in_front, text_of, until
+from .conftest import LONG, ClientInFront, call_context, connected, in_front, text_of
 
 MIB = 1024 * 1024
 ERAS = [(), ("--legacy",)]
@@ -253,7 +254,7 @@ async def test_the_gateways_credentials_are_sent_and_nothing_of_the_caller(websi
     settings = site.settings(headers={"Authorization": "Bearer {secret:token}"}, tenants=("acme",))
     secrets = {"acme": {"token": "t0ken-of-acme"}, "other": {"token": "t0ken-of-other"}}
     async with connected(settings, secrets=secrets) as upstream:
-        with in_front(Front()):
+        with in_front(ClientInFront()):
             result = await upstream.call("headers", {}, context=call_context("acme"))
         # The server takes no other; and what it knows of it goes no further.
         assert '"authorization": "Bearer [secret.token]"' in text_of(result)

@@ -1,0 +1,168 @@
+"""The whole site as one ASGI application: its routes, and its middleware in one list.
+
+`/mcp` is for MCP clients, `/v1` for programs, every other page for people; `/health`, `/ready` and
+`/metrics` are for the programs that watch over the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from counterseal.accounts import People, Person, Role
+from counterseal.errors import CountersealError
+from counterseal.gateway.quarantine import QuarantinedTools
+from counterseal.gateway.running import Gateway
+from counterseal.runtime import Runtime
+from counterseal.views import TenantView
+from counterseal.views.metrics import metric_rows, prometheus
+from counterseal.web.api.app import Api, api_app
+from counterseal.web.console.app import console_routes
+from counterseal.web.console.live import Broker, marks_of
+from counterseal.web.identity import Access, ProtectedEndpoint, protect
+from counterseal.web.middleware import (
+    HEALTH,
+    Availability,
+    HeadLimits,
+    RateLimitedError,
+    RateLimits,
+    SiteState,
+    TrustedHosts,
+)
+
+__all__ = ["Site", "site"]
+
+_METRICS_WINDOW: Final = "24h"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """The ASGI application of a gateway, and the parts that its shutdown needs."""
+
+    app: Starlette
+    state: SiteState
+    mcp: ProtectedEndpoint
+    api: Api
+    broker: Broker
+
+    async def idle(self) -> None:
+        """Wait until no call is being carried out for the API."""
+        await self.api.submissions.idle()
+
+    def close(self) -> None:
+        """Refuse further requests, and end open streams."""
+        self.state.stopping = True
+        self.broker.close()
+
+
+def site(
+    running: Gateway,
+    access: Access,
+    security: TransportSecuritySettings,
+    *,
+    urls: Collection[str],
+    limits: RateLimits | None = None,
+) -> Site:
+    """Put the site together. `urls` are those under which it is reached, the public one first."""
+    runtime, limits = running.runtime, limits or RateLimits()
+    sessions = StreamableHTTPSessionManager(running.server.sdk_server, security_settings=security)
+    mcp = protect(running.server.endpoint(sessions, security), access, runtime)
+    people, broker, state = People(runtime), Broker(marks_of(runtime)), SiteState()
+    quarantines = QuarantinedTools(running.upstreams)
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with sessions.run():
+            yield
+
+    def view_for(person: Person) -> TenantView:
+        return TenantView(runtime, person, quarantine=quarantines)
+
+    api = api_app(
+        runtime,
+        access=access,
+        verifier=mcp.verifier,
+        people=people,
+        view_for=view_for,
+        public=next(iter(urls)),
+        origins=tuple(urls)[1:],
+        limits=limits,
+    )
+    monitoring = _Monitoring(runtime, people, limits)
+    pages = console_routes(runtime, people, view_for, urls=urls, broker=broker)
+    app = Starlette(
+        routes=[
+            Route("/mcp", mcp.endpoint),
+            Route("/v1", api),
+            Route("/v1/{path:anything}", api),
+            Route(HEALTH, monitoring.health),
+            Route("/ready", monitoring.ready),
+            Route("/metrics", monitoring.metrics),
+            *mcp.routes,
+            *pages,
+        ],
+        middleware=[  # in the order in which a request meets them
+            Middleware(HeadLimits),
+            Middleware(Availability, state=state),
+            Middleware(TrustedHosts, hosts=security.allowed_hosts),
+        ],
+        lifespan=lifespan,
+    )
+    return Site(app=app, state=state, mcp=mcp, api=api, broker=broker)
+
+
+class _Monitoring:
+    """The endpoints for the programs that watch over the process."""
+
+    def __init__(self, runtime: Runtime, people: People, limits: RateLimits) -> None:
+        self._runtime = runtime
+        self._people = people
+        self._limits = limits
+
+    async def health(self, _: Request) -> Response:
+        """Answer whether the process is alive."""
+        return JSONResponse({"status": "ok"})
+
+    async def ready(self, _: Request) -> Response:
+        """Answer whether the store can be reached."""
+        try:
+            await self._runtime.store.changes(self._runtime.registry.stored)
+        except CountersealError:
+            return JSONResponse({"status": "the store can't be reached"}, status_code=503)
+        return JSONResponse({"status": "ok"})
+
+    async def metrics(self, request: Request) -> Response:
+        """Answer the metrics of a personal key's tenant, or of all, in Prometheus' format."""
+        scheme, _, key = request.headers.get("authorization", "").partition(" ")
+        person = await self._people.by_key(key) if scheme.lower() == "bearer" else None
+        if person is None:
+            return self._unauthenticated(request)
+        tenants = [person.tenant]
+        if person.may_everywhere(Role.VIEWER):
+            tenants = [name for name in await self._runtime.store.tenants() if name != "*"]
+        store, now = self._runtime.store, self._runtime.clock()
+        values = [(name, await metric_rows(store, name, _METRICS_WINDOW, now)) for name in tenants]
+        return PlainTextResponse(
+            prometheus(values),
+            headers={"Cache-Control": "no-store"},
+            media_type="text/plain; version=0.0.4",
+        )
+
+    def _unauthenticated(self, request: Request) -> Response:
+        try:
+            self._limits.count_address(request.client.host if request.client else "")
+        except RateLimitedError as error:
+            return PlainTextResponse(f"{error}\n", 429, headers=error.headers)
+        headers = {"WWW-Authenticate": 'Bearer realm="metrics"'}
+        message = "Send a personal key as `Authorization: Bearer …`: `counterseal users key`.\n"
+        return PlainTextResponse(message, 401, headers=headers)

@@ -1,0 +1,243 @@
+"""Middleware of the whole site, and the limits on how often a caller may send requests.
+
+Each middleware is plain ASGI and does one thing: `HeadLimits` bounds the headers of a request,
+`Availability` refuses requests while the server stops or is overloaded, `TrustedHosts` refuses
+other hosts' names. `web/app.py` lists them in their order.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from counterseal.accounts.sign_in import network_of
+from counterseal.web.console.bare import bare_page
+
+__all__ = [
+    "ADDRESS_RATE",
+    "CREDENTIAL_RATE",
+    "HEALTH",
+    "MONITORING",
+    "Availability",
+    "HeadLimits",
+    "Rate",
+    "RateLimitedError",
+    "RateLimits",
+    "SiteState",
+    "TrustedHosts",
+]
+
+HEALTH: Final = "/health"
+MONITORING: Final = (HEALTH, "/ready", "/metrics")
+"""Paths for the programs that watch over the process."""
+_MAX_HEADERS: Final = 100
+_MAX_HEADER_BYTES: Final = 32 * 1024
+_MAX_REQUESTS: Final = 800
+"""Requests under way, beyond which further ones are refused. Less than the server's limit on
+connections, so that `/health` still answers."""
+_PORT: Final = re.compile(r":[0-9]{1,5}\Z")
+
+
+@dataclass(slots=True)
+class SiteState:
+    """What all requests of a site share."""
+
+    stopping: bool = False
+    requests: int = 0
+    """Requests under way."""
+
+
+class HeadLimits:
+    """Refuses requests with too many headers, or too large ones.
+
+    The server's parser bounds a head while it arrives; this is the exact limit.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            headers = scope["headers"]
+            size = sum(len(name) + len(value) for name, value in headers)
+            size += len(scope["query_string"]) + len(scope["path"])
+            if len(headers) > _MAX_HEADERS or size > _MAX_HEADER_BYTES:
+                limits = f"at most {_MAX_HEADERS} headers and {_MAX_HEADER_BYTES:,} bytes"
+                message = f"The request's head is too large: {limits} are accepted."
+                response = _refusal(scope, 431, message, {"Connection": "close"})
+                await response(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+class Availability:
+    """Refuses requests while the server is stopping or overloaded. `/health` always answers."""
+
+    def __init__(
+        self, app: ASGIApp, state: SiteState, *, max_requests: int = _MAX_REQUESTS
+    ) -> None:
+        self._app = app
+        self._state = state
+        self._max_requests = max_requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] == HEALTH:
+            await self._app(scope, receive, send)
+            return
+        state = self._state
+        if state.stopping or state.requests >= self._max_requests:
+            reason = "stopping" if state.stopping else "overloaded"
+            headers = {"Retry-After": "5", "Connection": "close"}
+            response = _refusal(scope, 503, f"This server is {reason}.", headers)
+            await response(scope, receive, send)
+            return
+        state.requests += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            state.requests -= 1
+
+
+class TrustedHosts:
+    """Refuses requests under another host's name: a page may have a browser send such ones.
+
+    `NAME:*` allows a name with any port and without one. Starlette's middleware of this purpose
+    ignores ports, and accepts several `Host` headers.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+        self._app = app
+        self._exact = frozenset(host.lower() for host in hosts if not host.endswith(":*"))
+        self._any_port = frozenset(host[:-2].lower() for host in hosts if host.endswith(":*"))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            hosts = [value for name, value in scope["headers"] if name == b"host"]
+            if len(hosts) != 1 or not self._trusts(hosts[0].decode("latin-1").lower()):
+                response = _refusal(scope, 421, "This server does not serve the requested host.")
+                await response(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _trusts(self, host: str) -> bool:
+        return host in self._exact or _PORT.sub("", host) in self._any_port
+
+
+def _refusal(
+    scope: Scope, status: int, message: str, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return a line of text for programs, a page for people."""
+    path = scope["path"]
+    if path in ("/mcp", "/v1", *MONITORING) or path.startswith("/v1/"):
+        return PlainTextResponse(f"{message}\n", status, headers=headers)
+    return bare_page(status, message, https=scope.get("scheme") == "https", more=headers)
+
+
+# --- rates ----------------------------------------------------------------------------------------
+
+_MAX_BUCKETS: Final = 10_000
+"""Callers that are counted; the one that was idle longest gets a full bucket again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many requests a second on average, and so many at once after a pause."""
+
+    per_second: float
+    burst: int
+
+    def __post_init__(self) -> None:
+        if not (self.per_second > 0 and self.burst >= 1):
+            raise ValueError("a rate must allow more than 0 requests a second, and a burst of 1")
+
+    @classmethod
+    def per(cls, second: float) -> Self:
+        """Return a rate with a burst of five seconds' requests."""
+        return cls(second, max(1, round(5 * second)))
+
+
+CREDENTIAL_RATE: Final = Rate.per(500.0)
+ADDRESS_RATE: Final = Rate(5.0, 100)
+"""For requests without a valid credential, which may be guesses."""
+
+
+class RateLimitedError(Exception):
+    """Raised when a caller has used up its rate. `headers` say so to the caller."""
+
+    def __init__(self, wait: int, headers: Mapping[str, str]) -> None:
+        super().__init__(f"Too many requests. Try again in {wait} s.")
+        self.headers = headers
+
+
+class RateLimits:
+    """Token buckets: one for each credential, and one for each address without one.
+
+    They are kept in memory, for one process. Rates in contracts and budgets of tenants are limits
+    of the runtime, for all processes.
+    """
+
+    def __init__(
+        self,
+        *,
+        credential: Rate = CREDENTIAL_RATE,
+        address: Rate = ADDRESS_RATE,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._credentials = _Buckets("credential", credential, steady)
+        self._addresses = _Buckets("address", address, steady)
+
+    def count_credential(self, name: str) -> str | None:
+        """Count a request of a known caller. Raises RateLimitedError.
+
+        Returns the `RateLimit` header to send: what is left, once that is less than half.
+        """
+        return self._credentials.take(name)
+
+    def count_address(self, address: str) -> None:
+        """Count a request of an unknown caller. Raises RateLimitedError."""
+        self._addresses.take(network_of(address))
+
+
+class _Buckets:
+    def __init__(self, name: str, rate: Rate, steady: Callable[[], float]) -> None:
+        self._name = name
+        self._rate = rate
+        self._steady = steady
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """Tokens left in each bucket, and as of when."""
+
+    def take(self, caller: str) -> str | None:
+        now, full = self._steady(), float(self._rate.burst)
+        left, since = self._buckets.pop(caller, (full, now))
+        left = min(full, left + (now - since) * self._rate.per_second)
+        allowed = left >= 1.0
+        self._buckets[caller] = (left - 1.0 if allowed else left, now)
+        if len(self._buckets) > _MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        if not allowed:
+            raise self._limited(left)
+        return None if left > full / 2 else self._header(left - 1.0)
+
+    def _seconds_until_next(self, left: float) -> int:
+        return 0 if left >= 1.0 else math.ceil((1.0 - left) / self._rate.per_second)
+
+    def _header(self, left: float) -> str:
+        return f'"{self._name}";r={int(left)};t={self._seconds_until_next(left)}'
+
+    def _limited(self, left: float) -> RateLimitedError:
+        wait = max(1, self._seconds_until_next(left))
+        window = max(1, math.ceil(self._rate.burst / self._rate.per_second))
+        headers = {
+            "Retry-After": str(wait),
+            "RateLimit-Policy": f'"{self._name}";q={self._rate.burst};w={window}',
+            "RateLimit": self._header(left),
+        }
+        return RateLimitedError(wait, headers)
