@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Hypothesis imports this module in the middle of a test. Rewritten by pytest deep in a stack, it can
-# trigger a bug of CPython 3.11; imported here, it cannot.
+# Hypothesis imports this module in the middle of a test. Rewritten by pytest deep in a stack, it
+# can trigger a bug of CPython 3.11; imported here, it cannot.
 with contextlib.suppress(ImportError):
     import hypothesis.internal.conjecture.optimiser  # noqa: F401
 
@@ -28,7 +28,7 @@ SERVED = [Path(__file__).parent / folder for folder in ("chaos", "console", "exa
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--quick", action="store_true", help="leave out slow tests; try fewer examples"
+        "--quick", action="store_true", help="leave out slow tests, try fewer examples"
     )
 
 
