@@ -101,7 +101,7 @@ class Entry(NamedTuple):
         observation: Mapping[str, Any] | None = None,
         unknown_since: float | None = None,
     ) -> Entry:
-        """As its worker leaves it. Since when nobody knows stays, if nobody knew before."""
+        """Return the entry as its worker leaves it; an earlier `unknown_since` is kept."""
         return self._replace(
             status=status,
             phase=phase,
