@@ -131,7 +131,7 @@ def is_expressible(key: str, value: Any, types: tuple[str, ...]) -> bool:
 
 
 @dataclass(slots=True)
-class _Count:
+class _SizeCount:
     properties: int = 0
     nesting: int = 0
     enum_values: int = 0
@@ -141,7 +141,7 @@ class _Count:
 
 def beyond_limits(schema: dict[str, Any]) -> Iterator[str]:
     """A sentence for each limit that a strict schema exceeds."""
-    count = _Count()
+    count = _SizeCount()
     _measure(schema, 0, count)
     for name, definition in schema.get("$defs", {}).items():
         count.text += len(name)
@@ -158,7 +158,7 @@ def beyond_limits(schema: dict[str, Any]) -> Iterator[str]:
             yield f"#: {size} {what}, of which strict mode takes {limit}"
 
 
-def _measure(schema: dict[str, Any], level: int, count: _Count) -> None:
+def _measure(schema: dict[str, Any], level: int, count: _SizeCount) -> None:
     properties = schema.get("properties", {})
     inner = level + 1 if "properties" in schema else level
     count.nesting = max(count.nesting, inner)
@@ -207,7 +207,7 @@ def convert(schema: Mapping[str, Any]) -> Conversion:
         check_schema(schema)
     except ValueError as error:
         return Conversion(schema=None, warnings=(f"#: not a valid schema: {error}",))
-    reader = _Reader(root=thaw(schema))
+    reader = _StrictReader(root=thaw(schema))
     shape = reader.read_all()
     strict = {} if reader.problems else _assemble(shape, reader.definitions)
     problems = (*reader.problems, *beyond_limits(strict))
@@ -222,7 +222,7 @@ def _assemble(shape: StrictShape, definitions: Mapping[str, StrictShape]) -> Jso
 
 
 @dataclass(slots=True, kw_only=True)
-class _Reader:
+class _StrictReader:
     """Reads one schema. Goes on after a problem, so that all of them are told at once."""
 
     root: Json

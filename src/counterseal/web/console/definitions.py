@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import thaw
-from counterseal.contract.sources.mcp.definition import Kind, visible
+from counterseal.contract.sources.mcp.definition import ChangeKind, visible
 from counterseal.views.tools import DefinitionChangeRow
 
 __all__ = ["Piece", "Shown", "shown"]
@@ -17,10 +17,10 @@ __all__ = ["Piece", "Shown", "shown"]
 _TOKEN: Final = re.compile(r"⟨[^⟩]*⟩|\s+|\w+|[^\w\s]")
 _MOST_TOKENS: Final = 2_000
 _TONES: Final = {
-    Kind.LOOSER: ("bad", "wider"),
-    Kind.TIGHTER: ("info", "stricter"),
-    Kind.OTHER: ("warn", "different"),
-    Kind.WORDS: ("warn", "words"),
+    ChangeKind.LOOSER: ("bad", "wider"),
+    ChangeKind.TIGHTER: ("info", "stricter"),
+    ChangeKind.OTHER: ("warn", "different"),
+    ChangeKind.WORDS: ("warn", "words"),
 }
 
 
@@ -51,7 +51,7 @@ def shown(changes: Sequence[DefinitionChangeRow]) -> list[Shown]:
 
 
 def _shown(change: DefinitionChangeRow) -> Shown:
-    tone, kind = _TONES[Kind(change.kind)]
+    tone, kind = _TONES[ChangeKind(change.kind)]
     texts = isinstance(change.before, str) and isinstance(change.after, str)
     pieces = tuple(_pieces(change.before, change.after)) if texts else ()
     return Shown(

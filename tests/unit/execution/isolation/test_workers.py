@@ -16,7 +16,8 @@ import pytest
 from counterseal.config.discovery import import_files
 from counterseal.execution.failures import Fault
 from counterseal.execution.isolation.address import address_of
-from counterseal.execution.isolation.pool import Job, Reply, Workers
+from counterseal.execution.isolation.messages import IsolatedJob
+from counterseal.execution.isolation.pool import Reply, Workers
 from tests.waiting import turns, until
 
 pytestmark = pytest.mark.slow  # starts processes
@@ -60,7 +61,7 @@ def job(
     name, *, memory_mb=512, files=None, injected=None, egress="none", secrets=None, **arguments
 ):
     tool = TOOLS[name] if isinstance(name, str) else name
-    return Job(
+    return IsolatedJob(
         address=address_of(tool),
         arguments=arguments,
         injected=injected or {},
