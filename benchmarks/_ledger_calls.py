@@ -20,7 +20,7 @@ from pydantic import Field
 from counterseal import Grant, Principal, Proposal, tool
 from counterseal.audit import Event
 from counterseal.ledger.records import Budgets, RunRecord
-from counterseal.ledger.requests import Admission, Admit, Settle
+from counterseal.ledger.requests import Admission, AdmissionRequest, SettlementRequest
 from counterseal.runtime import Runtime
 from counterseal.storage.memory import MemoryStore
 from counterseal.storage.store import Store
@@ -65,8 +65,8 @@ def run_of(number: int) -> str:
 class Call(NamedTuple):
     """What a store is asked before and after a tool runs."""
 
-    admit: Admit
-    settle: Settle
+    admit: AdmissionRequest
+    settle: SettlementRequest
 
     async def on(self, store: Store) -> None:
         admitted = await store.admit(self.admit)
@@ -77,11 +77,11 @@ class Call(NamedTuple):
 class _Tap(MemoryStore):
     """Remembers what it was asked."""
 
-    async def admit(self, request: Admit) -> Admission:
+    async def admit(self, request: AdmissionRequest) -> Admission:
         self.admitted = request
         return await super().admit(request)
 
-    async def settle(self, request: Settle) -> bool:
+    async def settle(self, request: SettlementRequest) -> bool:
         self.settled = request
         return await super().settle(request)
 

@@ -112,7 +112,7 @@ WORDS: dict[type[BaseModel], dict[str, str]] = {
         "probe": "Reads what the call acts on: for the state gate, the packet and verification.",
         "preview": "Says what the call would lead to, for the packet.",
         "read_back": "Asks the destination what became of a call.",
-        "on_unknown": "What to do when [nobody knows](../execution.md#when-nobody-knows).",
+        "on_unknown": "What to do when [nobody knows](../execution.md#unknown-outcomes).",
     },
     ApprovalTerms: {
         "pattern": "See [approvals](../approvals.md#patterns).",

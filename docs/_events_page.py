@@ -180,7 +180,7 @@ FIELDS = {
     "number": "the change's number, in the registry's order",
     "of": "the call whose answer it was",
     "op": "what was changed",
-    "path": "which [way on](../runs.md#four-ways-on) was pointed out",
+    "path": "which [way on](../runs.md#four-paths) was pointed out",
     "pinned": "the hash of what was accepted",
     "reason": "why, in words",
     "redactions": "what was taken out of the observation: where, and which rule",

@@ -1,7 +1,6 @@
-"""The 21 codes, and for each the response vector: what a caller can do about it. One table.
+"""The 21 codes and their response vectors, which say what a caller can do. One table.
 
-A contract's `error_contract` and `error_taxonomy_mapping` refine it for its own tool; nothing else
-decides from a code.
+A contract's `error_contract` and `error_taxonomy_mapping` refine the vector for its own tool.
 """
 
 from __future__ import annotations
@@ -38,23 +37,23 @@ class Code(StrEnum):
 
 
 FAILURES: Final = frozenset(Code) - {Code.SUCCESS, Code.PARTIAL_SUCCESS}
-"""What an error can be called. An exception is never a success, whatever a contract says."""
+"""Codes of failures. An exception is never a success, whatever a contract says."""
 
 FINAL: Final = frozenset({Code.PERMISSION_DENIED, Code.POLICY_VIOLATION, Code.SIGNATURE_MISMATCH})
-"""What no rewording mends and no repetition changes, whatever a contract says."""
+"""Refusals that neither another payload nor a retry changes, whatever a contract says."""
 
 
 class Path(StrEnum):
-    """The four ways to go on after something did not succeed. A response leads down one at most."""
+    """The four ways to go on after a failure. A response points to one of them at most."""
 
     RETRY = "retry"
-    """The same payload again, later: what failed lies outside."""
+    """The same payload again, later: the cause is outside."""
     REPAIR = "repair"
-    """Another payload for the same purpose: what failed is the proposal."""
+    """Another payload for the same purpose: the cause is the proposal."""
     REPLAN = "replan"
-    """Back to the planner: the world, or the plan, is not as it was thought to be."""
+    """Back to the planner: the target, or the plan, is not as assumed."""
     ESCALATE = "escalate"
-    """A person has to act: look, approve, or grant more. No agent goes on by itself."""
+    """A person has to act: investigate, approve, or grant more. No agent goes on by itself."""
 
 
 _REPLANS = frozenset({"refresh_state_and_replan", "drop_step", "replan"})
@@ -75,7 +74,7 @@ class Response:
 
     @property
     def path(self) -> Path | None:
-        """Which way to go on; None where there is nothing to do."""
+        """Which way to go on; None if there is nothing to do."""
         if self.escalate or self.requires_approval:
             return Path.ESCALATE
         if self.retryable:

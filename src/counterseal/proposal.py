@@ -1,14 +1,14 @@
-"""Who asks, and what is asked: `Principal` and `Proposal`.
+"""`Principal`, on whose behalf a call is made, and `Proposal`, what a model asks for.
 
-A principal comes from authentication, a proposal from a model. The two meet in the runtime and
-nowhere before it. Nothing is parsed here: the arguments are kept as they arrived, because reading
-them is the first gate's work and a refusal there is an answer, not an exception.
+A principal comes from authentication, a proposal from a model; the two meet only in the runtime.
+Nothing is parsed here: the parse gate reads the arguments, and its refusal is an answer, not an
+exception.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 __all__ = ["Principal", "Proposal", "System", "names_arguments", "text_set"]
@@ -19,20 +19,20 @@ _ONE_TEXT: Final = (str, bytes)
 
 
 def text_set(name: str, value: Iterable[str]) -> frozenset[str]:
-    """`value` as a set of non-empty strings; the error names the field."""
+    """Return a set of non-empty strings. TypeError or ValueError names the field."""
     if isinstance(value, _ONE_TEXT):
-        # A string is an iterable of its letters: "admin" would pass as five scopes of one letter.
-        raise TypeError(f"{name}: takes several strings, got one; write [{value!r}]")
+        # A string is an iterable of letters: "admin" would pass as five scopes of one letter.
+        raise TypeError(f"{name} must be a list of strings, got one string; write [{value!r}]")
     try:
         items = frozenset(value)
     except TypeError:
-        raise TypeError(f"{name}: takes several strings, got {type(value).__name__}") from None
+        raise TypeError(f"{name} must be a list of strings, got {type(value).__name__}") from None
     for item in items:
         if not isinstance(item, str):
-            raise TypeError(f"{name}: takes strings, got {type(item).__name__}")
+            raise TypeError(f"{name} must contain strings only, got {type(item).__name__}")
         if not item.strip():
-            raise ValueError(f"{name}: an empty string names nothing")
-        _keepable(name, item)
+            raise ValueError(f"{name} must not contain an empty string")
+        _check_storable(name, item)
     return items
 
 
@@ -40,33 +40,31 @@ def _text(name: str, value: object) -> None:
     if type(value) is str and value.isascii() and value.isprintable() and value.strip():
         return
     if not isinstance(value, str):
-        raise TypeError(f"{name}: takes a string, got {type(value).__name__}")
+        raise TypeError(f"{name} must be a string, got {type(value).__name__}")
     if not value.strip():
-        raise ValueError(f"{name}: is empty")
-    _keepable(name, value)
+        raise ValueError(f"{name} must not be empty")
+    _check_storable(name, value)
 
 
-def _keepable(name: str, value: str) -> None:
-    """ValueError when not every store could keep a text."""
+def _check_storable(name: str, value: str) -> None:
+    """Raise ValueError for a text that not every store could keep."""
     if value.encode(errors="replace").decode() != value:
-        raise ValueError(f"{name}: a lone surrogate is not text")
+        raise ValueError(f"{name} must not contain a lone surrogate")
     if "\0" in value:
-        raise ValueError(f"{name}: a NUL is not text")
+        raise ValueError(f"{name} must not contain a NUL character")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, init=False)
 class Principal:
-    """On whose behalf a call is made. Roles and scopes are taken from any iterable of strings."""
+    """On whose behalf a call is made. Roles and scopes take any iterable of strings."""
 
     tenant: str
     agent: str
     user: str | None = None
     roles: frozenset[str] = frozenset()
     scopes: frozenset[str] = frozenset()
-    _hash: int = field(init=False, repr=False, compare=False)
-    """Worked out once: every call looks up what its principal may do."""
 
-    # Written out, so that type checkers let a caller pass a list where a frozenset is kept.
+    # Written by hand, so that type checkers accept a list where a frozenset is stored.
     def __init__(
         self,
         *,
@@ -78,7 +76,7 @@ class Principal:
     ) -> None:
         _text("tenant", tenant)
         if tenant == "*":
-            raise ValueError("tenant: * stands for all of them, and can't be one")
+            raise ValueError("tenant must not be *, which stands for all tenants")
         _text("agent", agent)
         if user is not None:
             _text("user", user)
@@ -92,30 +90,26 @@ class Principal:
         put(self, "user", user)
         put(self, "roles", roles)
         put(self, "scopes", scopes)
-        put(self, "_hash", hash((tenant, agent, user, roles, scopes)))
-
-    def __hash__(self) -> int:
-        return self._hash
 
 
 class System(Principal):
-    """Counterseal itself, acting on somebody's behalf: it reverses what a call of theirs did.
+    """Counterseal itself, as it reverses a call on behalf of its user.
 
-    Only the reconciler makes one. Nobody can authenticate as it, whatever they are called.
+    Only the reconciler makes one. No caller can authenticate as it, whatever their name is.
     """
 
     __slots__ = ("covered",)
     covered: bool
-    """Whether the approval of the call that is reversed covers its reversal."""
+    """True if the approval of the reversed call covers its reversal."""
 
-    def __init__(self, *, covered: bool, **who: Any) -> None:
-        super().__init__(**who)
+    def __init__(self, *, covered: bool, **fields: Any) -> None:
+        super().__init__(**fields)
         object.__setattr__(self, "covered", covered)
 
 
-@dataclass(frozen=True, kw_only=True, init=False)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What a model asks: a tool and arguments, as they came. It has no authority of its own.
+    """What a model asks for: a tool and arguments, as they came. It carries no authority.
 
     Arguments and approval are left out of `repr`: one may hold personal data, the other is a
     credential, and proposals end up in logs.
@@ -130,7 +124,7 @@ class Proposal:
     workflow_id: str | None = None
     operation_id: str | None = None
     approval: str | None = field(default=None, repr=False)
-    """An approval token. It is the caller's to pass on; a model never sees one."""
+    """An approval token, passed on by the caller; a model never sees one."""
     trace: str | None = None
     """A W3C traceparent."""
     expected_version: str | int | None = None
@@ -140,101 +134,40 @@ class Proposal:
     origins: Mapping[str, str] | None = None
     """Where arguments came from, for approvers: JSON Pointer to user, trusted or untrusted."""
     proposed: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The arguments as first proposed, where a plan corrected them: what the key is bound to."""
-
-    # Written out, so that all fields are set at once: every call makes a proposal, and a frozen
-    # record that is filled field by field takes longer than most gates.
-    def __init__(
-        self,
-        *,
-        tool: str,
-        arguments: str | bytes | Mapping[str, Any],
-        run_id: str | None = None,
-        version: str | None = None,
-        key: str | None = None,
-        call_id: str | None = None,
-        workflow_id: str | None = None,
-        operation_id: str | None = None,
-        approval: str | None = None,
-        trace: str | None = None,
-        expected_version: str | int | None = None,
-        configurable: Mapping[str, Any] | None = None,
-        origins: Mapping[str, str] | None = None,
-        proposed: Mapping[str, Any] | None = None,
-    ) -> None:
-        given = {
-            "tool": tool,
-            "arguments": arguments,
-            "run_id": run_id,
-            "version": version,
-            "key": key,
-            "call_id": call_id,
-            "workflow_id": workflow_id,
-            "operation_id": operation_id,
-            "approval": approval,
-            "trace": trace,
-            "expected_version": expected_version,
-            "configurable": configurable,
-            "origins": origins,
-            "proposed": proposed,
-        }
-        object.__setattr__(self, "__dict__", given)
-
-    @classmethod
-    def plain(
-        cls,
-        tool: str,
-        arguments: str | bytes | Mapping[str, Any],
-        key: str | None = None,
-        trace: str | None = None,
-    ) -> Self:
-        """The same as with these alone, for less: for whoever makes one for every request."""
-        given = _BLANK.copy()
-        given["tool"], given["arguments"], given["key"], given["trace"] = (
-            tool,
-            arguments,
-            key,
-            trace,
-        )
-        made = object.__new__(cls)
-        object.__setattr__(made, "__dict__", given)
-        return made
+    """The arguments as first proposed, where a plan corrected them; the key is bound to them."""
 
     @classmethod
     def from_call(
         cls, call: object, *, name_of: Callable[[str], str] | None = None, **more: Any
     ) -> Self:
-        """A provider's tool call, as a dict or as its SDK's object, as a proposal.
+        """Return a provider's tool call, a dict or an SDK object, as a proposal.
 
-        Reads the forms of OpenAI (chat and responses), Anthropic and MCP. `name_of` turns the name
-        that the provider was given back into the contract's. Nothing is checked here: a call that
-        names no tool, or whose arguments make no sense, is the gates' to refuse.
+        Reads the forms of OpenAI (chat and responses), Anthropic and MCP. `name_of` turns the
+        provider's name of a tool into the contract's. Nothing is checked here: the gates refuse a
+        call without a tool or with invalid arguments.
         """
         inner = _part(call, "function", call)
         name = _part(inner, "name", "")
         arguments = _part(inner, "arguments", None)
         if arguments is None:
             arguments = _part(inner, "input", {})
-        known = _part(call, "call_id", None) or _part(call, "id", None)
-        named = name if isinstance(name, str) else ""
+        call_id = _part(call, "call_id", None) or _part(call, "id", None)
+        tool = name if isinstance(name, str) else ""
         return cls(
-            tool=name_of(named) if name_of and named else named,
+            tool=name_of(tool) if name_of and tool else tool,
             arguments=arguments,
-            **{"call_id": known if isinstance(known, str) else None, **more},
+            **{"call_id": call_id if isinstance(call_id, str) else None, **more},
         )
 
 
-_BLANK: Final[dict[str, Any]] = dict.fromkeys(one.name for one in fields(Proposal))
-"""What a proposal holds, before it is said what that is."""
-
-
 def names_arguments(call: object) -> bool:
-    """Whether a provider's tool call says with which arguments, be they none at all."""
+    """Return True if a provider's tool call has an arguments field, even an empty one."""
     inner = _part(call, "function", call)
     return any(_part(inner, name, None) is not None for name in ("arguments", "input"))
 
 
-def _part(thing: object, name: str, otherwise: Any) -> Any:
-    if isinstance(thing, Mapping):
-        return thing.get(name, otherwise)
-    return getattr(thing, name, otherwise)
+def _part(source: object, name: str, default: Any) -> Any:
+    """Return a key of a mapping, or an attribute of an object."""
+    if isinstance(source, Mapping):
+        return source.get(name, default)
+    return getattr(source, name, default)

@@ -1,8 +1,8 @@
-"""One OpenTelemetry span a call, built after the answer and off the call's path.
+"""One OpenTelemetry span per call, built after the answer and off the call's path.
 
-Costs nothing while no SDK is configured. Uses the GenAI names where they exist, and `counterseal.*`
-for the rest. Keys appear as per-tenant fingerprints only. Where whoever serves the caller has made
-a span of the call already, that one is told what we know, and there is no second.
+Costs nothing while no SDK is configured. Uses the GenAI attribute names where they exist, and
+`counterseal.*` for the rest. Keys appear as per-tenant fingerprints only. If a server has already
+made a span of the call, that span gets the attributes, and there is no second one.
 """
 
 from __future__ import annotations
@@ -35,30 +35,28 @@ from opentelemetry.trace import (
 __all__ = ["SPAN", "Finished", "Telemetry", "listening", "measure", "trace_in"]
 
 SPAN: Final[ContextVar[Span | None]] = ContextVar("counterseal_span", default=None)
-"""The span that a server made of the call that it serves here."""
+"""The span that a server has made of the call it is serving."""
 _BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)
 """Seconds, as the conventions for MCP advise."""
-
-
 _TRACEPARENT = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
 )
 
 
 def trace_in(traceparent: str | None) -> str | None:
-    """The trace id of a W3C traceparent, if it is a valid one."""
-    found = _TRACEPARENT.fullmatch(traceparent) if isinstance(traceparent, str) else None
-    return found[1] if found else None
+    """Return the trace id of a W3C traceparent, or None if it is invalid."""
+    match = _TRACEPARENT.fullmatch(traceparent) if isinstance(traceparent, str) else None
+    return match[1] if match else None
 
 
 def listening() -> bool:
-    """Whether anybody could be told anything."""
-    # Without an SDK nobody can; asking for the provider is dearer than this.
+    """Return True if an OpenTelemetry SDK is loaded."""
+    # Cheaper than asking for the provider, and without an SDK there is none.
     return "opentelemetry.sdk" in sys.modules
 
 
 def measure(name: str, seconds: float, attributes: Mapping[str, Any]) -> None:
-    """Count a duration, if anybody does."""
+    """Record a duration in a histogram, if an SDK is loaded."""
     if listening():
         known = {key: value for key, value in attributes.items() if value is not None}
         _histogram(name).record(seconds, known)
@@ -71,7 +69,7 @@ def _histogram(name: str) -> metrics.Histogram:
 
 
 class Finished(NamedTuple):
-    """A call that was answered, as far as a span tells of it."""
+    """What a span says about an answered call."""
 
     tenant: str
     tool: str
@@ -94,36 +92,37 @@ class Finished(NamedTuple):
 
 
 class Telemetry:
-    """Hands finished calls to OpenTelemetry, if anybody listens."""
+    """Hands finished calls to OpenTelemetry, if an SDK is configured."""
 
     def __init__(self, fingerprint_key: bytes | None = None) -> None:
         self._key = fingerprint_key or secrets.token_bytes(32)
 
     @property
     def listening(self) -> bool:
-        if "opentelemetry.sdk" not in sys.modules:  # as above
+        """True if a tracer provider is configured."""
+        if not listening():
             return False
         provider = trace.get_tracer_provider()
         return not isinstance(provider, ProxyTracerProvider | NoOpTracerProvider)
 
     def trace_of(self, traceparent: str | None) -> str | None:
-        """The trace that a call belongs to: the one it came with, or of the caller's own span."""
-        given = None if traceparent is None else trace_in(traceparent)
-        if given is not None or not self.listening:
-            return given
+        """Return the trace id of a call: that of its traceparent, else of the caller's own span."""
+        trace_id = trace_in(traceparent)
+        if trace_id is not None or not self.listening:
+            return trace_id
         span = trace.get_current_span().get_span_context()
         return f"{span.trace_id:032x}" if span.is_valid else None
 
     def emit(self, finished: Finished) -> None:
-        """Build the span once the answer is out; in the caller's context, so that it nests."""
-        made = SPAN.get()
-        if made is not None and made.is_recording():
-            made.set_attributes(self._attributes(finished))
+        """Build the span after the answer, in the caller's context, so that it nests."""
+        span = SPAN.get()
+        if span is not None and span.is_recording():
+            span.set_attributes(self._attributes(finished))
             return
         asyncio.get_running_loop().call_soon(self._span, finished)
 
     def fingerprint(self, tenant: str, value: str) -> str:
-        """A name for a value that can't be guessed back from it."""
+        """Return a per-tenant HMAC of a value, from which the value can't be guessed."""
         text = f"{tenant}\0{value}".encode(errors="replace")
         return hmac.new(self._key, text, hashlib.sha256).hexdigest()[:16]
 
@@ -141,7 +140,7 @@ class Telemetry:
         span.end(end_time=int(call.ended * 1e9))
 
     def _attributes(self, call: Finished) -> dict[str, Any]:
-        found = {
+        attributes = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": call.tool,
             "gen_ai.tool.call.id": call.call_id,
@@ -162,7 +161,7 @@ class Telemetry:
             "counterseal.trace.id": call.trace_id,
             "counterseal.trace.replayable": call.refused_by != "parse",
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _validation(call: Finished) -> str:
@@ -176,12 +175,12 @@ def _validation(call: Finished) -> str:
 
 
 def _parent(call: Finished) -> context.Context:
-    """The caller's trace: what it sent along, else its current span, else the call's own id."""
+    """Return the parent: the caller's traceparent, else its span, else the call's own trace id."""
     if call.traceparent:
         return propagate.extract({"traceparent": call.traceparent})
     if trace.get_current_span().get_span_context().is_valid:
         return context.get_current()
-    # A parent that nobody recorded, so that the span has the trace id that the agent was told.
+    # A parent that was never recorded, so that the span has the call's trace id.
     root = SpanContext(
         trace_id=int(call.trace_id, 16),
         span_id=getrandbits(64) or 1,

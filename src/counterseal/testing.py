@@ -1,6 +1,6 @@
-"""For your own tests: a clock that you move, people who say yes, tools that fail or hang.
+"""For your own tests: a clock that you move, approvers, tools that fail or hang.
 
-Everything runs through the real runtime and the real gates; only the world outside is made up.
+Everything runs through the real runtime and the real gates; only the outside world is faked.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ __all__ = [
 ]
 
 HANG = object()
-"""As an answer: never come back."""
+"""An answer that never returns."""
 _NO_INPUT = {"type": "object", "properties": {}, "additionalProperties": False}
 
 
 class FakeClock:
-    """Time that stands still until it is moved."""
+    """A clock that stands still until it is moved."""
 
     def __init__(self, now: float = 1_767_225_600.0) -> None:
         self.now = now
@@ -58,10 +58,10 @@ class FakeClock:
 
 
 class FakeTool:
-    """A tool whose answers are written down beforehand. `calls` holds what it was called with.
+    """A tool with prepared answers. `calls` holds the arguments that it was called with.
 
-    An answer that is an exception is raised, `HANG` never comes back, a function is called with the
-    arguments, and anything else is returned. The last answer repeats.
+    An exception is raised, `HANG` never returns, a function is called with the arguments, and
+    anything else is returned. The last answer repeats.
     """
 
     def __init__(self, contract: Contract, answers: Iterable[Any]) -> None:
@@ -90,7 +90,7 @@ def fake_tool(
     output_schema: dict[str, Any] | None = None,
     **declared: Unpack[ToolOptions],
 ) -> FakeTool:
-    """A declared tool without code of its own. Takes what `@tool` takes, and the two schemas."""
+    """Return a declared tool without code. Takes the options of `@tool`, and the two schemas."""
     affordance: dict[str, Any] = {
         "model_description": f"{called}, made up for a test.",
         "input_schema": input_schema or _NO_INPUT,
@@ -108,7 +108,7 @@ def fake_tool(
 
 
 def someone(agent: str = "agent", tenant: str = "acme", **more: Any) -> Principal:
-    """A principal with little to say for itself."""
+    """Return a principal without roles or scopes."""
     return Principal(tenant=tenant, agent=agent, user=more.pop("user", "u_1"), **more)
 
 
@@ -118,7 +118,7 @@ def approver(
     decision: Choice | str = Choice.APPROVE,
     comment: str = "",
 ) -> Approver:
-    """Somebody for `runtime.approvals.answer`: says the same to every request."""
+    """Return an approver for `runtime.approvals.answer` that decides every request alike."""
     choice, held = Choice(decision), frozenset(roles)
 
     def answer(packet: Packet) -> tuple[Voter, Choice, str]:
@@ -134,9 +134,9 @@ def context(
     executor: Executor | None = None,
     **fields: Any,
 ) -> Context:
-    """A context for calling a tool's function yourself.
+    """Return a context for calling a tool's function directly.
 
-    Its clients keep to the tool's egress, and its files lie in a directory of the executor's.
+    Its clients respect the tool's egress, and its files are in a directory of the executor.
     """
     contract, executor = tool.contract, executor or Executor()
     about = Context(
@@ -156,7 +156,7 @@ def context(
 
 
 async def _no_pause(_seconds: float) -> None:
-    """Attempts follow one another at once."""
+    """Make the next attempt without waiting."""
 
 
 def runtime_for(
@@ -165,7 +165,7 @@ def runtime_for(
     store: Store | None = None,
     **options: Any,
 ) -> Runtime:
-    """A runtime that holds these tools, each granted to the agent. In memory, unless told where."""
+    """Return a runtime with these tools, each granted to the agent; in memory by default."""
     options.setdefault("pause", _no_pause)
     runtime = Runtime(store or MemoryStore(), **options)
     declared = [tool.tool if isinstance(tool, FakeTool) else tool for tool in tools]

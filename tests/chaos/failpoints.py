@@ -15,7 +15,14 @@ from collections.abc import Callable
 from typing import Any
 
 from counterseal.ledger.records import Due
-from counterseal.ledger.requests import Admission, Admit, Claim, Finish, Kept, Settle
+from counterseal.ledger.requests import (
+    Admission,
+    AdmissionRequest,
+    Claim,
+    FinishRequest,
+    SettlementRequest,
+    StoredEntry,
+)
 from counterseal.storage.store import Store
 
 __all__ = ["Failing", "Failpoints"]
@@ -79,7 +86,7 @@ class Failing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def admit(self, request: Admit) -> Admission:
+    async def admit(self, request: AdmissionRequest) -> Admission:
         if request.entry is None:
             return await self._store.admit(request)
         self._hit("admit.before")
@@ -88,13 +95,13 @@ class Failing:
             self._hit("admit.after")
         return admission
 
-    async def settle(self, request: Settle) -> bool:
+    async def settle(self, request: SettlementRequest) -> bool:
         self._hit("settle.before")
         settled = await self._store.settle(request)
         self._hit("settle.after")
         return settled
 
-    async def claim_orphans(self, claim: Claim) -> list[Kept]:
+    async def claim_orphans(self, claim: Claim) -> list[StoredEntry]:
         claimed = list(await self._store.claim_orphans(claim))
         if claimed:
             self._hit("orphans.after")
@@ -106,7 +113,7 @@ class Failing:
             self._hit("due.after")
         return claimed
 
-    async def finish(self, request: Finish) -> bool:
+    async def finish(self, request: FinishRequest) -> bool:
         self._hit("finish.before")
         finished = await self._store.finish(request)
         self._hit("finish.after")

@@ -24,7 +24,7 @@ from counterseal.accounts.passwords import Passwords
 from counterseal.contract.sources.mcp.definition import Definition, describe
 from counterseal.errors import CountersealError
 from counterseal.ledger.records import Due, DueKind
-from counterseal.ledger.requests import Claim, Finish
+from counterseal.ledger.requests import Claim, FinishRequest
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.testing import FakeClock, fake_tool
 from counterseal.views import TenantView
@@ -182,7 +182,7 @@ class Works:
         await store.schedule(0.0, due, [])
         claimed = await store.claim_due(Claim("w", 9.0))
         (work,) = [one for one in claimed if one.key == due.key]
-        await store.finish(Finish(work, failed=why))
+        await store.finish(FinishRequest(work, failed=why))
 
     def view(self, name: str = "root", tenant: str = "acme") -> TenantView:
         tenants = {where: frozenset(roles) for where, roles in USERS[name].items()}

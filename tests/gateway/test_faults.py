@@ -9,7 +9,7 @@ import asyncio
 import pytest
 
 from counterseal.gateway import running
-from counterseal.ledger.entry import Phase, Status
+from counterseal.ledger.entry import EntryStatus, Phase
 from tests.gateway.faulty.upstream import OVERLAY, Faulty, definition, project_before
 from tests.gateway.served import LEGACY, MODERN, MODES, facts, said
 from tests.waiting import until
@@ -33,7 +33,7 @@ async def in_doubt(gateway, result):
     """Whether a call is on record as one of which nobody knows what it did."""
     kept = await gateway.runtime.store.look_up_call("acme", facts(result)["call_id"])
     asked = (Phase.UNKNOWN, Phase.ESCALATED)
-    return kept.entry.status is Status.PENDING and kept.entry.phase in asked
+    return kept.entry.status is EntryStatus.PENDING and kept.entry.phase in asked
 
 
 @MODES

@@ -10,7 +10,7 @@ import signal
 import pytest
 
 from counterseal import Principal
-from counterseal.ledger.entry import Phase, Status
+from counterseal.ledger.entry import EntryStatus, Phase
 from tests.gateway.faulty.upstream import OVERLAY, Faulty, project_before
 from tests.gateway.projects import connected
 from tests.gateway.served import BOT, MODERN, MODES, facts, said
@@ -90,7 +90,7 @@ async def test_what_a_killed_gateway_had_begun_is_reconciled_by_another(project,
         assert facts(early)["code"] == "IDEMPOTENCY_CONFLICT"
 
         await until(lambda: escalated(gateway))
-        assert (await entry_of(gateway)).status is Status.PENDING
+        assert (await entry_of(gateway)).status is EntryStatus.PENDING
         assert (await client.call_tool("pay", RENT, meta=RUN)).is_error
         assert not (await client.call_tool("look", {"text": "on"})).is_error
     assert faulty.calls == ["pay rent", "look on"]
@@ -128,7 +128,7 @@ async def test_call_that_does_not_end_is_left_in_doubt_and_the_gateway_stops(pro
             assert facts(lost)["code"] == "TIMEOUT"
     async with project.gateway() as gateway:
         entry = await entry_of(gateway)
-        assert (entry.status, entry.phase) == (Status.PENDING, Phase.ESCALATED)
+        assert (entry.status, entry.phase) == (EntryStatus.PENDING, Phase.ESCALATED)
 
 
 async def test_callers_and_upstreams_credentials_never_meet(tmp_path, faulty):

@@ -6,7 +6,7 @@ import mcp_types as types
 import pytest
 
 from counterseal import Context, tool
-from counterseal.ledger.entry import Phase, Status
+from counterseal.ledger.entry import EntryStatus, Phase
 from tests.gateway.served import LEGACY, MODERN, MODES, Desk, facts, raw_call, serving, soon
 from tests.waiting import until
 
@@ -15,7 +15,9 @@ def in_doubt(served):
     """Whether the one call is on record as one of which nobody knows what it did."""
     entries = [row.entry for row in served.runtime.store._backend.entries.values()]
     asked = (Phase.UNKNOWN, Phase.ESCALATED)
-    return len(entries) == 1 and entries[0].status is Status.PENDING and entries[0].phase in asked
+    return (
+        len(entries) == 1 and entries[0].status is EntryStatus.PENDING and entries[0].phase in asked
+    )
 
 
 async def given_up(calling):

@@ -7,7 +7,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from counterseal import Context, Principal, tool
-from counterseal.ledger.entry import Status
+from counterseal.ledger.entry import EntryStatus
 from tests.gateway.served import ANN, BOT, MODERN, Text, facts, serving
 from tests.waiting import until
 
@@ -90,7 +90,9 @@ async def test_a_call_whose_client_never_comes_back_ends_by_its_deadline_and_is_
         await until(lambda: not parked(served))
         await until(lambda: desk.stopped)
         (entry,) = await entries(served.runtime)
-        assert entry.status is Status.PENDING, "it may have written something: that is looked into"
+        assert entry.status is EntryStatus.PENDING, (
+            "it may have written something: that is looked into"
+        )
         late = await call(client, state=first.request_state, name="Ada")
         assert late.is_error
         assert facts(late)["code"] != "SUCCESS"
@@ -145,7 +147,7 @@ async def test_when_the_server_stops_parked_calls_are_stopped_and_settled():
         assert parked(served) == 0
         assert desk.stopped == ["a"]
         (entry,) = await entries(served.runtime)
-        assert entry.status is Status.PENDING
+        assert entry.status is EntryStatus.PENDING
 
 
 async def test_a_client_that_calls_again_without_its_state_does_not_execute_a_second_time():

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from counterseal import Context, Invariant, Proposal, Secret, StateEffect, tool
 from counterseal.codes import Code
-from counterseal.ledger.entry import Phase, Status
+from counterseal.ledger.entry import EntryStatus, Phase
 from counterseal.storage.memory import MemoryStore
 from counterseal.testing import FakeClock, fake_tool, runtime_for, someone
 
@@ -41,7 +41,7 @@ async def test_a_later_attempt_does_not_erase_the_doubt_about_an_earlier_one(the
 
     runtime = runtime_for(charge)
     await runtime.submit(ask("charge"), someone())
-    assert entry_of(runtime) == (Status.PENDING, Phase.UNKNOWN)
+    assert entry_of(runtime) == (EntryStatus.PENDING, Phase.UNKNOWN)
 
 
 async def test_an_attempt_that_never_began_does_not_erase_it_either():
@@ -58,7 +58,7 @@ async def test_an_attempt_that_never_began_does_not_erase_it_either():
 
     runtime = runtime_for(charge, secrets=resolve)
     await runtime.submit(ask("charge"), someone())
-    assert entry_of(runtime) == (Status.PENDING, Phase.UNKNOWN)
+    assert entry_of(runtime) == (EntryStatus.PENDING, Phase.UNKNOWN)
 
 
 async def test_a_bug_in_a_tool_that_changes_something_is_asked_about():
@@ -199,7 +199,7 @@ async def test_a_hook_whose_answer_can_not_be_read_has_not_answered():
 
     runtime = runtime_for(send)
     assert (await runtime.submit(ask("send"), someone())).code is Code.TIMEOUT
-    assert entry_of(runtime) == (Status.PENDING, Phase.UNKNOWN)
+    assert entry_of(runtime) == (EntryStatus.PENDING, Phase.UNKNOWN)
 
 
 # --- callers who go away --------------------------------------------------------------------------
@@ -256,20 +256,20 @@ async def cancelled_in(what, pause, times=1):
 @PAUSES
 async def test_a_caller_who_goes_away_while_it_is_settled_loses_nothing(pause):
     runtime, saved = await cancelled_in("settle", pause)
-    assert (entry_of(runtime), len(saved.calls)) == ((Status.COMPLETED, None), 1)
+    assert (entry_of(runtime), len(saved.calls)) == ((EntryStatus.COMPLETED, None), 1)
     assert (await runtime.submit(ask("save"), someone())).idempotency_hit
 
 
 @PAUSES
 async def test_a_caller_who_goes_away_while_it_is_admitted_leaves_the_key_free(pause):
     runtime, saved = await cancelled_in("admit", pause)
-    assert (entry_of(runtime), saved.calls) == ((Status.FAILED_RETRYABLE, None), [])
+    assert (entry_of(runtime), saved.calls) == ((EntryStatus.FAILED_RETRYABLE, None), [])
     assert (await runtime.submit(ask("save"), someone())).ok
 
 
 @PAUSES
 @pytest.mark.parametrize(
-    ("what", "left"), [("admit", Status.FAILED_RETRYABLE), ("settle", Status.COMPLETED)]
+    ("what", "left"), [("admit", EntryStatus.FAILED_RETRYABLE), ("settle", EntryStatus.COMPLETED)]
 )
 async def test_who_insists_on_going_away_leaves_nothing_half_done_either(what, left, pause):
     runtime, _ = await cancelled_in(what, pause, times=3)
@@ -284,7 +284,7 @@ async def test_the_end_waits_for_whoever_is_writing_down_what_was_done():
     async with runtime:
         call = asyncio.create_task(runtime.submit(ask("save"), someone()))
         await runtime.store.reached.wait()
-    assert entry_of(runtime) == (Status.COMPLETED, None)
+    assert entry_of(runtime) == (EntryStatus.COMPLETED, None)
     assert (await call).ok
 
 
@@ -306,7 +306,7 @@ async def test_a_caller_who_goes_away_before_anything_began_leaves_the_key_free(
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
-    assert entry_of(runtime) == (Status.FAILED_RETRYABLE, None)
+    assert entry_of(runtime) == (EntryStatus.FAILED_RETRYABLE, None)
 
 
 @pytest.mark.parametrize("broken", ["keep", "admit"])
@@ -334,7 +334,7 @@ async def test_a_store_that_stumbles_does_not_keep_a_call_from_its_end(broken, m
         answers = iter([TimeoutError()] * 4)
     seen = await runtime.submit(ask("charge"), someone())
     assert seen.code is Code.TIMEOUT
-    assert entry_of(runtime) == (Status.PENDING, Phase.UNKNOWN)
+    assert entry_of(runtime) == (EntryStatus.PENDING, Phase.UNKNOWN)
 
 
 # --- what the destination refused -----------------------------------------------------------------

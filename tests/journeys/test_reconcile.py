@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from counterseal import Context, Grant, Proposal, tool
 from counterseal.codes import Code
 from counterseal.errors import CountersealError, StoreError, ToolFailedError
-from counterseal.ledger.entry import Phase, Status
+from counterseal.ledger.entry import EntryStatus, Phase
 from counterseal.ledger.records import DueKind, HeldStatus
 from counterseal.observation import Redactor
 from counterseal.operations.attention import NeedsAttention, compensation_key
@@ -148,7 +148,7 @@ async def test_what_could_not_be_settled_is_told_as_unknown_and_not_done_twice(w
     assert (again.code, again.retry_after) == (Code.IDEMPOTENCY_CONFLICT, 1.0)
     assert bank.requests == 1
     entry = await entry_of(store)
-    assert (entry.status, entry.phase, entry.held) == (Status.PENDING, Phase.RESERVED, True)
+    assert (entry.status, entry.phase, entry.held) == (EntryStatus.PENDING, Phase.RESERVED, True)
 
 
 async def test_a_destination_that_honours_the_key_is_asked_to_do_it_again(
@@ -161,7 +161,7 @@ async def test_a_destination_that_honours_the_key_is_asked_to_do_it_again(
     assert done == {"retried": 1}
     assert (bank.requests, list(bank.charges.values())) == (2, [7])
     entry = await entry_of(store)
-    assert (entry.status, entry.attempts, entry.fence) == (Status.COMPLETED, 2, 2)
+    assert (entry.status, entry.attempts, entry.fence) == (EntryStatus.COMPLETED, 2, 2)
     replay = await worker(**declared).submit(ask(), someone())
     assert (replay.ok, replay.idempotency_hit, replay.data["charged"]) == (True, True, 7)
     assert bank.requests == 2
@@ -190,7 +190,7 @@ async def test_a_destination_that_can_be_asked_is_asked_and_not_called_again(
     clock.advance(31)  # its lease is over
     assert await Reconciler(worker(**declared)).once() == {"found": 1}
     assert bank.requests == 1
-    assert (await entry_of(store)).status is Status.COMPLETED
+    assert (await entry_of(store)).status is EntryStatus.COMPLETED
     assert (await worker(**declared).submit(ask(), someone())).data["charged"] == 7
 
 
@@ -426,7 +426,7 @@ async def test_what_a_call_did_is_reversed_once(worker, store, bank):
     await people.compensate("acme", KEY, reason="Charged by mistake.")  # asked twice, meant once
     assert await Reconciler(runtime).once() == {"compensated": 1}
     assert bank.refunds == ["ch_1"]
-    assert (await entry_of(store)).status is Status.COMPENSATED
+    assert (await entry_of(store)).status is EntryStatus.COMPENSATED
     replay = await runtime.submit(ask(), someone())
     assert (replay.ok, replay.code, replay.idempotency_hit) == (False, Code.STALE_STATE, True)
     assert replay.data["compensated"]
@@ -473,7 +473,7 @@ async def test_a_reversal_that_fails_goes_on_the_operators_list(worker, store, b
     kinds = {concern.kind for concern in await store.concerns()}
     assert "compensate" in kinds
     assert (await types_of(store)).count("compensation.failed") == 1
-    assert (await entry_of(store)).status is Status.COMPLETED
+    assert (await entry_of(store)).status is EntryStatus.COMPLETED
 
 
 async def test_the_originals_approval_covers_its_reversal(worker, store, bank):

@@ -7,9 +7,16 @@ from contextlib import asynccontextmanager, contextmanager
 import pytest
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Due, DueKind, Held, HeldStatus, RunRecord
-from counterseal.ledger.requests import Admit, Ballot, Charge, Claim, Rate, Settle
+from counterseal.ledger.requests import (
+    AdmissionRequest,
+    Ballot,
+    Charge,
+    Claim,
+    RateLimit,
+    SettlementRequest,
+)
 from counterseal.storage import open_store
 from tests.postgres_server import borrowed_database
 
@@ -102,7 +109,7 @@ class Make:
             "tenant": tenant,
             "key": key,
             "request_hash": b"r",
-            "status": Status.PENDING,
+            "status": EntryStatus.PENDING,
             "phase": Phase.RESERVED,
             "call_id": "call_1",
             "tool": "save",
@@ -116,7 +123,7 @@ class Make:
         return Charge(f"{'run' if of_run else 'tenant'}.{counter}", counter, amount, limit, of_run)
 
     def rate(self, counter="tool/save", interval=1.0, burst=1):
-        return Rate(counter, interval, burst)
+        return RateLimit(counter, interval, burst)
 
     def admit(self, tenant="acme", run_id="run_1", **more):
         values = {
@@ -132,7 +139,7 @@ class Make:
             "epoch": 0,
             "events": (self.event(tenant=tenant, run_id=run_id),),
         }
-        return Admit(**{**values, **more})
+        return AdmissionRequest(**{**values, **more})
 
     def settle(self, tenant="acme", run_id="run_1", **more):
         values = {
@@ -144,17 +151,17 @@ class Make:
             "state": (),
             "events": (self.event(EventType.SUCCEEDED, tenant=tenant, run_id=run_id),),
         }
-        return Settle(**{**values, **more})
+        return SettlementRequest(**{**values, **more})
 
     def done(self, entry, **more):
         """An entry as it is settled, and found afterwards."""
-        values = {"status": Status.COMPLETED, "phase": None, "observation": {"n": 1}}
+        values = {"status": EntryStatus.COMPLETED, "phase": None, "observation": {"n": 1}}
         values["worker"] = None
         return entry._replace(**{**values, **more})
 
     def unknown(self, entry, **more):
         """An entry of which nobody knows what became."""
-        values = {"status": Status.PENDING, "observation": None, "unknown_since": NOW}
+        values = {"status": EntryStatus.PENDING, "observation": None, "unknown_since": NOW}
         return self.done(entry, **{**values, "phase": Phase.UNKNOWN, **more})
 
     def claim(self, worker="w_2", lease=FOREVER, **more):

@@ -9,9 +9,16 @@ import os
 import sys
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Due, DueKind, HeldStatus, RunRecord
-from counterseal.ledger.requests import Admit, Ballot, Charge, Claim, Rate, Settle
+from counterseal.ledger.requests import (
+    AdmissionRequest,
+    Ballot,
+    Charge,
+    Claim,
+    RateLimit,
+    SettlementRequest,
+)
 from counterseal.storage import open_store
 
 NOW = 1_767_225_600.0
@@ -22,7 +29,7 @@ def entry(key):
         tenant="acme",
         key=key,
         request_hash=b"r",
-        status=Status.PENDING,
+        status=EntryStatus.PENDING,
         phase=Phase.RESERVED,
         call_id=f"call_{os.getpid()}",
         tool="save",
@@ -34,7 +41,7 @@ def entry(key):
 
 def request(key=None, *, approval_id=None, rates=(), charges=()):
     caller = Caller("acme", "run_1", "call_1", "save", "1.0.0", "agent", "u_1", "0" * 32)
-    return Admit(
+    return AdmissionRequest(
         tenant="acme",
         run_id="run_1",
         tool="save",
@@ -50,8 +57,8 @@ def request(key=None, *, approval_id=None, rates=(), charges=()):
 
 
 def outcome(reserved):
-    done = reserved._replace(status=Status.COMPLETED, phase=None, observation={"n": 1})
-    return Settle("acme", "run_1", NOW, done, {}, (), ())
+    done = reserved._replace(status=EntryStatus.COMPLETED, phase=None, observation={"n": 1})
+    return SettlementRequest("acme", "run_1", NOW, done, {}, (), ())
 
 
 def tell(*what):
@@ -86,7 +93,7 @@ async def hammer(store, many):
             won["approvals"].append(f"appr_{number}")
         limited = await store.admit(request(charges=[unit]))
         won["units"] += limited.refused is None
-        rated = await store.admit(request(rates=[Rate("tool/save", 1e6, 7)]))
+        rated = await store.admit(request(rates=[RateLimit("tool/save", 1e6, 7)]))
         won["calls"] += rated.refused is None
 
     await asyncio.gather(*map(want, range(count)))

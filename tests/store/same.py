@@ -19,9 +19,9 @@ from hypothesis.stateful import (
 )
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Concern, Due
-from counterseal.ledger.requests import Admission, Admit, Kept
+from counterseal.ledger.requests import Admission, AdmissionRequest, StoredEntry
 from counterseal.storage import open_store
 from tests.postgres_server import borrowed_database
 
@@ -74,7 +74,7 @@ def plain(said):
         return said._replace(since=0.0)
     if isinstance(said, Admission):
         return said._replace(entry=plain(said.entry))
-    if isinstance(said, Kept | Kept):
+    if isinstance(said, StoredEntry | StoredEntry):
         return plain(said.entry), said.resume
     if isinstance(said, Event) and said.type is EventType.ERASED and "until" in said.body:
         return said.type, said.caller, said.body["events"]
@@ -155,7 +155,7 @@ class Same(RuleBasedStateMachine):
     def entry(self, tenant, key, tool="save", **more):
         self.serial += 1
         known = {"call_id": f"call_{self.serial}", "tool": tool, "version": "1.0.0"}
-        values = {"status": Status.PENDING, "phase": Phase.RESERVED, "worker": "w_1"}
+        values = {"status": EntryStatus.PENDING, "phase": Phase.RESERVED, "worker": "w_1"}
         return Entry(
             tenant=tenant, key=key, request_hash=b"r\0", run_id="run_1", **known, **values, **more
         )
@@ -165,7 +165,7 @@ class Same(RuleBasedStateMachine):
         entry = None if key is None else self.entry(tenant, key, tool)
         told = [event(EventType.STARTED, tenant, run_id)]
         values = (tenant, run_id, tool, "1.0.0", self.now, (), (), entry, None, self.epoch, told)
-        return Admit(*values)
+        return AdmissionRequest(*values)
 
     def due(self, tenant, kind, key, tool="save", body=None):
         return Due(tenant, kind, key, "call_1", "run_1", tool, "1.0.0", body or {})

@@ -11,9 +11,16 @@ import sys
 from pathlib import Path
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Due, DueKind, HeldStatus, RunRecord
-from counterseal.ledger.requests import Admit, Ballot, Charge, Claim, Rate, Settle
+from counterseal.ledger.requests import (
+    AdmissionRequest,
+    Ballot,
+    Charge,
+    Claim,
+    RateLimit,
+    SettlementRequest,
+)
 from counterseal.storage.sqlite import SqliteStore
 
 NOW = 1_767_225_600.0
@@ -24,7 +31,7 @@ def entry(key, call_id="call_1"):
         tenant="acme",
         key=key,
         request_hash=b"r",
-        status=Status.PENDING,
+        status=EntryStatus.PENDING,
         phase=Phase.RESERVED,
         call_id=call_id,
         tool="save",
@@ -36,7 +43,7 @@ def entry(key, call_id="call_1"):
 
 def request(key=None, *, limit=1e9, approval_id=None, rates=()):
     caller = Caller("acme", "run_1", "call_1", "save", "1.0.0", "agent", "u_1", "0" * 32)
-    return Admit(
+    return AdmissionRequest(
         tenant="acme",
         run_id="run_1",
         tool="save",
@@ -52,8 +59,8 @@ def request(key=None, *, limit=1e9, approval_id=None, rates=()):
 
 
 def outcome(reserved):
-    done = reserved._replace(status=Status.COMPLETED, phase=None, observation={"n": 1})
-    return Settle("acme", "run_1", NOW, done, {}, (), ())
+    done = reserved._replace(status=EntryStatus.COMPLETED, phase=None, observation={"n": 1})
+    return SettlementRequest("acme", "run_1", NOW, done, {}, (), ())
 
 
 def tell(*what):
@@ -76,7 +83,7 @@ async def hammer(store, many):
             won["approvals"].append(f"appr_{number}")
         limited = await store.admit(request(limit=0)._replace(charges=[unit(count)]))
         won["units"] += limited.refused is None
-        rated = await store.admit(request(rates=[Rate("tool/save", 1e6, 7)]))
+        rated = await store.admit(request(rates=[RateLimit("tool/save", 1e6, 7)]))
         won["calls"] += rated.refused is None
 
     for first in range(0, count, 8):

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterseal.audit import EventType
-from counterseal.ledger.entry import Status
+from counterseal.ledger.entry import EntryStatus
 from counterseal.ledger.records import HeldStatus
-from counterseal.ledger.requests import NEW_KEY, Charge, Rate, Refused
+from counterseal.ledger.requests import NEW_KEY, AdmissionRefusal, Charge, RateLimit
 
 
 async def test_an_admission_spends_pins_reserves_and_records_at_once(store, make):
@@ -37,15 +37,15 @@ async def test_a_call_that_changes_nothing_reserves_nothing(store, make):
 
 # What stands in the way, and how it got there. Each spoils a request that is sound otherwise.
 OBSTACLES = {
-    "run budget": (Refused.BUDGET, {"charges": "run"}),
-    "tenant budget": (Refused.BUDGET, {"charges": "tenant"}),
-    "rate": (Refused.RATE, {"rates": "busy"}),
-    "duplicate": (Refused.DUPLICATE, {"entry": "taken"}),
-    "approval still waiting": (Refused.APPROVAL, {"approval_id": "appr_waiting"}),
-    "approval that is nowhere": (Refused.APPROVAL, {"approval_id": "appr_none"}),
-    "approval of another tenant": (Refused.APPROVAL, {"approval_id": "appr_other"}),
-    "approval spent before": (Refused.APPROVAL, {"approval_id": "appr_spent"}),
-    "other version pinned": (Refused.PIN, {"tool": "pinned"}),
+    "run budget": (AdmissionRefusal.BUDGET, {"charges": "run"}),
+    "tenant budget": (AdmissionRefusal.BUDGET, {"charges": "tenant"}),
+    "rate": (AdmissionRefusal.RATE, {"rates": "busy"}),
+    "duplicate": (AdmissionRefusal.DUPLICATE, {"entry": "taken"}),
+    "approval still waiting": (AdmissionRefusal.APPROVAL, {"approval_id": "appr_waiting"}),
+    "approval that is nowhere": (AdmissionRefusal.APPROVAL, {"approval_id": "appr_none"}),
+    "approval of another tenant": (AdmissionRefusal.APPROVAL, {"approval_id": "appr_other"}),
+    "approval spent before": (AdmissionRefusal.APPROVAL, {"approval_id": "appr_spent"}),
+    "other version pinned": (AdmissionRefusal.PIN, {"tool": "pinned"}),
 }
 
 
@@ -103,7 +103,7 @@ async def test_a_refused_charge_is_named_with_what_was_spent(store, make):
 async def test_two_charges_of_one_call_to_one_counter_add_up(store, make):
     once, twice = [make.charge(limit=3)], [make.charge(limit=3)] * 2
     assert (await store.admit(make.admit(charges=twice))).refused is None
-    assert (await store.admit(make.admit(charges=twice))).refused is Refused.BUDGET
+    assert (await store.admit(make.admit(charges=twice))).refused is AdmissionRefusal.BUDGET
     assert (await store.admit(make.admit(charges=once))).refused is None
     assert (await store.recall("acme", "run_1", None)).run_counters == {"writes": 3}
 
@@ -118,7 +118,7 @@ async def test_a_refused_rate_says_how_long_to_wait(store, make):
     assert again.refused is None
 
 
-@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("status", EntryStatus)
 async def test_a_key_that_nobody_has_looked_up_must_be_new(store, make, snapshot, status):
     first = await store.admit(make.admit(entry=make.entry(), takes_over=NEW_KEY))
     assert first.refused is None
@@ -126,22 +126,22 @@ async def test_a_key_that_nobody_has_looked_up_must_be_new(store, make, snapshot
     before = await snapshot(store)
     asked = make.admit(entry=make.entry(call_id="call_2"), takes_over=NEW_KEY)
     again = await store.admit(asked)
-    assert again.refused is Refused.DUPLICATE
+    assert again.refused is AdmissionRefusal.DUPLICATE
     assert again.entry.call_id == first.entry.call_id
     assert await snapshot(store) == before
 
 
-@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("status", EntryStatus)
 async def test_only_a_retryable_entry_is_reserved_again(store, make, status):
     first = await store.admit(make.admit(entry=make.entry()))
     await store.settle(make.settle(entry=make.done(first.entry, status=status)))
     again = await store.admit(make.admit(entry=make.entry(call_id="call_2")))
-    if status is Status.FAILED_RETRYABLE:
+    if status is EntryStatus.FAILED_RETRYABLE:
         assert again.refused is None
         assert (again.entry.fence, again.entry.attempts) == (2, 2)
-        assert again.entry.status is Status.PENDING
+        assert again.entry.status is EntryStatus.PENDING
     else:
-        assert again.refused is Refused.DUPLICATE
+        assert again.refused is AdmissionRefusal.DUPLICATE
         assert again.entry.call_id == "call_1", "the one that was there first"
         assert again.entry.status is status
 
@@ -152,7 +152,7 @@ async def test_an_approval_is_spent_by_the_call_that_it_admits(store, make):
     answers = await asyncio.gather(
         *(store.admit(make.admit(approval_id="appr_1")) for _ in range(5))
     )
-    assert Counter(one.refused for one in answers) == {None: 1, Refused.APPROVAL: 4}
+    assert Counter(one.refused for one in answers) == {None: 1, AdmissionRefusal.APPROVAL: 4}
     assert (await store.recall("acme", "run_1", "k")).held.status is HeldStatus.SPENT
 
 
@@ -169,7 +169,7 @@ async def test_a_run_keeps_its_first_version_of_each_tool(store, make):
     await store.admit(make.admit(tool="save", version="1.0.0"))
     await store.admit(make.admit(tool="send", version="3.0.0"))
     moved = await store.admit(make.admit(tool="save", version="2.0.0"))
-    assert moved.refused is Refused.PIN
+    assert moved.refused is AdmissionRefusal.PIN
     assert (await store.find_run("acme", "run_1")).pins == {"save": "1.0.0", "send": "3.0.0"}
 
 
@@ -239,7 +239,7 @@ async def test_no_window_holds_more_calls_than_the_rate_allows(
             if answer.refused is None:
                 admitted.append(now)
             else:
-                assert answer.refused is Refused.RATE
+                assert answer.refused is AdmissionRefusal.RATE
                 assert 0 < answer.retry_after <= interval
                 # Who comes back when told to is let in.
                 later = now + answer.retry_after
@@ -256,7 +256,7 @@ async def test_a_burst_is_let_through_whole_after_a_rest(store, make):
     for rest in (0, 30, 1_000_000):
         at = make.now + rest
         answers = [await store.admit(make.admit(rates=[rate], now=at)) for _ in range(4)]
-        assert [one.refused for one in answers] == [None, None, None, Refused.RATE]
+        assert [one.refused for one in answers] == [None, None, None, AdmissionRefusal.RATE]
 
 
 async def test_events_of_an_admission_keep_their_order(store, make):
@@ -271,7 +271,7 @@ async def test_events_of_an_admission_keep_their_order(store, make):
 async def test_what_was_spent_is_recalled_only_where_it_is_asked_for(store, make):
     await store.open_run(make.run())
     spent = [Charge("run.writes", "writes", 1, 5, of_run=True)]
-    rates = [Rate("tool/save", 1.0, 5)]
+    rates = [RateLimit("tool/save", 1.0, 5)]
     await store.admit(make.admit(entry=make.entry(), charges=spent, rates=rates))
     whole = await store.recall("acme", "run_1", "k")
     assert (whole.run_counters, list(whole.rates)) == ({"writes": 1}, ["tool/save"])

@@ -5,10 +5,10 @@ import time
 import pytest
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.audit.events import Fact, read_tally
+from counterseal.audit.events import CallFact, read_tally
 from counterseal.errors import CountersealError
 from counterseal.ledger.records import HeldStatus
-from counterseal.ledger.requests import Calls, Erasure
+from counterseal.ledger.requests import CallFilter, ExpiryRequest
 
 ENDS = {
     "SUCCESS": (EventType.SUCCEEDED, "SUCCESS", {"announced": True, "cost": 0.25}),
@@ -47,12 +47,12 @@ def record(store):
 
 
 async def ids(store, tenant="acme", **search):
-    return [event.caller.call_id for _, event in await store.calls(tenant, Calls(**search))]
+    return [event.caller.call_id for _, event in await store.calls(tenant, CallFilter(**search))]
 
 
 async def test_calls_come_newest_first_each_by_the_event_that_ended_it(store, record):
     await record(begun("call_1"), ended("call_1"), begun("call_2"), ended("call_2", "TIMEOUT"))
-    found = await store.calls("acme", Calls())
+    found = await store.calls("acme", CallFilter())
     assert [(one.caller.call_id, one.type) for _, one in found] == [
         ("call_2", EventType.FAILED),
         ("call_1", EventType.SUCCEEDED),
@@ -93,16 +93,16 @@ async def test_pages_go_on_where_the_last_one_ended(store, record):
     await record(*(ended(f"call_{number}") for number in range(7)))
     seen, after = [], None
     for _ in range(4):
-        page = await store.calls("acme", Calls(tool="save", after=after, limit=2))
+        page = await store.calls("acme", CallFilter(tool="save", after=after, limit=2))
         seen += [event.caller.call_id for _, event in page]
         after = page[-1][0]
     assert seen == [f"call_{number}" for number in reversed(range(7))]
-    assert await store.calls("acme", Calls(after=after)) == []
+    assert await store.calls("acme", CallFilter(after=after)) == []
 
 
 async def test_what_no_search_gave_out_is_no_place_to_go_on_from(store):
     with pytest.raises(CountersealError, match="after"):
-        await store.calls("acme", Calls(after="call_1"))
+        await store.calls("acme", CallFilter(after="call_1"))
 
 
 async def test_another_tenants_calls_are_neither_found_nor_counted(store, record):
@@ -133,8 +133,8 @@ async def test_events_are_added_up_by_what_they_count_as(store, record):
         ("tool.started", None): (1, 0.0),
     }
     facts = {read_tally(one.tally)[0]: read_tally(one.tally)[2] for one in found}
-    assert Fact.MUTATES in facts["tool.failed"]
-    assert Fact.MUTATES not in facts["tool.succeeded"]
+    assert CallFact.MUTATES in facts["tool.failed"]
+    assert CallFact.MUTATES not in facts["tool.succeeded"]
 
 
 async def test_the_parts_of_a_window_add_up_to_the_whole(store, record):
@@ -149,7 +149,7 @@ async def test_the_parts_of_a_window_add_up_to_the_whole(store, record):
 
 async def test_what_was_erased_is_neither_found_nor_counted(store, record):
     await record(ended("call_1"))
-    while (await store.expire(Erasure(events_after=-60)))["events"]:
+    while (await store.expire(ExpiryRequest(events_after=-60)))["events"]:
         pass
     now = time.time()
     assert await ids(store) == []

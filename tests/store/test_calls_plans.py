@@ -9,7 +9,7 @@ import pytest
 
 from counterseal.audit import Caller, Event, EventType, columns_of
 from counterseal.audit.chain import GENESIS, extend
-from counterseal.ledger.requests import Calls
+from counterseal.ledger.requests import CallFilter
 from counterseal.storage import open_store
 from counterseal.storage.scripts import statements
 from tests.postgres_server import borrowed_database
@@ -26,12 +26,12 @@ BY_INDEX = {
     "tallies": "events_by_tally",
 }
 SEARCHES = {
-    "rare tool": (Calls(tool="rare"), 2),
-    "no tool": (Calls(tool="none"), 0),
-    "agent and code": (Calls(agent="agent_1", code="TIMEOUT"), 50),
-    "user": (Calls(user="u_7"), 50),
-    "run": (Calls(run_id="run_77"), 10),
-    "all": (Calls(), 50),
+    "rare tool": (CallFilter(tool="rare"), 2),
+    "no tool": (CallFilter(tool="none"), 0),
+    "agent and code": (CallFilter(agent="agent_1", code="TIMEOUT"), 50),
+    "user": (CallFilter(user="u_7"), 50),
+    "run": (CallFilter(run_id="run_77"), 10),
+    "all": (CallFilter(), 50),
 }
 
 

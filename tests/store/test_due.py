@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from counterseal.audit import EventType
-from counterseal.ledger.entry import Phase, Status
+from counterseal.ledger.entry import EntryStatus, Phase
 from counterseal.ledger.records import DueKind
-from counterseal.ledger.requests import Finish
+from counterseal.ledger.requests import FinishRequest
 
 FOREVER = 1e6
 
@@ -119,7 +119,7 @@ async def test_work_whose_worker_is_gone_is_claimed_again_and_the_old_one_ends_n
     (old,) = await claim(lease=0)
     (new,) = await claim()
     assert (old.fence, old.tries, new.fence, new.tries) == (1, 1, 2, 2)
-    late = Finish(
+    late = FinishRequest(
         old, compensated={"n": 0}, due=[(0, make.due("k2"))], events=[make.event()], failed="x"
     )
     assert await store.finish(late) is False
@@ -127,7 +127,7 @@ async def test_work_whose_worker_is_gone_is_claimed_again_and_the_old_one_ends_n
     assert await store.find_due("acme", DueKind.VERIFY, "k") == new
     assert await store.find_due("acme", DueKind.VERIFY, "k2") is None
     assert await store.events("acme") == []
-    assert await store.finish(Finish(new)) is True
+    assert await store.finish(FinishRequest(new)) is True
 
 
 async def test_work_that_is_done_is_gone_with_what_follows_from_it(store, make, claim, scheduled):
@@ -135,20 +135,20 @@ async def test_work_that_is_done_is_gone_with_what_follows_from_it(store, make, 
     (work,) = await claim()
     after = make.due(kind=DueKind.COMPENSATE)
     event = make.event(EventType.UNVERIFIED)
-    assert await store.finish(Finish(work, due=[(0, after)], events=[event])) is True
+    assert await store.finish(FinishRequest(work, due=[(0, after)], events=[event])) is True
     assert await store.find_due("acme", DueKind.VERIFY, "k") is None
     assert [told for _, told in await store.events("acme")] == [event]
     assert [without_time(one) for one in await claim()] == [after._replace(fence=1, tries=1)]
-    assert await store.finish(Finish(work)) is False, "once"
+    assert await store.finish(FinishRequest(work)) is False, "once"
 
 
 async def test_work_can_be_put_off(store, claim, scheduled):
     await scheduled()
     (work,) = await claim()
-    assert await store.finish(Finish(work, again_after=FOREVER))
+    assert await store.finish(FinishRequest(work, again_after=FOREVER))
     assert await claim() == []
     assert await store.find_due("acme", DueKind.VERIFY, "k") == work
-    assert await store.finish(Finish(work, again_after=0))
+    assert await store.finish(FinishRequest(work, again_after=0))
     (again,) = await claim()
     assert (again.fence, again.tries) == (2, 2)
 
@@ -158,7 +158,7 @@ async def test_work_that_failed_is_an_operators_until_somebody_ends_it(
 ):
     await scheduled()
     (work,) = await claim(lease=0)
-    assert await store.finish(Finish(work, failed="it does not answer"))
+    assert await store.finish(FinishRequest(work, failed="it does not answer"))
     assert await claim() == [], "nobody tries again"
     parked = await store.find_due("acme", DueKind.VERIFY, "k")
     assert parked == work._replace(failed="it does not answer", since=parked.since)
@@ -167,7 +167,7 @@ async def test_work_that_failed_is_an_operators_until_somebody_ends_it(
     assert (concern.call_id, concern.run_id, concern.tool, concern.version) == work[3:7]
     assert (concern.since, concern.fence) == (parked.since, work.fence)
     assert await store.schedule(0, make.due(), []) is False, "it is still there"
-    assert await store.finish(Finish(parked)) is True
+    assert await store.finish(FinishRequest(parked)) is True
     assert await store.concerns() == []
     assert await store.find_due("acme", DueKind.VERIFY, "k") is None
 
@@ -175,9 +175,9 @@ async def test_work_that_failed_is_an_operators_until_somebody_ends_it(
 async def test_work_that_failed_can_be_tried_once_more(store, claim, scheduled):
     await scheduled()
     (work,) = await claim()
-    await store.finish(Finish(work, failed="no"))
+    await store.finish(FinishRequest(work, failed="no"))
     parked = await store.find_due("acme", DueKind.VERIFY, "k")
-    assert await store.finish(Finish(parked, again_after=0)) is True
+    assert await store.finish(FinishRequest(parked, again_after=0)) is True
     assert await store.concerns() == []
     (again,) = await claim()
     assert (again.failed, again.tries) == (None, 2)
@@ -186,7 +186,7 @@ async def test_work_that_failed_can_be_tried_once_more(store, claim, scheduled):
 # --- compensation ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("status", EntryStatus)
 async def test_what_was_done_and_nothing_else_can_be_reversed(
     store, make, claim, scheduled, status
 ):
@@ -195,10 +195,10 @@ async def test_what_was_done_and_nothing_else_can_be_reversed(
     await store.settle(make.settle(entry=settled))
     await scheduled(kind=DueKind.COMPENSATE)
     (work,) = await claim()
-    assert await store.finish(Finish(work, compensated={"undone": True})) is True
+    assert await store.finish(FinishRequest(work, compensated={"undone": True})) is True
     found = (await store.recall("acme", "run_1", "k")).entry
-    if status is Status.COMPLETED:
-        undone = {"status": Status.COMPENSATED, "observation": {"undone": True}}
+    if status is EntryStatus.COMPLETED:
+        undone = {"status": EntryStatus.COMPENSATED, "observation": {"undone": True}}
         assert found == make.done(entry, **undone)
     else:
         assert found == settled
@@ -219,7 +219,7 @@ async def test_the_operators_list_is_oldest_first_and_holds_both_kinds(
     await store.settle(make.settle(entry=make.unknown(entry)))
     await scheduled("e", tenant="other")
     (work,) = await claim()
-    await store.finish(Finish(work, failed="no"))
+    await store.finish(FinishRequest(work, failed="no"))
 
     listed = await store.concerns()
     assert [(one.kind, one.key) for one in listed] == [

@@ -8,22 +8,27 @@ import time
 import pytest
 
 from counterseal.audit import EventType
-from counterseal.ledger.entry import Answer, Phase, Status, duplicate
+from counterseal.ledger.entry import Answer, EntryStatus, Phase, duplicate
 from counterseal.ledger.records import DueKind
-from counterseal.ledger.requests import Erasure, Finish, Refused, Search
+from counterseal.ledger.requests import AdmissionRefusal, EventFilter, ExpiryRequest, FinishRequest
 from tests.store.chains import check_chain, log_of
 
 FOREVER = 1e6
-EVERYTHING = Erasure(vault_after=-FOREVER, events_after=-FOREVER)
+EVERYTHING = ExpiryRequest(vault_after=-FOREVER, events_after=-FOREVER)
 NOTHING = {"keys": 0, "vault": 0, "requests": 0, "events": 0, "counters": 0, "sessions": 0}
-OVER = (Status.COMPLETED, Status.FAILED_FINAL, Status.COMPENSATED, Status.FAILED_RETRYABLE)
+OVER = (
+    EntryStatus.COMPLETED,
+    EntryStatus.FAILED_FINAL,
+    EntryStatus.COMPENSATED,
+    EntryStatus.FAILED_RETRYABLE,
+)
 
 
 @pytest.fixture
 def settled(store, make):
     """A key that was used, and what came of it."""
 
-    async def settled(key="k", status=Status.COMPLETED, keep_for=0, **more):
+    async def settled(key="k", status=EntryStatus.COMPLETED, keep_for=0, **more):
         request = make.admit(entry=make.entry(key), resume=b"resume", events=())
         entry = (await store.admit(request)).entry
         done = make.done(entry, status=status, **more)
@@ -43,20 +48,20 @@ async def test_an_empty_store_has_nothing_to_forget(store):
 @pytest.mark.parametrize("status", OVER)
 async def test_a_key_stays_with_its_hash_when_its_answer_is_forgotten(store, make, settled, status):
     done = await settled(status=status)
-    assert await store.expire(Erasure()) == {**NOTHING, "keys": 1}
+    assert await store.expire(ExpiryRequest()) == {**NOTHING, "keys": 1}
     kept = await store.look_up("acme", "k")
-    free = status is Status.FAILED_RETRYABLE
-    expected = make.done(done, status=status if free else Status.EXPIRED, observation=None)
+    free = status is EntryStatus.FAILED_RETRYABLE
+    expected = make.done(done, status=status if free else EntryStatus.EXPIRED, observation=None)
     assert kept == (expected, None)
     again = await store.admit(make.admit(entry=make.entry()))
     if free:
         assert again.refused is None
         assert (again.entry.fence, again.entry.attempts) == (2, 2)
     else:
-        assert again.refused is Refused.DUPLICATE
+        assert again.refused is AdmissionRefusal.DUPLICATE
         assert duplicate(again.entry, b"r") is Answer.EXPIRED
         assert duplicate(again.entry, b"other") is Answer.MISMATCH
-    assert await store.expire(Erasure()) == NOTHING, "once"
+    assert await store.expire(ExpiryRequest()) == NOTHING, "once"
 
 
 async def test_what_is_kept_for_long_or_for_ever_is_not_forgotten(store, settled):
@@ -78,9 +83,9 @@ async def test_what_is_pending_never_expires(store, make, phase):
 async def test_a_key_that_was_free_and_is_used_again_does_not_expire_meanwhile(
     store, make, settled
 ):
-    await settled(status=Status.FAILED_RETRYABLE)
+    await settled(status=EntryStatus.FAILED_RETRYABLE)
     again = (await store.admit(make.admit(entry=make.entry(), events=()))).entry
-    assert await store.expire(Erasure()) == NOTHING
+    assert await store.expire(ExpiryRequest()) == NOTHING
     assert (await store.look_up("acme", "k")).entry == again
 
 
@@ -89,10 +94,10 @@ async def test_what_was_reversed_is_kept_as_long_as_what_was_done(store, make, s
         await settled(key, keep_for=keep_for)
         await store.schedule(0, make.due(key, DueKind.COMPENSATE), [])
         (work,) = await store.claim_due(make.claim())
-        await store.finish(Finish(work, compensated={"undone": key}))
-    assert await store.expire(Erasure()) == {**NOTHING, "keys": 1}
+        await store.finish(FinishRequest(work, compensated={"undone": key}))
+    assert await store.expire(ExpiryRequest()) == {**NOTHING, "keys": 1}
     entries = [(await store.look_up("acme", key)).entry for key in ("over", "kept")]
-    assert [entry.status for entry in entries] == [Status.EXPIRED, Status.COMPENSATED]
+    assert [entry.status for entry in entries] == [EntryStatus.EXPIRED, EntryStatus.COMPENSATED]
     assert [entry.observation for entry in entries] == [None, {"undone": "kept"}]
 
 
@@ -100,17 +105,19 @@ async def test_keys_expire_oldest_first_in_batches(store, settled):
     keys = ["d", "b", "a", "c", "e"]
     for key in keys:
         await settled(key)
-    told = [(await store.expire(Erasure(limit=2)))["keys"] for _ in range(4)]
+    told = [(await store.expire(ExpiryRequest(limit=2)))["keys"] for _ in range(4)]
     assert told == [2, 2, 1, 0]
-    assert {(await store.look_up("acme", key)).entry.status for key in keys} == {Status.EXPIRED}
+    assert {(await store.look_up("acme", key)).entry.status for key in keys} == {
+        EntryStatus.EXPIRED
+    }
 
 
 async def test_the_oldest_keys_are_the_first_to_expire(store, settled):
     for key in ("b", "a", "c"):
         await settled(key)
-    await store.expire(Erasure(limit=1))
+    await store.expire(ExpiryRequest(limit=1))
     statuses = [(await store.look_up("acme", key)).entry.status for key in ("b", "a", "c")]
-    assert statuses == [Status.EXPIRED, Status.COMPLETED, Status.COMPLETED]
+    assert statuses == [EntryStatus.EXPIRED, EntryStatus.COMPLETED, EntryStatus.COMPLETED]
 
 
 # --- the vault ------------------------------------------------------------------------------------
@@ -118,11 +125,11 @@ async def test_the_oldest_keys_are_the_first_to_expire(store, settled):
 
 async def test_raw_results_are_forgotten_oldest_first_in_batches(store):
     pointers = [await store.keep("acme", "call_1", b"raw") for _ in range(5)]
-    assert await store.expire(Erasure(vault_after=FOREVER)) == NOTHING
-    assert await store.expire(Erasure()) == NOTHING
+    assert await store.expire(ExpiryRequest(vault_after=FOREVER)) == NOTHING
+    assert await store.expire(ExpiryRequest()) == NOTHING
     left = []
     for _ in range(4):
-        told = await store.expire(Erasure(limit=2, vault_after=-1))
+        told = await store.expire(ExpiryRequest(limit=2, vault_after=-1))
         found = [await store.fetch("acme", pointer) for pointer in pointers]
         left.append((told["vault"], found.count(b"raw"), found[-1]))
     assert left == [(2, 3, b"raw"), (2, 1, b"raw"), (1, 0, None), (0, 0, None)]
@@ -141,8 +148,8 @@ async def record(store, make, count, tenant="acme"):
 async def test_erased_events_leave_their_links_and_are_told_of(store, make):
     await record(store, make, 5)
     before = await log_of(store)
-    assert await store.expire(Erasure(events_after=FOREVER)) == NOTHING
-    assert await store.expire(Erasure()) == NOTHING
+    assert await store.expire(ExpiryRequest(events_after=FOREVER)) == NOTHING
+    assert await store.expire(ExpiryRequest()) == NOTHING
     assert await store.expire(EVERYTHING) == {**NOTHING, "events": 5}
     after = await log_of(store)
     assert [row.columns for row in after[:5]] == [None] * 5
@@ -187,8 +194,8 @@ async def test_erased_events_are_found_no_more_by_any_way(store, make):
     await store.expire(EVERYTHING)
     assert await store.events("acme", call_id="call_1") == []
     assert await store.events("acme", run_id="run_1") == []
-    assert await store.search("acme", Search(tool="save")) == []
-    assert len(await store.search("acme", Search(newest_first=True))) == 1
+    assert await store.search("acme", EventFilter(tool="save")) == []
+    assert len(await store.search("acme", EventFilter(newest_first=True))) == 1
     await record(store, make, 1)
     assert len(await store.events("acme", call_id="call_0")) == 1
 
@@ -203,7 +210,7 @@ async def test_what_a_tenant_spent_on_past_days_is_forgotten(store, make):
     names = [*days.values(), *others]
     charges = [make.charge(9, name, of_run=of_run) for name in names for of_run in (True, False)]
     await store.admit(make.admit(charges=charges, events=()))
-    assert [(await store.expire(Erasure(limit=1)))["counters"] for _ in range(3)] == [1, 1, 0]
+    assert [(await store.expire(ExpiryRequest(limit=1)))["counters"] for _ in range(3)] == [1, 1, 0]
     memory = await store.recall("acme", "run_1", None)
     assert set(memory.tenant_counters) == {days["c"], *others}
     assert set(memory.run_counters) == set(names), "a run keeps its own"
@@ -213,8 +220,8 @@ async def test_what_a_tenant_spent_on_past_days_is_forgotten(store, make):
 async def test_what_is_still_to_be_verified_or_reversed_keeps_its_entry(store, make, settled, kind):
     done = await settled()
     await store.schedule(0.0, make.due(kind=kind), ())
-    assert await store.expire(Erasure()) == NOTHING
+    assert await store.expire(ExpiryRequest()) == NOTHING
     assert (await store.look_up("acme", "k")).entry == done
     (work,) = await store.claim_due(make.claim())
-    await store.finish(Finish(work))
-    assert await store.expire(Erasure()) == {**NOTHING, "keys": 1}
+    await store.finish(FinishRequest(work))
+    assert await store.expire(ExpiryRequest()) == {**NOTHING, "keys": 1}

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from counterseal.audit import EventType
-from counterseal.ledger.entry import Status
+from counterseal.ledger.entry import EntryStatus
 from counterseal.ledger.records import DueKind, HeldStatus
-from counterseal.ledger.requests import Refused
+from counterseal.ledger.requests import AdmissionRefusal
 
 DECIDED = [HeldStatus.APPROVED, HeldStatus.REJECTED, HeldStatus.EXPIRED]
 
@@ -111,7 +111,7 @@ async def test_an_approval_that_was_spent_on_nothing_counts_again(store, make):
     await store.hold(make.held(), [])
     await store.decide("acme", "appr_1", HeldStatus.APPROVED, [])
     entry = (await store.admit(make.admit(entry=make.entry(), approval_id="appr_1"))).entry
-    failed = make.done(entry, status=Status.FAILED_RETRYABLE, observation=None)
+    failed = make.done(entry, status=EntryStatus.FAILED_RETRYABLE, observation=None)
     assert await store.settle(make.settle(entry=failed, gives_back="appr_1"))
     assert (await store.recall("acme", "run_1", "k")).held.status is HeldStatus.APPROVED
     again = make.admit(entry=make.entry(), approval_id="appr_1")
@@ -138,7 +138,7 @@ async def test_a_spent_approval_that_is_given_back_counts_only_in_time(store, ma
     await store.admit(make.admit(approval_id="appr_1"))
     await store.settle(make.settle(gives_back="appr_1"))
     late = make.admit(approval_id="appr_1", now=make.now + 600)
-    assert (await store.admit(late)).refused is Refused.APPROVAL
+    assert (await store.admit(late)).refused is AdmissionRefusal.APPROVAL
 
 
 async def test_an_approval_is_spent_before_it_ends_or_never(store, make, snapshot):
@@ -147,7 +147,7 @@ async def test_an_approval_is_spent_before_it_ends_or_never(store, make, snapsho
     before = await snapshot(store)
     for late in (10.0, 11.0):
         admission = await store.admit(make.admit(approval_id="appr_1", now=make.now + late))
-        assert admission.refused is Refused.APPROVAL
+        assert admission.refused is AdmissionRefusal.APPROVAL
     assert await snapshot(store) == before
     assert (await store.admit(make.admit(approval_id="appr_1", now=make.now + 9.9))).refused is None
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from counterseal.ledger.records import HeldStatus
-from counterseal.ledger.requests import Erasure
+from counterseal.ledger.requests import ExpiryRequest
 from counterseal.storage import open_store
 from tests.store.same import DURABLE
 
@@ -155,15 +155,15 @@ async def test_lists_are_narrowed_by_when_requests_end_and_turned_round(store, m
 @pytest.mark.parametrize("status", list(HeldStatus))
 async def test_of_what_was_decided_the_call_and_the_token_are_forgotten(store, decided, status):
     held = await decided(status=status)
-    assert (await store.expire(Erasure()))["requests"] == 0, "for ever, unless somebody says so"
-    assert (await store.expire(Erasure(vault_after=1e12)))["requests"] == 0, "not old enough"
+    assert (await store.expire(ExpiryRequest()))["requests"] == 0, "never by itself"
+    assert (await store.expire(ExpiryRequest(vault_after=1e12)))["requests"] == 0, "not old enough"
     assert await store.find_held("acme", "appr_1") == held
     waits = status is HeldStatus.WAITING
-    assert (await store.expire(Erasure(vault_after=LATER)))["requests"] == (not waits)
+    assert (await store.expire(ExpiryRequest(vault_after=LATER)))["requests"] == (not waits)
     left = await store.find_held("acme", "appr_1")
     assert (left.sealed, left.token) == (held.sealed if waits else b"", None)
     assert (left.status, left.votes, left.demand) == (held.status, held.votes, held.demand)
-    assert (await store.expire(Erasure(vault_after=LATER)))["requests"] == 0, "once"
+    assert (await store.expire(ExpiryRequest(vault_after=LATER)))["requests"] == 0, "once"
 
 
 async def test_requests_are_forgotten_in_batches_what_ended_first_before_the_others(
@@ -177,9 +177,9 @@ async def test_requests_are_forgotten_in_batches_what_ended_first_before_the_oth
         found = await store.list_held("acme", HeldStatus.REJECTED, 9)
         return [one.approval_id for one in found if one.sealed]
 
-    assert (await store.expire(Erasure(2, vault_after=LATER)))["requests"] == 2
+    assert (await store.expire(ExpiryRequest(2, vault_after=LATER)))["requests"] == 2
     assert await kept() == ["appr_0"]
-    assert (await store.expire(Erasure(2, vault_after=LATER)))["requests"] == 1
+    assert (await store.expire(ExpiryRequest(2, vault_after=LATER)))["requests"] == 1
     assert await kept() == []
 
 

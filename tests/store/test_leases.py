@@ -7,9 +7,9 @@ import asyncio
 
 import pytest
 
-from counterseal.ledger.entry import Phase, Status
+from counterseal.ledger.entry import EntryStatus, Phase
 from counterseal.ledger.records import DueKind, HeldStatus
-from counterseal.ledger.requests import Refused
+from counterseal.ledger.requests import AdmissionRefusal
 
 FOREVER = 1e6
 
@@ -38,7 +38,7 @@ async def test_who_comes_second_is_told_whether_the_first_is_still_there(store, 
     for key, lease in (("held", FOREVER), ("over", 0)):
         await reserve(key, lease=lease)
         second = await store.admit(make.admit(entry=make.entry(key)))
-        assert (second.refused, second.entry.lapsed) == (Refused.DUPLICATE, lease == 0)
+        assert (second.refused, second.entry.lapsed) == (AdmissionRefusal.DUPLICATE, lease == 0)
 
 
 async def test_an_entry_is_found_with_what_is_needed_to_go_on(store, reserve):
@@ -51,7 +51,7 @@ async def test_an_entry_is_found_with_what_is_needed_to_go_on(store, reserve):
 
 
 async def test_a_settled_entry_does_not_lapse(store, make, reserve, found):
-    for status in Status:
+    for status in EntryStatus:
         entry = await reserve(status, lease=0)
         assert await store.settle(make.settle(entry=make.done(entry, status=status)))
         assert not (await found(status)).lapsed, "nobody is to look at it"
@@ -116,20 +116,20 @@ async def test_a_lapsed_entry_is_taken_over_by_its_fence_only(store, make, reser
     again = make.admit(
         entry=make.entry(call_id="call_2", worker="w_2"), lease=FOREVER, resume=b"new"
     )
-    assert (await store.admit(again)).refused is Refused.DUPLICATE
+    assert (await store.admit(again)).refused is AdmissionRefusal.DUPLICATE
     assert (await store.admit(again._replace(takes_over=old.fence + 1))).refused is not None
     taken = await store.admit(again._replace(takes_over=old.fence))
     assert (taken.refused, taken.entry.fence, taken.entry.attempts) == (None, 2, 2)
     assert (taken.entry.worker, taken.entry.looks) == ("w_2", 0)
     assert await store.look_up("acme", "k") == (taken.entry, b"new")
     late = await store.admit(again._replace(takes_over=taken.entry.fence))
-    assert late.refused is Refused.DUPLICATE, "it is held again"
+    assert late.refused is AdmissionRefusal.DUPLICATE, "it is held again"
 
 
 async def test_an_entry_that_is_held_is_not_taken_over(store, make, reserve):
     entry = await reserve()
     again = make.admit(entry=make.entry(call_id="call_2"), takes_over=entry.fence)
-    assert (await store.admit(again)).refused is Refused.DUPLICATE
+    assert (await store.admit(again)).refused is AdmissionRefusal.DUPLICATE
     # Unknown, and nobody at work on it: now it is free for whoever knows its fence.
     await store.settle(make.settle(entry=make.unknown(entry), again_after=FOREVER))
     assert (await store.admit(again)).refused is None
@@ -140,7 +140,7 @@ async def test_an_escalated_entry_is_a_persons_and_not_taken_over(store, make, r
     escalated = make.unknown(entry, phase=Phase.ESCALATED)
     await store.settle(make.settle(entry=escalated, again_after=0))
     again = make.admit(entry=make.entry(call_id="call_2"), takes_over=entry.fence)
-    assert (await store.admit(again)).refused is Refused.DUPLICATE
+    assert (await store.admit(again)).refused is AdmissionRefusal.DUPLICATE
     assert await store.claim_orphans(make.claim()) == []
 
 
@@ -210,7 +210,7 @@ async def test_an_unknown_entry_that_nobody_should_look_at_is_left_alone(store, 
 async def test_only_what_is_pending_and_over_is_claimed(store, make, reserve):
     await reserve("held")
     await reserve("orphan", lease=0)
-    for status in set(Status) - {Status.PENDING}:
+    for status in set(EntryStatus) - {EntryStatus.PENDING}:
         entry = await reserve(status, lease=0)
         await store.settle(make.settle(entry=make.done(entry, status=status), again_after=0))
     claimed = await store.claim_orphans(make.claim())

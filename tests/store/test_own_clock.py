@@ -2,9 +2,9 @@
 
 import pytest
 
-from counterseal.ledger.entry import Status
+from counterseal.ledger.entry import EntryStatus
 from counterseal.ledger.records import DueKind
-from counterseal.ledger.requests import Erasure, Finish, Search
+from counterseal.ledger.requests import EventFilter, ExpiryRequest, FinishRequest
 from counterseal.storage.memory import MemoryStore
 from counterseal.storage.sqlite import SqliteStore
 
@@ -86,7 +86,7 @@ async def test_work_is_due_when_its_time_has_come_and_again_when_its_lease_is_ov
         seen.append([work.since for work in await store.claim_due(make.claim(lease=10))])
     assert seen == [[], [1000.0], [], [1000.0]]
     work = await store.find_due("acme", DueKind.VERIFY, "k")
-    await store.finish(Finish(work, failed="no"))
+    await store.finish(FinishRequest(work, failed="no"))
     assert (await store.concerns())[0].since == 1070.0
 
 
@@ -95,9 +95,9 @@ async def test_an_answer_is_kept_for_its_time(store, make, clock):
     await store.settle(make.settle(entry=make.done(entry), keep_for=100))
     seen = []
     for clock.now in (1099.9, 1100.0):
-        await store.expire(Erasure())
+        await store.expire(ExpiryRequest())
         seen.append((await store.look_up("acme", "k")).entry.status)
-    assert seen == [Status.COMPLETED, Status.EXPIRED]
+    assert seen == [EntryStatus.COMPLETED, EntryStatus.EXPIRED]
 
 
 async def test_raw_results_and_events_are_kept_for_their_time(store, make, clock):
@@ -105,7 +105,7 @@ async def test_raw_results_and_events_are_kept_for_their_time(store, make, clock
     await store.settle(make.settle())
     told = []
     for clock.now in (1049.9, 1050.1):
-        told.append(await store.expire(Erasure(vault_after=50, events_after=50)))
+        told.append(await store.expire(ExpiryRequest(vault_after=50, events_after=50)))
     assert [(one["vault"], one["events"]) for one in told] == [(0, 0), (1, 1)]
     assert await store.fetch("acme", pointer) is None
     ((_, erased),) = await store.events("acme")
@@ -115,7 +115,7 @@ async def test_raw_results_and_events_are_kept_for_their_time(store, make, clock
 async def test_a_search_is_narrowed_by_the_moment_of_recording(store, make, clock):
     for clock.now in (1000.0, 1001.0, 1002.0):
         await store.settle(make.settle(events=[make.event(call_id=f"{clock.now:g}")]))
-    found = await store.search("acme", Search(since=1001.0, until=1002.0))
+    found = await store.search("acme", EventFilter(since=1001.0, until=1002.0))
     assert [event.caller.call_id for _, event in found] == ["1001"]
 
 
@@ -123,5 +123,5 @@ async def test_counters_are_kept_for_today_and_two_days_before(store, make, cloc
     names = [f"writes/{day}" for day in range(95, 102)]
     await store.admit(make.admit(charges=[make.charge(9, name, of_run=False) for name in names]))
     clock.now = 100.0 * DAY
-    assert (await store.expire(Erasure()))["counters"] == 3
+    assert (await store.expire(ExpiryRequest()))["counters"] == 3
     assert set((await store.recall("acme", "run_1", None)).tenant_counters) == set(names[3:])

@@ -12,7 +12,7 @@ import pytest
 from counterseal.errors import CountersealError, StoreError
 from counterseal.storage import open_store
 from counterseal.storage.postgres import PostgresStore
-from counterseal.storage.postgres.connections import Address, Listener
+from counterseal.storage.postgres.connections import ChangeListener, DatabaseAddress
 from counterseal.storage.postgres.faults import MEANINGS, explained, is_again, is_lost
 from tests.postgres_server import STUCK, borrowed_database, execute, seen
 from tests.waiting import turns
@@ -31,7 +31,7 @@ def url():
 
 @pytest.fixture
 async def store(url):
-    store = PostgresStore(Address.of(url), writers=1)
+    store = PostgresStore(DatabaseAddress.of(url), writers=1)
     yield store
     await store.close()
 
@@ -67,7 +67,7 @@ def test_an_address_that_names_no_database_is_refused_without_being_told(url):
 
 
 def test_a_password_is_in_no_message():
-    address = Address.of("postgresql://somebody:hunter2@db.example/cases?password=hunter3")
+    address = DatabaseAddress.of("postgresql://somebody:hunter2@db.example/cases?password=hunter3")
     assert address.where == "postgresql://db.example/cases"
     assert "hunter" not in repr(address)
 
@@ -114,7 +114,7 @@ async def test_what_is_wrong_with_an_address_is_told(url, change, told):
 
 async def test_who_gives_up_while_a_connection_is_made_leaves_none_behind(url):
     for number in range(40):
-        listener = Listener(Address.of(url))
+        listener = ChangeListener(DatabaseAddress.of(url))
         listening = asyncio.create_task(listener.listen())
         await turns(5 * number)  # a different moment each time
         listening.cancel()
@@ -185,9 +185,9 @@ async def said_by(store):
 
 
 def make_nothing():
-    from counterseal.ledger.requests import Settle
+    from counterseal.ledger.requests import SettlementRequest
 
-    return Settle("acme", "run_0", 0.0, None, {}, (), ())
+    return SettlementRequest("acme", "run_0", 0.0, None, {}, (), ())
 
 
 async def test_what_waits_together_is_committed_together(store, make):

@@ -13,10 +13,10 @@ import pytest
 
 from counterseal.audit import EventType
 from counterseal.errors import StoreError
-from counterseal.ledger.entry import Status
+from counterseal.ledger.entry import EntryStatus
 from counterseal.storage import open_store
 from counterseal.storage.postgres import PostgresStore
-from counterseal.storage.postgres.connections import Address
+from counterseal.storage.postgres.connections import DatabaseAddress
 from counterseal.storage.postgres.faults import UncertainError
 from tests.postgres_server import (
     AWAITED,
@@ -69,7 +69,7 @@ async def test_connections_that_were_ended_while_idle_are_not_noticed(url, store
     assert len(disconnect(url)) >= 1
     assert await call(store, make, "b")
     disconnect(url)
-    assert (await store.recall("acme", "run_1", "b")).entry.status is Status.COMPLETED
+    assert (await store.recall("acme", "run_1", "b")).entry.status is EntryStatus.COMPLETED
     heads = check_chain(await log_of(store))
     assert len(heads) >= 2, "after a loss a new segment begins"
     assert len(await store.events("acme")) == 4
@@ -132,7 +132,7 @@ async def test_what_was_answered_is_there_after_a_crash(server, url, store, make
     assert failed <= {StoreError, UncertainError}
     for number in settled:
         entry = (await store.recall("acme", "run_1", f"k{number}")).entry
-        assert entry.status is Status.COMPLETED
+        assert entry.status is EntryStatus.COMPLETED
     check_chain(await log_of(store))
 
 
@@ -219,7 +219,7 @@ async def breaking(url):
     way = Way(url)
     door = await asyncio.start_server(way.serve, "127.0.0.1", 0)
     port = door.sockets[0].getsockname()[1]
-    address = Address.of(url.replace(f":{urlsplit(url).port}/", f":{port}/"))
+    address = DatabaseAddress.of(url.replace(f":{urlsplit(url).port}/", f":{port}/"))
     store = PostgresStore(address, writers=1)
     yield store, way
     await store.close()

@@ -8,7 +8,7 @@ import pytest
 
 from counterseal.errors import StoreError
 from counterseal.storage.postgres import PostgresStore
-from counterseal.storage.postgres.connections import Address
+from counterseal.storage.postgres.connections import DatabaseAddress
 from tests.postgres_server import drop_database, fresh_database
 from tests.waiting import turns, until
 
@@ -26,7 +26,7 @@ def url():
 
 @pytest.fixture
 async def store(url):
-    store = PostgresStore(Address.of(url), writers=1, readers=1)
+    store = PostgresStore(DatabaseAddress.of(url), writers=1, readers=1)
     yield store
     await store.close()
 

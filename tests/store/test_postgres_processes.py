@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from counterseal.ledger.records import DueKind, HeldStatus
-from counterseal.ledger.requests import Refused
+from counterseal.ledger.requests import AdmissionRefusal
 from counterseal.storage import open_store
 from tests.postgres_server import (
     AWAITED,
@@ -93,10 +93,12 @@ async def test_another_worker_is_seen_at_once(stores, make):
     assert (await ours.open_run(make.run(objective="ours"))).objective == "theirs"
     entry = (await theirs.admit(make.admit(entry=make.entry(), charges=[make.charge(1)]))).entry
     assert (await ours.recall("acme", "run_1", "k")).entry == entry
-    assert (await ours.admit(make.admit(entry=make.entry()))).refused is Refused.DUPLICATE
-    assert (await ours.admit(make.admit(charges=[make.charge(1)]))).refused is Refused.BUDGET
+    assert (await ours.admit(make.admit(entry=make.entry()))).refused is AdmissionRefusal.DUPLICATE
+    assert (
+        await ours.admit(make.admit(charges=[make.charge(1)]))
+    ).refused is AdmissionRefusal.BUDGET
     assert await theirs.change(1, {"kill": "save"}, [])
-    assert (await ours.admit(make.admit())).refused is Refused.EPOCH
+    assert (await ours.admit(make.admit())).refused is AdmissionRefusal.EPOCH
 
 
 async def test_of_two_who_want_the_same_new_keys_in_any_order_each_key_goes_to_one(stores, make):
@@ -120,7 +122,7 @@ async def test_of_two_who_want_the_same_new_keys_in_any_order_each_key_goes_to_o
     )
     assert Counter(one for some in answers for one in some) == {
         None: len(keys),
-        Refused.DUPLICATE: 2 * len(keys),
+        AdmissionRefusal.DUPLICATE: 2 * len(keys),
     }
     memory = await stores[0].recall("acme", "run_1", None)
     assert memory.tenant_counters == {"all": len(keys)}
@@ -216,7 +218,9 @@ async def test_a_change_of_the_registry_waits_for_who_rests_on_what_was_before(u
     await somebody.close()
     assert (await admitting).refused is None
     assert await changing is True
-    assert (await stores[0].admit(make.admit(entry=make.entry("l")))).refused is Refused.EPOCH
+    assert (
+        await stores[0].admit(make.admit(entry=make.entry("l")))
+    ).refused is AdmissionRefusal.EPOCH
 
 
 async def test_every_worker_extends_a_chain_of_its_own(stores, make):

@@ -9,7 +9,7 @@ from counterseal import Grant, Proposal, Runtime
 from counterseal.accounts.users import Person
 from counterseal.errors import NotDoneError
 from counterseal.keys import KeyRing, Purpose, new_key
-from counterseal.ledger.requests import Erasure
+from counterseal.ledger.requests import ExpiryRequest
 from counterseal.testing import fake_tool, someone
 from counterseal.views import NotFoundError, TenantView
 from counterseal.views.call_page import RedactionRow
@@ -150,7 +150,7 @@ async def test_it_is_found_under_its_own_tenant_only(archive):
         with pytest.raises(NotFoundError):
             await theirs.calls.page(seen.call_id)
         with pytest.raises(NotFoundError):
-            await theirs.observation(call_id=seen.call_id)
+            await theirs.calls.observation(call_id=seen.call_id)
         pointer = (await there.end(seen))["seen"]
         assert await there.runtime.store.fetch("zeta", pointer) is None
 
@@ -177,7 +177,7 @@ async def test_an_id_that_two_agents_have_used_shows_neither_what_the_other_read
 async def test_what_is_forgotten_with_the_vault_is_no_longer_kept(archive, store):
     async with archive() as there:
         seen = await there.read(1)
-        assert (await store.expire(Erasure(vault_after=-1)))["vault"] == 1
+        assert (await store.expire(ExpiryRequest(vault_after=-1)))["vault"] == 1
         page = await there.page(seen)
         assert (page.text, page.observation, page.not_kept) == (None, None, NO_LONGER)
         assert page.redactions == [RedactionRow(rule="password", pointer="/password", count=1)]

@@ -9,7 +9,7 @@ from counterseal.audit import EventType, Head
 from counterseal.audit.chain import BODY
 from counterseal.audit.checkpoints import Checkpoint
 from counterseal.errors import CountersealError
-from counterseal.ledger.requests import Search
+from counterseal.ledger.requests import EventFilter
 from tests.store.chains import NOWHERE, check_chain, log_of
 
 KINDS = [EventType.REQUESTED, EventType.STARTED, EventType.SUCCEEDED]
@@ -40,10 +40,10 @@ def filled(store, make):
 async def test_a_search_for_nothing_in_particular_finds_everything_oldest_first(store, filled):
     everything = await filled()
     assert len(everything) == 12
-    assert list(await store.search("acme", Search())) == list(everything)
-    newest = await store.search("acme", Search(newest_first=True))
+    assert list(await store.search("acme", EventFilter())) == list(everything)
+    newest = await store.search("acme", EventFilter(newest_first=True))
     assert list(newest) == list(everything)[::-1]
-    assert await store.search("nobody", Search()) == []
+    assert await store.search("nobody", EventFilter()) == []
     ids = [event_id for event_id, _ in everything]
     assert ids == sorted(ids)
 
@@ -52,7 +52,7 @@ async def test_a_search_is_narrowed_by_each_word_and_by_all_together(store, fill
     everything = await filled()
 
     async def found(**narrow):
-        return [one[0] for one in await store.search("acme", Search(**narrow))]
+        return [one[0] for one in await store.search("acme", EventFilter(**narrow))]
 
     def expected(true):
         return [event_id for event_id, event in everything if true(event)]
@@ -75,7 +75,7 @@ async def test_a_search_is_narrowed_by_when_something_was_recorded(store, filled
     ids = [event_id for event_id, _ in everything]
 
     async def found(**narrow):
-        return [one[0] for one in await store.search("acme", Search(**narrow))]
+        return [one[0] for one in await store.search("acme", EventFilter(**narrow))]
 
     numbers = [row.link.number for row in await log_of(store)]
     moment = (numbers[5] + 0.5) / 1e6  # in the middle of a microsecond, which a float can't miss
@@ -94,7 +94,7 @@ async def test_a_search_goes_on_behind_an_event_in_either_order(
     store, filled, narrow, newest_first
 ):
     await filled()
-    search = Search(**narrow, newest_first=newest_first)
+    search = EventFilter(**narrow, newest_first=newest_first)
     whole = list(await store.search("acme", search))
     paged, after = [], None
     while page := await store.search("acme", search._replace(after=after, limit=2)):
@@ -108,14 +108,14 @@ async def test_a_search_goes_on_behind_an_event_in_either_order(
 async def test_a_search_behind_an_event_that_does_not_match_goes_on_from_its_place(store, filled):
     everything = await filled()
     second = everything[1][0]
-    found = await store.search("acme", Search(types=["tool.requested"], after=second))
+    found = await store.search("acme", EventFilter(types=["tool.requested"], after=second))
     assert [one[0] for one in found] == [everything[n][0] for n in (3, 6, 9)]
 
 
 @pytest.mark.parametrize("after", ["", "evt_", "call_1", "evt_zz", "0123456789abcdef01"])
 async def test_a_search_behind_what_is_no_event_is_refused(store, filled, after):
     with pytest.raises(CountersealError, match="is not the id of an event"):
-        await store.search("acme", Search(after=after))
+        await store.search("acme", EventFilter(after=after))
 
 
 async def test_everybody_of_whom_something_is_on_record_is_told_by_name(store, make):

@@ -3,7 +3,7 @@
 import asyncio
 
 from counterseal.audit import EventType
-from counterseal.ledger.requests import Refused
+from counterseal.ledger.requests import AdmissionRefusal
 
 
 async def test_changes_are_numbered_and_read_from_where_one_is(store, make):
@@ -50,13 +50,13 @@ async def test_a_decision_that_did_not_know_of_a_change_is_not_admitted(store, m
         reads={"*": 7},
     )
     admission = await store.admit(stale)
-    assert (admission.refused, admission.entry) == (Refused.EPOCH, None)
+    assert (admission.refused, admission.entry) == (AdmissionRefusal.EPOCH, None)
     ahead = make.admit(epoch=2, entry=make.entry())
-    assert (await store.admit(ahead)).refused is Refused.EPOCH
+    assert (await store.admit(ahead)).refused is AdmissionRefusal.EPOCH
     assert await snapshot(store) == before
     assert (await store.admit(make.admit(epoch=1, entry=make.entry()))).refused is None
 
 
 async def test_the_registry_is_checked_for_a_run_that_nobody_opened(store, make):
-    assert (await store.admit(make.admit(epoch=1))).refused is Refused.EPOCH
+    assert (await store.admit(make.admit(epoch=1))).refused is AdmissionRefusal.EPOCH
     assert (await store.admit(make.admit(epoch=0))).refused is None

@@ -6,7 +6,7 @@ from counterseal.audit import EventType
 from counterseal.errors import CountersealError
 from counterseal.ledger.entry import Phase
 from counterseal.ledger.records import Budgets, HeldStatus
-from counterseal.ledger.requests import Refused
+from counterseal.ledger.requests import AdmissionRefusal
 from counterseal.ledger.run_changes import IDLE_SECONDS
 from counterseal.storage import open_store
 
@@ -157,8 +157,8 @@ async def test_a_decision_that_rests_on_changed_state_is_not_admitted(store, mak
     await store.open_run(make.run())
     assert (await store.admit(make.admit(reads={"a": 0, "*": 0}))).refused is None
     await store.settle(make.settle(state=[("a", "replace", 1)]))
-    assert (await store.admit(make.admit(reads={"a": 0}))).refused is Refused.STATE
-    assert (await store.admit(make.admit(reads={"*": 0}))).refused is Refused.STATE
+    assert (await store.admit(make.admit(reads={"a": 0}))).refused is AdmissionRefusal.STATE
+    assert (await store.admit(make.admit(reads={"*": 0}))).refused is AdmissionRefusal.STATE
     assert (await store.admit(make.admit(reads={"b": 0}))).refused is None
     assert (await store.admit(make.admit(reads={"a": 1, "*": 1}))).refused is None
 
@@ -166,13 +166,15 @@ async def test_a_decision_that_rests_on_changed_state_is_not_admitted(store, mak
 async def test_an_unknown_entry_is_taken_over_by_its_fence_only(store, make):
     entry = (await store.admit(make.admit(entry=make.entry()))).entry
     again = make.admit(entry=make.entry(call_id="call_2"), takes_over=entry.fence)
-    assert (await store.admit(again)).refused is Refused.DUPLICATE, "it is still running"
+    assert (await store.admit(again)).refused is AdmissionRefusal.DUPLICATE, "it is still running"
     unknown = entry._replace(phase=Phase.UNKNOWN, unknown_since=1000.0)
     assert await store.settle(make.settle(entry=unknown))
-    assert (await store.admit(again._replace(takes_over=None))).refused is Refused.DUPLICATE
+    assert (
+        await store.admit(again._replace(takes_over=None))
+    ).refused is AdmissionRefusal.DUPLICATE
     taken = await store.admit(again)
     assert (taken.refused, taken.entry.fence) == (None, entry.fence + 1)
-    assert (await store.admit(again)).refused is Refused.DUPLICATE, "once"
+    assert (await store.admit(again)).refused is AdmissionRefusal.DUPLICATE, "once"
 
 
 async def test_events_are_found_by_call_and_by_run_oldest_first(store, make):
@@ -258,7 +260,7 @@ async def test_nobody_decides_or_spends_anothers_approval(store, make, snapshot)
     assert await snapshot(store, "other") == before
     await store.decide("other", "appr_1", HeldStatus.APPROVED, [])
     admission = await store.admit(make.admit(approval_id="appr_1"))
-    assert admission.refused is Refused.APPROVAL
+    assert admission.refused is AdmissionRefusal.APPROVAL
 
 
 async def test_nobody_settles_anothers_entry(store, make, snapshot):

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
 from counterseal.audit import EventType
-from counterseal.ledger.entry import Phase, Status
+from counterseal.ledger.entry import EntryStatus, Phase
 from counterseal.ledger.records import Budgets, DueKind, Held, HeldStatus, RunRecord
-from counterseal.ledger.requests import Ballot, Charge, Erasure, Rate, Settle
+from counterseal.ledger.requests import Ballot, Charge, ExpiryRequest, RateLimit, SettlementRequest
 from counterseal.ledger.run_changes import IDLE_SECONDS
 from tests.store.same import (
     DURABLE,
@@ -48,7 +48,7 @@ charges = st.lists(
     max_size=3,
 )
 rates = st.lists(
-    st.builds(Rate, tools, st.sampled_from([0.5, 1.0, 60.0]), st.integers(1, 3)), max_size=2
+    st.builds(RateLimit, tools, st.sampled_from([0.5, 1.0, 60.0]), st.integers(1, 3)), max_size=2
 )
 state_keys = st.sampled_from(["a", "b", "*"])
 effects = st.lists(
@@ -134,7 +134,7 @@ class SameAnswers(Same):
         tenant=tenants,
         run_id=runs,
         key=st.none() | keys,
-        status=st.sampled_from(Status),
+        status=st.sampled_from(EntryStatus),
         phase=st.none() | st.sampled_from(Phase),
         observation=st.none() | objects,
         seen=seen,
@@ -147,7 +147,7 @@ class SameAnswers(Same):
         entry = None
         if key is not None:
             entry = (self.entry_now(tenant, key) or self.entry(tenant, key))._replace(**outcome)
-        request = Settle(
+        request = SettlementRequest(
             tenant=tenant,
             run_id=run_id,
             now=self.now,
@@ -275,7 +275,7 @@ class SameAnswers(Same):
 
     @step(limit=st.sampled_from([1, 100]))
     def forget_requests(self, limit):
-        self.ask("expire", Erasure(limit, vault_after=-FOREVER * FOREVER))
+        self.ask("expire", ExpiryRequest(limit, vault_after=-FOREVER * FOREVER))
 
     # --- what is seen of it -----------------------------------------------------------------------
 

@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
 from counterseal.audit import EventType
-from counterseal.ledger.entry import Phase, Status
+from counterseal.ledger.entry import EntryStatus, Phase
 from counterseal.ledger.records import DueKind
-from counterseal.ledger.requests import Claim, Erasure, Finish, Settle
+from counterseal.ledger.requests import Claim, ExpiryRequest, FinishRequest, SettlementRequest
 from tests.store.same import (
     DURABLE,
     FOREVER,
@@ -29,7 +29,9 @@ due_kinds = st.sampled_from(DueKind)
 soon = st.sampled_from([0.0, 0.0, FOREVER])
 outcomes = st.fixed_dictionaries(
     {
-        "status": st.sampled_from([*Status, *[Status.PENDING] * 4, *[Status.COMPLETED] * 2]),
+        "status": st.sampled_from(
+            [*EntryStatus, *[EntryStatus.PENDING] * 4, *[EntryStatus.COMPLETED] * 2]
+        ),
         "phase": st.sampled_from([None, *Phase, Phase.UNKNOWN, Phase.ESCALATED]),
         "observation": st.none() | objects,
         "looks": st.integers(0, 2),
@@ -55,7 +57,7 @@ class SameLives(Same):
     @property
     def pending(self):
         there = [self.entry_now(*slot) for slot in SLOTS]
-        return [one for one in there if one is not None and one.status is Status.PENDING]
+        return [one for one in there if one is not None and one.status is EntryStatus.PENDING]
 
     # --- the life of an entry ---------------------------------------------------------------------
 
@@ -70,7 +72,7 @@ class SameLives(Same):
     def reserve(self, slot, lease, tool, wrong, resume):
         there = self.entry_now(*slot)
         request = self.request(slot[0], "run_1", key=slot[1], tool=tool)
-        pending = there is not None and there.status is Status.PENDING
+        pending = there is not None and there.status is EntryStatus.PENDING
         takes_over = there.fence + wrong if pending else None
         self.ask("admit", request._replace(lease=lease, resume=resume, takes_over=takes_over))
 
@@ -87,7 +89,7 @@ class SameLives(Same):
         there = one_of(self.pending, number)
         if there is None:
             return
-        request = Settle(
+        request = SettlementRequest(
             tenant=there.tenant,
             run_id="run_1",
             now=self.now,
@@ -112,7 +114,7 @@ class SameLives(Same):
 
     @step(limit=st.sampled_from([1, 2, 500]))
     def expire(self, limit):
-        self.ask("expire", Erasure(limit))
+        self.ask("expire", ExpiryRequest(limit))
 
     # --- due work ---------------------------------------------------------------------------------
 
@@ -137,7 +139,7 @@ class SameLives(Same):
         work = one_of(self.claimed, -1 - number)
         if work is None:
             return
-        request = Finish(
+        request = FinishRequest(
             work._replace(fence=work.fence - late),
             **end,
             compensated=compensated,

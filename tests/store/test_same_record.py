@@ -6,7 +6,7 @@ from hypothesis.stateful import initialize
 
 from counterseal.audit import EventType
 from counterseal.audit.checkpoints import Checkpoint
-from counterseal.ledger.requests import Charge, Erasure, Search, Settle
+from counterseal.ledger.requests import Charge, EventFilter, ExpiryRequest, SettlementRequest
 from tests.store.chains import check_chain, log_of
 from tests.store.same import (
     DURABLE,
@@ -35,7 +35,7 @@ class SameRecord(Same):
     @step(tenant=tenants, run_id=runs, kinds=kinds, body=objects)
     def tell(self, tenant, run_id, kinds, body):
         events = [event(kind, tenant, run_id, body) for kind in kinds]
-        self.ask("settle", Settle(tenant, run_id, self.now, None, {}, (), events))
+        self.ask("settle", SettlementRequest(tenant, run_id, self.now, None, {}, (), events))
 
     @step(tenant=tenants, run_id=runs, body=objects)
     def note(self, tenant, run_id, body):
@@ -60,7 +60,7 @@ class SameRecord(Same):
 
     @step(limit=st.sampled_from([1, 2, 500]), vault=ages, events=ages)
     def expire(self, limit, vault, events):
-        self.ask("expire", Erasure(limit, vault, events))
+        self.ask("expire", ExpiryRequest(limit, vault, events))
 
     @step(
         tenant=tenants,
@@ -70,7 +70,7 @@ class SameRecord(Same):
         newest_first=st.booleans(),
     )
     def search(self, tenant, **narrow):
-        said = self.each(lambda store: store.search(tenant, Search(**narrow)))
+        said = self.each(lambda store: store.search(tenant, EventFilter(**narrow)))
         told = [plain([one for _, one in some]) for some in said]
         assert told[1] == told[0]
 

@@ -3,7 +3,7 @@
 import time
 
 from counterseal.ledger.records import SessionRow
-from counterseal.ledger.requests import Erasure
+from counterseal.ledger.requests import ExpiryRequest
 
 FACTS = {"tenant": "acme", "roles": ["approver"], "csrf": "ab" * 16}
 
@@ -44,6 +44,6 @@ async def test_sessions_that_are_over_are_removed_in_batches(store):
     for number in range(3):
         await store.save_session(row(f"a{number}", expires=1000.0 + number))
     await store.save_session(row("b", expires=time.time() + 1000))
-    batches = [(await store.expire(Erasure(limit=2)))["sessions"] for _ in range(3)]
+    batches = [(await store.expire(ExpiryRequest(limit=2)))["sessions"] for _ in range(3)]
     assert batches == [2, 1, 0]
     assert await store.find_session("b") is not None

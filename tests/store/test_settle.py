@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from counterseal.audit import EventType
-from counterseal.ledger.entry import Phase, Status
+from counterseal.ledger.entry import EntryStatus, Phase
 
 
 async def test_an_outcome_is_written_with_all_that_belongs_to_it(store, make):
@@ -27,7 +27,7 @@ async def test_an_outcome_is_written_with_all_that_belongs_to_it(store, make):
 async def test_an_outcome_under_an_old_fence_changes_nothing(store, make, snapshot):
     await store.open_run(make.run())
     old = (await store.admit(make.admit(entry=make.entry()))).entry
-    await store.settle(make.settle(entry=make.done(old, status=Status.FAILED_RETRYABLE)))
+    await store.settle(make.settle(entry=make.done(old, status=EntryStatus.FAILED_RETRYABLE)))
     new = (await store.admit(make.admit(entry=make.entry(call_id="call_2")))).entry
     assert new.fence > old.fence
 
@@ -52,17 +52,17 @@ async def test_an_outcome_is_written_once(store, make, snapshot):
     entry = (await store.admit(make.admit(entry=make.entry()))).entry
     assert await store.settle(make.settle(entry=make.done(entry))) is True
     before = await snapshot(store)
-    again = make.done(entry, status=Status.FAILED_FINAL, observation={"n": 2})
+    again = make.done(entry, status=EntryStatus.FAILED_FINAL, observation={"n": 2})
     assert await store.settle(make.settle(entry=again)) is False
     assert await snapshot(store) == before
 
 
 async def test_an_unknown_outcome_stays_pending_in_its_phase(store, make):
     entry = (await store.admit(make.admit(entry=make.entry()))).entry
-    unknown = make.done(entry, status=Status.PENDING, phase=Phase.UNKNOWN, observation=None)
+    unknown = make.done(entry, status=EntryStatus.PENDING, phase=Phase.UNKNOWN, observation=None)
     await store.settle(make.settle(entry=unknown))
     found = (await store.recall("acme", "run_1", "k")).entry
-    assert (found.status, found.phase) == (Status.PENDING, Phase.UNKNOWN)
+    assert (found.status, found.phase) == (EntryStatus.PENDING, Phase.UNKNOWN)
 
 
 async def test_later_sights_of_a_resource_replace_earlier_ones(store, make):

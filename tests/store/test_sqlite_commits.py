@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from counterseal.errors import StoreError
-from counterseal.ledger.requests import Charge, Rate, Refused
+from counterseal.ledger.requests import AdmissionRefusal, Charge, RateLimit
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.storage.sqlite.faults import LockedError
 from tests.waiting import turns, until
@@ -55,12 +55,15 @@ def statements_of(store):
 
 async def test_what_many_spend_together_is_read_once_and_written_once(store, make):
     await store.open_run(make.run())
-    charge, rate = Charge("run.reads", "reads", 1, 20, of_run=True), Rate("tool/save", 0.001, 64)
+    charge, rate = (
+        Charge("run.reads", "reads", 1, 20, of_run=True),
+        RateLimit("tool/save", 0.001, 64),
+    )
     asked = make.admit(charges=[charge], rates=[rate])
     await store.admit(asked)  # pins the version
     said = statements_of(store)
     answers = await asyncio.gather(*(store.admit(asked) for _ in range(32)))
-    assert [one.refused for one in answers] == [None] * 19 + [Refused.BUDGET] * 13
+    assert [one.refused for one in answers] == [None] * 19 + [AdmissionRefusal.BUDGET] * 13
     assert (await store.recall("acme", "run_1", None)).run_counters == {"reads": 20}
     commits = said.count("COMMIT")
     for once in ("SELECT spent", "INSERT INTO counters", "SELECT arrival", "INSERT INTO rates"):
@@ -78,7 +81,11 @@ async def test_an_admission_sees_what_came_before_it_in_the_same_commit(store, m
         store.admit(make.admit(entry=make.entry("d"))),
     )
     pinned, stale, outdated = (answers[n].refused for n in (1, 3, 5))
-    assert (pinned, stale, outdated) == (Refused.PIN, Refused.STATE, Refused.EPOCH)
+    assert (pinned, stale, outdated) == (
+        AdmissionRefusal.PIN,
+        AdmissionRefusal.STATE,
+        AdmissionRefusal.EPOCH,
+    )
 
 
 # --- somebody else writes -------------------------------------------------------------------------
@@ -136,8 +143,10 @@ async def test_another_process_is_seen_at_once(path, store, make):
     assert (await store.open_run(make.run(objective="ours"))).objective == "theirs"
     entry = (await other.admit(make.admit(entry=make.entry(), charges=[make.charge(1)]))).entry
     assert (await store.recall("acme", "run_1", "k")).entry == entry
-    assert (await store.admit(make.admit(entry=make.entry()))).refused is Refused.DUPLICATE
-    assert (await store.admit(make.admit(charges=[make.charge(1)]))).refused is Refused.BUDGET
+    assert (await store.admit(make.admit(entry=make.entry()))).refused is AdmissionRefusal.DUPLICATE
+    assert (
+        await store.admit(make.admit(charges=[make.charge(1)]))
+    ).refused is AdmissionRefusal.BUDGET
     await other.close()
 
 

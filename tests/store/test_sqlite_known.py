@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
 from counterseal.errors import StoreError
-from counterseal.ledger.requests import Charge, Erasure, Rate, Refused
+from counterseal.ledger.requests import AdmissionRefusal, Charge, ExpiryRequest, RateLimit
 from counterseal.ledger.run_changes import IDLE_SECONDS
 from counterseal.storage import open_store
 from counterseal.storage.sqlite import SqliteStore, rows
@@ -171,14 +171,14 @@ async def test_a_new_key_is_recalled_with_a_single_question(store, make):
 async def test_somebody_elses_spending_counts_at_once(store, other, make, asked):
     await store.open_run(make.run())
     answers = [(await call(one, asked))[1] for one in (store, other, store, other)]
-    assert answers == [None, None, None, Refused.BUDGET]
+    assert answers == [None, None, None, AdmissionRefusal.BUDGET]
 
 
 async def test_somebody_elses_kill_stops_the_next_call(store, other, make, asked):
     await store.open_run(make.run())
     assert (await call(store, asked))[1] is None
     await other.change(1, {"op": "kill"}, ())
-    assert (await call(store, asked))[1] is Refused.EPOCH
+    assert (await call(store, asked))[1] is AdmissionRefusal.EPOCH
 
 
 async def test_what_somebody_else_does_to_a_run_is_seen_at_once(store, other, make, asked):
@@ -190,7 +190,7 @@ async def test_what_somebody_else_does_to_a_run_is_seen_at_once(store, other, ma
     assert (await store.find_run("acme", "run_1")).turn == 2
     await other.settle(make.settle(seen={"case:1": 7}))
     assert (await store.find_run("acme", "run_1")).seen == {"case:1": 7}
-    assert (await call(other, asked._replace(version="2.0.0")))[1] is Refused.PIN
+    assert (await call(other, asked._replace(version="2.0.0")))[1] is AdmissionRefusal.PIN
 
 
 async def test_who_names_no_run_is_in_the_one_that_the_file_says(store, other, make):
@@ -213,8 +213,8 @@ async def test_what_is_forgotten_is_spent_anew(store, make):
     today = Charge("tenant.writes", "writes/1", 1, 1, of_run=False)
     asked = make.admit(charges=[today])
     assert (await store.admit(asked)).refused is None
-    assert (await store.admit(asked)).refused is Refused.BUDGET
-    await store.expire(Erasure())  # that day is long over
+    assert (await store.admit(asked)).refused is AdmissionRefusal.BUDGET
+    await store.expire(ExpiryRequest())  # that day is long over
     assert (await store.admit(asked)).refused is None
 
 
@@ -225,11 +225,11 @@ async def test_what_fails_in_a_commit_has_spent_nothing(store, make):
     wanted += [asked._replace(events=[unspoken]), asked, asked, asked]
     answers = await asyncio.gather(*map(store.admit, wanted), return_exceptions=True)
     assert [isinstance(one, Exception) for one in answers] == [n in (2, 3) for n in range(7)]
-    assert [one.refused for one in answers[-3:]] == [None, None, Refused.BUDGET]
+    assert [one.refused for one in answers[-3:]] == [None, None, AdmissionRefusal.BUDGET]
 
 
 async def test_what_could_not_be_committed_is_not_known(store, make):
-    asked = make.admit(charges=[make.charge(2)], rates=[Rate("tool/save", 1000.0, 2)])
+    asked = make.admit(charges=[make.charge(2)], rates=[RateLimit("tool/save", 1000.0, 2)])
     assert (await store.admit(asked)).refused is None
     connection = store._backend.database.connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
@@ -239,7 +239,7 @@ async def test_what_could_not_be_committed_is_not_known(store, make):
         await store.admit(asked._replace(events=[large]))
     connection.execute("PRAGMA max_page_count = 1073741823")
     assert (await store.admit(asked)).refused is None
-    assert (await store.admit(asked)).refused is Refused.BUDGET
+    assert (await store.admit(asked)).refused is AdmissionRefusal.BUDGET
 
 
 async def test_what_is_known_does_not_grow_without_end(store, make, monkeypatch):
@@ -257,4 +257,4 @@ async def test_what_is_known_does_not_grow_without_end(store, make, monkeypatch)
     kept = store._backend.database.cache
     assert all(len(one) <= 9 for one in (kept.rates, kept.runs, kept.run_records, kept.counters))
     answers = await asyncio.gather(*map(store.admit, wanted))
-    assert [one.refused for one in answers] == [None] * 5 + [Refused.BUDGET] * 15
+    assert [one.refused for one in answers] == [None] * 5 + [AdmissionRefusal.BUDGET] * 15

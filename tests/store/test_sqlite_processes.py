@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from counterseal.ledger.entry import Status
+from counterseal.ledger.entry import EntryStatus
 from counterseal.ledger.records import DueKind, HeldStatus
 from counterseal.storage.sqlite import SqliteStore
 from tests.store.chains import check_chain, log_of
@@ -131,7 +131,7 @@ async def test_what_was_committed_survives_a_kill_and_what_was_not_is_nowhere(
     assert told(process) == ["admitted", ["before"]]
     assert process.wait(60) == -signal.SIGKILL
     store = SqliteStore(path)
-    assert (await store.recall("acme", "run_1", "before")).entry.status is Status.PENDING
+    assert (await store.recall("acme", "run_1", "before")).entry.status is EntryStatus.PENDING
     memory = await store.recall("acme", "run_1", "during")
     assert (memory.entry, memory.tenant_counters) == (None, {"writes": 1})
     assert len(await store.events("acme")) == 1
@@ -152,7 +152,7 @@ async def test_whenever_it_is_killed_everything_that_was_told_is_there(path, wor
         rest = process.stdout.read().splitlines(keepends=True)
         lines += [json.loads(line) for line in rest if "\n" in line]
         for status, keys in lines:
-            settled = Status.COMPLETED if status == "settled" else Status.PENDING
+            settled = EntryStatus.COMPLETED if status == "settled" else EntryStatus.PENDING
             promised.update(dict.fromkeys(keys, settled))
         process.wait(60)
     assert promised, seed
@@ -160,7 +160,7 @@ async def test_whenever_it_is_killed_everything_that_was_told_is_there(path, wor
     for key, status in promised.items():
         entry = (await store.recall("acme", "run_1", key)).entry
         assert entry is not None, (seed, key)
-        assert entry.status in (status, Status.COMPLETED), (seed, key)
+        assert entry.status in (status, EntryStatus.COMPLETED), (seed, key)
     heads = check_chain(await log_of(store))
     assert len(heads) == 6, "each life has a segment of its own"
     assert heads == await store.heads("acme", 0)
@@ -193,6 +193,6 @@ async def test_who_waits_is_woken_by_another_process(path, worker):
     process.stdin.write("\n")
     process.stdin.flush()
     assert await asyncio.wait_for(waiting, 60) is True
-    assert (await store.recall("acme", "run_1", "k")).entry.status is Status.COMPLETED
+    assert (await store.recall("acme", "run_1", "k")).entry.status is EntryStatus.COMPLETED
     assert told(process) == [True]
     await store.close()

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from counterseal.errors import StoreError
-from counterseal.ledger.entry import Status
+from counterseal.ledger.entry import EntryStatus
 from counterseal.storage.sqlite import SqliteStore
 from counterseal.storage.sqlite.database import DiskSpeed
 from tests.store.chains import check_chain, log_of
@@ -64,7 +64,7 @@ async def test_the_loop_goes_round_while_a_commit_waits_for_the_disk(store, disk
     assert (await store.recall("acme", "run_1", "k", spent=False)).entry is None
     disk.go_on.set()
     assert (await admitting).refused is None
-    assert (await store.recall("acme", "run_1", "k")).entry.status is Status.PENDING
+    assert (await store.recall("acme", "run_1", "k")).entry.status is EntryStatus.PENDING
     assert threading.main_thread() not in disk.threads
 
 
@@ -140,7 +140,7 @@ async def test_a_store_is_closed_after_the_commit_under_way(tmp_path, make):
     await closing
     assert (await admitting).refused is None
     again = SqliteStore(tmp_path / "closing.db")
-    assert (await again.look_up("acme", "k")).entry.status is Status.PENDING
+    assert (await again.look_up("acme", "k")).entry.status is EntryStatus.PENDING
     await again.close()
 
 

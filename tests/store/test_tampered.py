@@ -7,8 +7,8 @@ import pytest
 
 from counterseal.audit import Head
 from counterseal.audit.checkpoints import Checkpoint
-from counterseal.audit.verify import Kind, Verifier
-from counterseal.ledger.requests import Erasure, Search
+from counterseal.audit.verify import FindingKind, RecordVerifier
+from counterseal.ledger.requests import EventFilter, ExpiryRequest
 from counterseal.storage import open_store
 from tests.postgres_server import execute
 from tests.store.chains import log_of
@@ -68,7 +68,7 @@ def findings(store):
     """What a check of a tenant's record finds."""
 
     async def findings(tenant="acme"):
-        verifier = Verifier(tenant, await store.checkpoints(tenant))
+        verifier = RecordVerifier(tenant, await store.checkpoints(tenant))
         verifier.feed(await log_of(store, tenant))
         return verifier.report().findings
 
@@ -83,10 +83,10 @@ async def test_text_that_was_written_into_an_erased_event_is_seen(
     url, store, make, tamper, findings, what
 ):
     await store.settle(make.settle(events=[make.event(), make.event()]))
-    await store.expire(Erasure(events_after=LATER))
+    await store.expire(ExpiryRequest(events_after=LATER))
     first, second, _ = await log_of(store)
     assert (first.columns, second.columns) == (None, None)
-    assert not [one for one in await findings() if one.kind is Kind.CHANGED]
+    assert not [one for one in await findings() if one.kind is FindingKind.CHANGED]
     if url.startswith("postgres"):
         what = what.replace("user", "user_id")
     tamper(f"UPDATE events SET {what} WHERE number = {first.link.number}")
@@ -95,7 +95,7 @@ async def test_text_that_was_written_into_an_erased_event_is_seen(
     assert changed.columns[1] == "acme"
     assert len([one for one in changed.columns if one is not None]) == 2
     assert untouched == second
-    (found,) = [one for one in await findings() if one.kind is Kind.CHANGED]
+    (found,) = [one for one in await findings() if one.kind is FindingKind.CHANGED]
     assert found.event_id == first.link.event_id
 
 
@@ -104,14 +104,14 @@ async def test_what_was_written_into_an_erased_event_is_never_told_as_one(
     store, make, tamper, narrow
 ):
     await store.settle(make.settle(events=[make.event(), make.event()]))
-    await store.expire(Erasure(events_after=LATER))
+    await store.expire(ExpiryRequest(events_after=LATER))
     said = "type = 'tool.started', run_id = 'run_1', call_id = 'call_1', occurred_at = 1"
     tamper(f"UPDATE events SET {said} WHERE salt IS NULL")
     await store.settle(make.settle())
     told = [event.type for _, event in await store.events("acme", **narrow)]
     assert told == [*([] if narrow else ["audit.erased"]), "tool.succeeded"]
     for newest_first in (True, False):
-        search = Search(**narrow, types=["tool.started"], newest_first=newest_first)
+        search = EventFilter(**narrow, types=["tool.started"], newest_first=newest_first)
         assert await store.search("acme", search) == []
 
 
@@ -136,7 +136,7 @@ async def test_a_checkpoint_that_was_garbled_is_still_handed_out(store, tamper, 
         sealed.key_id,
         sealed.signature,
     )
-    assert [(one.kind, one.checkpoint) for one in await findings()] == [(Kind.CHECKPOINT, 1)]
+    assert [(one.kind, one.checkpoint) for one in await findings()] == [(FindingKind.CHECKPOINT, 1)]
 
 
 async def test_a_tenant_whose_events_are_all_gone_is_still_named(store, make, tamper, findings):

@@ -11,10 +11,10 @@ from counterseal import Proposal
 from counterseal.audit import Caller, Event, EventType
 from counterseal.audit.checkpoints import hash_of, make, receipt, sealed_heads
 from counterseal.audit.export import COLUMNS, csv_head, csv_line, json_line
-from counterseal.audit.verify import Kind
+from counterseal.audit.verify import FindingKind
 from counterseal.errors import StoreError
 from counterseal.keys import KeyRing, Purpose, new_key
-from counterseal.ledger.requests import Erasure
+from counterseal.ledger.requests import ExpiryRequest
 from counterseal.operations.auditor import seal_store, verify_store
 from counterseal.storage import open_store
 from counterseal.testing import FakeClock, fake_tool, runtime_for, someone
@@ -170,7 +170,7 @@ async def test_what_was_erased_in_due_time_is_in_order(tmp_path, ring, sealed):
     await seal_store(there, "acme", ring.signer("audit"), NOW)
     clock.advance(1000)
     await tell(there, 2)
-    while (await there.expire(Erasure(limit=2, events_after=500)))["events"]:
+    while (await there.expire(ExpiryRequest(limit=2, events_after=500)))["events"]:
         pass
     if sealed:
         await seal_store(there, "acme", ring.signer("audit"), NOW)
@@ -189,7 +189,7 @@ async def test_checkpoints_that_nobody_can_read_are_a_finding(store, ring):
 
     await tell(store, 2)
     report = await verify_store(Garbled(), "acme", ring)
-    assert [finding.kind for finding in report.findings] == [Kind.CHECKPOINT]
+    assert [finding.kind for finding in report.findings] == [FindingKind.CHECKPOINT]
 
 
 # --- taking it elsewhere --------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from counterseal.audit import GENESIS, Caller, Event, EventType, Head, columns_o
 from counterseal.audit.chain import BODY, Link, digest_of, link_hash
 from counterseal.audit.checkpoints import Checkpoint, hash_of, make, sealed_heads
 from counterseal.audit.events import erasure_event
-from counterseal.audit.verify import LATE_MICROS, MAX_FINDINGS, Kind, Verifier
+from counterseal.audit.verify import LATE_MICROS, MAX_FINDINGS, FindingKind, RecordVerifier
 from counterseal.keys import Key, KeyRing, Purpose
 
 TENANTS = ("acme", "zeta")
@@ -111,7 +111,7 @@ class Log:
         return head is not None and row.link.seq <= head.seq
 
     def check(self, tenant, ring=RING, page=7, **options):
-        verifier = Verifier(tenant, self.sealed_by(tenant), ring, **options)
+        verifier = RecordVerifier(tenant, self.sealed_by(tenant), ring, **options)
         rows = [(row.link, row.columns) for row in self.of(tenant)]
         for start in range(0, len(rows), page):
             verifier.feed(rows[start : start + page])
@@ -179,7 +179,7 @@ def test_knowing_of_erasures_beforehand_changes_no_finding(log):
 
 
 def test_an_empty_record_is_in_order():
-    report = Verifier("acme", ()).report()
+    report = RecordVerifier("acme", ()).report()
     assert report.ok
     assert report.record() == {
         "tenant": "acme",
@@ -396,7 +396,7 @@ def test_whatever_is_changed_of_a_checkpoint_is_found_and_named(what, index):
     log = a_log(seals=(2, 4, 6), tenants=("acme",))
     there = log.checkpoints[index]
     log.checkpoints[index] = CHECKPOINT_TAMPERING[what](there)
-    verifier = Verifier("acme", sorted(log.checkpoints, key=lambda one: one.number), RING)
+    verifier = RecordVerifier("acme", sorted(log.checkpoints, key=lambda one: one.number), RING)
     verifier.feed((row.link, row.columns) for row in log.of("acme"))
     report = verifier.report()
     assert not report.ok
@@ -409,7 +409,7 @@ def test_a_checkpoint_that_is_missing_in_between_is_found():
     log = a_log(seals=(2, 4, 6), tenants=("acme",))
     del log.checkpoints[1]
     (finding,) = log.check("acme").findings
-    assert (finding.kind, finding.checkpoint) == (Kind.CHECKPOINT_MISSING, 2)
+    assert (finding.kind, finding.checkpoint) == (FindingKind.CHECKPOINT_MISSING, 2)
     assert finding.message == "checkpoint 2 is missing"
 
 
@@ -426,7 +426,7 @@ def test_a_checkpoint_of_ones_own_is_found():
     stranger = KeyRing([key()]).signer("audit")
     log.checkpoints.append(make("acme", log.heads("acme"), log.checkpoints[-1], 1.0, stranger))
     (finding,) = log.check("acme").findings
-    assert (finding.kind, finding.checkpoint) == (Kind.UNKNOWN_KEY, 3)
+    assert (finding.kind, finding.checkpoint) == (FindingKind.UNKNOWN_KEY, 3)
     assert stranger.key_id in finding.message
 
 
@@ -445,7 +445,7 @@ def test_the_last_checkpoint_is_missed_only_by_who_has_its_receipt():
 def test_another_checkpoint_than_the_one_of_the_receipt_is_found():
     log = a_log(tenants=("acme",))
     (finding,) = log.check("acme", receipts={1: bytes(32)}).findings
-    assert (finding.kind, finding.checkpoint) == (Kind.CHECKPOINT, 1)
+    assert (finding.kind, finding.checkpoint) == (FindingKind.CHECKPOINT, 1)
 
 
 # --- whole histories ------------------------------------------------------------------------------
@@ -457,7 +457,7 @@ def test_a_chain_that_was_written_anew_is_not_the_sealed_one(place):
     rewrite(log, "bb", place)
     (finding,) = log.check("acme").findings
     sealed, since, number = (3, 0, 1) if place <= 3 else (6, 3, 2)
-    assert (finding.kind, finding.segment, finding.place) == (Kind.REWRITTEN, "bb", sealed)
+    assert (finding.kind, finding.segment, finding.place) == (FindingKind.REWRITTEN, "bb", sealed)
     assert finding.checkpoint == number
     assert (
         finding.message == f"is another than checkpoint {number} sealed; look behind place {since}"
@@ -480,7 +480,7 @@ def test_a_cut_tail_is_found(left):
     log = a_log(tenants=("acme",))
     log.rows = [row for row in log.rows if row.link.segment == "aa" or row.link.seq <= left]
     finding = log.check("acme").findings[0]
-    assert (finding.kind, finding.segment, finding.place) == (Kind.MISSING, "bb", left + 1)
+    assert (finding.kind, finding.segment, finding.place) == (FindingKind.MISSING, "bb", left + 1)
     assert "missing at the end, up to where checkpoint 2 sealed" in finding.message
 
 
@@ -502,7 +502,7 @@ def test_a_single_change_is_a_single_finding():
         row = log.rows[4]
         row.columns = None if row.link.salt is None else row.columns
         change(row)
-        found = [one for one in log.check("acme").findings if one.kind is not Kind.ERASED]
+        found = [one for one in log.check("acme").findings if one.kind is not FindingKind.ERASED]
         assert {finding.place for finding in found} <= {5, 77}
         assert len({finding.event_id for finding in found}) == 1
 
@@ -531,7 +531,7 @@ def test_a_change_in_the_unsealed_tail_that_does_not_chain_anew_is_found():
     row = next(row for row in log.rows if row.link.seq == 8)
     row.columns = (*row.columns[:10], "another", *row.columns[11:])
     (finding,) = log.check("acme").findings
-    assert (finding.kind, finding.event_id) == (Kind.CHANGED, row.id)
+    assert (finding.kind, finding.event_id) == (FindingKind.CHANGED, row.id)
 
 
 # --- erasing --------------------------------------------------------------------------------------
@@ -556,7 +556,7 @@ def test_more_erased_than_on_record_is_found_even_where_erasing_was_due():
     assert first.columns[0] == "audit.erased"
     erase(None, log, first)
     (finding,) = log.check("acme").findings
-    assert finding.kind is Kind.ERASED
+    assert finding.kind is FindingKind.ERASED
 
 
 def test_an_erasure_without_a_record_names_the_event():
@@ -564,7 +564,7 @@ def test_an_erasure_without_a_record_names_the_event():
     log.erase("acme", "aa", 2)
     erase(None, log, log.rows[4])
     (finding,) = log.check("acme").findings
-    assert (finding.kind, finding.event_id) == (Kind.ERASED, log.rows[4].id)
+    assert (finding.kind, finding.event_id) == (FindingKind.ERASED, log.rows[4].id)
     assert finding.message == "was erased without a record of it"
 
 
@@ -575,7 +575,7 @@ def test_without_keys_nothing_counts_as_sealed_and_the_reader_is_told():
     log = a_log(tenants=("acme",))
     report = log.check("acme", ring=KeyRing())
     (finding,) = report.findings
-    assert (finding.kind, report.sealed) == (Kind.UNKNOWN_KEY, 0)
+    assert (finding.kind, report.sealed) == (FindingKind.UNKNOWN_KEY, 0)
     assert finding.message.startswith("checkpoints 1 to 2 were signed with the key ")
 
 
@@ -583,7 +583,7 @@ def test_without_keys_a_change_is_still_found():
     log = a_log(tenants=("acme",))
     rewrite(log, "bb", 2)
     kinds = {finding.kind for finding in log.check("acme", ring=KeyRing()).findings}
-    assert kinds == {Kind.UNKNOWN_KEY, Kind.REWRITTEN}
+    assert kinds == {FindingKind.UNKNOWN_KEY, FindingKind.REWRITTEN}
 
 
 def test_an_older_key_still_verifies_after_a_newer_one_signs():

@@ -107,7 +107,7 @@ async def test_a_refusal_is_an_answer_and_no_exception(wired):
 
 async def test_what_can_not_be_sent_is_named(wired):
     async with wired.client() as client:
-        with pytest.raises(ValueError, match="call_id: can't be given over HTTP"):
+        with pytest.raises(ValueError, match="call_id: can't be sent over HTTP"):
             await client.submit(Proposal(tool="add", arguments={}, call_id="mine"))
 
 

@@ -3,11 +3,11 @@
 import pytest
 
 from counterseal.audit import EventType
-from counterseal.audit.events import COUNTED, Fact, filed, read_tally
+from counterseal.audit.events import COUNTED, CallFact, filed, read_tally
 from counterseal.codes import Code
 
-P, M = Fact.PROPOSAL, Fact.MUTATES
-DONE = Fact.EXECUTED | Fact.COMPLETE
+P, M = CallFact.PROPOSAL, CallFact.MUTATES
+DONE = CallFact.EXECUTED | CallFact.COMPLETE
 CASES = {
     "a read": ("tool.succeeded", "SUCCESS", {}, "SUCCESS", P | DONE),
     "a change that was announced": (
@@ -15,40 +15,40 @@ CASES = {
         "SUCCESS",
         {"mutates": True, "announced": True},
         "SUCCESS",
-        P | M | DONE | Fact.ANNOUNCED,
+        P | M | DONE | CallFact.ANNOUNCED,
     ),
     "a repair": ("tool.succeeded", "SUCCESS", {"again": True}, "SUCCESS",
-                 P | DONE | Fact.AGAIN | Fact.MENDED),
+                 P | DONE | CallFact.AGAIN | CallFact.MENDED),
     "a bad shape": (
         "tool.denied",
         "deny",
         {"gate": "schema", "code": "TYPE_MISMATCH", "path": "repair"},
         "TYPE_MISMATCH",
-        P | Fact.UNSHAPED | Fact.ASKED_TO_MEND,
+        P | CallFact.UNSHAPED | CallFact.ASKED_TO_MEND,
     ),
     "the same once more": (
         "tool.denied",
         "deny",
         {"gate": "parse", "code": "SYNTACTIC_PARSE_FAIL", "path": "repair", "again": True},
         "SYNTACTIC_PARSE_FAIL",
-        P | Fact.UNSHAPED | Fact.AGAIN,
+        P | CallFact.UNSHAPED | CallFact.AGAIN,
     ),
     "an unknown outcome": (
         "tool.failed",
         "TIMEOUT",
         {"mutates": True, "unknown": "escalate", "retry_blocked": True},
         "TIMEOUT",
-        P | M | Fact.EXECUTED | Fact.RETRY_BLOCKED,
+        P | M | CallFact.EXECUTED | CallFact.RETRY_BLOCKED,
     ),
     "one that never began": ("tool.failed", "TIMEOUT", {"began": False}, "TIMEOUT",
-                             P | Fact.COMPLETE),
+                             P | CallFact.COMPLETE),
     "what a reconciler found": ("tool.reconciled", "SUCCESS", {"resumed": True}, "SUCCESS", DONE),
     "what the call found out itself": ("tool.reconciled", "SUCCESS", {}, "SUCCESS", P | DONE),
     "a reversal": ("tool.succeeded", "SUCCESS", {"system": True}, "SUCCESS", DONE),
     "a person's word": ("tool.reconciled", "happened", {"reason": "x"}, None,
-                        M | Fact.ANNOUNCED | Fact.COMPLETE),
+                        M | CallFact.ANNOUNCED | CallFact.COMPLETE),
     "a call that nobody could find out about": ("path.escalate", "escalate", {"looks": 9},
-                                                "UNKNOWN_ERROR", Fact(0)),
+                                                "UNKNOWN_ERROR", CallFact(0)),
 }  # fmt: skip
 
 

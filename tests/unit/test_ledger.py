@@ -12,8 +12,8 @@ from counterseal.canonical import canonical
 from counterseal.ledger.entry import (
     Answer,
     Entry,
+    EntryStatus,
     Phase,
-    Status,
     derive_key,
     destination_key,
     duplicate,
@@ -227,19 +227,19 @@ ENTRY = Entry(
     tenant="acme",
     key="k",
     request_hash=b"r",
-    status=Status.PENDING,
+    status=EntryStatus.PENDING,
     phase=Phase.RESERVED,
     call_id="call_1",
     tool="save_draft",
     version="1.0.0",
 )
 ANSWERS = {
-    Status.PENDING: Answer.IN_PROGRESS,
-    Status.COMPLETED: Answer.REPLAY,
-    Status.FAILED_RETRYABLE: Answer.EXECUTE,
-    Status.FAILED_FINAL: Answer.REPLAY,
-    Status.COMPENSATED: Answer.REPLAY,
-    Status.EXPIRED: Answer.EXPIRED,
+    EntryStatus.PENDING: Answer.IN_PROGRESS,
+    EntryStatus.COMPLETED: Answer.REPLAY,
+    EntryStatus.FAILED_RETRYABLE: Answer.EXECUTE,
+    EntryStatus.FAILED_FINAL: Answer.REPLAY,
+    EntryStatus.COMPENSATED: Answer.REPLAY,
+    EntryStatus.EXPIRED: Answer.EXPIRED,
 }
 
 
@@ -247,23 +247,25 @@ def test_the_first_request_is_executed():
     assert duplicate(None, b"r") is Answer.EXECUTE
 
 
-@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("status", EntryStatus)
 def test_every_status_has_its_answer(status):
     assert duplicate(ENTRY._replace(status=status), b"r") is ANSWERS[status]
 
 
-@pytest.mark.parametrize("status", [one for one in Status if one is not Status.FAILED_RETRYABLE])
+@pytest.mark.parametrize(
+    "status", [one for one in EntryStatus if one is not EntryStatus.FAILED_RETRYABLE]
+)
 def test_another_payload_is_a_mismatch_as_long_as_something_may_be_bound_to_it(status):
     assert duplicate(ENTRY._replace(status=status), b"other") is Answer.MISMATCH
 
 
 def test_a_key_of_which_nothing_came_is_free_for_a_mended_payload():
-    free = ENTRY._replace(status=Status.FAILED_RETRYABLE)
+    free = ENTRY._replace(status=EntryStatus.FAILED_RETRYABLE)
     assert duplicate(free, b"r") is duplicate(free, b"other") is Answer.EXECUTE
 
 
 def test_what_the_destination_refused_is_not_tried_again_unchanged():
-    refused = ENTRY._replace(status=Status.FAILED_RETRYABLE, observation={"code": "no"})
+    refused = ENTRY._replace(status=EntryStatus.FAILED_RETRYABLE, observation={"code": "no"})
     assert duplicate(refused, b"r") is Answer.REPLAY
     assert duplicate(refused, b"other") is Answer.EXECUTE
 

@@ -14,7 +14,7 @@ def test_principal_takes_scopes_from_any_iterable(given):
 
 @pytest.mark.parametrize("field", ["roles", "scopes"])
 def test_plain_string_is_not_taken_for_its_letters(field):
-    with pytest.raises(TypeError, match=rf"{field}: .*got one; write \['admin'\]"):
+    with pytest.raises(TypeError, match=rf"{field} .*got one string; write \['admin'\]"):
         Principal(tenant="acme", agent="bot", **{field: "admin"})
 
 
@@ -34,14 +34,14 @@ def test_plain_string_is_not_taken_for_its_letters(field):
     ],
 )
 def test_principal_error_names_the_field(field, value, error):
-    with pytest.raises(error, match=f"^{field}: "):
+    with pytest.raises(error, match=f"^{field} "):
         Principal(**{"tenant": "acme", "agent": "bot", field: value})
 
 
 @pytest.mark.parametrize("value", ["a\0b", "\ud800", "\0", "\n", "\u2003"])
 def test_what_no_store_could_keep_names_nobody(value):
     for field in ("tenant", "agent", "user"):
-        with pytest.raises(ValueError, match=f"^{field}: "):
+        with pytest.raises(ValueError, match=f"^{field} "):
             Principal(**{"tenant": "acme", "agent": "bot", field: value})
 
 
@@ -132,25 +132,13 @@ def test_what_is_no_call_names_no_tool(junk):
     assert Proposal.from_call(junk).tool == ""
 
 
-@pytest.mark.parametrize("more", [{}, {"key": "k_1"}, {"key": "k_1", "trace": "00-a-b-01"}])
-def test_a_plain_one_is_the_same_made_for_less(more):
-    plain = Proposal.plain("get_case", {"case_id": "case_1"}, **more)
-    usual = Proposal(tool="get_case", arguments={"case_id": "case_1"}, **more)
-    assert plain == usual
-    assert (vars(plain), repr(plain)) == (vars(usual), repr(usual))
-    assert list(vars(plain)) == list(vars(usual))
-    assert Proposal.plain("other", {}) == Proposal(tool="other", arguments={}), "nothing is left"
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        plain.tool = "x"
-
-
 @pytest.mark.parametrize("name", ["tenant", "agent", "user"])
 def test_a_name_holds_nothing_that_a_store_could_not_keep(name):
     given = {"tenant": "acme", "agent": "agent", "user": "u_1", name: "a\0b"}
-    with pytest.raises(ValueError, match=f"{name}: a NUL is not text"):
+    with pytest.raises(ValueError, match=f"{name} must not contain a NUL"):
         Principal(**given)
 
 
 def test_all_tenants_together_are_no_tenant():
-    with pytest.raises(ValueError, match="tenant: \\* stands for all of them"):
+    with pytest.raises(ValueError, match="stands for all tenants"):
         Principal(tenant="*", agent="agent")

@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-__all__ = ["COUNTED", "Caller", "Event", "EventType", "Fact", "Filed", "filed", "read_tally"]
+__all__ = ["COUNTED", "CallFact", "Caller", "Event", "EventType", "Filed", "filed", "read_tally"]
 
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
@@ -115,7 +115,7 @@ def erasure_event(tenant: str, now: float, count: int, until: int) -> Event:
 # --- what an event counts as ----------------------------------------------------------------------
 
 
-class Fact(IntFlag):
+class CallFact(IntFlag):
     """Facts about a call, one bit each; together they are a number in the event's tally."""
 
     PROPOSAL = 1
@@ -177,7 +177,7 @@ Counted = tuple[str | None, int, float | None]
     _TO_VERIFY,
     _UNAPPROVED,
     _COMPLETE,
-) = (fact.value for fact in Fact)
+) = (fact.value for fact in CallFact)
 
 _NOT: Final[Filed] = (None, None, None)
 _PLAIN: Final[Counted] = (None, 0, None)
@@ -204,10 +204,10 @@ def _tally(kind: str, code: str | None, facts: int) -> str:
     return f"{kind} {code or '-'} {facts}"
 
 
-def read_tally(tally: str) -> tuple[str, str | None, Fact]:
+def read_tally(tally: str) -> tuple[str, str | None, CallFact]:
     """Return the event type, the code and the facts of a tally."""
     kind, code, facts = tally.split(" ")
-    return kind, None if code == "-" else code, Fact(int(facts))
+    return kind, None if code == "-" else code, CallFact(int(facts))
 
 
 def _plain(_decision: str, _body: Body) -> Counted:

@@ -32,13 +32,13 @@ from counterseal.keys import KeyRing, Purpose
 __all__ = [
     "LATE_MICROS",
     "MAX_FINDINGS",
-    "Finding",
+    "AuditFinding",
+    "FindingKind",
     "Findings",
-    "Kind",
+    "RecordVerifier",
     "Report",
     "Seals",
     "Segment",
-    "Verifier",
 ]
 
 
@@ -49,7 +49,7 @@ MAX_FINDINGS: Final = 100
 """Findings that are listed; more are only counted, so that a rewritten log fills no screen."""
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     """What is wrong."""
 
     CHANGED = "changed"
@@ -68,10 +68,10 @@ class Kind(StrEnum):
     """Signed with a key that is not available here, so that it cannot be verified."""
 
 
-class Finding(NamedTuple):
+class AuditFinding(NamedTuple):
     """One thing that is wrong, in one sentence, with its place."""
 
-    kind: Kind
+    kind: FindingKind
     message: str
     event_id: str | None = None
     segment: str | None = None
@@ -87,10 +87,10 @@ class Findings:
     """Keeps the first findings, and counts all."""
 
     def __init__(self) -> None:
-        self.kept: list[Finding] = []
+        self.kept: list[AuditFinding] = []
         self.count = 0
 
-    def add(self, finding: Finding) -> None:
+    def add(self, finding: AuditFinding) -> None:
         self.count += 1
         if len(self.kept) < MAX_FINDINGS:
             self.kept.append(finding)
@@ -111,7 +111,7 @@ class Report:
     erased_unsealed: int
     """Erased events whose erasure is recorded by an event that is not sealed yet."""
     checkpoints: int
-    findings: tuple[Finding, ...] = field(default=(), repr=False)
+    findings: tuple[AuditFinding, ...] = field(default=(), repr=False)
     found: int
     """Number of findings; `findings` is cut at `MAX_FINDINGS`."""
 
@@ -167,19 +167,19 @@ class Seals:
     def _gap(self, last: int, number: int) -> None:
         if number > last + 1:
             which = f"{last + 1}" if number == last + 2 else f"{last + 1} to {number - 1}"
-            self._add(Kind.CHECKPOINT_MISSING, last + 1, f"checkpoint {which} is missing")
+            self._add(FindingKind.CHECKPOINT_MISSING, last + 1, f"checkpoint {which} is missing")
 
     def _is_sound(self, checkpoint: Checkpoint, before: Checkpoint | None) -> bool:
         """Return True when its hash fits, and it follows from the checkpoint before."""
         number = checkpoint.number
         if checkpoint.tenant != self._tenant or _hash(checkpoint) != checkpoint.hash:
-            self._add(Kind.CHECKPOINT, number, f"checkpoint {number} was changed")
+            self._add(FindingKind.CHECKPOINT, number, f"checkpoint {number} was changed")
             return False
         if number == (before.number if before else 0) + 1:
             known = (before.hash, _hash(before)) if before else (b"\0" * 32,)
             if checkpoint.previous not in known:
                 text = f"checkpoint {number} does not follow from the one before it"
-                self._add(Kind.CHECKPOINT, number, text)
+                self._add(FindingKind.CHECKPOINT, number, text)
                 return False
         return True
 
@@ -188,7 +188,7 @@ class Seals:
         signed = self._keys.verify(Purpose.AUDIT, key_id, checkpoint.hash, checkpoint.signature)
         if signed is False:
             text = f"checkpoint {number} has a signature that the key {key_id} did not make"
-            self._add(Kind.SIGNATURE, number, text)
+            self._add(FindingKind.SIGNATURE, number, text)
             return
         if signed is None:
             self._unknown.setdefault(key_id, []).append(number)
@@ -206,19 +206,19 @@ class Seals:
             f"{which} signed with the key {key_id or '(none)'}, which is not among the audit keys"
             " here, so its signature cannot be verified"
         )
-        self._add(Kind.UNKNOWN_KEY, first, text)
+        self._add(FindingKind.UNKNOWN_KEY, first, text)
 
     def _compare(self, receipts: Mapping[int, bytes], there: Mapping[int, bytes]) -> None:
         for number, seal in sorted(receipts.items()):
             if number not in there:
                 text = f"checkpoint {number} is missing, of which there is a receipt"
-                self._add(Kind.CHECKPOINT_MISSING, number, text)
+                self._add(FindingKind.CHECKPOINT_MISSING, number, text)
             elif there[number] != seal:
                 text = f"checkpoint {number} is another than the one of which there is a receipt"
-                self._add(Kind.CHECKPOINT, number, text)
+                self._add(FindingKind.CHECKPOINT, number, text)
 
-    def _add(self, kind: Kind, number: int, message: str) -> None:
-        self._findings.add(Finding(kind, message, checkpoint=number))
+    def _add(self, kind: FindingKind, number: int, message: str) -> None:
+        self._findings.add(AuditFinding(kind, message, checkpoint=number))
 
 
 def _hash(checkpoint: Checkpoint) -> bytes:
@@ -297,7 +297,7 @@ class Segment:
         if self._follows(good, link):
             if doubt is not None:
                 text = "was inserted, or moved here: the events around it follow one another"
-                self._add(Kind.INSERTED, text, doubt)
+                self._add(FindingKind.INSERTED, text, doubt)
             self._go_on(good.seq + 1, link)
         elif doubt is None:
             self._doubt = link
@@ -345,7 +345,7 @@ class Segment:
 
     def _go_on(self, place: int, link: Link) -> None:
         if link.seq != place:
-            self._add(Kind.CHANGED, f"says that it is at place {link.seq}", link, place)
+            self._add(FindingKind.CHANGED, f"says that it is at place {link.seq}", link, place)
         self._good = Head(link.number, place, link.hash)
         self._doubt = None
 
@@ -356,38 +356,43 @@ class Segment:
         place = self._good.seq + 1
         if doubt.seq < place:
             text = f"stands behind place {place - 1}: one of the two was inserted or moved here"
-            self._add(Kind.INSERTED, text, doubt)
+            self._add(FindingKind.INSERTED, text, doubt)
             return
         stands_at = place if next_seq == place + 1 else doubt.seq
         if stands_at == place:
             text = "does not follow from the event before it: one of the two was changed"
-            self._add(Kind.CHANGED, text, doubt, place)
+            self._add(FindingKind.CHANGED, text, doubt, place)
         else:
             text = f"{_places(place, doubt.seq - 1)} missing before the event {doubt.event_id}"
-            self._findings.add(Finding(Kind.MISSING, text, doubt.event_id, self._name, place))
+            self._findings.add(
+                AuditFinding(FindingKind.MISSING, text, doubt.event_id, self._name, place)
+            )
         self._good = Head(doubt.number, stands_at, doubt.hash)
 
     def _report_cut(self, first: int, last: int, number: int) -> None:
         text = f"{_places(first, last)} missing at the end, up to where checkpoint {number} sealed"
         if first == 1:
             text = f"all of it is missing; checkpoint {number} sealed it up to place {last}"
-        self._findings.add(Finding(Kind.MISSING, text, None, self._name, first, number))
+        self._findings.add(AuditFinding(FindingKind.MISSING, text, None, self._name, first, number))
 
     def _report_rewritten(self, place: int) -> None:
         """Report a rewritten chain once: rewriting changes all places behind."""
         number, there = self._sealed[place][1], self._replaced_ids.get(place)
-        kind = Kind.REWRITTEN
+        kind = FindingKind.REWRITTEN
         text = f"is another than checkpoint {number} sealed; look behind place {self._since(place)}"
         if there is None:
-            kind, text = Kind.MISSING, f"place {place} is missing, which checkpoint {number} sealed"
-        self._findings.add(Finding(kind, text, there, self._name, place, number))
+            kind, text = (
+                FindingKind.MISSING,
+                f"place {place} is missing, which checkpoint {number} sealed",
+            )
+        self._findings.add(AuditFinding(kind, text, there, self._name, place, number))
 
     def _since(self, place: int) -> int:
         return self._found if self._found < place else 0
 
-    def _add(self, kind: Kind, text: str, link: Link, place: int | None = None) -> None:
+    def _add(self, kind: FindingKind, text: str, link: Link, place: int | None = None) -> None:
         where = link.seq if place is None else place
-        self._findings.add(Finding(kind, text, link.event_id, self._name, where))
+        self._findings.add(AuditFinding(kind, text, link.event_id, self._name, where))
 
 
 def _places(first: int, last: int) -> str:
@@ -399,7 +404,7 @@ LATE_MICROS: Final = 600_000_000
 _HASH_BYTES: Final = 32
 
 
-class Verifier:
+class RecordVerifier:
     """Verifies one tenant's record once: `feed` it pages, then take its `report`.
 
     `limits` are the heads as they were at the beginning: what came later is left for the next time.
@@ -456,9 +461,9 @@ class Verifier:
             self._check_text(link, columns)
             segment.check(link)
 
-    def note(self, kind: Kind, text: str) -> None:
+    def note(self, kind: FindingKind, text: str) -> None:
         """Add a finding that concerns the record as a whole."""
-        self._findings.add(Finding(kind, text))
+        self._findings.add(AuditFinding(kind, text))
 
     def report(self) -> Report:
         """Return the result. Nothing can be fed afterwards."""
@@ -507,9 +512,9 @@ class Verifier:
             if link.number > self._announced:
                 self._pending.append(link)
         elif columns is None or link.salt is None:
-            self._add(Kind.CHANGED, "is erased by half", link)
+            self._add(FindingKind.CHANGED, "is erased by half", link)
         elif not _matches_digest(columns, link):
-            self._add(Kind.CHANGED, "does not say what was recorded", link)
+            self._add(FindingKind.CHANGED, "does not say what was recorded", link)
         else:
             self._note_erasure(link, columns)
 
@@ -532,20 +537,20 @@ class Verifier:
         pending = [link for link in self._pending if link.number > self._until]
         silent = [link for link in pending if link.number > self._until_unsealed]
         for link in silent:
-            self._add(Kind.ERASED, "was erased without a record of it", link)
+            self._add(FindingKind.ERASED, "was erased without a record of it", link)
         if self._erased - len(silent) > self._recorded_erasures:
             recorded = self._recorded_erasures
             text = f"{self._erased} events are erased, and only {recorded} of them are on record"
-            self._findings.add(Finding(Kind.ERASED, text))
+            self._findings.add(AuditFinding(FindingKind.ERASED, text))
         return len(pending) - len(silent)
 
     def _report_unreadable(self, link: Link) -> None:
         self._events += 1
         text = f"at {link.number!r} in segment {link.segment!r} is a row that no store has written"
-        self._findings.add(Finding(Kind.CHANGED, text, None, str(link.segment)))
+        self._findings.add(AuditFinding(FindingKind.CHANGED, text, None, str(link.segment)))
 
-    def _add(self, kind: Kind, text: str, link: Link) -> None:
-        self._findings.add(Finding(kind, text, link.event_id, link.segment, link.seq))
+    def _add(self, kind: FindingKind, text: str, link: Link) -> None:
+        self._findings.add(AuditFinding(kind, text, link.event_id, link.segment, link.seq))
 
 
 def _matches_digest(columns: Columns, link: Link) -> bool:

@@ -19,8 +19,14 @@ from counterseal.call.settle import write_outcome
 from counterseal.errors import StoreError
 from counterseal.gates.base import Decision
 from counterseal.gates.budget import can_ask, exhausted, rate_limited
-from counterseal.ledger.entry import Entry, Phase, Status
-from counterseal.ledger.requests import NEW_KEY, Admission, Admit, Charge, Refused
+from counterseal.ledger.entry import Entry, EntryStatus, Phase
+from counterseal.ledger.requests import (
+    NEW_KEY,
+    Admission,
+    AdmissionRefusal,
+    AdmissionRequest,
+    Charge,
+)
 from counterseal.observation import Observation
 from counterseal.registry import RegistryRecord
 
@@ -57,7 +63,7 @@ async def admit(call: Call, services: CallServices) -> End | None:
 
 def _request(
     call: Call, record: RegistryRecord, entry: Entry | None, services: CallServices
-) -> Admit:
+) -> AdmissionRequest:
     """Return the transaction's request: what to spend, reserve and write, and what to re-check."""
     ctx, announced = call.ctx, call.resolved[1].announced
     events = (
@@ -65,7 +71,7 @@ def _request(
         if announced
         else ()  # a read can't be half done: the event at its end says everything
     )
-    return Admit(
+    return AdmissionRequest(
         tenant=call.tenant,
         run_id=ctx.run.run_id,
         tool=record.name,
@@ -98,7 +104,7 @@ def _reservation(call: Call, record: RegistryRecord, worker: str) -> Entry | Non
         tenant=call.tenant,
         key=call.key,
         request_hash=call.request_hash,
-        status=Status.PENDING,
+        status=EntryStatus.PENDING,
         call_id=call.call_id,
         tool=record.name,
         version=record.version,
@@ -117,7 +123,7 @@ def _packed(call: Call, record: RegistryRecord, services: CallServices) -> bytes
         raise StoreError("the call can't be stored in a form to continue from") from error
 
 
-async def _reserve(call: Call, request: Admit, services: CallServices) -> Admission:
+async def _reserve(call: Call, request: AdmissionRequest, services: CallServices) -> Admission:
     """Reserve a ledger entry. A caller that is cancelled meanwhile leaves no reservation."""
     admission = services.tasks.begin(services.store.admit(request))
     try:
@@ -144,18 +150,18 @@ async def _release(
 
 async def _refused(call: Call, admission: Admission, services: CallServices) -> End | None:
     """Return how a call ends whose admission was refused."""
-    if admission.refused is Refused.BUDGET and admission.charge is not None:
+    if admission.refused is AdmissionRefusal.BUDGET and admission.charge is not None:
         return await _over_budget(call, admission.charge, admission.spent, services)
-    if admission.refused is Refused.RATE:
+    if admission.refused is AdmissionRefusal.RATE:
         return _overruled(call, rate_limited(admission.retry_after))
-    if admission.refused is Refused.DUPLICATE and admission.entry is not None:
+    if admission.refused is AdmissionRefusal.DUPLICATE and admission.entry is not None:
         if call.ctx.memory is None:
             return await recall(call, services, always=True) or DECIDE_AGAIN
         end = repeated(call, admission.entry)
         if isinstance(end, Observation):
             note_repeat(call, end, services)
         return end or DECIDE_AGAIN
-    if admission.refused is Refused.EPOCH:
+    if admission.refused is AdmissionRefusal.EPOCH:
         await services.catch_up()
     return DECIDE_AGAIN
 

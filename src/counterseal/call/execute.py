@@ -27,7 +27,7 @@ from counterseal.execution.executor import Runner
 from counterseal.execution.failures import said_not_done
 from counterseal.execution.probes import ProbeError, ProbeRequest, ask
 from counterseal.gates.base import tool_context
-from counterseal.ledger.requests import Admit, Charge
+from counterseal.ledger.requests import AdmissionRequest, Charge
 
 __all__ = ["execute", "hook_request", "read_back", "spend_retry"]
 
@@ -167,7 +167,7 @@ async def spend_retry(call: Call, contract: Contract, services: ExecuteServices)
     money = [charge for charge in ctx.charges if charge.budget.endswith(".money")]
     number = Charge("run.retries", "retries", 1, inf if limit is None else limit, of_run=True)
     body = {"attempt": call.attempt + 1, "code": call.outcome.code.value}
-    request = Admit(
+    request = AdmissionRequest(
         tenant=call.tenant,
         run_id=ctx.run.run_id,
         tool=contract.name,

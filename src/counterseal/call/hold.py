@@ -159,14 +159,14 @@ class HeldCall(NamedTuple):
     after: dict[str, Any] | None
     origins: dict[str, str]
     over_budget: list[str]
-    """Budgets that the call would go beyond."""
+    """Budgets that the call would exceed."""
 
     def proposed(self, version: str) -> Proposal:
-        """The proposal, to be made once more, of the very version that was approved."""
+        """Return the proposal to submit again, with the approved version."""
         return Proposal(**{**self.proposal, "version": version})
 
     def principal(self, tenant: str) -> Principal:
-        """On whose behalf; the scopes are those of then, and a ceiling."""
+        """Return the principal, with the scopes of that time as a ceiling."""
         return Principal(
             tenant=tenant, agent=self.agent, user=self.user, roles=self.roles, scopes=self.scopes
         )
@@ -182,61 +182,60 @@ def held_of(
     trace_id: str,
     vault: Vault,
 ) -> Held:
-    """The request for a call's approval. Everything that may be personal in it is sealed.
+    """Return the request for a call's approval; what may be personal data is sealed.
 
-    UnkeepableError when that can't be.
+    UnkeepableError if the call can't be serialised.
     """
-    who, approval_id = ctx.principal, f"appr_{int(ctx.now * 1000):011x}{getrandbits(52):013x}"
+    principal, approval_id = ctx.principal, f"appr_{int(ctx.now * 1000):011x}{getrandbits(52):013x}"
     try:
-        kept = to_json(_kept(ctx, after), fallback=json_default)
-        seen = state_seen(ctx.version_seen, ctx.before)
-        approved = approval_hash(ctx)
+        plain = to_json(_sealed_part(ctx, after), fallback=json_default)
+        version_seen = state_seen(ctx.version_seen, ctx.before)
+        hashed = approval_hash(ctx)
     except (ValueError, TypeError, RecursionError) as error:
         raise UnkeepableError(f"the call can't be kept: {type(error).__name__}") from error
     return Held(
         approval_id=approval_id,
-        tenant=who.tenant,
+        tenant=principal.tenant,
         key=key,
-        approval_hash=approved,
+        approval_hash=hashed,
         call_id=ctx.call_id,
         run_id=ctx.run.run_id,
         tool=contract.name,
         version=contract.version,
         contract_hash=contract.hash,
-        agent=who.agent,
-        user=who.user,
+        agent=principal.agent,
+        user=principal.user,
         reason=demand.reason,
         rule=demand.rule,
         approvers=demand.approvers,
         risk=contract.risk.value,
         demand=demand.record(),
-        version_seen=seen,
+        version_seen=version_seen,
         created_at=ctx.now,
         expires_at=ctx.now + demand.expires_after,
         trace_id=trace_id,
-        sealed=vault.seal(who.tenant, approval_id, kept),
+        sealed=vault.seal(principal.tenant, approval_id, plain),
     )
 
 
 def held_call(held: Held, vault: Vault) -> HeldCall:
-    """What was sealed with a request. VaultError when it can't be opened here, or is another."""
+    """Return the sealed part of a request. VaultError if it can't be opened, or does not match."""
     has_key = vault.key_id is not None
     raw = vault.open(held.tenant, held.approval_id, held.sealed, sealed_only=has_key)
     try:
         call = HeldCall(**from_json(raw))
         same = hash_of(call.arguments, call.config, call.over_budget) == held.approval_hash
     except (ValueError, TypeError) as error:
-        said = f"what is kept of the request {held.approval_id} can't be read"
-        raise VaultError(said) from error
+        raise VaultError(f"the request {held.approval_id} can't be read") from error
     if not same:
-        raise VaultError(f"what is kept of the request {held.approval_id} is not what was asked")
+        raise VaultError(f"the request {held.approval_id} does not match its approval hash")
     if (call.agent, call.user) != (held.agent, held.user):
-        raise VaultError(f"the request {held.approval_id} was made for somebody else than it says")
+        raise VaultError(f"the request {held.approval_id} was made for another caller")
     return call
 
 
 def can_be_kept(config: Any) -> bool:
-    """Whether a call's own config is JSON, so that somebody else can make the call with it."""
+    """Return True if a call's config is JSON, so that a worker can execute the call with it."""
     try:
         freeze(config)
     except ValueError:
@@ -247,17 +246,16 @@ def can_be_kept(config: Any) -> bool:
 def packet_of(
     held: Held, contract: Contract, vault: Vault, redactor: Redactor, fingerprint: str
 ) -> Packet:
-    """Everything that an approver is shown of a request, with the votes so far.
+    """Return everything that an approver is shown of a request, with the votes so far.
 
-    CountersealError when what is stored of it can't be shown.
+    CountersealError if the stored request can't be shown.
     """
     call = held_call(held, vault)
     try:
-        stamp(held.created_at), stamp(held.expires_at)  # whatever shows a packet tells them
+        stamp(held.created_at), stamp(held.expires_at)  # raises for times that can't be shown
         return _packet(held, call, contract, redactor, fingerprint)
     except _UNREADABLE as error:
-        said = f"what is stored of the request {held.approval_id} can't be shown"
-        raise CountersealError(said) from error
+        raise CountersealError(f"the request {held.approval_id} can't be shown") from error
 
 
 def _packet(
@@ -282,30 +280,33 @@ def _packet(
         status=held.status.value,
         redact=lambda value: redactor.redact(value)[0],
     )
-    known: Any = call.origins  # as the caller of `submit` gave them
-    return replace(packet, origins=known)
+    origins: Any = call.origins  # checked when the request was made
+    return replace(packet, origins=origins)
 
 
 def _proposal(ctx: GateContext) -> dict[str, Any]:
-    """The proposal as it came, to be made again: correctors will do to it what they did."""
-    kept = {name: getattr(ctx.proposal, name) for name in _PROPOSAL_FIELDS}
+    """Return the proposal before corrections; submitted again, it is corrected again."""
+    fields = {name: getattr(ctx.proposal, name) for name in _PROPOSAL_FIELDS}
     before = ctx.corrections[0].before if ctx.corrections else ctx.arguments
-    first = ctx.proposal.proposed
-    sound = isinstance(first, Mapping) and is_sound(dict(first))
-    given = {"arguments": before, "proposed": first if sound else None}
-    config = ctx.proposal.configurable
-    given["configurable"] = config if can_be_kept(config) else None
-    return {**kept, **given, "run_id": ctx.run.run_id}
+    proposed, config = ctx.proposal.proposed, ctx.proposal.configurable
+    sound = isinstance(proposed, Mapping) and is_sound(dict(proposed))
+    return {
+        **fields,
+        "arguments": before,
+        "proposed": proposed if sound else None,
+        "configurable": config if can_be_kept(config) else None,
+        "run_id": ctx.run.run_id,
+    }
 
 
-def _kept(ctx: GateContext, after: Mapping[str, Any] | None) -> dict[str, Any]:
-    who = ctx.principal
+def _sealed_part(ctx: GateContext, after: Mapping[str, Any] | None) -> dict[str, Any]:
+    principal = ctx.principal
     return HeldCall(
         proposal=_proposal(ctx),
-        agent=who.agent,
-        user=who.user,
-        roles=sorted(who.roles),
-        scopes=sorted(who.scopes),
+        agent=principal.agent,
+        user=principal.user,
+        roles=sorted(principal.roles),
+        scopes=sorted(principal.scopes),
         arguments=thaw(ctx.arguments),
         config=thaw(ctx.config_shown),
         before=bounded_copy(ctx.before),
@@ -316,14 +317,14 @@ def _kept(ctx: GateContext, after: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _origins(ctx: GateContext) -> dict[str, str]:
-    """Where arguments came from: as the caller says and the run's state shows.
+    """Return where arguments came from, by the caller's word and by the run's state.
 
-    Where the two differ, the more suspicious one is told.
+    Where the two differ, the more suspicious one counts.
     """
-    told: Any = ctx.proposal.origins
-    places = set(_places(ctx.arguments)) if told and isinstance(told, Mapping) else set()
-    given = {place: told[place] for place in places if place in told}
-    found = {place: str(word) for place, word in given.items() if word in _ORIGINS}
+    named: Any = ctx.proposal.origins
+    places = set(_places(ctx.arguments)) if named and isinstance(named, Mapping) else set()
+    known = {place: named[place] for place in places if place in named}
+    origins = {place: str(word) for place, word in known.items() if word in _ORIGINS}
     state: dict[str, str] = {}
     for key, value in ctx.run.state.items():
         if isinstance(value, str) and len(value) >= _DISTINCTIVE:
@@ -331,12 +332,12 @@ def _origins(ctx: GateContext) -> dict[str, str]:
             state[value] = _worse(origin, state.get(value))
     for place, value in leaves(ctx.arguments) if state else ():
         if isinstance(value, str) and value in state:
-            found[place] = _worse(state[value], found.get(place))
-    return found
+            origins[place] = _worse(state[value], origins.get(place))
+    return origins
 
 
 def _places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[str]:
-    """A JSON Pointer to everything in a value."""
+    """Yield a JSON Pointer to every part of a value."""
     inside: Any = ()
     if isinstance(value, Mapping):
         inside = value.items()
@@ -347,21 +348,24 @@ def _places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[str]:
         yield from _places(item, (*path, key))
 
 
-def _worse(one: str, other: str | None) -> str:
-    return one if other is None else max(one, other, key=_ORIGINS.index)
+def _worse(origin: str, other: str | None) -> str:
+    return origin if other is None else max(origin, other, key=_ORIGINS.index)
 
 
 # --- a state within bounds ------------------------------------------------------------------------
 
-_DEEPEST: Final = 32
-_MOST_VALUES: Final = 4_000
-_MOST_CHARACTERS: Final = 200_000
-_LARGEST: Final = 2**53 - 1
-_DEEPER: Final = f"[nested deeper than {_DEEPEST} levels, not shown]"
+_MAX_DEPTH: Final = 32
+_MAX_VALUES: Final = 4_000
+_MAX_CHARACTERS: Final = 200_000
+_SAFE_INTEGER: Final = 2**53 - 1
+_DEEPER: Final = f"[nested deeper than {_MAX_DEPTH} levels, not shown]"
 
 
 def bounded_copy(state: Any) -> Any:
-    """A copy as plain JSON data. Numbers that JSON can't carry become text."""
+    """Return a bounded copy of a state as plain JSON, so that any state makes a packet.
+
+    Parts beyond the limits are replaced by a note; numbers that JSON can't carry become text.
+    """
     return _Copy().of(state, 0)
 
 
@@ -369,7 +373,7 @@ class _Copy:
     __slots__ = ("characters", "values")
 
     def __init__(self) -> None:
-        self.values, self.characters = _MOST_VALUES, _MOST_CHARACTERS
+        self.values, self.characters = _MAX_VALUES, _MAX_CHARACTERS
 
     def of(self, value: Any, depth: int) -> Any:
         self.values -= 1
@@ -377,37 +381,37 @@ class _Copy:
             return self._text(value)
         if not isinstance(value, Mapping | list | tuple):
             return _scalar(value)
-        if depth >= _DEEPEST:
+        if depth >= _MAX_DEPTH:
             return _DEEPER
         if isinstance(value, Mapping):
             return self._mapping(value, depth)
-        made: list[Any] = []
+        copy: list[Any] = []
         for item in value:
             if self._is_full:
-                made.append(_more(len(value) - len(made)))
+                copy.append(_more(len(value) - len(copy)))
                 break
-            made.append(self.of(item, depth + 1))
-        return made
+            copy.append(self.of(item, depth + 1))
+        return copy
 
     def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        copy: dict[str, Any] = {}
         for count, (key, item) in enumerate(value.items()):
             if self._is_full:
-                made[_unused("[more]", made)] = _more(len(value) - count)
+                copy[_unused("[more]", copy)] = _more(len(value) - count)
                 break
             name = self._text(str(key))
-            made[_unused(name, made)] = self.of(item, depth + 1)
-        return made
+            copy[_unused(name, copy)] = self.of(item, depth + 1)
+        return copy
 
     @property
     def _is_full(self) -> bool:
         return self.values <= 0 or self.characters <= 0
 
     def _text(self, value: str) -> str:
-        kept = value[: max(self.characters, 0)]
-        self.characters -= len(kept)
-        rest = len(value) - len(kept)
-        whole = kept.encode(errors="replace").decode()
+        shown = value[: max(self.characters, 0)]
+        self.characters -= len(shown)
+        rest = len(value) - len(shown)
+        whole = shown.encode(errors="replace").decode()
         return f"{whole}[{rest:,} more characters, not shown]" if rest else whole
 
 
@@ -415,7 +419,7 @@ def _scalar(value: Any) -> Any:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int | float):
-        return value if -_LARGEST <= value <= _LARGEST else _number(value)
+        return value if -_SAFE_INTEGER <= value <= _SAFE_INTEGER else _number(value)
     return f"[{type(value).__name__}]"
 
 

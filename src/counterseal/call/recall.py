@@ -24,7 +24,7 @@ from counterseal.gates.parse import is_sound
 from counterseal.ledger import entry as ledger
 from counterseal.ledger.entry import Answer, Entry, Phase, adrift
 from counterseal.ledger.records import HeldStatus
-from counterseal.ledger.requests import Memory, Settle
+from counterseal.ledger.requests import Memory, SettlementRequest
 from counterseal.observation import Observation
 from counterseal.observation.stored import from_stored
 from counterseal.registry import RegistryRecord
@@ -258,7 +258,7 @@ def _take_over(call: Call, entry: Entry) -> None:
 async def _mark_unknown(call: Call, entry: Entry, seconds: float, services: CallServices) -> None:
     now = services.clock()
     unknown = entry._replace(phase=Phase.UNKNOWN, unknown_since=now, worker=None)
-    request = Settle(
+    request = SettlementRequest(
         tenant=call.tenant,
         run_id=entry.run_id,
         now=now,

@@ -34,9 +34,9 @@ from counterseal.contract.tool_context import state_updates
 from counterseal.errors import StoreError
 from counterseal.execution.failures import said_not_done
 from counterseal.gates.base import EMPTY, deny
-from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Due, DueKind
-from counterseal.ledger.requests import Settle
+from counterseal.ledger.requests import SettlementRequest
 from counterseal.observation import Observation
 from counterseal.observation.observe import without_redacted
 from counterseal.observation.stored import pack_read, stored
@@ -134,7 +134,7 @@ def _request(
     observation: Observation,
     ending: Event,
     services: SettleServices,
-) -> Settle | None:
+) -> SettlementRequest | None:
     """Return the settling transaction; None if the event is all there is to write."""
     ctx, ok = call.ctx, observation.ok
     seen, state = _effects(call, observation, services)
@@ -147,7 +147,7 @@ def _request(
     if call.entry is not None:
         entry = _settled_entry(call, call.entry, plain, observation.raw, services)
     follow_up = _follow_up(call, entry, unused, services)
-    return Settle(
+    return SettlementRequest(
         tenant=call.tenant,
         run_id=ctx.run.run_id,
         now=services.clock(),
@@ -164,10 +164,10 @@ def _request(
     )
 
 
-async def _settle(call: Call, request: Settle, services: SettleServices) -> None:
+async def _settle(call: Call, request: SettlementRequest, services: SettleServices) -> None:
     entry, (ending,) = request.entry, request.events
     running = None
-    if entry is not None and entry.status is Status.PENDING:
+    if entry is not None and entry.status is EntryStatus.PENDING:
         running = services.executor.behind(entry.tenant, entry.key)
     if running is not None:
         # The entry is kept until the abandoned attempt ends: no other may run beside it.
@@ -182,7 +182,7 @@ async def _settle(call: Call, request: Settle, services: SettleServices) -> None
         services.store.note(ending._replace(body={**ending.body, "settled": False}))
 
 
-async def _settle_late(call: Call, request: Settle, services: SettleServices) -> None:
+async def _settle_late(call: Call, request: SettlementRequest, services: SettleServices) -> None:
     """Settle an entry as unknown, once the abandoned attempt has ended."""
     try:
         await services.store.settle(request)
@@ -193,7 +193,9 @@ async def _settle_late(call: Call, request: Settle, services: SettleServices) ->
             services.leases.let_go(request.entry)
 
 
-async def _settle_persistently(call: Call, request: Settle, services: SettleServices) -> bool:
+async def _settle_persistently(
+    call: Call, request: SettlementRequest, services: SettleServices
+) -> bool:
     """Settle, with further tries if the store fails. Returns False if another worker has."""
     for pause in _PAUSES:
         try:
@@ -299,9 +301,9 @@ def _settled_entry(
     if not outcome.began or said_not_done(outcome.fault) or outcome.code in _NOT_EXECUTED:
         wrong = outcome.began and outcome.code is Code.SEMANTIC_INVALIDITY
         kept = _stored(call, observation, raw) if wrong else None
-        return entry.left(Status.FAILED_RETRYABLE, attempts, observation=kept)
+        return entry.left(EntryStatus.FAILED_RETRYABLE, attempts, observation=kept)
     unreadable = observation.code is Code.OBSERVATION_NORMALIZATION_FAIL
-    status = Status.COMPLETED if observation.ok or unreadable else Status.FAILED_FINAL
+    status = EntryStatus.COMPLETED if observation.ok or unreadable else EntryStatus.FAILED_FINAL
     return entry.left(status, attempts, observation=_stored(call, observation, raw))
 
 
@@ -314,7 +316,7 @@ def _stored(call: Call, observation: Observation, raw: str | None) -> dict[str, 
 
 
 class _FollowUp(NamedTuple):
-    """What follows a settled entry, as `Settle` has it."""
+    """What follows a settled entry, as `SettlementRequest` has it."""
 
     again_after: float | None = None
     keep_for: float | None = None
@@ -330,18 +332,18 @@ def _follow_up(
     if entry is None or record is None:
         return _FollowUp(gives_back=unused)
     contract, status = record.contract, entry.status
-    if status is Status.PENDING:
+    if status is EntryStatus.PENDING:
         escalated = entry.phase is Phase.ESCALATED
         again_after = None if escalated else _next_look(call, contract, services)
         return _FollowUp(again_after=again_after)
     keep_for = contract.idempotency.ttl_seconds
-    if status is Status.COMPLETED and _verifiable(contract):
+    if status is EntryStatus.COMPLETED and _verifiable(contract):
         _, expected, delay = expected_state(call, contract)
         body = {"expected": _seal_text(services.vault, entry, expected)}
         due = ((delay, due_for(DueKind.VERIFY, entry, body)),)
         return _FollowUp(keep_for=keep_for, due=due)
     # An approval is not used up by a call that was not executed.
-    gives_back = call.ctx.approval_id if status is Status.FAILED_RETRYABLE else None
+    gives_back = call.ctx.approval_id if status is EntryStatus.FAILED_RETRYABLE else None
     return _FollowUp(keep_for=keep_for, gives_back=gives_back)
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from counterseal.ledger.records import Held
     from counterseal.operations.approver import ApprovalError
     from counterseal.runtime import Runtime
+    from counterseal.views import ApprovalRow
 
 __all__ = ["app"]
 
@@ -132,17 +133,17 @@ def list_requests(
     if status not in set(HeldStatus):
         fail(f"Unknown status {status!r}.", f"Allowed: {', '.join(HeldStatus)}.")
     with opened_project(project_settings(), store) as project:
-        rows = project.run(_rows(project, tenant, status, limit))
+        requests = project.run(_requests(project, tenant, status, limit))
         now = project.runtime.clock()
 
     def page() -> Iterator[RenderableType]:
-        if not rows:
+        if not requests:
             waiting = status == "waiting"
             yield "No request is waiting for approval." if waiting else f"No request is {status}."
-        for row in rows:
-            yield from _entry(row, now)
+        for request in requests:
+            yield from _entry(request, now)
 
-    render([row.record() for row in rows], page, as_json=as_json)
+    render([request.record() for request in requests], page, as_json=as_json)
 
 
 @app.command("show")
@@ -186,17 +187,17 @@ async def _watch(
 
     printed: set[str] = set()
     while True:
-        rows = await _rows(project, tenant, "waiting", 1000)
-        new = [row for row in rows if row.held.approval_id not in printed]
-        for row in new:
+        requests = await _requests(project, tenant, "waiting", 1000)
+        new = [request for request in requests if request.row.approval_id not in printed]
+        for request in new:
             if as_json:
-                print_json_line(row.record())
+                print_json_line(request.record())
             else:
-                print_page(*_entry(row, project.runtime.clock()))
+                print_page(*_entry(request, project.runtime.clock()))
                 sys.stdout.flush()
         if once and new:
             return
-        printed = {row.held.approval_id for row in rows}
+        printed = {request.row.approval_id for request in requests}
         await asyncio.sleep(every)
 
 
@@ -528,70 +529,48 @@ def _packet_if_readable(project: OpenedProject, held: Held) -> Packet | None:
 # Rows and pages ----------------------------------------------------------------------------------
 
 
-class RequestLine(NamedTuple):
-    """A request in a list."""
+class ListedRequest(NamedTuple):
+    """A request in a list: its row, and its tenant, because a list may span tenants."""
 
-    held: Held
-    consequence: str | None
-    """None if this project can't read the request."""
-    unreadable: str
+    tenant: str
+    row: ApprovalRow
 
     def record(self) -> dict[str, Any]:
-        from counterseal.approvals.display import stamp
-        from counterseal.views.approvals import votes_for
-
-        held = self.held
-        return {
-            "approval_id": held.approval_id,
-            "status": held.status.value,
-            "tenant": held.tenant,
-            "tool": held.tool,
-            "version": held.version,
-            "risk_class": held.risk,
-            "consequence": self.consequence,
-            "agent": held.agent,
-            "user": held.user,
-            "approved": votes_for(held),
-            "approvers": held.approvers,
-            "created_at": stamp(held.created_at),
-            "expires_at": stamp(held.expires_at),
-        }
+        return {"tenant": self.tenant, **self.row.model_dump(mode="json")}
 
 
-async def _rows(
+async def _requests(
     project: OpenedProject, tenant: str | None, status: str, limit: int
-) -> Sequence[RequestLine]:
-    from counterseal.views.approvals import approval_row
+) -> Sequence[ListedRequest]:
+    from counterseal.views import approval_row
 
     requests = await project.runtime.approvals.list(tenant, status=status, limit=limit)
-    rows = [(held, approval_row(project.runtime, held)) for held in requests]
-    return [RequestLine(held, row.consequence, one_line(row.unreadable)) for held, row in rows]
+    return [ListedRequest(held.tenant, approval_row(project.runtime, held)) for held in requests]
 
 
-def _entry(row: RequestLine, now: float) -> Iterator[RenderableType]:
-    """Three lines: id and state, the consequence, the tool and who called it."""
+def _entry(request: ListedRequest, now: float) -> Iterator[RenderableType]:
+    """Yield three lines: id and state, the consequence, the tool and who called it."""
     from rich.text import Text
 
-    from counterseal.views.approvals import votes_for
-
-    held = row.held
-    votes = f"{votes_for(held)} of {held.approvers} approved"
+    row = request.row
+    votes = f"{row.approved} of {row.approvers} approved"
     consequence = row.consequence or f"(can't be shown here: {row.unreadable})"
-    caller = held.agent if held.user is None else f"{held.agent} for {held.user}"
-    about = f"{held.tool} {held.version}, {held.risk}, by {caller}, tenant {held.tenant}"
-    yield Text(f"{one_line(held.approval_id)}  {votes}, {_time_left(held, now)}", style="bold")
+    caller = row.agent if row.user is None else f"{row.agent} for {row.user}"
+    about = f"{row.tool} {row.version}, {row.risk_class}, by {caller}, tenant {request.tenant}"
+    yield Text(f"{one_line(row.approval_id)}  {votes}, {_time_left(row, now)}", style="bold")
     yield paragraph(one_line(consequence), indent=4)
     yield paragraph(one_line(about), indent=4)
 
 
-def _time_left(held: Held, now: float) -> str:
+def _time_left(row: ApprovalRow, now: float) -> str:
     from counterseal.approvals.display import clock, span
 
-    if held.status.value != "waiting":
-        return "executed" if held.status.value == "spent" else held.status.value
-    if now >= held.expires_at:
-        return f"expired at {clock(held.expires_at)}"
-    return f"{span(held.expires_at - now)} left"
+    expires_at = row.expires_at.timestamp()
+    if row.status == "expired" and now >= expires_at:
+        return f"expired at {clock(expires_at)}"
+    if row.status != "waiting":
+        return "executed" if row.status == "spent" else row.status
+    return f"{span(expires_at - now)} left"
 
 
 def _card(packet: Packet, now: float) -> str:
@@ -614,11 +593,12 @@ def _show_before_vote(project: OpenedProject, packet: Packet, *, quiet: bool) ->
 
 def _print_packet(packet: Packet, form: PacketFormat, now: float) -> None:
     from counterseal.approvals.packet_formats import html, markdown
+    from counterseal.views import approval_page
     from counterseal.views.approvals import current
 
     shown = current(packet, now)
     if form is PacketFormat.JSON:
-        print_json(shown.record())
+        print_json(approval_page(shown))
     elif form is PacketFormat.TEXT:
         sys.stdout.write(_card(shown, now))
     else:

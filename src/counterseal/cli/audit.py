@@ -35,8 +35,8 @@ from counterseal.cli.stores import load_keys, one_tenant, with_store
 if TYPE_CHECKING:
     from counterseal.audit import Event
     from counterseal.audit.checkpoints import Checkpoint
-    from counterseal.audit.verify import Finding, Report
-    from counterseal.ledger.requests import Search
+    from counterseal.audit.verify import AuditFinding, Report
+    from counterseal.ledger.requests import EventFilter
     from counterseal.storage import Store
 
 __all__ = ["app"]
@@ -211,7 +211,7 @@ def _output(file: Path | None) -> Iterator[IO[str]]:
 
 
 async def _pages(
-    store: Store, tenant: str, search: Search, limit: int | None = None
+    store: Store, tenant: str, search: EventFilter, limit: int | None = None
 ) -> AsyncIterator[Sequence[tuple[str, Event]]]:
     """Yield the events of a search, at most PAGE at a time."""
     left = limit
@@ -233,13 +233,13 @@ def _search(
     types: Sequence[str] | None = None,
     since: str | None = None,
     until: str | None = None,
-) -> Search:
+) -> EventFilter:
     import time
 
-    from counterseal.ledger.requests import Search
+    from counterseal.ledger.requests import EventFilter
 
     now = time.time()
-    return Search(
+    return EventFilter(
         call_id=call,
         run_id=run,
         tool=tool,
@@ -402,7 +402,7 @@ def _sealed_share(report: Report) -> str:
     return ", ".join(parts)
 
 
-def _place(finding: Finding) -> str:
+def _place(finding: AuditFinding) -> str:
     parts = [finding.event_id] if finding.event_id else []
     if finding.segment is not None:
         place = "" if finding.place is None else f", place {finding.place}"

@@ -6,7 +6,6 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -28,10 +27,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.config import Settings
-    from counterseal.ledger.records import Concern, DueKind
+    from counterseal.ledger.records import DueKind
     from counterseal.operations.attention import NeedsAttention
     from counterseal.reconcile import Tally
     from counterseal.runtime import Runtime
+    from counterseal.views import AttentionRow
 
 __all__ = ["app"]
 
@@ -158,15 +158,19 @@ def list_attention(
     tenant: AsTenant = None, store: StoreUrl = None, as_json: AsJson = False
 ) -> None:
     """List what needs attention: outcomes that an operator has to decide, oldest first."""
-    rows = _operate(store, "-", lambda attention: attention.list(tenant, 1000))
+    from counterseal.views.attention import attention_row
+
+    items = _operate(store, "-", lambda attention: attention.list(tenant, 1000))
+    rows = [(item.tenant, attention_row(item)) for item in items]
 
     def page() -> Iterator[RenderableType]:
         if not rows:
             yield "Nothing needs attention."
-        for row in rows:
-            yield from _entry(row)
+        for name, row in rows:
+            yield from _entry(name, row)
 
-    render([row._asdict() for row in rows], page, as_json=as_json)
+    records = [{"tenant": name, **row.model_dump(mode="json")} for name, row in rows]
+    render(records, page, as_json=as_json)
 
 
 @app.command("settle")
@@ -263,14 +267,13 @@ def _print_decision(text: str, key: str, decision: str, *, as_json: bool) -> Non
     render({"key": key, "decision": decision}, lambda: [text], as_json=as_json)
 
 
-def _entry(row: Concern) -> Iterator[RenderableType]:
-    since = datetime.fromtimestamp(row.since, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+def _entry(tenant: str, row: AttentionRow) -> Iterator[RenderableType]:
     yield heading(safe(f"{row.kind}: {row.tool} {row.version}"))
     yield fields(
         [
             ("Reason", row.reason),
-            ("Since", since if row.since else ""),
-            ("Tenant", row.tenant),
+            ("Since", f"{row.since:%Y-%m-%d %H:%M:%S} UTC" if row.since else ""),
+            ("Tenant", tenant),
             ("Key", row.key),
             ("Call", row.call_id),
             ("Run", row.run_id),

@@ -26,7 +26,7 @@ from counterseal.execution.executor import Executor, Runner
 from counterseal.keys import KeyRing
 from counterseal.ledger.entry import destination_key
 from counterseal.ledger.records import Budgets, RunRecord
-from counterseal.ledger.requests import Charge, Memory, Rate
+from counterseal.ledger.requests import Charge, Memory, RateLimit
 from counterseal.observation import Profile
 from counterseal.observation.envelope import FieldError
 from counterseal.policy import CompiledPolicy
@@ -173,7 +173,7 @@ class GateContext(NamedTuple):
     """The target's state, as the probe returned it."""
     version_seen: str | int | None = None
     charges: tuple[Charge, ...] = ()
-    rates: tuple[Rate, ...] = ()
+    rates: tuple[RateLimit, ...] = ()
 
     def replace(self, **changes: Any) -> GateContext:
         """Return a copy with other values in these fields."""

@@ -14,7 +14,7 @@ from counterseal.codes import Code
 from counterseal.contract.model import Contract
 from counterseal.gates.base import CompiledContract, Decision, GateContext, Learned, allow, deny
 from counterseal.ledger.records import Budgets
-from counterseal.ledger.requests import Charge, Rate
+from counterseal.ledger.requests import Charge, RateLimit
 from counterseal.observation.envelope import FieldError
 from counterseal.registry import Grant
 
@@ -91,7 +91,7 @@ class _Costs:
     __slots__ = ("allowed", "charges", "parts", "rates")
 
     def __init__(
-        self, charges: tuple[Charge, ...], rates: tuple[Rate, ...], parts: tuple[object, ...]
+        self, charges: tuple[Charge, ...], rates: tuple[RateLimit, ...], parts: tuple[object, ...]
     ) -> None:
         self.charges = charges
         self.rates = rates
@@ -146,7 +146,7 @@ def _limits(
             yield Charge(f"{whose}.{name}", f"{name}{period}", amount, limit, of_run=of_run)
 
 
-def _rates(contract: Contract) -> tuple[Rate, ...]:
+def _rates(contract: Contract) -> tuple[RateLimit, ...]:
     limits = contract.runtime.rate_limits
     interval = limits.window_sec / limits.max_requests
-    return (Rate(f"tool/{contract.name}", interval, limits.max_requests),)
+    return (RateLimit(f"tool/{contract.name}", interval, limits.max_requests),)

@@ -12,11 +12,16 @@ from typing import Final
 
 from counterseal.audit import Columns
 from counterseal.ledger.due_work import add_due, need_due
-from counterseal.ledger.entry import Entry, Status, reservable
+from counterseal.ledger.entry import Entry, EntryStatus, reservable
 from counterseal.ledger.holds import change_held, usable
 from counterseal.ledger.records import HeldStatus
-from counterseal.ledger.requests import Admission, Admit, Refused, Settle
-from counterseal.ledger.rows import LedgerRow, RowKeys, Rows, RunRow, TenantKey, current_entry
+from counterseal.ledger.requests import (
+    Admission,
+    AdmissionRefusal,
+    AdmissionRequest,
+    SettlementRequest,
+)
+from counterseal.ledger.rows import EntryRow, RowKeys, Rows, RunProgress, TenantKey, current_entry
 from counterseal.ledger.run_changes import ANY_KEY, advance_run, need_progress
 
 __all__ = [
@@ -31,18 +36,18 @@ __all__ = [
 ]
 
 _ADMITTED: Final = Admission()
-_OUTDATED: Final = Admission(Refused.EPOCH)
+_OUTDATED: Final = Admission(AdmissionRefusal.EPOCH)
 
 
 # --- admission ------------------------------------------------------------------------------------
 
 
-def is_durable(request: Admit) -> bool:
+def is_durable(request: AdmissionRequest) -> bool:
     """Return False for an admission that only spends: losing that with the power harms nobody."""
     return bool(request.entry or request.approval_id or request.events)
 
 
-def need_admission(keys: RowKeys, request: Admit) -> None:
+def need_admission(keys: RowKeys, request: AdmissionRequest) -> None:
     """Add the rows that `admit` reads or changes."""
     tenant, run_id = request.tenant, request.run_id
     keys.registry = True
@@ -60,7 +65,7 @@ def need_admission(keys: RowKeys, request: Admit) -> None:
         keys.held.add((tenant, request.approval_id))
 
 
-def admit(rows: Rows, request: Admit, events: Sequence[Columns]) -> Admission:
+def admit(rows: Rows, request: AdmissionRequest, events: Sequence[Columns]) -> Admission:
     """Admit a call: spend its budgets and its approval, reserve its entry, record its events.
 
     Where something has changed since the decision, nothing happens, and the answer says what.
@@ -82,30 +87,30 @@ def admit(rows: Rows, request: Admit, events: Sequence[Columns]) -> Admission:
     return Admission(entry=_reserve(rows, request, request.entry))
 
 
-def _obstacle(rows: Rows, request: Admit, run: RunRow | None) -> Admission | None:
+def _obstacle(rows: Rows, request: AdmissionRequest, run: RunProgress | None) -> Admission | None:
     """Return the first change since the decision that forbids the call now."""
     if request.epoch != rows.epoch:
         return _OUTDATED
     tenant = request.tenant
     if run is not None:
         if run.pins.get(request.tool, request.version) != request.version:
-            return Admission(Refused.PIN)
+            return Admission(AdmissionRefusal.PIN)
         if request.reads and _state_changed(rows, request, run):
-            return Admission(Refused.STATE)
+            return Admission(AdmissionRefusal.STATE)
     if request.entry is not None:
         row = rows.entries.get((tenant, request.entry.key))
         if row is not None:
             entry = current_entry(row, rows.now)
             if not reservable(entry, request.takes_over):
-                return Admission(Refused.DUPLICATE, entry)
+                return Admission(AdmissionRefusal.DUPLICATE, entry)
     if request.approval_id is not None:
         held = rows.held.get((tenant, request.approval_id))
         if held is None or not usable(held.held, request.now):
-            return Admission(Refused.APPROVAL)
+            return Admission(AdmissionRefusal.APPROVAL)
     return None
 
 
-def _state_changed(rows: Rows, request: Admit, run: RunRow) -> bool:
+def _state_changed(rows: Rows, request: AdmissionRequest, run: RunProgress) -> bool:
     """Return True when the run state that the decision rests on has another version by now."""
     for key, version in request.reads.items():
         if key == ANY_KEY:
@@ -118,7 +123,7 @@ def _state_changed(rows: Rows, request: Admit, run: RunRow) -> bool:
     return False
 
 
-def _spend(rows: Rows, request: Admit) -> Admission | None:
+def _spend(rows: Rows, request: AdmissionRequest) -> Admission | None:
     """Spend from every counter and rate, or change nothing and return the limit in the way."""
     tenant, run_id, now = request.tenant, request.run_id, request.now
     counters: dict[tuple[str, str, str], float] = {}
@@ -128,7 +133,7 @@ def _spend(rows: Rows, request: Admit) -> Admission | None:
         if spent is None:
             spent = rows.counters.get(counter) or 0.0
         if charge.exceeds(spent):
-            return Admission(Refused.BUDGET, charge=charge, spent=spent)
+            return Admission(AdmissionRefusal.BUDGET, charge=charge, spent=spent)
         counters[counter] = spent + charge.amount
     arrivals: dict[tuple[str, str], float] = {}
     for rate in request.rates:
@@ -138,14 +143,14 @@ def _spend(rows: Rows, request: Admit) -> Admission | None:
             arrival = rows.rates.get(name) or 0.0
         wait = rate.wait(arrival, now)
         if wait > 0:
-            return Admission(Refused.RATE, rate=rate, retry_after=wait)
+            return Admission(AdmissionRefusal.RATE, rate=rate, retry_after=wait)
         arrivals[name] = rate.next(arrival, now)
     rows.counters.changes.update(counters)
     rows.rates.changes.update(arrivals)
     return None
 
 
-def _reserve(rows: Rows, request: Admit, entry: Entry) -> Entry:
+def _reserve(rows: Rows, request: AdmissionRequest, entry: Entry) -> Entry:
     """Put the entry under its next fence number, in place of an earlier one."""
     where = (request.tenant, entry.key)
     before = rows.entries.get(where)
@@ -155,7 +160,7 @@ def _reserve(rows: Rows, request: Admit, entry: Entry) -> Entry:
         earlier = before.entry
         entry = entry._replace(fence=earlier.fence + 1, attempts=earlier.attempts + 1)
     until = rows.now + request.lease
-    row = LedgerRow(entry, until, None, awaited, reserved=True, resume=request.resume)
+    row = EntryRow(entry, until, None, awaited, reserved=True, resume=request.resume)
     rows.entries.put(where, row)
     return entry
 
@@ -163,7 +168,7 @@ def _reserve(rows: Rows, request: Admit, entry: Entry) -> Entry:
 # --- settlement -----------------------------------------------------------------------------------
 
 
-def need_settlement(keys: RowKeys, request: Settle) -> None:
+def need_settlement(keys: RowKeys, request: SettlementRequest) -> None:
     """Add the rows that `settle` reads or changes."""
     if request.entry is not None:
         keys.entries.add((request.tenant, request.entry.key))
@@ -173,7 +178,7 @@ def need_settlement(keys: RowKeys, request: Settle) -> None:
     need_due(keys, request.due)
 
 
-def settle(rows: Rows, request: Settle, events: Sequence[Columns]) -> bool:
+def settle(rows: Rows, request: SettlementRequest, events: Sequence[Columns]) -> bool:
     """Write an outcome. Returns False, and changes nothing, for an older fence number.
 
     That is so when another worker holds the entry by now, or has settled it.
@@ -193,7 +198,7 @@ def settle(rows: Rows, request: Settle, events: Sequence[Columns]) -> bool:
     return True
 
 
-def _release(rows: Rows, request: Settle, entry: Entry) -> bool:
+def _release(rows: Rows, request: SettlementRequest, entry: Entry) -> bool:
     """Put the settled entry, and announce it to waiting callers."""
     where = (request.tenant, entry.key)
     row = rows.entries.get(where)
@@ -201,7 +206,7 @@ def _release(rows: Rows, request: Settle, entry: Entry) -> bool:
         return False
     if entry.worker is not None or entry.lapsed:
         entry = entry._replace(worker=None, lapsed=False)
-    pending = entry.status is Status.PENDING
+    pending = entry.status is EntryStatus.PENDING
     after = request.again_after if pending else request.keep_for
     until = None if after is None else rows.now + after
     if row.awaited:
@@ -209,14 +214,14 @@ def _release(rows: Rows, request: Settle, entry: Entry) -> bool:
     lease_until, expires_at = (until, None) if pending else (None, until)
     rows.entries.put(
         where,
-        LedgerRow(entry, lease_until, expires_at, False, row.reserved, row.resume),
+        EntryRow(entry, lease_until, expires_at, False, row.reserved, row.resume),
     )
     return True
 
 
-def _is_current(row: LedgerRow, fence: int) -> bool:
+def _is_current(row: EntryRow, fence: int) -> bool:
     """Return True while the entry is PENDING under this fence number."""
-    return row.entry.fence == fence and row.entry.status is Status.PENDING
+    return row.entry.fence == fence and row.entry.status is EntryStatus.PENDING
 
 
 # --- leases ---------------------------------------------------------------------------------------

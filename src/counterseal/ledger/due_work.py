@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from counterseal.audit import Columns
-from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Concern, Due
-from counterseal.ledger.requests import Finish
+from counterseal.ledger.requests import FinishRequest
 from counterseal.ledger.rows import DueKey, DueRow, RowKeys, Rows
 
 __all__ = [
@@ -60,7 +60,7 @@ def schedule(rows: Rows, later: Later, events: Sequence[Columns]) -> bool:
     return new
 
 
-def need_finish(keys: RowKeys, request: Finish) -> None:
+def need_finish(keys: RowKeys, request: FinishRequest) -> None:
     """Add the rows that `finish` reads or changes."""
     keys.due.add(due_key(request.work))
     need_due(keys, request.due)
@@ -68,7 +68,7 @@ def need_finish(keys: RowKeys, request: Finish) -> None:
         keys.entries.add((request.work.tenant, request.work.key))
 
 
-def finish(rows: Rows, request: Finish, events: Sequence[Columns]) -> bool:
+def finish(rows: Rows, request: FinishRequest, events: Sequence[Columns]) -> bool:
     """Write the outcome of a piece of work. Returns False for an older fence number."""
     where = due_key(request.work)
     row = rows.due.get(where)
@@ -88,14 +88,14 @@ def finish(rows: Rows, request: Finish, events: Sequence[Columns]) -> bool:
     return True
 
 
-def _compensate(rows: Rows, request: Finish) -> None:
+def _compensate(rows: Rows, request: FinishRequest) -> None:
     """Mark the call's entry as reversed, with the observation that repeats get from now on."""
     if request.compensated is None:
         return
     where = (request.work.tenant, request.work.key)
     row = rows.entries.get(where)
-    if row is not None and row.entry.status is Status.COMPLETED:
-        entry = row.entry._replace(status=Status.COMPENSATED, observation=request.compensated)
+    if row is not None and row.entry.status is EntryStatus.COMPLETED:
+        entry = row.entry._replace(status=EntryStatus.COMPENSATED, observation=request.compensated)
         rows.entries.put(where, row._replace(entry=entry))
 
 

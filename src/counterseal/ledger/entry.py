@@ -20,8 +20,8 @@ from counterseal.proposal import Principal, Proposal, System
 __all__ = [
     "Answer",
     "Entry",
+    "EntryStatus",
     "Phase",
-    "Status",
     "adrift",
     "derive_key",
     "destination_key",
@@ -39,7 +39,7 @@ _SAFE: Final = 2**53
 """From here on whole numbers are not exact in JSON."""
 
 
-class Status(StrEnum):
+class EntryStatus(StrEnum):
     PENDING = "PENDING"
     COMPLETED = "COMPLETED"
     FAILED_RETRYABLE = "FAILED_RETRYABLE"
@@ -75,7 +75,7 @@ class Entry(NamedTuple):
     tenant: str
     key: str
     request_hash: bytes
-    status: Status
+    status: EntryStatus
     call_id: str
     tool: str
     version: str
@@ -95,7 +95,7 @@ class Entry(NamedTuple):
 
     def left(
         self,
-        status: Status,
+        status: EntryStatus,
         attempts: int,
         *,
         phase: Phase | None = None,
@@ -134,7 +134,7 @@ class Entry(NamedTuple):
     @property
     def held(self) -> bool:
         """Whether somebody is at work on it right now."""
-        pending = self.status is Status.PENDING
+        pending = self.status is EntryStatus.PENDING
         return pending and self.worker is not None and not self.lapsed
 
 
@@ -231,14 +231,14 @@ def duplicate(entry: Entry | None, request: bytes) -> Answer:
     """
     if entry is None:
         return Answer.EXECUTE
-    if entry.status is Status.FAILED_RETRYABLE:
+    if entry.status is EntryStatus.FAILED_RETRYABLE:
         refused = entry.observation is not None and entry.request_hash == request
         return Answer.REPLAY if refused else Answer.EXECUTE
     if entry.request_hash != request:
         return Answer.MISMATCH
-    if entry.status is Status.PENDING:
+    if entry.status is EntryStatus.PENDING:
         return Answer.IN_PROGRESS
-    return Answer.EXPIRED if entry.status is Status.EXPIRED else Answer.REPLAY
+    return Answer.EXPIRED if entry.status is EntryStatus.EXPIRED else Answer.REPLAY
 
 
 def reservable(entry: Entry, takes_over: int | None) -> bool:
@@ -249,10 +249,10 @@ def reservable(entry: Entry, takes_over: int | None) -> bool:
     """
     if takes_over is not None:
         return adrift(entry) and entry.fence == takes_over
-    return entry.status is Status.FAILED_RETRYABLE
+    return entry.status is EntryStatus.FAILED_RETRYABLE
 
 
 def adrift(entry: Entry) -> bool:
     """Return True when the outcome is unknown, no worker is at it, and no person was asked."""
-    pending = entry.status is Status.PENDING and entry.phase is not Phase.ESCALATED
+    pending = entry.status is EntryStatus.PENDING and entry.phase is not Phase.ESCALATED
     return pending and not entry.held and (entry.lapsed or entry.phase is Phase.UNKNOWN)

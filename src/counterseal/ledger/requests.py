@@ -14,21 +14,21 @@ from counterseal.ledger.records import Due, Held, HeldStatus
 __all__ = [
     "NEW_KEY",
     "Admission",
-    "Admit",
+    "AdmissionRefusal",
+    "AdmissionRequest",
     "Ballot",
-    "Calls",
+    "CallFilter",
     "Charge",
     "Claim",
-    "Erasure",
-    "Finish",
-    "Kept",
+    "EventFilter",
+    "ExpiryRequest",
+    "FinishRequest",
+    "LogRow",
     "Memory",
-    "Rate",
-    "Recorded",
-    "Refused",
-    "Search",
-    "Settle",
-    "Tallied",
+    "RateLimit",
+    "SettlementRequest",
+    "StoredEntry",
+    "TallyCount",
 ]
 
 NEW_KEY: Final = 0
@@ -57,7 +57,7 @@ class Charge(NamedTuple):
         return spent + self.amount - self.limit > _HAIR
 
 
-class Rate(NamedTuple):
+class RateLimit(NamedTuple):
     """A limit by time (GCRA), of the tenant: one call every `interval`, with `burst` at once."""
 
     counter: str
@@ -90,7 +90,7 @@ class Memory(NamedTuple):
     rates: Mapping[str, float]
 
 
-class Admit(NamedTuple):
+class AdmissionRequest(NamedTuple):
     """Everything that must happen together before a tool may run."""
 
     tenant: str
@@ -99,7 +99,7 @@ class Admit(NamedTuple):
     version: str
     now: float
     charges: Sequence[Charge]
-    rates: Sequence[Rate]
+    rates: Sequence[RateLimit]
     entry: Entry | None
     """The ledger entry to reserve; None for a call that changes nothing."""
     approval_id: str | None
@@ -119,7 +119,7 @@ class Admit(NamedTuple):
     """What somebody else needs to go on from here. The store does not look into it."""
 
 
-class Refused(StrEnum):
+class AdmissionRefusal(StrEnum):
     """Why an admission did not happen."""
 
     BUDGET = "budget"
@@ -132,16 +132,16 @@ class Refused(StrEnum):
 
 
 class Admission(NamedTuple):
-    refused: Refused | None = None
+    refused: AdmissionRefusal | None = None
     entry: Entry | None = None
     """The reserved entry, or on DUPLICATE the one that was there first."""
     charge: Charge | None = None
     spent: float = 0.0
-    rate: Rate | None = None
+    rate: RateLimit | None = None
     retry_after: float = 0.0
 
 
-class Settle(NamedTuple):
+class SettlementRequest(NamedTuple):
     """Everything that must happen together after a tool ran."""
 
     tenant: str
@@ -195,14 +195,14 @@ class Claim(NamedTuple):
     """Only what has been waiting for so many seconds."""
 
 
-class Kept(NamedTuple):
+class StoredEntry(NamedTuple):
     """An entry with what was stored to go on from."""
 
     entry: Entry
     resume: bytes | None
 
 
-class Finish(NamedTuple):
+class FinishRequest(NamedTuple):
     """What came of a piece of due work. `work.fence` must be the current one."""
 
     work: Due
@@ -216,7 +216,7 @@ class Finish(NamedTuple):
     events: Sequence[Event] = ()
 
 
-class Search(NamedTuple):
+class EventFilter(NamedTuple):
     """Which events of a tenant to show. What is None does not narrow."""
 
     call_id: str | None = None
@@ -233,7 +233,7 @@ class Search(NamedTuple):
     newest_first: bool = False
 
 
-class Calls(NamedTuple):
+class CallFilter(NamedTuple):
     """Which calls of a tenant to show, newest first. What is None does not narrow."""
 
     tool: str | None = None
@@ -243,24 +243,24 @@ class Calls(NamedTuple):
     code: str | None = None
     """What it was answered with."""
     since: float | None = None
-    """As in `Search`."""
+    """As in `EventFilter`."""
     until: float | None = None
     after: str | None = None
     """The id of the event to go on behind."""
     limit: int = 50
 
 
-class Tallied(NamedTuple):
+class TallyCount(NamedTuple):
     """How many events of a tally fell into a part of a time, and what they cost."""
 
     part: int
     tally: str
-    """See `audit.facts`."""
+    """See `audit.events.filed`."""
     times: int
     cost: float
 
 
-class Recorded(NamedTuple):
+class LogRow(NamedTuple):
     """One row of the audit log as it lies there, for checking the chain."""
 
     link: Link
@@ -268,7 +268,7 @@ class Recorded(NamedTuple):
     """What the event says; None once it was erased."""
 
 
-class Erasure(NamedTuple):
+class ExpiryRequest(NamedTuple):
     """What is to be forgotten, in one bounded batch. Ages are in seconds; None: keep for ever."""
 
     limit: int = 500

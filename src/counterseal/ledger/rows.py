@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from counterseal.audit import Columns, Event, columns_of
 from counterseal.canonical import json_default
-from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Due, Held, RunRecord, SessionRow
 
 __all__ = [
@@ -23,15 +23,15 @@ __all__ = [
     "CounterKey",
     "DueKey",
     "DueRow",
+    "EntryRow",
     "HeldRow",
-    "LedgerRow",
     "RefusalKey",
     "RowKeys",
+    "RowTable",
     "Rows",
-    "RunRow",
+    "RunProgress",
     "StateKey",
-    "StateRow",
-    "Table",
+    "StateValue",
     "TenantKey",
     "current_entry",
     "event_columns",
@@ -60,7 +60,7 @@ HeldKey = tuple[str, str, str, str]
 # --- rows -----------------------------------------------------------------------------------------
 
 
-class LedgerRow(NamedTuple):
+class EntryRow(NamedTuple):
     """A ledger entry as it was written, with the columns that are kept beside it."""
 
     entry: Entry
@@ -79,17 +79,17 @@ class LedgerRow(NamedTuple):
     """What another worker needs to go on from the entry; written, but not loaded."""
 
 
-def current_entry(row: LedgerRow, now: float) -> Entry:
+def current_entry(row: EntryRow, now: float) -> Entry:
     """Return the entry as it is at a time: `lapsed` depends on it."""
     entry, until = row.entry, row.lease_until
-    if entry.status is not Status.PENDING or entry.phase is Phase.ESCALATED:
+    if entry.status is not EntryStatus.PENDING or entry.phase is Phase.ESCALATED:
         return entry
     if until is None or until > now:
         return entry
     return entry._replace(lapsed=True)
 
 
-class RunRow(NamedTuple):
+class RunProgress(NamedTuple):
     """The part of a run that transactions change."""
 
     turn: int
@@ -102,7 +102,7 @@ class RunRow(NamedTuple):
     """The whole run, for a row that this transaction inserts."""
 
 
-class StateRow(NamedTuple):
+class StateValue(NamedTuple):
     """One key of a run's state."""
 
     value: str | None
@@ -158,7 +158,7 @@ class RowKeys:
 # --- loaded rows ----------------------------------------------------------------------------------
 
 
-class Table(Generic[_K, _V]):
+class RowTable(Generic[_K, _V]):
     """Rows of one table: as they were loaded, with the changes that are still to be written."""
 
     __slots__ = ("changes", "loaded")
@@ -241,19 +241,19 @@ class Rows:
         """The time by the store's clock."""
         self.epoch = 0
         """The number of the last change to the registry."""
-        self.entries: Table[TenantKey, LedgerRow] = Table()
-        self.runs: Table[TenantKey, RunRow] = Table()
-        self.state: Table[StateKey, StateRow] = Table()
-        self.implicit_runs: Table[CallerKey, tuple[str, float]] = Table()
+        self.entries: RowTable[TenantKey, EntryRow] = RowTable()
+        self.runs: RowTable[TenantKey, RunProgress] = RowTable()
+        self.state: RowTable[StateKey, StateValue] = RowTable()
+        self.implicit_runs: RowTable[CallerKey, tuple[str, float]] = RowTable()
         """The run of a caller that names none, and when it was last used."""
-        self.counters: Table[CounterKey, float] = Table()
-        self.rates: Table[TenantKey, float] = Table()
-        self.held: Table[TenantKey, HeldRow] = Table()
+        self.counters: RowTable[CounterKey, float] = RowTable()
+        self.rates: RowTable[TenantKey, float] = RowTable()
+        self.held: RowTable[TenantKey, HeldRow] = RowTable()
         self.last_held: dict[HeldKey, str] = {}
         """Approval ids of the last requests of callers."""
-        self.refusals: Table[RefusalKey, int] = Table()
-        self.due: Table[DueKey, DueRow] = Table()
-        self.sessions: Table[str, SessionRow] = Table()
+        self.refusals: RowTable[RefusalKey, int] = RowTable()
+        self.due: RowTable[DueKey, DueRow] = RowTable()
+        self.sessions: RowTable[str, SessionRow] = RowTable()
         self.registry_changes: list[tuple[int, Mapping[str, Any]]] = []
         self.events: list[Columns] = []
         """Events to be chained and written, in their order."""

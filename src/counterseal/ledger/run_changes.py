@@ -10,13 +10,13 @@ from pydantic_core import from_json
 
 from counterseal.audit import Columns
 from counterseal.ledger.records import RunRecord
-from counterseal.ledger.requests import Settle
+from counterseal.ledger.requests import SettlementRequest
 from counterseal.ledger.rows import (
     CallerKey,
     RowKeys,
     Rows,
-    RunRow,
-    StateRow,
+    RunProgress,
+    StateValue,
     TenantKey,
     json_text,
 )
@@ -59,11 +59,11 @@ def open_run(rows: Rows, run: RunRecord) -> bool:
     if rows.runs.get(where) is not None:
         return False
     versions = run.state_versions
-    row = RunRow(run.turn, versions.get(ANY_KEY, 0), run.pins, run.seen, run.refused, run)
+    row = RunProgress(run.turn, versions.get(ANY_KEY, 0), run.pins, run.seen, run.refused, run)
     rows.runs.put(where, row)
     for key in {*run.state, *versions} - {ANY_KEY} | ({ANY_KEY} & run.state.keys()):
         value = json_text(run.state[key]) if key in run.state else None
-        state = StateRow(value, versions.get(key, 0), key in run.untrusted)
+        state = StateValue(value, versions.get(key, 0), key in run.untrusted)
         rows.state.put((*where, key), state)
     return True
 
@@ -96,7 +96,7 @@ def new_turn(rows: Rows, where: TenantKey, keep: Collection[str]) -> bool:
         if key[:2] != where or key[2] in keep:
             continue
         if row is not None and row.value is not None:
-            rows.state.put(key, StateRow(None, row.version + 1, untrusted=False))
+            rows.state.put(key, StateValue(None, row.version + 1, untrusted=False))
             forgotten = 1
     rows.runs.put(where, run._replace(turn=run.turn + 1, changes=run.changes + forgotten))
     return True
@@ -105,7 +105,7 @@ def new_turn(rows: Rows, where: TenantKey, keep: Collection[str]) -> bool:
 # --- what a settlement leaves ---------------------------------------------------------------------
 
 
-def need_progress(keys: RowKeys, request: Settle) -> None:
+def need_progress(keys: RowKeys, request: SettlementRequest) -> None:
     """Add the rows that `advance_run` reads or changes."""
     where = (request.tenant, request.run_id)
     if request.seen or request.state or request.mended is not None:
@@ -116,7 +116,7 @@ def need_progress(keys: RowKeys, request: Settle) -> None:
         keys.refusals.add((*where, request.mended))
 
 
-def advance_run(rows: Rows, request: Settle) -> None:
+def advance_run(rows: Rows, request: SettlementRequest) -> None:
     """Store what the run has seen, its new state, and that refusals of a tool are over."""
     where, mended = (request.tenant, request.run_id), request.mended
     if mended is not None:
@@ -136,7 +136,7 @@ def advance_run(rows: Rows, request: Settle) -> None:
     rows.runs.put(where, run)
 
 
-def _apply_effects(rows: Rows, request: Settle) -> None:
+def _apply_effects(rows: Rows, request: SettlementRequest) -> None:
     """Merge the declared effects into the run's state; each key's version rises by one."""
     where = (request.tenant, request.run_id)
     changed: dict[str, tuple[Any, int, bool]] = {}
@@ -149,10 +149,10 @@ def _apply_effects(rows: Rows, request: Settle) -> None:
         untrusted = request.untrusted or (untrusted and merge != "replace")
         changed[key] = (_merged(before, merge, value), version, untrusted)
     for key, (value, version, untrusted) in changed.items():
-        rows.state.put((*where, key), StateRow(json_text(value), version, untrusted))
+        rows.state.put((*where, key), StateValue(json_text(value), version, untrusted))
 
 
-def _state_of(row: StateRow | None) -> tuple[Any, int, bool]:
+def _state_of(row: StateValue | None) -> tuple[Any, int, bool]:
     if row is None:
         return None, 0, False
     return None if row.value is None else from_json(row.value), row.version, row.untrusted

@@ -16,9 +16,9 @@ from counterseal.call.settle import due_for
 from counterseal.codes import RESPONSES, Code
 from counterseal.contract.effects import Trust
 from counterseal.errors import CountersealError, RegistryError
-from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Concern, Due, DueKind
-from counterseal.ledger.requests import Finish, Kept, Settle
+from counterseal.ledger.requests import FinishRequest, SettlementRequest, StoredEntry
 from counterseal.observation import Observation, Redactor
 from counterseal.observation.stored import stored
 from counterseal.registry import Registry
@@ -64,13 +64,15 @@ class NeedsAttention:
         """Record that a call took effect. A repeated call succeeds, with this data."""
         kept = await self._escalated(tenant, key)
         observation = stored(self._confirmed(kept.entry, data))
-        settled = kept.entry._replace(status=Status.COMPLETED, phase=None, observation=observation)
+        settled = kept.entry._replace(
+            status=EntryStatus.COMPLETED, phase=None, observation=observation
+        )
         await self._settle(kept, settled, "happened", reason)
 
     async def did_not_happen(self, tenant: str, key: str, *, reason: str) -> None:
         """Record that a call had no effect: its key and its approval can be used again."""
         kept = await self._escalated(tenant, key)
-        settled = kept.entry._replace(status=Status.FAILED_RETRYABLE, phase=None)
+        settled = kept.entry._replace(status=EntryStatus.FAILED_RETRYABLE, phase=None)
         await self._settle(kept, settled, "did_not_happen", reason)
 
     async def compensate(self, tenant: str, key: str, *, reason: str) -> Due:
@@ -84,7 +86,7 @@ class NeedsAttention:
         if kept is None:
             raise CountersealError(f"no call is recorded under the key {key!r}")
         entry = kept.entry
-        if entry.status is not Status.COMPLETED:
+        if entry.status is not EntryStatus.COMPLETED:
             raise CountersealError(
                 f"only a completed call can be reversed; this one is {entry.status}"
             )
@@ -125,7 +127,7 @@ class NeedsAttention:
         undo = contract.transactional.compensation_tool
         key = f"undo:{undo}:{compensation_key(work)}"
         kept = await self._services.store.look_up(work.tenant, key)
-        return kept is not None and kept.entry.status is Status.FAILED_FINAL
+        return kept is not None and kept.entry.status is EntryStatus.FAILED_FINAL
 
     async def dismiss(self, tenant: str, kind: DueKind, key: str, *, reason: str) -> None:
         """Take failed work off the list: the operator has dealt with it."""
@@ -133,18 +135,18 @@ class NeedsAttention:
 
     # --- one transaction each ---------------------------------------------------------------------
 
-    async def _escalated(self, tenant: str, key: str) -> Kept:
+    async def _escalated(self, tenant: str, key: str) -> StoredEntry:
         kept = await self._services.store.look_up(tenant, key)
         if kept is None:
             raise CountersealError(f"no call is recorded under the key {key!r}")
-        if kept.entry.status is not Status.PENDING or kept.entry.phase is not Phase.ESCALATED:
+        if kept.entry.status is not EntryStatus.PENDING or kept.entry.phase is not Phase.ESCALATED:
             raise CountersealError("this call does not need attention")
         return kept
 
-    async def _settle(self, kept: Kept, settled: Entry, decision: str, reason: str) -> None:
+    async def _settle(self, kept: StoredEntry, settled: Entry, decision: str, reason: str) -> None:
         services, entry = self._services, kept.entry
-        free = settled.status is Status.FAILED_RETRYABLE
-        request = Settle(
+        free = settled.status is EntryStatus.FAILED_RETRYABLE
+        request = SettlementRequest(
             tenant=entry.tenant,
             run_id=entry.run_id,
             now=services.clock(),
@@ -165,7 +167,7 @@ class NeedsAttention:
             return None
         return contract.idempotency.ttl_seconds
 
-    def _approval(self, kept: Kept) -> str | None:
+    def _approval(self, kept: StoredEntry) -> str | None:
         entry = kept.entry
         if kept.resume is None:
             return None
@@ -200,7 +202,7 @@ class NeedsAttention:
         if work is None or work.failed is None:
             raise CountersealError(f"no failed {kind} needs attention under the key {key!r}")
         events = (self._event(work, decision, reason),)
-        if not await store.finish(Finish(work, events=events, **more)):
+        if not await store.finish(FinishRequest(work, events=events, **more)):
             raise CountersealError("this has been dealt with meanwhile; read the list again")
 
     def _event(self, about: Entry | Due, decision: str, reason: str) -> Event:

@@ -1,7 +1,7 @@
 """Plans: several steps, judged together before any of them runs.
 
-A tool's invariants say what a call of that tool must be like; what a *plan* must be like, across
-tools, is said by plan rules. Asking the gates about each step is `passage`'s business.
+A tool's invariants are rules about its own calls; plan rules are about a whole plan, across tools.
+`judge` runs the gates for each step.
 """
 
 from __future__ import annotations

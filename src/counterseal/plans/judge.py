@@ -23,13 +23,13 @@ from counterseal.contract.invariants import ProposedCall
 from counterseal.gates.base import GateContext, Verdict
 from counterseal.ledger import entry as ledger
 from counterseal.ledger.records import RunRecord
-from counterseal.plans.plan import MOST_BYTES, Fate, Plan, PlannedStep
+from counterseal.plans.plan import MAX_BYTES, Fate, Plan, PlannedStep
 from counterseal.plans.rules import PlanRule
 from counterseal.proposal import Principal, Proposal
 
-__all__ = ["MOST_STEPS", "judge_plan"]
+__all__ = ["MAX_STEPS", "judge_plan"]
 
-MOST_STEPS: Final = 100
+MAX_STEPS: Final = 100
 _FIELDS: Final = ("tool", "arguments", "operation_id")
 _FATES: Final = {
     Verdict.ALLOW.value: Fate.KEEP,
@@ -63,7 +63,7 @@ def _listed(steps: Any) -> Iterable[Any]:
     """Return the steps to judge, and one more. What is not a list of steps is one bad step."""
     if isinstance(steps, str | bytes | Mapping) or not isinstance(steps, Iterable):
         return (steps,)
-    return islice(steps, MOST_STEPS + 1)
+    return islice(steps, MAX_STEPS + 1)
 
 
 def _facts(principal: Principal, run: RunRecord) -> dict[str, Any]:
@@ -105,8 +105,8 @@ class _Judge:
 
     async def step(self, number: int, step: Any) -> PlannedStep:
         await asyncio.sleep(0)  # a long plan must not block the event loop
-        if number > MOST_STEPS:
-            reason = f"A plan has at most {MOST_STEPS} steps; from here on nothing was looked at."
+        if number > MAX_STEPS:
+            reason = f"A plan has at most {MAX_STEPS} steps; from here on nothing was looked at."
             return _unread(number, Code.OUT_OF_BOUNDS, reason)
         proposal = _read(step)
         if isinstance(proposal, str):
@@ -130,9 +130,9 @@ class _Judge:
 
     def _too_large(self, ctx: GateContext, step: PlannedStep) -> PlannedStep | None:
         """Reject a step with which all steps are too large: each one sees all before it."""
-        if self._bytes + len(to_json(step.arguments)) <= MOST_BYTES:
+        if self._bytes + len(to_json(step.arguments)) <= MAX_BYTES:
             return None
-        reason = f"The arguments of all steps are at most {MOST_BYTES:,} bytes together."
+        reason = f"The arguments of all steps are at most {MAX_BYTES:,} bytes together."
         return _overruled(ctx, step, Fate.REJECT, Code.OUT_OF_BOUNDS, reason, gate="parse")
 
     def _repeated(self, ctx: GateContext, step: PlannedStep) -> PlannedStep | None:

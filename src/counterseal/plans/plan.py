@@ -1,4 +1,4 @@
-"""A judged plan: what became of each step, as data and as words for a planner."""
+"""A judged plan: the fate of each step, as data and as text for a planner."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from counterseal.observation.text import neutralise
 from counterseal.plans.rules import PlanRule
 from counterseal.proposal import Proposal
 
-__all__ = ["MOST_BYTES", "Fate", "Plan", "PlannedStep", "changes"]
+__all__ = ["MAX_BYTES", "Fate", "Plan", "PlannedStep", "changes"]
 
-MOST_BYTES: Final = 256 * 1024
-"""Of the arguments of all steps that are left; and as much of those that are not, in a record."""
-_LONGEST_LINE: Final = 500
+MAX_BYTES: Final = 256 * 1024
+"""Of the arguments of all kept steps; and as much again of the others, in a record."""
+_MAX_LINE: Final = 500
 _PLAIN: Final = re.compile(r"[\w.-]+", re.ASCII)
 
 
 class Fate(StrEnum):
-    """What becomes of a step."""
+    """What becomes of a step of a plan."""
 
     KEEP = "keep"
     CORRECT = "correct"
     HOLD = "hold"
-    """It would wait for a person."""
+    """It would wait for approval."""
     DROP = "drop"
     REJECT = "reject"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedStep:
-    """One step, and what was made of it."""
+    """One judged step of a plan."""
 
     number: int
-    """As proposed, from one on."""
+    """Its place in the proposed plan, from 1."""
     tool: str
     arguments: Mapping[str, Any]
-    """As they would be executed; as proposed where the step is rejected or dropped."""
+    """As they would be executed; as proposed if the step is rejected or dropped."""
     fate: Fate
     code: str | None = None
     gate: str | None = None
@@ -54,9 +54,9 @@ class PlannedStep:
     corrections: tuple[Correction, ...] = ()
     field_errors: tuple[FieldError, ...] = ()
     unknown: tuple[str, ...] = ()
-    """Gates that can't be asked yet, because an earlier step may change what they look at."""
+    """Gates that can't decide yet, because an earlier step may change what they check."""
     proposal: Proposal | None = field(default=None, repr=False)
-    """What to submit, to take this step; None where it should not be taken."""
+    """The proposal to submit for this step; None if it should not be taken."""
 
     @property
     def kept(self) -> bool:
@@ -73,44 +73,48 @@ class PlannedStep:
             "rule": self.rule,
             "reason": self.reason,
             "corrections": [
-                {"invariant": one.invariant, "rule": one.rule, "changes": changes(one)}
-                for one in self.corrections
+                {
+                    "invariant": correction.invariant,
+                    "rule": correction.rule,
+                    "changes": changes(correction),
+                }
+                for correction in self.corrections
             ],
             "field_errors": [error.record() for error in self.field_errors],
             "unknown": list(self.unknown),
         }
 
-    def told(self) -> Iterator[str]:
-        """The step as a planner reads it: other people's words, each on one line."""
+    def lines(self) -> Iterator[str]:
+        """Yield the step as lines for a planner; foreign text never breaks a line."""
         name = _name(self.tool)
-        yield " ".join(filter(None, ("step", str(self.number), name))) + _said(self)
+        yield " ".join(filter(None, ("step", str(self.number), name))) + _fate(self)
         for error in self.field_errors:
-            told = _error(error, self.reason)
-            if told:
-                yield f"  - {told}"
-        for one in self.corrections:
-            yield f"  - corrected: {_line(one.rule)} ({one.invariant})"
+            text = _error(error, self.reason)
+            if text:
+                yield f"  - {text}"
+        for correction in self.corrections:
+            yield f"  - corrected: {_line(correction.rule)} ({correction.invariant})"
         if self.unknown:
             yield f"  - not known yet: {', '.join(self.unknown)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """A judged plan. Nothing of it has run, and running it asks every gate again."""
+    """A judged plan. Nothing of it has run; running it passes every gate again."""
 
     steps: tuple[PlannedStep, ...]
     broken: tuple[PlanRule, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether every step that is left may be taken, and no plan rule is broken."""
+        """True if no step is rejected and no plan rule is broken."""
         return not self.broken and all(step.fate is not Fate.REJECT for step in self.steps)
 
     @property
     def proposals(self) -> tuple[Proposal, ...]:
-        """What to submit, step by step: corrected, and without what was dropped.
+        """The proposals to submit in turn: corrected, without dropped steps.
 
-        None where the plan is not accepted: half a plan is another plan.
+        Empty if the plan is not accepted, because half a plan is another plan.
         """
         if not self.ok:
             return ()
@@ -125,8 +129,8 @@ class Plan:
         }
 
     def _recorded(self) -> Iterator[dict[str, Any]]:
-        """The steps. Huge arguments of those that are not taken are left out: None."""
-        left = MOST_BYTES
+        """Yield the steps' records; beyond a limit, arguments of steps not taken are None."""
+        left = MAX_BYTES
         for step in self.steps:
             record = step.record()
             if not step.kept:
@@ -138,16 +142,16 @@ class Plan:
             yield record
 
     def for_model(self) -> str:
-        """What a planner is told: what was changed, and what it must change itself."""
+        """Return the plan as text for a planner: what was changed, and what it must change."""
         lines = [f"plan: {'accepted' if self.ok else 'rejected'}"]
-        lines += [line for step in self.steps for line in step.told()]
+        lines += [line for step in self.steps for line in step.lines()]
         lines += [f"plan rule {rule.id} is broken: {_line(rule.rule)}" for rule in self.broken]
         lines.append(f"next action: {'continue' if self.ok else 'replan'}")
         return "\n".join(lines)
 
 
 def changes(correction: Correction) -> list[dict[str, Any]]:
-    """The arguments that a correction changed; without `before` or `after` where there is none."""
+    """Return the arguments that a correction changed; `before` or `after` may be missing."""
     before, after = correction.before, correction.after
     names = [
         name
@@ -162,28 +166,28 @@ def changes(correction: Correction) -> list[dict[str, Any]]:
     ]
 
 
-def _said(step: PlannedStep) -> str:
+def _fate(step: PlannedStep) -> str:
     reason = _line(step.reason)
     return f": {step.fate}. {reason}" if reason else f": {step.fate}"
 
 
 def _name(tool: str) -> str:
-    """A tool's name; what is no plain name could pass for words of ours, so it is quoted."""
+    """Return a tool's name, quoted if it is no plain name and could be read as our text."""
     name = _line(tool)
     return name if not name or _PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 def _error(error: FieldError, reason: str) -> str:
-    """What an error says beyond the reason."""
-    told = error.expected in error.message
-    wanted = "" if told else f"expected {_line(error.expected)}"
+    """Return what an error says beyond the reason."""
+    known = error.expected in error.message
+    expected = "" if known else f"expected {_line(error.expected)}"
     if not error.field and error.message == reason:
-        return wanted
+        return expected
     place = f"{_line(error.field)}: " if error.field else ""
-    return f"{place}{_line(error.message)}{f' ({wanted})' if wanted else ''}"
+    return f"{place}{_line(error.message)}{f' ({expected})' if expected else ''}"
 
 
 def _line(text: str) -> str:
-    """Other people's words on one line, without what nobody can see."""
+    """Return foreign text on one line, without invisible characters."""
     line = " ".join(neutralise(text)[0].split())
-    return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
+    return line if len(line) <= _MAX_LINE else line[: _MAX_LINE - 1] + "…"

@@ -1,6 +1,6 @@
-"""Plan rules: what a plan must be like, across tools; and reading them from files.
+"""Plan rules: conditions on a whole plan, across tools; and reading them from files.
 
-They are given to the runtime, have ids of their own, and never stand on a contract.
+They are given to the runtime, have ids of their own, and are never part of a contract.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "principal": frozenset({"tenant", "user", "agent", "roles", "scopes"}),
 }
 NAMES: Final = ("steps", *FIELDS)
-"""What a rule can see: the steps that are left, the run, and who asks."""
+"""What a rule can see: the kept steps, the run, and the principal."""
 
 _FIXES: Final = {
     "id": "Broken rules are named by it.",
@@ -39,7 +39,7 @@ _FIXES: Final = {
     "when": "Leave it out for a rule about every plan.",
     "check": "Say what a plan must be like, in CEL.",
 }
-"""The fields of a rule in a file, and what to do where one is not as it should be."""
+"""The fields of a rule in a file, and how to repair each."""
 _WORD = re.compile(r"[A-Za-z]\w*")
 _log = logging.getLogger("counterseal")
 
@@ -47,14 +47,14 @@ PlanCheck = Callable[[tuple[ProposedCall, ...], Mapping[str, Any]], bool]
 
 
 class PlanningError(PolicyError):
-    """Plan rules can't be used. `problems` says where, and what is wrong."""
+    """Plan rules are invalid. `problems` says where, and what is wrong."""
 
 
 class PlanRule(BaseModel):
-    """A rule across tools: `when` says which plans it is about, `check` what they must be like.
+    """A rule across tools: `when` selects plans, `check` is the condition that they must meet.
 
-    Both are CEL over `steps`, `run` and `principal`, or functions of (steps, facts). Failing to
-    answer is never a yes: a `when` that fails applies, a `check` that fails is broken.
+    Both are CEL over `steps`, `run` and `principal`, or functions of (steps, facts). Errors count
+    against the plan: a `when` that fails applies, a `check` that fails is broken.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -83,41 +83,40 @@ class PlanRule(BaseModel):
                 self._compiled[name] = _condition(text)
 
     def broken_by(self, steps: tuple[ProposedCall, ...], facts: Mapping[str, Any]) -> bool:
-        """Whether a plan of these steps breaks the rule."""
-        applies = self.when is None or self._says("when", steps, facts, otherwise=True)
-        return applies and not self._says("check", steps, facts, otherwise=False)
+        """Return True if a plan of these steps breaks the rule."""
+        applies = self.when is None or self._holds("when", steps, facts, on_error=True)
+        return applies and not self._holds("check", steps, facts, on_error=False)
 
-    def _says(
+    def _holds(
         self,
         name: str,
         steps: tuple[ProposedCall, ...],
         facts: Mapping[str, Any],
         *,
-        otherwise: bool,
+        on_error: bool,
     ) -> bool:
         try:
             if name in self._compiled:
-                listed = [{"tool": one.tool, "arguments": thaw(one.arguments)} for one in steps]
+                listed = [{"tool": step.tool, "arguments": thaw(step.arguments)} for step in steps]
                 return self._compiled[name].holds({**facts, "steps": listed})
-            # Copies: what a rule does to what it sees must not reach the next one.
+            # Copies, so that a rule can't change what the next one sees.
             own = tuple(
-                ProposedCall(one.tool, MappingProxyType(thaw(one.arguments))) for one in steps
+                ProposedCall(step.tool, MappingProxyType(thaw(step.arguments))) for step in steps
             )
-            said = getattr(self, name)(own, thaw(facts))
-            if isinstance(said, bool):
-                return said
-            why = f"gives {type(said).__name__}, not true or false"
-        # A rule's own function may raise anything; that is no answer either.
-        except Exception as error:  # noqa: BLE001 - fails closed
-            why = f"{type(error).__name__}: {error}"
+            result = getattr(self, name)(own, thaw(facts))
+            if isinstance(result, bool):
+                return result
+            reason = f"returned {type(result).__name__}, not true or false"
+        except Exception as error:  # noqa: BLE001 - a rule's function may raise anything
+            reason = f"{type(error).__name__}: {error}"
         _log.warning(
-            "plan rule %s: %s gave no answer, so it counts against the plan: %s", self.id, name, why
+            "plan rule %s: %s failed, which counts against the plan: %s", self.id, name, reason
         )
-        return otherwise
+        return on_error
 
 
 def _condition(text: str) -> Expression:
-    """ValueError says why an expression can't be used."""
+    """Return the compiled expression. ValueError says why it can't be used."""
     try:
         expression = Expression(text, names=NAMES)
     except ExpressionError as error:
@@ -127,35 +126,36 @@ def _condition(text: str) -> Expression:
         wrong = sorted((used.get(name) or frozenset()) - known)
         if wrong:
             raise ValueError(f"{name} has no {wrong[0]}; it has {', '.join(sorted(known))}")
-    missing = [one for one in sorted(expression.functions - FUNCTIONS) if _WORD.fullmatch(one)]
+    unknown = sorted(expression.functions - FUNCTIONS)
+    missing = [name for name in unknown if _WORD.fullmatch(name)]
     if missing:
         raise ValueError(f"there is no function {missing[0]}")
     return expression
 
 
-# Reading rules -----------------------------------------------------------------------------------
+# --- reading rules --------------------------------------------------------------------------------
 
 
 def load_plan_rules(*paths: str | Path) -> tuple[PlanRule, ...]:
-    """The plan rules of these files. PlanningError holds the problems of all of them."""
-    found: list[tuple[PlanRule, Source | None]] = []
+    """Return the plan rules of these files. PlanningError holds the problems of all of them."""
+    rules: list[tuple[PlanRule, Source | None]] = []
     problems: list[Problem] = []
     for path in paths:
         try:
-            reader = _Reader(read_document(path))
+            reader = _PlanRuleReader(read_document(path))
         except ContractError as error:
             problems += error.problems
             continue
-        found += reader.rules()
+        rules += reader.rules()
         problems += reader.problems
-    problems += _repeated(found)
+    problems += _repeated(rules)
     if problems:
         raise PlanningError(problems)
-    return tuple(rule for rule, _ in found)
+    return tuple(rule for rule, _ in rules)
 
 
 def distinct(rules: Iterable[PlanRule]) -> tuple[PlanRule, ...]:
-    """The same rules. PlanningError when two have one id."""
+    """Return the rules as a tuple. PlanningError if two have the same id."""
     listed = tuple(rules)
     problems = _repeated((rule, None) for rule in listed)
     if problems:
@@ -163,22 +163,22 @@ def distinct(rules: Iterable[PlanRule]) -> tuple[PlanRule, ...]:
     return listed
 
 
-class _Reader(Reader):
-    """Takes plan rules out of a document."""
+class _PlanRuleReader(Reader):
+    """Reads plan rules from a document."""
 
     def problem(self, place: tuple[str | int, ...], message: str, fix: str = "") -> None:
         super().problem(place, message, fix)
         self.problems[-1] = replace(self.problems[-1], rule="plan-rule-invalid")
 
     def rules(self) -> list[tuple[PlanRule, Source | None]]:
-        """Those that make no sense are left out and reported."""
+        """Return the valid rules; the others are reported."""
         what = "a file of plan rules"
         document = self.mapping(self.file.data, (), what, ("plan_rules",))
         if isinstance(self.file.data, Mapping) and "plan_rules" not in document:
             self.problem((), f"{what} has none", "Begin with `plan_rules:`.")
         listed = self.items(document.get("plan_rules", []), ("plan_rules",), "plan_rules")
-        found = [self._rule(item, ("plan_rules", i)) for i, item in enumerate(listed)]
-        return [one for one in found if one is not None]
+        rules = [self._rule(item, ("plan_rules", i)) for i, item in enumerate(listed)]
+        return [rule for rule in rules if rule is not None]
 
     def _rule(
         self, item: Any, place: tuple[str | int, ...]
@@ -189,20 +189,20 @@ class _Reader(Reader):
             return None
         wanted = [name for name in _FIXES if name != "when" or "when" in data]
         texts = {name: self.text(data, place, name, _FIXES[name]) for name in wanted}
-        given = {name: text for name, text in texts.items() if text}
+        present = {name: text for name, text in texts.items() if text}
         try:
-            rule = PlanRule.model_validate(given)
+            rule = PlanRule.model_validate(present)
         except ValidationError as error:
-            for one in error.errors(include_url=False, include_input=False):
-                if one["loc"][0] in given:  # what is missing was reported
-                    self.problem((*place, one["loc"][0]), _why(one))
+            for detail in error.errors(include_url=False, include_input=False):
+                if detail["loc"][0] in present:  # a missing field is reported already
+                    self.problem((*place, detail["loc"][0]), _message(detail))
             return None
         if len(self.problems) > before:
             return None
         return rule, self.file.source(pointer(*place))
 
 
-def _why(detail: Any) -> str:
+def _message(detail: Any) -> str:
     name = str(detail["loc"][0])
     if detail["type"] == "value_error":
         return f"{name}: {detail['ctx']['error']}"
@@ -211,10 +211,10 @@ def _why(detail: Any) -> str:
     return f"{name}: {detail['msg'][:1].lower()}{detail['msg'][1:]}"
 
 
-def _repeated(found: Iterable[tuple[PlanRule, Source | None]]) -> list[Problem]:
+def _repeated(rules: Iterable[tuple[PlanRule, Source | None]]) -> list[Problem]:
     first: dict[str, Source | None] = {}
     problems = []
-    for rule, source in found:
+    for rule, source in rules:
         if rule.id in first:
             at = f" by the rule at {first[rule.id]}" if first[rule.id] else " by another rule"
             problems.append(

@@ -1,8 +1,8 @@
-"""Policy as code: rules in a file that allow, deny, or demand approval; their tests and versions.
+"""Policy as code: rules in files that allow, deny, or require approval; their tests and versions.
 
-`reading` turns documents into rules, `policy` layers them and prepares them for a contract,
-`evaluate` decides a call, `cases` runs the tests that lie beside a policy. What a condition can see
-is fixed in `names`. Knows nothing of gates: whoever decides a call brings the facts.
+`policy_rules` has the records and what a condition can see, `policy_files` reads rules and layers
+them into a `Policy`, `evaluate` decides calls, `policy_tests` runs the tests of a policy. Policies
+know nothing of gates: the caller provides the facts.
 """
 
 from counterseal.policy.evaluate import CompiledPolicy, Facts

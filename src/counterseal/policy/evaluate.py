@@ -1,11 +1,11 @@
-"""Deciding a call: every rule that applies, the strictest verdict wins.
+"""Decide a call: all rules that apply are evaluated, and the strictest verdict wins.
 
-Work is done as early as it can be. What a rule says about a contract alone is settled when the
-contract is registered, what it says about a caller when that caller first comes; only what depends
-on the call itself is evaluated for each call. This is sound because a condition that has an answer
-while some names are missing keeps it whatever they turn out to be: `false && anything` is false.
+Work is done as early as possible. Conditions on the contract alone are evaluated when the contract
+is registered, conditions on the caller when that caller first appears; only the rest is evaluated
+for each call. This is sound because a condition that has a result while some facts are missing
+keeps that result: `false && anything` is false.
 
-Failing is a denial: a rule that errs, facts that can't be read, or too many of them.
+A rule that fails, facts that can't be read, or too many facts are a denial.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from counterseal.policy.policy_rules import (
 __all__ = ["MAX_VALUES", "CompiledPolicy", "Facts"]
 
 MAX_VALUES: Final = 1000
-"""How many values of a call the rules may look at. The evaluator has no limit of its own."""
+"""How many values of a call the rules may read. The evaluator has no limit."""
 
 MAX_CALLERS: Final = 1024
-"""How many callers are remembered for a contract; the one unseen for longest is forgotten."""
+"""How many callers are cached for a contract; the least recently used is dropped."""
 
 MAX_QUESTIONS: Final = 64
-"""How many different sets of open rules are kept compiled for a contract."""
+"""How many different sets of open rules are cached for a contract."""
 
 _SETS: Final = frozenset({"roles", "scopes"})
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
 
 class Facts(Protocol):
-    """A mapping of names to facts. Only names that some rule still needs are asked for."""
+    """A mapping of names to facts. Only names that an open rule needs are read."""
 
     def __getitem__(self, name: str, /) -> Any: ...
 
 
 class _Live(NamedTuple):
-    """A rule that can still apply."""
+    """A rule that can still apply, with its approval terms."""
 
     rule: PolicyRule
     terms: Terms
     settled: bool = False
-    """It holds, whatever the call is."""
+    """Whether the condition is true for every call."""
 
 
 class CompiledPolicy:
@@ -89,28 +89,28 @@ class CompiledPolicy:
         self._caller_fields = tuple(sorted(FIELDS["principal"] if about is None else about))
         self._plan = lru_cache(maxsize=MAX_CALLERS)(self._make_plan)
         self._by_caller: dict[Hashable, tuple[_Question, dict[str, Any]]] = {}
-        # Many callers leave the same rules open, and compiling is the dear part of a plan.
+        # Many callers leave the same rules open, and compiling is expensive.
         self._question = lru_cache(maxsize=MAX_QUESTIONS)(_Question)
 
     @property
     def names(self) -> frozenset[str]:
-        """What some call may have to bring. Without any, the decision is always the same."""
+        """The facts that a call may have to provide. Without any, all calls are decided alike."""
         return frozenset(_needed(self._live)) - {"contract"}
 
     @property
     def asks(self) -> bool:
-        """Whether a rule may demand that people are asked."""
+        """Whether a rule may require approval."""
         return any(one.rule.then is PolicyVerdict.REQUIRE_APPROVAL for one in self._live)
 
     def standing(self, caller: Hashable) -> PolicyDecision | None:
-        """What is decided whatever a caller asks; None where it depends, or they are new here."""
+        """Return the decision on all calls of a cached caller; None if it depends on the call."""
         plan = self._by_caller.get(caller)
         return None if plan is None or plan[0].groups else plan[0].otherwise
 
     def decide(self, facts: Facts, caller: Hashable = None) -> PolicyDecision:
-        """The verdict on one call. Never raises on account of the facts.
+        """Return the decision on one call. Never raises because of the facts.
 
-        `caller` is something that stands for `facts["principal"]`, and is found faster.
+        `caller` identifies `facts["principal"]` and makes the lookup faster.
         """
         try:
             plan = self._by_caller.get(caller) if caller is not None else None
@@ -123,7 +123,9 @@ class CompiledPolicy:
                 return question.otherwise
             values = question.values(known, facts)
             if _too_many(values):
-                return self._refuse(TOO_LARGE, "The arguments hold more than the rules can check.")
+                return self._refuse(
+                    TOO_LARGE, "The arguments have more values than the rules can check."
+                )
             context = evaluation_context(values)
         except (KeyError, TypeError, ValueError) as error:
             reason = "The rules can't be checked for this call."
@@ -138,7 +140,7 @@ class CompiledPolicy:
         self._by_caller[caller] = plan
 
     def _make_plan(self, caller: tuple[Any, ...]) -> tuple[_Question, dict[str, Any]]:
-        """What is left to evaluate for a caller, and what is known by then."""
+        """Return what is left to evaluate for a caller, and the facts that are known."""
         principal = {
             name: sorted(value) if name in _SETS else value
             for name, value in zip(self._caller_fields, caller, strict=True)
@@ -156,7 +158,7 @@ class CompiledPolicy:
 
 
 class _Question:
-    """Some rules that hold whatever the call is, and some that each call must be asked about."""
+    """Rules that are true for every call, and open rules that each call must evaluate."""
 
     __slots__ = ("groups", "live", "needed", "otherwise")
 
@@ -165,25 +167,25 @@ class _Question:
         self.needed = _needed(live)
         self.groups = _together([one.rule.when for one in live if not one.settled])
         self.otherwise = _decide([one for one in live if one.settled], {}, version)
-        """The decision where no open rule holds."""
+        """The decision when no open rule is true."""
 
     def values(self, known: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
-        """Everything that the open rules read, and nothing else."""
+        """Return exactly the facts that the open rules read."""
         return {
             name: known[name] if name in known else _part(facts[name], fields)
             for name, fields in self.needed.items()
         }
 
     def none_holds(self, context: Any) -> bool:
-        """Whether every open rule is false: the usual case, found out without asking each."""
+        """Return whether every open rule is false, evaluated in few combined expressions."""
         try:
             return not any(group.holds(context) for group in self.groups)
         except ExpressionError:
-            return False  # asking one by one finds out which rule it was
+            return False  # the rules are then evaluated one by one, to find the failing one
 
 
 def _terms(rule: PolicyRule, contract: Mapping[str, Any]) -> Terms:
-    """What the rule asks of an approval of this contract's calls."""
+    """Return the approval terms of a rule for this contract."""
     own = rule.approvers
     asked = max(1, contract["approvers"]) if own == "contract" else own
     terms = section_terms(rule.approval, approvers=asked, reason=rule.reason, rule=rule.id)
@@ -191,7 +193,7 @@ def _terms(rule: PolicyRule, contract: Mapping[str, Any]) -> Terms:
 
 
 def _settle(rules: Iterable[_Live], known: Mapping[str, Any]) -> tuple[_Live, ...]:
-    """The same rules, without those that can't hold any more, and with those marked that must."""
+    """Return the rules without those that are false, and mark those that are true."""
     context = evaluation_context(known)
     kept = []
     for one in rules:
@@ -199,15 +201,15 @@ def _settle(rules: Iterable[_Live], known: Mapping[str, Any]) -> tuple[_Live, ..
             if one.settled or one.rule.when.holds(context):
                 kept.append(one._replace(settled=True))
         except ExpressionError:
-            kept.append(one)  # no answer yet; if there never is one, the call is denied
+            kept.append(one)  # open; if it never has a result, the call is denied
     return tuple(kept)
 
 
 def _together(conditions: Sequence[Expression]) -> tuple[Expression, ...]:
-    """The same question in few expressions: does any of these hold? An error stays an error."""
+    """Join conditions with `||` into few expressions. An error in one stays an error."""
     texts: list[str] = []
     for condition in conditions:
-        part = f"({condition.text}\n)"  # a comment would swallow the bracket
+        part = f"({condition.text}\n)"  # a trailing comment would swallow the bracket
         joined = f"{texts[-1]} || {part}" if texts else part
         if texts and len(joined) <= MAX_LENGTH:
             texts[-1] = joined
@@ -228,7 +230,7 @@ def _needed(rules: Iterable[_Live]) -> Uses:
 
 
 def _caller(facts: Facts, fields: Sequence[str]) -> tuple[Any, ...]:
-    """What the rules want to know of a caller, in a form that can be remembered."""
+    """Return the facts about a caller that the rules read, as a cache key."""
     if not fields:
         return ()
     principal = facts["principal"]
@@ -263,22 +265,22 @@ def _too_many(values: Mapping[str, Any]) -> bool:
 
 def _decide(rules: Iterable[_Live], context: Any, version: str) -> PolicyDecision:
     matched: list[_Live] = []
-    erred, error = None, ""
+    failed, error = None, ""
     for one in rules:
         try:
             if one.settled or one.rule.when.holds(context):
                 matched.append(one)
         except ExpressionError as failure:
-            if erred is None:
-                erred, error = one.rule, str(failure)
+            if failed is None:
+                failed, error = one.rule, str(failure)
     ids = tuple([one.rule.id for one in matched])
-    if erred is not None:
-        reason = f"The rule {erred.id} can't be checked for this call."
-        return PolicyDecision(PolicyVerdict.DENY, erred.id, reason, version, 0, ids, error)
+    if failed is not None:
+        reason = f"The rule {failed.id} can't be checked for this call."
+        return PolicyDecision(PolicyVerdict.DENY, failed.id, reason, version, 0, ids, error)
     if not matched:
         reason = "No rule allows this call."
         return PolicyDecision(PolicyVerdict.DENY, NO_RULE, reason, version)
-    # The first of the strictest; among demands for approval, the first that asks the most people.
+    # The first of the strictest; among approvals, the first with the most approvers.
     verdict = max(_STRICTNESS[one.rule.then] for one in matched)
     strictest = [one for one in matched if _STRICTNESS[one.rule.then] == verdict]
     decisive = max(strictest, key=_asks)

@@ -1,7 +1,8 @@
-"""A policy: rules from one or more documents, layered, with one version.
+"""Read policy files, and layer their rules into a `Policy` with one version.
 
-Layers only add rules, and the strictest verdict wins, so that no file can loosen what another one
-demands. The default policy is such a document too, and lies beside this module.
+All problems of a file are reported at once, with their positions. Layers only add rules, and the
+strictest verdict wins, so that no file can loosen what another one demands. The default policy is
+the file `default.yaml` in this folder.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from counterseal.policy.policy_rules import (
 __all__ = ["DEFAULT", "Policy", "Reader", "duplicates", "read_overlay_rules", "read_rules"]
 
 
-# --- reading ---
+# --- reading rules --------------------------------------------------------------------------------
 
 
 _E = TypeVar("_E", bound=StrEnum)
@@ -61,7 +62,7 @@ MAX_REASON: Final = 500
 
 
 class Reader:
-    """Takes fields out of a document's mappings, and remembers what was wrong with them."""
+    """Reads fields of a document, and collects the problems."""
 
     def __init__(self, file: Document) -> None:
         self.file = file
@@ -82,79 +83,76 @@ class Reader:
     def mapping(
         self, value: Any, place: tuple[str | int, ...], what: str, known: Collection[str] = ()
     ) -> Mapping[str, Any]:
-        """A mapping that has none but the known fields; an empty one where it isn't a mapping."""
+        """Return a mapping and report unknown fields; empty if it is not a mapping."""
         if not isinstance(value, Mapping):
-            self.problem(place, f"{what} is a mapping of fields, not {_kind(value)}")
+            self.problem(place, f"{what} must be a mapping, not {_kind(value)}")
             return {}
         for key in value if known else ():
             if key not in known:
                 near = get_close_matches(str(key), known, n=1)
-                fix = f"Did you mean {near[0]}?" if near else f"It takes {', '.join(known)}."
+                fix = f"Did you mean {near[0]}?" if near else f"Known fields: {', '.join(known)}."
                 self.problem((*place, key), f"{key} is not a field of {what}", fix)
         return value
 
     def items(self, value: Any, place: tuple[str | int, ...], what: str) -> list[Any]:
         if not isinstance(value, list):
-            self.problem(place, f"{what} is a list, not {_kind(value)}")
+            self.problem(place, f"{what} must be a list, not {_kind(value)}")
             return []
         return value
 
     def text(
         self, data: Mapping[str, Any], place: tuple[str | int, ...], field: str, fix: str = ""
     ) -> str:
-        """A field that must be there and hold a text."""
+        """Return a required text field."""
         value = data.get(field)
         if isinstance(value, str) and value.strip():
             return value.strip()
         if field not in data:
             self.problem(place, f"{field} is missing", fix)
         else:
-            self.problem((*place, field), f"{field} is a text, not {_kind(value)}", fix)
+            self.problem((*place, field), f"{field} must be a text, not {_kind(value)}", fix)
         return ""
 
     def texts(
         self, data: Mapping[str, Any], place: tuple[str | int, ...], field: str
     ) -> tuple[str, ...]:
-        """A field that may hold several texts."""
+        """Return an optional field with a list of texts."""
         if field not in data:
             return ()
         value = data[field]
         if isinstance(value, list) and value and all(isinstance(v, str) and v for v in value):
             return tuple(value)
-        self.problem((*place, field), f"{field} is a list of texts, with at least one in it")
+        self.problem((*place, field), f"{field} must be a list with at least one text")
         return ()
 
     def one_of(
         self, kind: type[_E], value: Any, place: tuple[str | int, ...], field: str
     ) -> _E | None:
-        """One of an enumeration's words."""
+        """Return a member of an enumeration, or None with a problem."""
         try:
             return kind(value)
         except ValueError:
             shown = repr(value) if isinstance(value, str) else _kind(value)
-            self.problem(place, f"{field} is one of {', '.join(kind)}, not {shown}")
+            self.problem(place, f"{field} must be one of {', '.join(kind)}, not {shown}")
             return None
 
 
 def _kind(value: Any) -> str:
-    names = {dict: "a mapping", list: "a list", str: "a text", bool: "a yes or no"}
-    empty = value is None or value == ""
+    names = {dict: "a mapping", list: "a list", str: "a text", bool: "true or false"}
+    empty = value is None or (isinstance(value, str) and not value.strip())
     return "empty" if empty else names.get(type(value), "a number")
 
 
 def read_rules(reader: Reader) -> list[PolicyRule]:
-    """The rules of a document. Those that make no sense are left out and reported."""
+    """Return the valid rules of a document; the others are reported."""
     document = reader.mapping(reader.file.data, (), "a policy", ("rules", "tests"))
     if isinstance(reader.file.data, Mapping) and "rules" not in document:
-        reader.problem((), "a policy has rules, and there are none", "Begin with `rules:`.")
+        reader.problem((), "the policy has no rules", "Begin with `rules:`.")
     return _listed_rules(reader, document)
 
 
 def read_overlay_rules(reader: Reader, server: str) -> list[PolicyRule]:
-    """The rules in an upstream's overlay, which are about that upstream's tools alone.
-
-    What else stands in an overlay is read by others.
-    """
+    """Return the rules in an upstream's overlay; they apply to that upstream's tools only."""
     document = reader.mapping(reader.file.data, (), "an overlay")
     return [replace(rule, server=server) for rule in _listed_rules(reader, document)]
 
@@ -176,9 +174,9 @@ def _read_rule(reader: Reader, item: Any, place: tuple[str | int, ...]) -> Polic
     effects = reader.texts(data, place, "effects")
     for i, effect in enumerate(effects):
         reader.one_of(Effect, effect, (*place, "effects", i), "an effect")
-    reason = reader.text(data, place, "reason", "Say why; the agent and the approver read it.")
+    reason = reader.text(data, place, "reason", "Say why: agents and approvers read it.")
     if len(reason) > MAX_REASON:
-        reader.problem((*place, "reason"), f"reason is longer than {MAX_REASON} characters")
+        reader.problem((*place, "reason"), f"reason must have at most {MAX_REASON} characters")
     approval = _read_approval(reader, data, place, then)
     approvers = _read_approvers(reader, data, place, then, approval)
     tools = reader.texts(data, place, "tools")
@@ -198,12 +196,12 @@ def _read_rule(reader: Reader, item: Any, place: tuple[str | int, ...]) -> Polic
 
 
 def _read_id(reader: Reader, data: Mapping[str, Any], place: tuple[str | int, ...]) -> str:
-    name = reader.text(data, place, "id", "Decisions name the rule by it.")
+    name = reader.text(data, place, "id", "Give the rule an id; decisions refer to it.")
     if name and not _ID.fullmatch(name):
         fix = "Use letters, digits, '.', '_' and '-', and begin with a letter."
-        reader.problem((*place, "id"), f"{name!r} can't be an id", fix)
+        reader.problem((*place, "id"), f"{name!r} is not a valid id", fix)
     if name in RESERVED:
-        reader.problem((*place, "id"), f"{name} is what a decision names when no rule made it")
+        reader.problem((*place, "id"), f"the id {name} is reserved")
     return name
 
 
@@ -213,12 +211,12 @@ def _read_approval(
     place: tuple[str | int, ...],
     then: PolicyVerdict | None,
 ) -> ApprovalTerms | None:
-    """The section that says how people are asked, in the form that contracts have it in."""
+    """Return the approval section, which has the same form as in contracts."""
     if "approval" not in data:
         return None
     here = (*place, "approval")
     if then is not None and then is not PolicyVerdict.REQUIRE_APPROVAL:
-        reader.problem(here, f"nobody approves what the rule says to {then}")
+        reader.problem(here, f"a rule with the verdict {then} needs no approval; remove it")
         return None
     given = reader.mapping(data["approval"], here, "approval", tuple(ApprovalTerms.model_fields))
     known = {key: value for key, value in given.items() if key in ApprovalTerms.model_fields}
@@ -243,11 +241,13 @@ def _read_approvers(
     fewest = PATTERNS[pattern].approvers if pattern else 1
     value = data.get("approvers", fewest if asked else 0)
     if "approvers" in data and then is not None and not asked:
-        reader.problem((*place, "approvers"), f"nobody approves what the rule says to {then}")
+        reader.problem(
+            (*place, "approvers"), f"a rule with the verdict {then} needs no approval; remove it"
+        )
     elif value == "contract":
-        return "contract"  # how many that is, and whether it is enough, each contract tells
+        return "contract"  # checked against each contract later
     elif not isinstance(value, int) or isinstance(value, bool) or value < asked:
-        message = "approvers is a number from 1, or the word contract"
+        message = "approvers must be a number, 1 or more, or the word contract"
         reader.problem((*place, "approvers"), message)
     elif approval is not None:
         for fault in term_faults(approval, value):
@@ -260,7 +260,7 @@ def _read_approvers(
 def _read_condition(
     reader: Reader, data: Mapping[str, Any], place: tuple[str | int, ...]
 ) -> Expression | None:
-    """The condition, or one that always holds where there is none."""
+    """Return the condition, or one that is always true if there is none."""
     if "when" not in data:
         return Expression("true", names=NAMES)
     here = (*place, "when")
@@ -275,17 +275,17 @@ def _read_condition(
     for name, field in unknown_fields(uses(text)):
         fields = sorted(FIELDS[name])
         near = get_close_matches(field, fields, n=1)
-        fix = f"Did you mean {name}.{near[0]}?" if near else f"It has {', '.join(fields)}."
+        fix = f"Did you mean {name}.{near[0]}?" if near else f"Known: {', '.join(fields)}."
         reader.problem(here, f"{name} has no {field}", fix)
     for function in sorted(expression.functions - FUNCTIONS):
         if _WORD.fullmatch(function):
-            fix = f"There is {', '.join(sorted(FUNCTIONS))}."
-            reader.problem(here, f"there is no function {function}", fix)
+            fix = f"Known functions: {', '.join(sorted(FUNCTIONS))}."
+            reader.problem(here, f"unknown function {function}", fix)
     return expression
 
 
 def duplicates(rules: Iterable[PolicyRule]) -> list[Problem]:
-    """Ids that stand twice, in one document or in two."""
+    """Return a problem for each id that is used twice, in one file or in two."""
     first: dict[str, PolicyRule] = {}
     problems = []
     for rule in rules:
@@ -294,8 +294,8 @@ def duplicates(rules: Iterable[PolicyRule]) -> list[Problem]:
             problems.append(
                 Problem(
                     rule="policy-invalid",
-                    message=f"the id {rule.id} is taken by the rule at {earlier.source}",
-                    fix="Give each rule an id of its own.",
+                    message=f"the id {rule.id} is already used at {earlier.source}",
+                    fix="Give each rule a unique id.",
                     source=rule.source,
                 )
             )
@@ -303,12 +303,12 @@ def duplicates(rules: Iterable[PolicyRule]) -> list[Problem]:
 
 
 DEFAULT: Final = Path(__file__).with_name("default.yaml")
-"""The effect table, as policy."""
+"""The default policy: the effect table as rules."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """Rules, in the order in which they were written."""
+    """Rules, in the order of the files."""
 
     rules: tuple[PolicyRule, ...]
 
@@ -319,10 +319,10 @@ class Policy:
         default: bool = True,
         overlays: Mapping[str, str | Path] | None = None,
     ) -> Policy:
-        """The rules of these files, upon the default ones. PolicyError lists what is wrong.
+        """Read the rules of these files, added to the default ones. PolicyError lists all problems.
 
-        `overlays` are those of upstreams, by the upstream's name: their rules are about nothing but
-        that upstream's tools.
+        `overlays` are the overlay files of upstreams by the upstream's name; their rules apply to
+        that upstream's tools only.
         """
         files: list[tuple[str, Document]] = []
         problems: list[Problem] = []
@@ -337,21 +337,21 @@ class Policy:
     def from_data(
         cls, data: Mapping[str, Any], *, name: str = "policy", default: bool = True
     ) -> Policy:
-        """The rules of a document that is not a file; `name` stands in errors."""
+        """Read rules from data; `name` is used in errors."""
         return _layer([("", Document(name=name, data=data, places={}))], [], default=default)
 
     @staticmethod
     def default() -> Policy:
-        """What holds when nobody wrote a policy."""
+        """Return the policy that applies without any file."""
         return _default()
 
     @cached_property
     def version(self) -> str:
-        """The hash of the rules: the same rules have the same version, wherever they lie."""
+        """The hash of the rules. It does not depend on where the files are."""
         return digest([rule.record() for rule in self.rules])
 
     def compile_for(self, contract: Mapping[str, Any]) -> CompiledPolicy:
-        """Ready for calls of one contract, given as its facts. Meant for registration."""
+        """Prepare the policy for calls of one contract, given its facts. Used at registration."""
         return CompiledPolicy(self.rules, contract, version=self.version)
 
 

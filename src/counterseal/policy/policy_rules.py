@@ -1,4 +1,9 @@
-"""A rule, a verdict, a decision: policy as records. Nothing is read or evaluated here."""
+"""Policy rules, verdicts and decisions as records, and the facts that a condition can see.
+
+Facts with a fixed shape list their fields, so that a misspelt field is found when a policy is
+loaded. `uses` returns the facts that a condition needs: passing a value to the evaluator costs more
+than evaluating the condition, so unused values are not passed.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +46,11 @@ NO_RULE: Final = "no-rule"
 TOO_LARGE: Final = "too-large"
 UNREADABLE: Final = "unreadable"
 RESERVED: Final = (NO_RULE, TOO_LARGE, UNREADABLE)
-"""What a decision names when no rule of a file made it."""
+"""The rule names of decisions that no rule of a file made."""
 
 
 class PolicyVerdict(StrEnum):
-    """In rising strictness."""
+    """Verdicts, in rising strictness."""
 
     ALLOW = "allow"
     REQUIRE_APPROVAL = "require_approval"
@@ -53,19 +58,19 @@ class PolicyVerdict(StrEnum):
 
 
 class PolicyError(CountersealError):
-    """A policy, or its tests, can't be used. `problems` holds everything that is wrong with it."""
+    """A policy, or its tests, can't be used. `problems` lists everything that is wrong."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
-        # Worded as for contracts: the same people read both.
+        # The same wording as for contracts: the same people read both.
         super().__init__(str(ContractError(self.problems)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyRule:
-    """If the condition holds, then the verdict.
+    """A condition and its verdict.
 
-    `tools`, `effects` and `server` narrow it; empty is all.
+    `tools`, `effects` and `server` limit the rule; empty means all.
     """
 
     id: str
@@ -73,34 +78,34 @@ class PolicyRule:
     then: PolicyVerdict
     reason: str
     approvers: int | Literal["contract"] = 0
-    """How many people; `contract` takes the contract's own number, and at least one."""
+    """How many people must approve; `contract`: the contract's number, at least one."""
     approval: ApprovalTerms | None = None
-    """How they are asked, as far as the rule says so: pattern, roles, expiry."""
+    """Pattern, roles and expiry of the approval, as far as the rule sets them."""
     tools: tuple[str, ...] = ()
     effects: tuple[str, ...] = ()
     server: str = ""
-    """The upstream whose overlay it stands in: it is about nothing but that one's tools."""
+    """The upstream whose overlay has the rule; it applies to tools of that upstream only."""
     source: Source | None = None
 
     def __hash__(self) -> int:
         return hash(self.id)
 
     def concerns(self, contract: Mapping[str, Any]) -> bool:
-        """Whether it can apply to a tool at all, whose contract is given as its facts."""
+        """Return whether the rule can apply to a tool, given the facts of its contract."""
         if self.effects and contract["effect"] not in self.effects:
             return False
         names = [contract["name"]]
         if self.server:
             if contract.get("server") != self.server:
                 return False
-            # An overlay speaks of tools by the names that they have at the upstream, too.
+            # In an overlay, tools can also be named as at the upstream.
             names.append(contract.get("server_tool", ""))
         return not self.tools or any(
             fnmatchcase(name, pattern) for name in names for pattern in self.tools
         )
 
     def record(self) -> dict[str, Any]:
-        """What the policy's version covers."""
+        """Return what the policy's version covers, as JSON data."""
         terms = self.approval
         how = {} if terms is None else terms.model_dump(mode="json", exclude_defaults=True)
         return {
@@ -117,29 +122,29 @@ class PolicyRule:
 
 
 class PolicyDecision(NamedTuple):
-    """What a policy says about one call. A named tuple, because one is made for every call."""
+    """The decision of a policy on one call. A named tuple, because every call makes one."""
 
     verdict: PolicyVerdict
     rule: str
     reason: str
-    """Safe for a model: it holds no value of the call."""
+    """Safe for a model: contains no value of the call."""
     version: str
     approvers: int = 0
     matched: tuple[str, ...] = ()
-    """Every rule whose condition held, in the policy's order."""
+    """Every rule whose condition was true, in the policy's order."""
     error: str = ""
     """Why the rule could not be evaluated. For people, never for a model."""
     terms: Terms | None = None
-    """Where approval is demanded: what all rules that demand it ask for together."""
+    """The combined terms of all rules that require approval."""
 
 
 def shown(version: str) -> str:
-    """A version as people are shown it: the first twelve digits are enough to tell two apart."""
+    """Return a version in short form: its first twelve digits."""
     kind, _, digits = version.partition(":")
     return f"{kind}:{digits[:12]}"
 
 
-# --- names ---
+# --- facts ----------------------------------------------------------------------------------------
 
 
 FIELDS: Final[Mapping[str, frozenset[str]]] = {
@@ -167,7 +172,7 @@ FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "principal": frozenset({"tenant", "user", "agent", "roles", "scopes"}),
     "run": frozenset({"id", "objective", "allowed_tools", "age_seconds", "state", "calls"}),
 }
-"""The names that always have the same fields."""
+"""The facts with fixed fields."""
 
 NAMES: Final = ("call", "tenant", "now", *FIELDS)
 
@@ -179,10 +184,10 @@ FUNCTIONS: Final = frozenset({
     "timestamp", "type", "uint",
 })
 # fmt: on
-"""What the evaluator can call. Anything else would fail on every call, so it is refused."""
+"""The functions of the evaluator. Any other would fail on every call, so it is refused."""
 
 Uses = Mapping[str, frozenset[str] | None]
-"""Name to the fields that are read; None for the whole value."""
+"""Facts with the fields that are read; None for the whole value."""
 
 _NAME = re.compile(
     r"(?<![\w.])(call|tenant|now|proposal|contract|principal|run)\b(?:\s*\.\s*(\w+)\b(\s*\()?)?"
@@ -191,33 +196,33 @@ _SPACED_DOT = re.compile(r"\s*\.\s*")
 
 
 def uses(text: str) -> Uses:
-    """Which names a condition reads, and which of their fields. Rather too much than too little."""
-    found: dict[str, frozenset[str] | None] = {}
-    # A string may stand right before a name's end, so it leaves a mark behind and not a gap.
+    """Return the facts and fields that a condition reads; it may return too many, never too few."""
+    used: dict[str, frozenset[str] | None] = {}
+    # Strings are replaced by empty ones and not removed, so that the names around them stay apart.
     code = _SPACED_DOT.sub(".", NOT_CODE.sub('""', text))
     for match in _NAME.finditer(code):
         name, field, called = match.groups()
         whole = field is None or called is not None
-        merge(found, {name: None if whole else frozenset({field})})
-    return found
+        merge(used, {name: None if whole else frozenset({field})})
+    return used
 
 
 def merge(into: dict[str, frozenset[str] | None], more: Uses) -> None:
-    """Add what `more` reads."""
+    """Add the facts that `more` reads."""
     for name, fields in more.items():
         known = into.get(name, frozenset())
         into[name] = None if known is None or fields is None else known | fields
 
 
 def unknown_fields(used: Uses) -> Iterable[tuple[str, str]]:
-    """Fields, with their names, that will never be there."""
+    """Yield facts and fields that do not exist."""
     for name, fields in used.items():
         if name in FIELDS and fields:
             yield from ((name, field) for field in sorted(fields - FIELDS[name]))
 
 
 def contract_facts(contract: Contract) -> dict[str, Any]:
-    """A contract as conditions see it. Without an effect it counts as irreversible."""
+    """Return the facts of a contract. Without an effect it counts as irreversible."""
     effect = contract.effect or Effect.IRREVERSIBLE
     return {
         "name": contract.name,

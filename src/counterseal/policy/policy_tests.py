@@ -1,7 +1,7 @@
-"""The tests of a policy: cases that stand in its file under `tests:`, or beside it.
+"""The tests of a policy: cases in its file under `tests:`, or in a file beside it.
 
-A case is a call in outline. What it leaves out is filled in from a stock contract of the effect and
-a stock caller, so that it states only what its rule is about.
+A case describes a call. Missing parts come from a standard contract of the effect and a standard
+caller, so that a case states only what its rule is about.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["NOON", "CaseResult", "PolicyCase", "PolicyTestReport", "read_cases",
 
 
 NOON: Final = "2026-01-01T12:00:00Z"
-"""When a case happens unless it says so itself: tests must not depend on the day they run."""
+"""The default time of a case: tests must not depend on the day on which they run."""
 
 _FIELDS: Final = (
     "name",
@@ -52,7 +52,7 @@ Place = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyCase:
-    """A call, and what the policy should say about it."""
+    """A call, and the decision that is expected."""
 
     name: str
     contract: Mapping[str, Any]
@@ -90,7 +90,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyTestReport:
-    """How the cases went, and which of the rules under test took part in none."""
+    """The results of all cases, and the rules that no case covers."""
 
     results: tuple[CaseResult, ...]
     rules: tuple[PolicyRule, ...]
@@ -101,8 +101,8 @@ class PolicyTestReport:
 
     @property
     def uncovered(self) -> tuple[PolicyRule, ...]:
-        held = {name for result in self.results for name in result.decision.matched}
-        return tuple(rule for rule in self.rules if rule.id not in held)
+        matched = {name for result in self.results for name in result.decision.matched}
+        return tuple(rule for rule in self.rules if rule.id not in matched)
 
 
 def _words(verdict: PolicyVerdict, rule: str | None, approvers: int | None) -> str:
@@ -113,7 +113,7 @@ def _words(verdict: PolicyVerdict, rule: str | None, approvers: int | None) -> s
 def run_cases(
     policy: Policy, cases: Iterable[PolicyCase], *, covering: Iterable[PolicyRule] = ()
 ) -> PolicyTestReport:
-    """Decide every case. `covering` are the rules that the cases are meant to reach."""
+    """Decide every case. `covering` are the rules that the cases should cover."""
     results = tuple(
         CaseResult(case=case, decision=policy.compile_for(case.contract).decide(case.facts))
         for case in cases
@@ -121,11 +121,11 @@ def run_cases(
     return PolicyTestReport(results=results, rules=tuple(covering))
 
 
-# Reading -----------------------------------------------------------------------------------------
+# --- reading -------------------------------------------------------------------------------------
 
 
 def read_cases(*paths: str | Path) -> tuple[PolicyCase, ...]:
-    """The cases of these policy files and of the test files beside them."""
+    """Return the cases of these policy files and of the test files beside them."""
     cases: list[PolicyCase] = []
     problems: list[Problem] = []
     for path in map(Path, paths):
@@ -156,7 +156,7 @@ def _read_case(reader: Reader, item: Any, place: Place) -> PolicyCase | None:
     data = reader.mapping(item, place, "a case", _FIELDS)
     if not data:
         return None
-    name = reader.text(data, place, "name", "Say in a few words what should happen.")
+    name = reader.text(data, place, "name", "Say in a few words what is expected.")
     contract = _read_contract(reader, _section(reader, data, place, "contract"), place)
     facts = _read_facts(reader, data, place, contract)
     verdict, rule, approvers = _read_expectation(reader, data, place)
@@ -178,7 +178,7 @@ def _section(reader: Reader, data: Mapping[str, Any], place: Place, name: str) -
 
 
 def _read_contract(reader: Reader, given: Mapping[str, Any], place: Place) -> dict[str, Any]:
-    """The facts of a stock contract of this effect and risk class, with the given ones over it."""
+    """Return the facts of a standard contract of this effect, with the given ones over it."""
     here = (*place, "contract")
     effect = reader.one_of(
         Effect, given.get("effect", Effect.READ_ONLY.value), (*here, "effect"), "effect"
@@ -199,11 +199,11 @@ def _read_contract(reader: Reader, given: Mapping[str, Any], place: Place) -> di
     )
     for field, value in given.items():
         if field in _DERIVED:
-            fix = f"Give {_DERIVED[field]} instead."
-            reader.problem((*here, field), f"{field} follows from {_DERIVED[field]}", fix)
+            fix = f"Set {_DERIVED[field]} instead."
+            reader.problem((*here, field), f"{field} is derived from {_DERIVED[field]}", fix)
         elif field in stock and type(value) is not type(stock[field]):
             wanted = {str: "a text", int: "a number", bool: "true or false", list: "a list"}
-            reader.problem((*here, field), f"{field} is {wanted[type(stock[field])]}")
+            reader.problem((*here, field), f"{field} must be {wanted[type(stock[field])]}")
     return {**stock, **given}
 
 
@@ -229,7 +229,7 @@ def _read_facts(
     given = {name: _section(reader, data, place, name) for name in ("principal", "run", "proposal")}
     for field in ("roles", "scopes"):
         if not isinstance(given["principal"].get(field, []), list):
-            reader.problem((*place, "principal", field), f"{field} is a list")
+            reader.problem((*place, "principal", field), f"{field} must be a list")
     return {
         "call": _section(reader, data, place, "call"),
         "principal": {**principal, **given["principal"]},
@@ -246,7 +246,7 @@ def _read_time(reader: Reader, value: Any, place: Place) -> datetime:
     except ValueError:
         time = datetime.min  # noqa: DTZ901 - without a zone, and so refused below
     if time.tzinfo is None:
-        reader.problem(place, f"now is a time with its zone, such as {NOON}")
+        reader.problem(place, f"now must be a time with a time zone, such as {NOON}")
     return time.replace(tzinfo=time.tzinfo or UTC)
 
 
@@ -265,6 +265,6 @@ def _read_expectation(
     rule = reader.text(wanted, here, "rule") if "rule" in wanted else None
     approvers = wanted.get("approvers")
     if approvers is not None and (not isinstance(approvers, int) or isinstance(approvers, bool)):
-        reader.problem((*here, "approvers"), "approvers is a number")
+        reader.problem((*here, "approvers"), "approvers must be a number")
         approvers = None
     return verdict, rule, approvers

@@ -9,10 +9,10 @@ from counterseal.call.settle import pause_after
 from counterseal.codes import Code, Path
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.execution.webhook import Webhook
-from counterseal.ledger.entry import Status
+from counterseal.ledger.entry import EntryStatus
 from counterseal.ledger.holds import usable
 from counterseal.ledger.records import Due, Held, HeldStatus
-from counterseal.ledger.requests import Finish
+from counterseal.ledger.requests import FinishRequest
 from counterseal.observation import Observation
 from counterseal.runtime import Runtime
 
@@ -32,7 +32,7 @@ async def execute_approved(runtime: Runtime, work: Due) -> str:
     """
     held = await runtime.store.find_held(work.tenant, work.key)
     if held is None or not await _still_wanted(runtime, held):
-        await runtime.store.finish(Finish(work))
+        await runtime.store.finish(FinishRequest(work))
         return "dropped"
     if held.status is HeldStatus.SPENT or not _holds_contract(runtime, held):
         # The agent was faster, and may still fail; or another worker holds the contract.
@@ -44,18 +44,20 @@ async def execute_approved(runtime: Runtime, work: Due) -> str:
             answer = await _submit(runtime, held)  # the target has changed: approval is asked anew
     except CountersealError as error:
         runtime.report(work.call_id, "approved call", error)
-        await runtime.store.finish(Finish(work, failed=f"it can't be executed: {error}"[:500]))
+        await runtime.store.finish(
+            FinishRequest(work, failed=f"it can't be executed: {error}"[:500])
+        )
         return "failed"
     if answer.path is Path.RETRY or answer.code is Code.IDEMPOTENCY_CONFLICT:
         if work.tries < _TRIES:
             return await _later(runtime, work, answer.retry_after or 0.0)
         failed = f"it is approved, and still ends with {answer.code.value}"
-        await runtime.store.finish(Finish(work, failed=failed))
+        await runtime.store.finish(FinishRequest(work, failed=failed))
         return "failed"
     unproven = answer.code is Code.CONFIRMATION_MISSING and answer.approval_id == held.approval_id
     if unproven and left is not None and usable(left, runtime.clock()):
         return await _later(runtime, work)  # a key to verify it is missing here
-    await runtime.store.finish(Finish(work))
+    await runtime.store.finish(FinishRequest(work))
     return "executed" if answer.ok else "refused"
 
 
@@ -67,7 +69,7 @@ async def _still_wanted(runtime: Runtime, held: Held) -> bool:
     if runtime.clock() >= held.expires_at:
         return False
     if held.status is HeldStatus.SPENT:
-        return memory.entry is not None and memory.entry.status is Status.PENDING
+        return memory.entry is not None and memory.entry.status is EntryStatus.PENDING
     return held.status is HeldStatus.APPROVED
 
 
@@ -82,7 +84,7 @@ def _holds_contract(runtime: Runtime, held: Held) -> bool:
 
 async def _later(runtime: Runtime, work: Due, at_least: float = 0.0) -> str:
     pause = max(pause_after(work.tries, runtime.leases.seconds), at_least)
-    await runtime.store.finish(Finish(work, again_after=pause))
+    await runtime.store.finish(FinishRequest(work, again_after=pause))
     return "resting"
 
 
@@ -90,9 +92,9 @@ async def leave_to_others(runtime: Runtime, work: Due) -> str:
     """Leave work about a tool that this worker lacks to others, until the request expires."""
     held = await runtime.store.find_held(work.tenant, work.key)
     if held is None or runtime.clock() >= held.expires_at:
-        await runtime.store.finish(Finish(work))
+        await runtime.store.finish(FinishRequest(work))
         return "dropped"
-    await runtime.store.finish(Finish(work, again_after=_OTHERS_PAUSE))
+    await runtime.store.finish(FinishRequest(work, again_after=_OTHERS_PAUSE))
     return "resting"
 
 
@@ -108,7 +110,7 @@ async def notify(runtime: Runtime, work: Due) -> str:
     held, webhook = await runtime.store.find_held(work.tenant, work.key), runtime.webhook
     waits = held is not None and held.status is HeldStatus.WAITING
     if held is None or not waits or runtime.clock() >= held.expires_at:
-        await runtime.store.finish(Finish(work))
+        await runtime.store.finish(FinishRequest(work))
         return "dropped"
     if webhook is None:
         return await _later(runtime, work)  # another worker has the webhook
@@ -118,12 +120,12 @@ async def notify(runtime: Runtime, work: Due) -> str:
         runtime.report(work.call_id, "webhook", f"{type(error).__name__}: {error}")
         status = 0
     if 200 <= status < 300:
-        await runtime.store.finish(Finish(work))
+        await runtime.store.finish(FinishRequest(work))
         return "notified"
     if work.tries < _TRIES:
         return await _later(runtime, work)
     failed = f"the webhook answers {status}" if status else "the webhook could not be reached"
-    await runtime.store.finish(Finish(work, failed=failed))
+    await runtime.store.finish(FinishRequest(work, failed=failed))
     return "not_notified"
 
 

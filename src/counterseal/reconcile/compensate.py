@@ -18,9 +18,9 @@ from counterseal.call.settle import pause_after
 from counterseal.codes import Code, Path
 from counterseal.contract.fill import compensation_arguments
 from counterseal.errors import CountersealError
-from counterseal.ledger.entry import Entry, Status
+from counterseal.ledger.entry import Entry, EntryStatus
 from counterseal.ledger.records import Due
-from counterseal.ledger.requests import Finish, Kept
+from counterseal.ledger.requests import FinishRequest, StoredEntry
 from counterseal.observation import Observation, refusal
 from counterseal.observation.stored import from_stored, stored
 from counterseal.operations.attention import COMPENSATION_AGENT, compensation_key
@@ -42,10 +42,10 @@ class _ContractMissingError(CountersealError):
 async def compensate(runtime: Runtime, work: Due) -> str:
     """Reverse a call. Returns one word for the tally."""
     kept = await runtime.store.look_up(work.tenant, work.key)
-    if kept is None or kept.entry.status is Status.COMPENSATED:
-        await runtime.store.finish(Finish(work))  # reversed before
+    if kept is None or kept.entry.status is EntryStatus.COMPENSATED:
+        await runtime.store.finish(FinishRequest(work))  # reversed before
         return "dropped"
-    if kept.entry.status is not Status.COMPLETED:
+    if kept.entry.status is not EntryStatus.COMPLETED:
         return await _failed(runtime, work, f"the call is {kept.entry.status.value} now")
     try:
         resume = unpack(kept.resume or b"", work.tenant, work.key, runtime.vault)
@@ -54,7 +54,7 @@ async def compensate(runtime: Runtime, work: Due) -> str:
     except _ContractMissingError:
         # Another worker may hold it, as while a new version is being rolled out.
         if work.tries < _TRIES:
-            await runtime.store.finish(Finish(work, again_after=_APPROVAL_PAUSE))
+            await runtime.store.finish(FinishRequest(work, again_after=_APPROVAL_PAUSE))
             return "resting"
         return await _failed(runtime, work, f"no worker holds {work.tool} {work.version}")
     except CountersealError as error:
@@ -98,7 +98,7 @@ def _undo_for(runtime: Runtime, entry: Entry, resume: Resume) -> RegistryRecord:
 
 
 async def _arguments(
-    runtime: Runtime, kept: Kept, resume: Resume, undo: RegistryRecord
+    runtime: Runtime, kept: StoredEntry, resume: Resume, undo: RegistryRecord
 ) -> dict[str, Any]:
     original = runtime.registry.get(kept.entry.tool, kept.entry.version).contract
     output = await _output(runtime, kept.entry)
@@ -124,16 +124,16 @@ async def _finish(runtime: Runtime, work: Due, entry: Entry, answer: Observation
     if answer.ok:
         repeated = stored(_reversed(runtime, entry, answer))
         event = _event(runtime, work, EventType.COMPENSATED, {"by": answer.call_id})
-        await runtime.store.finish(Finish(work, compensated=repeated, events=(event,)))
+        await runtime.store.finish(FinishRequest(work, compensated=repeated, events=(event,)))
         return "compensated"
     if answer.code is Code.CONFIRMATION_MISSING and answer.approval_id and not answer.replan:
-        await runtime.store.finish(Finish(work, again_after=_APPROVAL_PAUSE))
+        await runtime.store.finish(FinishRequest(work, again_after=_APPROVAL_PAUSE))
         return "waiting"
     later = answer.path is Path.RETRY or answer.code is Code.IDEMPOTENCY_CONFLICT
     if later and work.tries < _TRIES:
         pause = pause_after(work.tries, runtime.leases.seconds)
         pause = max(pause, answer.retry_after or 0.0)
-        await runtime.store.finish(Finish(work, again_after=pause))
+        await runtime.store.finish(FinishRequest(work, again_after=pause))
         return "resting"
     return await _failed(runtime, work, f"the reversal ended with {answer.code.value}", answer)
 
@@ -165,7 +165,7 @@ async def _failed(
     if answer is not None:
         body["call_id"] = answer.call_id
     event = _event(runtime, work, EventType.COMPENSATION_FAILED, body)
-    await runtime.store.finish(Finish(work, failed=reason[:500], events=(event,)))
+    await runtime.store.finish(FinishRequest(work, failed=reason[:500], events=(event,)))
     return "compensation_failed"
 
 

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Final, Self, TypeVar
 
 from counterseal.ledger.records import Due, DueKind
-from counterseal.ledger.requests import Claim, Erasure, Finish, Kept
+from counterseal.ledger.requests import Claim, ExpiryRequest, FinishRequest, StoredEntry
 from counterseal.operations.auditor import seal_store
 from counterseal.reconcile.approved import execute_approved, leave_to_others, notify
 from counterseal.reconcile.compensate import compensate
@@ -24,7 +24,7 @@ from counterseal.runtime import Runtime
 
 __all__ = ["Reconciler", "Retention", "Tally"]
 
-T = TypeVar("T", Kept, Due)
+T = TypeVar("T", StoredEntry, Due)
 Tally = Counter[str]
 """Counts by result: `found`, `retried`, `escalated`, `verified`, `expired approvals`, …"""
 _DAY: Final = 86_400.0
@@ -47,8 +47,8 @@ class Retention:
             if days is not None and not days > 0:
                 raise ValueError(f"{name} must be a number of days above 0, got {days!r}")
 
-    def erasure(self, limit: int) -> Erasure:
-        return Erasure(limit, _seconds(self.vault_days), _seconds(self.events_days))
+    def erasure(self, limit: int) -> ExpiryRequest:
+        return ExpiryRequest(limit, _seconds(self.vault_days), _seconds(self.events_days))
 
 
 def _seconds(days: float | None) -> float | None:
@@ -162,7 +162,7 @@ class Reconciler:
             if len(claimed) < self._batch:
                 return
 
-    async def _orphan(self, orphan: Kept, since: float) -> str:
+    async def _orphan(self, orphan: StoredEntry, since: float) -> str:
         return await self._guarded(orphan.entry.call_id, find_out(self.runtime, orphan, since))
 
     async def _due(self, work: Due, _since: float) -> str:
@@ -170,7 +170,7 @@ class Reconciler:
             if work.kind in _ABOUT_REQUESTS:
                 return await self._guarded(work.call_id, leave_to_others(self.runtime, work))
             failed = f"no worker holds {work.tool} {work.version}"
-            await self.runtime.store.finish(Finish(work, failed=failed))
+            await self.runtime.store.finish(FinishRequest(work, failed=failed))
             return "abandoned"
         return await self._guarded(work.call_id, _HANDLERS[work.kind](self.runtime, work))
 

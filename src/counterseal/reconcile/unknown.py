@@ -28,7 +28,7 @@ from counterseal.errors import CountersealError
 from counterseal.execution.probes import ProbeError
 from counterseal.ledger.entry import Entry, Phase
 from counterseal.ledger.records import RunRecord
-from counterseal.ledger.requests import Kept, Settle
+from counterseal.ledger.requests import SettlementRequest, StoredEntry
 from counterseal.registry import RegistryRecord
 from counterseal.runtime import Runtime
 
@@ -38,7 +38,7 @@ _UNCLAIMED_SECONDS: Final = 600.0
 """After so many seconds without a worker that holds its contract, an operator has to decide."""
 
 
-async def find_out(runtime: Runtime, orphan: Kept, since: float) -> str:
+async def find_out(runtime: Runtime, orphan: StoredEntry, since: float) -> str:
     """Find out what became of a call, and settle it. Returns one word for the tally.
 
     `since` is a moment before this worker's lease began, by the monotonic clock.
@@ -143,7 +143,7 @@ async def _leave(
 ) -> None:
     now = runtime.clock()
     since = now if entry.unknown_since is None else entry.unknown_since
-    request = Settle(
+    request = SettlementRequest(
         tenant=entry.tenant,
         run_id=entry.run_id,
         now=now,

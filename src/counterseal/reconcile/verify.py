@@ -16,9 +16,9 @@ from counterseal.contract.fill import differences
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
 from counterseal.execution.probes import Probe, ProbeError
-from counterseal.ledger.entry import Status
+from counterseal.ledger.entry import EntryStatus
 from counterseal.ledger.records import Due
-from counterseal.ledger.requests import Finish, Kept
+from counterseal.ledger.requests import FinishRequest, StoredEntry
 from counterseal.observation.stored import from_stored
 from counterseal.reconcile.unknown import run_of
 from counterseal.runtime import Runtime
@@ -34,10 +34,10 @@ _TRIES: Final = 10
 async def verify(runtime: Runtime, work: Due) -> str:
     """Check the target's state and record the result. Returns one word for the tally."""
     kept = await runtime.store.look_up(work.tenant, work.key)
-    if kept is None or kept.entry.status is Status.COMPENSATED:
-        await runtime.store.finish(Finish(work))  # reversed: nothing to verify
+    if kept is None or kept.entry.status is EntryStatus.COMPENSATED:
+        await runtime.store.finish(FinishRequest(work))  # reversed: nothing to verify
         return "dropped"
-    if kept.entry.status is not Status.COMPLETED or kept.resume is None:
+    if kept.entry.status is not EntryStatus.COMPLETED or kept.resume is None:
         return await _failed(runtime, work, None, "what verification needs is no longer kept")
     try:
         call = await _call_of(runtime, work, kept)
@@ -52,18 +52,18 @@ async def verify(runtime: Runtime, work: Due) -> str:
         return await _failed(runtime, work, None, "its state could not be read")
     if not wrong:
         recorded = _event(call, EventType.VERIFIED, {"tries": work.tries})
-        await runtime.store.finish(Finish(work, events=(recorded,)))
+        await runtime.store.finish(FinishRequest(work, events=(recorded,)))
         return "verified"
     if target is not None and _is_newer(target, _contract(call), kept):
         recorded = _event(call, EventType.OVERTAKEN, {"tries": work.tries, "wrong": wrong})
-        await runtime.store.finish(Finish(work, events=(recorded,)))
+        await runtime.store.finish(FinishRequest(work, events=(recorded,)))
         return "overtaken"
     if work.tries < _MISMATCHES:
         return await _again(runtime, work)
     return await _failed(runtime, work, call, f"not as expected: {', '.join(wrong)}"[:500], wrong)
 
 
-async def _call_of(runtime: Runtime, work: Due, kept: Kept) -> Call:
+async def _call_of(runtime: Runtime, work: Due, kept: StoredEntry) -> Call:
     resume = unpack(kept.resume or b"", work.tenant, work.key, runtime.vault)
     record = contract_for(runtime.registry, kept.entry, resume)
     if record is None:
@@ -72,7 +72,7 @@ async def _call_of(runtime: Runtime, work: Due, kept: Kept) -> Call:
     return resumed_call(kept.entry, resume, run, record, runtime)
 
 
-def _is_newer(target: Probe, contract: Contract, kept: Kept) -> bool:
+def _is_newer(target: Probe, contract: Contract, kept: StoredEntry) -> bool:
     """Return True if the target has a later version, so that this call's effect is not visible."""
     if contract.version_from is None or kept.entry.observation is None:
         return False
@@ -81,7 +81,7 @@ def _is_newer(target: Probe, contract: Contract, kept: Kept) -> bool:
 
 
 async def _differences(
-    runtime: Runtime, call: Call, target: Probe | None, work: Due, kept: Kept
+    runtime: Runtime, call: Call, target: Probe | None, work: Due, kept: StoredEntry
 ) -> list[str]:
     """Return JSON Pointers to what is not as expected; values are not recorded."""
     contract = _contract(call)
@@ -98,7 +98,7 @@ async def _differences(
 
 async def _again(runtime: Runtime, work: Due) -> str:
     pause = pause_after(work.tries, runtime.leases.seconds)
-    await runtime.store.finish(Finish(work, again_after=pause))
+    await runtime.store.finish(FinishRequest(work, again_after=pause))
     return "resting"
 
 
@@ -111,7 +111,7 @@ async def _failed(
         code = Code.COMPENSATION_REQUIRED if reversible else Code.STALE_STATE
         body = {"code": code.value, "wrong": wrong or []}
         events = (_event(call, EventType.UNVERIFIED, body),)
-    await runtime.store.finish(Finish(work, failed=reason, events=events))
+    await runtime.store.finish(FinishRequest(work, failed=reason, events=events))
     return "unverified"
 
 

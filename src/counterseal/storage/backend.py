@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from counterseal.audit.checkpoints import Checkpoint
 from counterseal.ledger.records import Due
-from counterseal.ledger.requests import Claim, Erasure, Kept
+from counterseal.ledger.requests import Claim, ExpiryRequest, StoredEntry
 from counterseal.ledger.rows import RowKeys, Rows, TenantKey
 from counterseal.storage.queries import Queries
 
@@ -77,7 +77,7 @@ class Backend(Protocol):
 
     # --- what scans or deletes in bulk ------------------------------------------------------------
 
-    async def claim_orphans(self, claim: Claim) -> Sequence[Kept]: ...
+    async def claim_orphans(self, claim: Claim) -> Sequence[StoredEntry]: ...
 
     async def claim_due(self, claim: Claim) -> Sequence[Due]: ...
 
@@ -85,4 +85,4 @@ class Backend(Protocol):
 
     async def seal(self, checkpoint: Checkpoint) -> bool: ...
 
-    async def expire(self, request: Erasure) -> Mapping[str, int]: ...
+    async def expire(self, request: ExpiryRequest) -> Mapping[str, int]: ...

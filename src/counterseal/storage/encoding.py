@@ -14,7 +14,7 @@ from pydantic_core import from_json
 
 from counterseal.audit import Columns, Event, Head, Link, event_of
 from counterseal.audit.checkpoints import Checkpoint
-from counterseal.ledger.entry import Entry, Phase, Status
+from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import (
     Budgets,
     Due,
@@ -24,8 +24,8 @@ from counterseal.ledger.records import (
     RunRecord,
     SessionRow,
 )
-from counterseal.ledger.requests import Recorded
-from counterseal.ledger.rows import DueRow, RunRow, json_text
+from counterseal.ledger.requests import LogRow
+from counterseal.ledger.rows import DueRow, RunProgress, json_text
 from counterseal.ledger.run_changes import ANY_KEY
 
 __all__ = [
@@ -78,7 +78,7 @@ def opened_run_columns(run: RunRecord) -> DbRow:
     )
 
 
-def run_columns(row: RunRow) -> DbRow:
+def run_columns(row: RunProgress) -> DbRow:
     """Return the columns of a run that change, from `turn` to `refused`."""
     return (
         row.turn,
@@ -89,10 +89,10 @@ def run_columns(row: RunRow) -> DbRow:
     )
 
 
-def run_row_from(columns: Sequence[Any]) -> RunRow:
+def run_row_from(columns: Sequence[Any]) -> RunProgress:
     """Return the changing part of a run, from `turn` to `refused`."""
     turn, changes, pins, seen, refused = columns
-    return RunRow(turn, changes, json_value(pins), json_value(seen), _names(refused))
+    return RunProgress(turn, changes, json_value(pins), json_value(seen), _names(refused))
 
 
 def run_from(tenant: str, run_id: str, columns: DbRow, state: Sequence[DbRow]) -> RunRecord:
@@ -165,7 +165,7 @@ def entry_from(columns: Sequence[Any]) -> Entry:
         tenant=tenant,
         key=key,
         request_hash=request_hash,
-        status=Status(status),
+        status=EntryStatus(status),
         phase=None if phase is None else Phase(phase),
         call_id=call_id,
         tool=tool,
@@ -309,11 +309,11 @@ def found_event(number: int, segment: str, columns: Columns) -> tuple[str, Event
     return link.event_id, event_of(columns)
 
 
-def log_row(link: Link, columns: Columns) -> Recorded:
+def log_row(link: Link, columns: Columns) -> LogRow:
     """Return a row of the log as it is stored; without columns once the event was erased."""
     # Text in an erased row was put there by an attacker, and is shown to the verifier.
     erased = link.salt is None and all(one is None for one in (columns[0], *columns[2:]))
-    return Recorded(link, None if erased else columns)
+    return LogRow(link, None if erased else columns)
 
 
 def checkpoint_columns(checkpoint: Checkpoint) -> DbRow:

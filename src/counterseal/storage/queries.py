@@ -20,7 +20,14 @@ from counterseal.ledger.records import (
     RunRecord,
     SessionRow,
 )
-from counterseal.ledger.requests import Calls, Kept, Memory, Recorded, Search, Tallied
+from counterseal.ledger.requests import (
+    CallFilter,
+    EventFilter,
+    LogRow,
+    Memory,
+    StoredEntry,
+    TallyCount,
+)
 
 __all__ = ["Place", "Queries"]
 
@@ -44,9 +51,9 @@ class Queries(Protocol):
     ) -> tuple[RunRecord, float] | None:
         """Return the run of a caller that names none, and when it was last used."""
 
-    async def look_up(self, tenant: str, key: str) -> Kept | None: ...
+    async def look_up(self, tenant: str, key: str) -> StoredEntry | None: ...
 
-    async def look_up_call(self, tenant: str, call_id: str) -> Kept | None: ...
+    async def look_up_call(self, tenant: str, call_id: str) -> StoredEntry | None: ...
 
     # --- people and operators ---------------------------------------------------------------------
 
@@ -75,19 +82,19 @@ class Queries(Protocol):
 
     async def fetch(self, tenant: str, pointer: str) -> bytes | None: ...
 
-    async def search(self, tenant: str, search: Search) -> Sequence[tuple[str, Event]]: ...
+    async def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]: ...
 
-    async def calls(self, tenant: str, search: Calls) -> Sequence[tuple[str, Event]]: ...
+    async def calls(self, tenant: str, search: CallFilter) -> Sequence[tuple[str, Event]]: ...
 
     async def tallies(
         self, tenant: str, since: float, until: float, parts: int
-    ) -> Sequence[Tallied]: ...
+    ) -> Sequence[TallyCount]: ...
 
     async def tenants(self) -> Sequence[str]: ...
 
     async def recorded(
         self, tenant: str, after: tuple[int, str], limit: int
-    ) -> Sequence[Recorded]: ...
+    ) -> Sequence[LogRow]: ...
 
     async def heads(self, tenant: str, since: int) -> Mapping[str, Head]: ...
 

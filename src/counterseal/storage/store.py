@@ -41,18 +41,18 @@ from counterseal.ledger.records import (
 )
 from counterseal.ledger.requests import (
     Admission,
-    Admit,
+    AdmissionRequest,
     Ballot,
-    Calls,
+    CallFilter,
     Claim,
-    Erasure,
-    Finish,
-    Kept,
+    EventFilter,
+    ExpiryRequest,
+    FinishRequest,
+    LogRow,
     Memory,
-    Recorded,
-    Search,
-    Settle,
-    Tallied,
+    SettlementRequest,
+    StoredEntry,
+    TallyCount,
 )
 from counterseal.ledger.rows import RowKeys, event_columns
 from counterseal.storage.backend import Backend, Transaction
@@ -162,7 +162,7 @@ class Store:
         """
         return await self._queries.recall(tenant, run_id, key, who, spent=spent)
 
-    async def admit(self, request: Admit) -> Admission:
+    async def admit(self, request: AdmissionRequest) -> Admission:
         """Check limits, spend, reserve and record: everything, or nothing."""
         events = event_columns(request.events)
         return await self._backend.transact(
@@ -179,7 +179,7 @@ class Store:
         columns = columns_of(event)
         self._backend.enqueue(Transaction(_no_rows, lambda rows: rows.events.append(columns)))
 
-    async def settle(self, request: Settle) -> bool:
+    async def settle(self, request: SettlementRequest) -> bool:
         """Write an outcome. False when another worker holds the entry by now, or has settled it."""
         events = event_columns(request.events)
         return await self._backend.transact(
@@ -307,8 +307,9 @@ class Store:
     ) -> Sequence[int]:
         """Record a refusal, and count it under each fingerprint. Returns the counts.
 
-        Counts are deleted when the tool succeeds in this run (`Settle.mended`), except those that
-        begin with `run/`: these belong to the run. A fingerprint given twice counts twice.
+        Counts are deleted when the tool succeeds in this run (`SettlementRequest.mended`), except
+        those that begin with `run/`: these belong to the run. A fingerprint given twice counts
+        twice.
         """
         where, columns = (tenant, run_id), event_columns(events)
         counted = run_changes.counted_refusals(tool, fingerprints)
@@ -321,7 +322,7 @@ class Store:
 
     # --- due work ---------------------------------------------------------------------------------
 
-    async def claim_orphans(self, claim: Claim) -> Sequence[Kept]:
+    async def claim_orphans(self, claim: Claim) -> Sequence[StoredEntry]:
         """Take over PENDING entries that are not escalated and that no worker holds, oldest first.
 
         No two workers get the same entry: each comes with a new fence number, phase UNKNOWN and
@@ -343,7 +344,7 @@ class Store:
             )
         )
 
-    async def finish(self, request: Finish) -> bool:
+    async def finish(self, request: FinishRequest) -> bool:
         """Write the outcome of due work. Returns False when another worker has taken it by now."""
         events = event_columns(request.events)
         return await self._backend.transact(
@@ -353,11 +354,11 @@ class Store:
             )
         )
 
-    async def look_up(self, tenant: str, key: str) -> Kept | None:
+    async def look_up(self, tenant: str, key: str) -> StoredEntry | None:
         """Return an entry with what is needed to go on from it."""
         return await self._queries.look_up(tenant, key)
 
-    async def look_up_call(self, tenant: str, call_id: str) -> Kept | None:
+    async def look_up_call(self, tenant: str, call_id: str) -> StoredEntry | None:
         """Return the entry of a call with what is needed to go on from it."""
         return await self._queries.look_up_call(tenant, call_id)
 
@@ -440,21 +441,21 @@ class Store:
         self, tenant: str, *, call_id: str | None = None, run_id: str | None = None
     ) -> Sequence[tuple[str, Event]]:
         """Return events of a tenant with their ids, oldest first; erased ones are left out."""
-        return await self.search(tenant, Search(call_id=call_id, run_id=run_id))
+        return await self.search(tenant, EventFilter(call_id=call_id, run_id=run_id))
 
-    async def search(self, tenant: str, search: Search) -> Sequence[tuple[str, Event]]:
+    async def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]:
         """Return events of a tenant that match, with their ids."""
         await self._flush()
         return await self._queries.search(tenant, search)
 
-    async def calls(self, tenant: str, search: Calls) -> Sequence[tuple[str, Event]]:
+    async def calls(self, tenant: str, search: CallFilter) -> Sequence[tuple[str, Event]]:
         """Return calls, newest first: of each, the last event that ended it."""
         await self._flush()
         return await self._queries.calls(tenant, search)
 
     async def tallies(
         self, tenant: str, since: float, until: float, parts: int = 1
-    ) -> Sequence[Tallied]:
+    ) -> Sequence[TallyCount]:
         """Count the events from one time until another, in so many equal parts."""
         await self._flush()
         return await self._queries.tallies(tenant, since, until, parts)
@@ -464,7 +465,7 @@ class Store:
         await self._flush()
         return await self._queries.tenants()
 
-    async def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[Recorded]:
+    async def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[LogRow]:
         """Return a page of the log with its links, ordered by (number, segment), behind a place."""
         await self._flush()
         return await self._queries.recorded(tenant, after, limit)
@@ -484,7 +485,7 @@ class Store:
 
     # --- expiry -----------------------------------------------------------------------------------
 
-    async def expire(self, request: Erasure) -> Mapping[str, int]:
+    async def expire(self, request: ExpiryRequest) -> Mapping[str, int]:
         """Forget one batch of what is over. Returns how much, by kind.
 
         The kinds are `keys`, `vault`, `requests`, `events`, `counters` and `sessions`; less than

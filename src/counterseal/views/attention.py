@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from counterseal.accounts.users import Role
-from counterseal.ledger.entry import Phase, Status
+from counterseal.ledger.entry import EntryStatus, Phase
 from counterseal.ledger.records import Concern, DueKind
 from counterseal.operations.attention import NeedsAttention
 from counterseal.views.base import (
@@ -152,7 +152,7 @@ class AttentionViews(TenantSection):
         operator = self._operator()
         kept = await self.runtime.store.look_up(self.tenant, key) if _is_key(key) else None
         escalated = kept is not None and kept.entry.phase is Phase.ESCALATED
-        if kept is None or not escalated or kept.entry.status is not Status.PENDING:
+        if kept is None or not escalated or kept.entry.status is not EntryStatus.PENDING:
             raise NotFoundError("concern")
         return operator
 

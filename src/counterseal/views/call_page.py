@@ -19,9 +19,9 @@ from counterseal.codes import Code
 from counterseal.contract.effects import Trust
 from counterseal.errors import RegistryError
 from counterseal.gates import GATES
-from counterseal.ledger.entry import Status as LedgerStatus
+from counterseal.ledger.entry import EntryStatus
 from counterseal.ledger.records import DueKind, Held
-from counterseal.ledger.requests import Kept
+from counterseal.ledger.requests import StoredEntry
 from counterseal.observation.envelope import (
     ExecutionMetadata,
     ResultPayload,
@@ -358,7 +358,7 @@ def _votes(held: Held) -> Iterator[VoteRow]:
             continue
 
 
-def _ledger_row(kept: Kept) -> LedgerRow:
+def _ledger_row(kept: StoredEntry) -> LedgerRow:
     entry = kept.entry
     return LedgerRow(
         key=entry.key,
@@ -400,14 +400,14 @@ class ModelInput(NamedTuple):
 
     @classmethod
     async def of_call(
-        cls, runtime: Runtime, tenant: str, end: Event, kept: Kept | None
+        cls, runtime: Runtime, tenant: str, end: Event, kept: StoredEntry | None
     ) -> ModelInput:
         """Return it from the vault if the call's last event points there, else from the ledger."""
         stored = await cls.from_vault(runtime, tenant, end) or cls.from_ledger(kept)
         return stored or cls(not_kept=_why_not_kept(end, kept))
 
     @classmethod
-    def from_ledger(cls, kept: Kept | None) -> ModelInput | None:
+    def from_ledger(cls, kept: StoredEntry | None) -> ModelInput | None:
         """Return the ledger's observation; None if it has none."""
         if kept is None or kept.entry.observation is None:
             return None
@@ -431,8 +431,8 @@ class ModelInput(NamedTuple):
             return cls(not_kept=_DELETED)
 
 
-def _why_not_kept(end: Event, kept: Kept | None) -> str:
-    if kept is not None and kept.entry.status is LedgerStatus.PENDING:
+def _why_not_kept(end: Event, kept: StoredEntry | None) -> str:
+    if kept is not None and kept.entry.status is EntryStatus.PENDING:
         return _NOT_KEPT[EventType.STARTED] if end.type is EventType.STARTED else _UNKNOWN
     return _NOT_KEPT.get(end.type) or (_NEVER_KEPT if "mutates" in end.body else _READ)
 
@@ -457,7 +457,7 @@ _REVERSED: Final = {
 
 
 async def _verification(
-    runtime: Runtime, tenant: str, events: Events, kept: Kept | None
+    runtime: Runtime, tenant: str, events: Events, kept: StoredEntry | None
 ) -> VerificationRow | None:
     """Return the state of the call's verification; None if it needs none."""
     states = [(_VERIFIED[event.type], event) for _, event in events if event.type in _VERIFIED]
@@ -479,7 +479,7 @@ async def _verification(
 
 
 async def _compensation(
-    runtime: Runtime, tenant: str, events: Events, kept: Kept | None
+    runtime: Runtime, tenant: str, events: Events, kept: StoredEntry | None
 ) -> CompensationRow | None:
     """Return the state of the call's reversal; None if none was requested."""
     states = [(_REVERSED[event.type], event) for _, event in events if event.type in _REVERSED]

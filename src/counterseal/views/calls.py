@@ -17,7 +17,7 @@ from counterseal.call.hold import bounded_copy as within_bounds
 from counterseal.codes import Code
 from counterseal.errors import CountersealError
 from counterseal.ledger.records import Budgets, RunRecord
-from counterseal.ledger.requests import Calls, Search
+from counterseal.ledger.requests import CallFilter, EventFilter
 from counterseal.views.base import (
     JsonValue,
     Moment,
@@ -133,7 +133,7 @@ class CallViews(TenantSection):
         test = wanted.event_test()
         if test is not None:
             return await self._counted(wanted, test, after)
-        query = Calls(
+        query = CallFilter(
             tool=wanted.tool,
             agent=wanted.agent,
             user=wanted.user,
@@ -184,7 +184,7 @@ class CallViews(TenantSection):
         return events
 
     async def _events(self, call_id: str) -> Events:
-        latest = Search(call_id=call_id, limit=_MAX_EVENTS, newest_first=True)
+        latest = EventFilter(call_id=call_id, limit=_MAX_EVENTS, newest_first=True)
         return list(reversed(await self.runtime.store.search(self.tenant, latest)))
 
     async def observation(
@@ -224,7 +224,7 @@ class CallViews(TenantSection):
         return await ModelInput.from_vault(self.runtime, self.tenant, end)
 
 
-async def _latest_calls(section: TenantSection, query: Calls) -> list[tuple[str, Event]]:
+async def _latest_calls(section: TenantSection, query: CallFilter) -> list[tuple[str, Event]]:
     try:
         return list(await section.runtime.store.calls(section.tenant, query))
     except CountersealError as error:
@@ -329,7 +329,7 @@ class RunViews(TenantSection):
         known: set[str] = set()
         scanned, shown, full = 0, position, True
         while full:
-            query = Calls(agent=agent, user=user, after=position, limit=_BATCH)
+            query = CallFilter(agent=agent, user=user, after=position, limit=_BATCH)
             batch = await _latest_calls(self, query)
             full = len(batch) == _BATCH
             for event_id, event in batch:
@@ -339,7 +339,7 @@ class RunViews(TenantSection):
                 if run_id in known:
                     continue
                 known.add(run_id)
-                query = Calls(agent=agent, user=user, run_id=run_id, limit=1)
+                query = CallFilter(agent=agent, user=user, run_id=run_id, limit=1)
                 latest = await _latest_calls(self, query)
                 if latest and latest[0][0] == event_id:
                     if len(rows) == limit:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from counterseal.audit import Event, EventType
-from counterseal.audit.events import COUNTED, Fact, filed, read_tally
-from counterseal.ledger.requests import Search
+from counterseal.audit.events import COUNTED, CallFact, filed, read_tally
+from counterseal.ledger.requests import EventFilter
 from counterseal.storage.store import Store
 
 __all__ = ["METRICS", "PARTS", "Formula", "Span", "Sum", "Sums", "Test", "counted_events"]
@@ -27,11 +27,11 @@ class Sum(NamedTuple):
 
     kind: str
     code: str | None
-    facts: Fact
+    facts: CallFact
     times: int
     cost: float
 
-    def has(self, facts: Fact) -> bool:
+    def has(self, facts: CallFact) -> bool:
         return self.facts & facts == facts
 
 
@@ -75,7 +75,7 @@ class Formula:
         return lambda one: self.among(one) and not self.counted(one)
 
 
-def _all(facts: Fact, test: Test = lambda _: True) -> Test:
+def _all(facts: CallFact, test: Test = lambda _: True) -> Test:
     """Return a test for events that have all of these facts and pass another test."""
     return lambda one: one.has(facts) and test(one)
 
@@ -89,7 +89,7 @@ def _answered(code: str) -> Test:
 
 
 def _shaped(one: Sum) -> bool:
-    return not one.has(Fact.UNSHAPED)
+    return not one.has(CallFact.UNSHAPED)
 
 
 def _ok(one: Sum) -> bool:
@@ -107,25 +107,25 @@ def _costs(one: Sum) -> bool:
 def _unfinished(sums: Sums) -> float:
     """Return how many more calls have started than have a known end."""
     begun = sum(one.times for one in sums if one.kind == EventType.STARTED)
-    ended = sum(one.times for one in sums if one.has(Fact.COMPLETE | Fact.ANNOUNCED))
+    ended = sum(one.times for one in sums if one.has(CallFact.COMPLETE | CallFact.ANNOUNCED))
     return max(0.0, begun - ended)
 
 
-_PROPOSALS: Final = _all(Fact.PROPOSAL)
-_SHAPED: Final = _all(Fact.PROPOSAL, _shaped)
-_WRITES: Final = _all(Fact.PROPOSAL | Fact.MUTATES)
-_LOOPS: Final = _all(Fact.PROPOSAL | Fact.ASKED_TO_MEND)
-_ASKED: Final = _all(Fact.PROPOSAL, lambda one: one.kind == EventType.APPROVAL_REQUIRED)
-_UNAPPROVED: Final = _all(Fact.PROPOSAL | Fact.UNAPPROVED)
+_PROPOSALS: Final = _all(CallFact.PROPOSAL)
+_SHAPED: Final = _all(CallFact.PROPOSAL, _shaped)
+_WRITES: Final = _all(CallFact.PROPOSAL | CallFact.MUTATES)
+_LOOPS: Final = _all(CallFact.PROPOSAL | CallFact.ASKED_TO_MEND)
+_ASKED: Final = _all(CallFact.PROPOSAL, lambda one: one.kind == EventType.APPROVAL_REQUIRED)
+_UNAPPROVED: Final = _all(CallFact.PROPOSAL | CallFact.UNAPPROVED)
 _RETRIES: Final = _of(EventType.RETRIED)
-_BLOCKED: Final = _all(Fact.RETRY_BLOCKED)
+_BLOCKED: Final = _all(CallFact.RETRY_BLOCKED)
 
 METRICS: Final[Mapping[str, Formula]] = {
     "first_pass_schema_valid_rate": Formula(
         title="First-pass schema valid rate",
         words="schema_valid_first_try / total_tool_proposals",
         meaning="How often a proposal is well-formed without a repair.",
-        counted=_all(Fact.PROPOSAL, lambda one: _shaped(one) and not one.has(Fact.AGAIN)),
+        counted=_all(CallFact.PROPOSAL, lambda one: _shaped(one) and not one.has(CallFact.AGAIN)),
         among=_PROPOSALS,
     ),
     "schema_valid_call_rate": Formula(
@@ -139,21 +139,23 @@ METRICS: Final[Mapping[str, Formula]] = {
         title="Semantic-valid rate",
         words="semantic_valid_calls / schema_valid_calls",
         meaning="How often a well-formed proposal also keeps the business rules.",
-        counted=_all(Fact.PROPOSAL, lambda one: _shaped(one) and one.code != "SEMANTIC_INVALIDITY"),
+        counted=_all(
+            CallFact.PROPOSAL, lambda one: _shaped(one) and one.code != "SEMANTIC_INVALIDITY"
+        ),
         among=_SHAPED,
     ),
     "validation_failure_rate": Formula(
         title="Validation failure rate",
         words="rejected_execution_attempts / total_tool_proposals",
         meaning="How much of what is proposed is stopped before it runs.",
-        counted=_all(Fact.PROPOSAL, lambda one: one.kind == EventType.DENIED),
+        counted=_all(CallFact.PROPOSAL, lambda one: one.kind == EventType.DENIED),
         among=_PROPOSALS,
     ),
     "repair_success_rate": Formula(
         title="Repair success rate",
         words="successfully_repaired_calls / triggered_repair_loops",
         meaning="Whether agents that are told what is wrong get it right.",
-        counted=_all(Fact.PROPOSAL | Fact.MENDED),
+        counted=_all(CallFact.PROPOSAL | CallFact.MENDED),
         among=_LOOPS,
         apart=True,
     ),
@@ -161,7 +163,7 @@ METRICS: Final[Mapping[str, Formula]] = {
         title="Repair saturation rate",
         words="repair_loops_exhausted / triggered_repair_loops",
         meaning="How often agents use up their tries and a person should look.",
-        counted=_all(Fact.EXHAUSTED),
+        counted=_all(CallFact.EXHAUSTED),
         among=_LOOPS,
         apart=True,
     ),
@@ -170,7 +172,7 @@ METRICS: Final[Mapping[str, Formula]] = {
         words="permission_denied_proposals / total_tool_proposals",
         meaning="Whether agents reach for what is not theirs.",
         counted=_all(
-            Fact.PROPOSAL,
+            CallFact.PROPOSAL,
             lambda one: one.kind == EventType.DENIED and one.code == "PERMISSION_DENIED",
         ),
         among=_PROPOSALS,
@@ -179,7 +181,7 @@ METRICS: Final[Mapping[str, Formula]] = {
         title="Policy violation rate",
         words="policy_violations / total_tool_proposals",
         meaning="How often policy, or a tool's own limits, say no.",
-        counted=_all(Fact.PROPOSAL, _answered("POLICY_VIOLATION")),
+        counted=_all(CallFact.PROPOSAL, _answered("POLICY_VIOLATION")),
         among=_PROPOSALS,
     ),
     "confirmation_required_rate": Formula(
@@ -187,7 +189,8 @@ METRICS: Final[Mapping[str, Formula]] = {
         words="confirmation_required_calls / mutating_tool_proposals",
         meaning="How often a change has to be approved by people.",
         counted=_all(
-            Fact.PROPOSAL | Fact.MUTATES, lambda one: one.kind == EventType.APPROVAL_REQUIRED
+            CallFact.PROPOSAL | CallFact.MUTATES,
+            lambda one: one.kind == EventType.APPROVAL_REQUIRED,
         ),
         among=_WRITES,
     ),
@@ -210,21 +213,21 @@ METRICS: Final[Mapping[str, Formula]] = {
         title="Idempotency replay rate",
         words="idempotency_hits / mutating_requests",
         meaning="How often a change is asked for that was made before.",
-        counted=_all(Fact.PROPOSAL | Fact.MUTATES | Fact.REPLAYED),
+        counted=_all(CallFact.PROPOSAL | CallFact.MUTATES | CallFact.REPLAYED),
         among=_WRITES,
     ),
     "idempotency_conflict_rate": Formula(
         title="Idempotency conflict rate",
         words="signature_mismatches / idempotency_key_matches",
         meaning="How often a key comes back with another payload.",
-        counted=_all(Fact.PROPOSAL | Fact.KEY_MATCHED, _answered("SIGNATURE_MISMATCH")),
-        among=_all(Fact.PROPOSAL | Fact.KEY_MATCHED),
+        counted=_all(CallFact.PROPOSAL | CallFact.KEY_MATCHED, _answered("SIGNATURE_MISMATCH")),
+        among=_all(CallFact.PROPOSAL | CallFact.KEY_MATCHED),
     ),
     "retry_success_rate": Formula(
         title="Retry success rate",
         words="successful_retries / retry_attempts",
         meaning="Whether trying again helps.",
-        counted=_all(Fact.RETRIED, _ok),
+        counted=_all(CallFact.RETRIED, _ok),
         among=_RETRIES,
         apart=True,
     ),
@@ -239,15 +242,15 @@ METRICS: Final[Mapping[str, Formula]] = {
         title="Observation normalization failure rate",
         words="normalization_failures / tool_executions",
         meaning="Whether tools return what their contracts say.",
-        counted=_all(Fact.EXECUTED, _answered("OBSERVATION_NORMALIZATION_FAIL")),
-        among=_all(Fact.EXECUTED),
+        counted=_all(CallFact.EXECUTED, _answered("OBSERVATION_NORMALIZATION_FAIL")),
+        among=_all(CallFact.EXECUTED),
     ),
     "post_action_verification_required_rate": Formula(
         title="Post-action verification required rate",
         words="verification_required_observations / mutating_observations",
         meaning="How often a change has to be verified afterwards.",
-        counted=_all(Fact.EXECUTED | Fact.MUTATES | Fact.TO_VERIFY),
-        among=_all(Fact.EXECUTED | Fact.MUTATES),
+        counted=_all(CallFact.EXECUTED | CallFact.MUTATES | CallFact.TO_VERIFY),
+        among=_all(CallFact.EXECUTED | CallFact.MUTATES),
     ),
     "compensation_success_rate": Formula(
         title="Compensation success rate",
@@ -261,7 +264,7 @@ METRICS: Final[Mapping[str, Formula]] = {
         words="tool_cost / successful_tool_executions",
         meaning="The cost of a success, failures included.",
         counted=_costs,
-        among=_all(Fact.EXECUTED, _ok),
+        among=_all(CallFact.EXECUTED, _ok),
         unit="cost",
         apart=True,
     ),
@@ -269,8 +272,8 @@ METRICS: Final[Mapping[str, Formula]] = {
         title="Trace completeness rate",
         words="complete_tool_traces / total_tool_calls",
         meaning="Whether the outcome of every call is known.",
-        counted=_all(Fact.COMPLETE),
-        among=_all(Fact.COMPLETE),
+        counted=_all(CallFact.COMPLETE),
+        among=_all(CallFact.COMPLETE),
         unseen=_unfinished,
     ),
 }
@@ -342,7 +345,7 @@ async def _read(
     while full:
         batch = await store.search(
             tenant,
-            Search(
+            EventFilter(
                 types=COUNTED,
                 since=span.since,
                 until=span.until,

@@ -1,6 +1,6 @@
 """The twenty metrics: their values over a window, over time, and as Prometheus reads them.
 
-The store adds up events by the facts they count for (`audit.facts`); `formulas` says which sums a
+The store adds up events by the facts they count for (`audit.events`); `formulas` says which sums a
 metric divides.
 """
 
@@ -13,7 +13,7 @@ from typing import Final
 from pydantic import Field
 
 from counterseal.audit.events import read_tally
-from counterseal.ledger.requests import Tallied
+from counterseal.ledger.requests import TallyCount
 from counterseal.storage.store import Store
 from counterseal.views.base import (
     Moment,
@@ -95,7 +95,7 @@ class MetricViews(TenantSection):
             raise ValueError(f"buckets: expected 1 to {_MAX_BUCKETS}, got {buckets}")
         until = self.runtime.clock()
         since = until - window_seconds(window)
-        parts: defaultdict[int, list[Tallied]] = defaultdict(list)
+        parts: defaultdict[int, list[TallyCount]] = defaultdict(list)
         for row in await self.runtime.store.tallies(self.tenant, since, until, buckets):
             parts[row.part].append(row)
         sums = [_sums(parts[part]) for part in range(buckets)]
@@ -110,7 +110,7 @@ async def metric_rows(store: Store, tenant: str, window: str, until: float) -> l
 
 
 def metric_rows_from(
-    tallies: Iterable[Tallied], window: str, since: float, until: float
+    tallies: Iterable[TallyCount], window: str, since: float, until: float
 ) -> list[MetricRow]:
     """Return all metrics of what a store has added up."""
     sums = _sums(tallies)
@@ -147,7 +147,7 @@ def _row(
     )
 
 
-def _sums(tallies: Iterable[Tallied]) -> Sums:
+def _sums(tallies: Iterable[TallyCount]) -> Sums:
     return [Sum(*read_tally(row.tally), row.times, row.cost) for row in tallies]
 
 

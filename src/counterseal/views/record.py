@@ -10,7 +10,7 @@ from counterseal.audit.checkpoints import sealed_heads
 from counterseal.audit.export import csv_head, csv_line, json_line
 from counterseal.audit.verify import LATE_MICROS
 from counterseal.errors import CountersealError
-from counterseal.ledger.requests import Search
+from counterseal.ledger.requests import EventFilter
 from counterseal.operations.auditor import verify_store
 from counterseal.views.base import (
     JsonObject,
@@ -133,13 +133,15 @@ class RecordViews(TenantSection):
             raise ValueError(f"types: {ascii(unknown[0])[:60]} is not an event type")
         if not storable(call_id, run_id, tool, after):
             return Page[EventRow](items=[], next=None)
-        wanted = Search(call_id, run_id, tool, types or None, since, until, after, limit + 1, True)
+        wanted = EventFilter(
+            call_id, run_id, tool, types or None, since, until, after, limit + 1, True
+        )
         events = await self._search(wanted)
         shown = events[:limit]
         more = write_cursor(shown[-1][0]) if len(events) > limit else None
         return Page[EventRow](items=[event_row(*event) for event in shown], next=more)
 
-    async def _search(self, wanted: Search) -> list[tuple[str, Event]]:
+    async def _search(self, wanted: EventFilter) -> list[tuple[str, Event]]:
         try:
             return list(await self.runtime.store.search(self.tenant, wanted))
         except CountersealError as error:
@@ -192,7 +194,7 @@ class RecordViews(TenantSection):
         after: str | None = None
         full = True
         while full:
-            wanted = Search(since=since, until=until, after=after, limit=_BATCH)
+            wanted = EventFilter(since=since, until=until, after=after, limit=_BATCH)
             batch: Any = await self.runtime.store.search(self.tenant, wanted)
             full = len(batch) == _BATCH
             if batch:

@@ -20,7 +20,7 @@ from counterseal.canonical import canonical
 from counterseal.contract.effects import Effect
 from counterseal.contract.sources.mcp.definition import Change as DefinitionChange
 from counterseal.errors import RegistryError
-from counterseal.ledger.requests import Calls
+from counterseal.ledger.requests import CallFilter
 from counterseal.registry import Grant, Kill, RegistryChange, RegistryRecord
 from counterseal.registry.records import percentage_error
 from counterseal.views.base import (
@@ -392,7 +392,7 @@ class ToolViews(TenantSection):
         """Return how a tool's latest calls ended, at most a thousand of them. NotFoundError."""
         self._must_know(name)
         since = self.runtime.clock() - window_seconds(window)
-        query = Calls(tool=name, since=since, limit=_MAX_COUNTED + 1)
+        query = CallFilter(tool=name, since=since, limit=_MAX_COUNTED + 1)
         events = list(await self.runtime.store.calls(self.tenant, query))
         codes = Counter(call_row(event).code or "" for _, event in events[:_MAX_COUNTED])
         return ToolUse(

@@ -6,7 +6,7 @@ from html import unescape
 import pytest
 
 from counterseal import Grant
-from counterseal.ledger.entry import Status
+from counterseal.ledger.entry import EntryStatus
 from tests.console.conftest import client_of
 from tests.console.plant import HELD
 from tests.console.rooms.test_looking import rows_of, said
@@ -244,7 +244,7 @@ async def test_a_person_says_that_an_unknown_call_happened_and_what_it_returned(
     assert "It is on record as done." in said(await root.get("/operator?done=happened"))
     assert (await works.view().attention.rows()).items == []
     story = await works.view().calls.page(seen.call_id)
-    assert story.ledger.status == Status.COMPLETED
+    assert story.ledger.status == EntryStatus.COMPLETED
     assert story.observation.result_payload.data == {"order": 7}
 
 

@@ -10,7 +10,7 @@ import pytest
 from counterseal import Grant
 from counterseal.errors import StoreError
 from counterseal.keys import KeyRing, Purpose, new_key
-from counterseal.ledger.requests import Erasure
+from counterseal.ledger.requests import ExpiryRequest
 from counterseal.operations.auditor import seal_store
 from counterseal.testing import fake_tool
 from counterseal.web.console.charts import amount
@@ -162,7 +162,7 @@ async def test_a_read_shows_what_the_model_saw_beside_what_was_taken_out_of_it(w
     told = said(page)
     assert '"line":"login","password":"[redacted:password]"' in told
     assert "/password password 1" in told
-    await works.runtime.store.expire(Erasure(vault_after=-1))
+    await works.runtime.store.expire(ExpiryRequest(vault_after=-1))
     told = said(await root.get(f"/calls/{call.call_id}"))
     assert "It is no longer kept." in told
     assert "/password password 1" in told

@@ -8,7 +8,7 @@ import pytest
 
 from counterseal import Grant
 from counterseal.ledger.records import Due, DueKind
-from counterseal.ledger.requests import Claim, Finish
+from counterseal.ledger.requests import Claim, FinishRequest
 from counterseal.testing import fake_tool
 from counterseal.views import METRICS
 from counterseal.views.record import RecordViews
@@ -205,7 +205,7 @@ async def test_an_operator_settles_what_no_machine_will(api):
     store = api.runtime.store
     await store.schedule(0.0, due, [])
     (work,) = [one for one in await store.claim_due(Claim("w", 9.0)) if one.key == due.key]
-    await store.finish(Finish(work, failed="It is not there."))
+    await store.finish(FinishRequest(work, failed="It is not there."))
 
     concerns = (await api.by_key("vera").get("/v1/concerns")).json()["items"]
     assert {one["kind"]: one["actions"][0] for one in concerns} == {

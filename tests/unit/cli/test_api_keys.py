@@ -102,7 +102,7 @@ def test_leaked_key_can_be_revoked_by_its_own_text_which_is_not_repeated(keys):
     [
         (("--tenant", "*"), "stands for all"),
         (("--agent", "counterseal.compensation"), "reserved"),
-        (("--agent", " "), "agent: is empty"),
+        (("--agent", " "), "agent must not be empty"),
         (("--expires", "2001-01-01"), "in the past"),
         (("--expires", "soon"), "must be a number of days"),
         (("--expires", "0"), "must be a number of days"),

@@ -320,10 +320,10 @@ def test_resubmitting_is_named_where_it_is_the_way_on(approvals, held):
 @pytest.mark.parametrize(
     ("who", "tool", "arguments", "why", "said"),
     [
-        ("u_7", "send_notice", NOTICE, "requester", "can't approve it"),
-        ("clerk", "send_notice", NOTICE, "requester", "can't approve it"),
+        ("u_7", "send_notice", NOTICE, "requester", "can't approve your own"),
+        ("clerk", "send_notice", NOTICE, "requester", "can't approve your own"),
         ("cy", "charge_card", INVOICE, "unknown", "There is no request"),
-        ("u_7", "charge_card", INVOICE, "requester", "can't approve it"),
+        ("u_7", "charge_card", INVOICE, "requester", "can't approve your own"),
         ("ada", "hand_over", {"court": "c"}, "justification", "Give --justification TEXT."),
     ],
 )

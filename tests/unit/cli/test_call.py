@@ -152,7 +152,7 @@ def test_flags_stand_instead_of_what_the_file_says(call, flags, code, shown):
 def test_empty_flag_is_wrong_use(call):
     result = call("get_case_summary", CASE, "--as", "intake-agent", "--scope", "")
     assert result.exit_code == 2
-    assert "scopes: an empty string names nothing" in result.stderr
+    assert "scopes must not contain an empty string" in result.stderr
 
 
 def test_arguments_are_read_from_a_file(call, write):

@@ -209,4 +209,4 @@ def test_a_type_that_never_ends_is_left_out_with_the_reason(run, write, place):
     assert result.exit_code == 0
     told = json.loads(result.stdout)
     assert len(told["tools"]) == 3
-    assert "leads back to itself" in {o["what"]: o["reason"] for o in told["left_out"]}["POST /odd"]
+    assert "refers to itself" in {o["what"]: o["reason"] for o in told["left_out"]}["POST /odd"]

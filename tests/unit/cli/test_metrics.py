@@ -55,7 +55,7 @@ def test_prometheus_gets_every_tenant(run, url):
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--window", "soon"], "--window: write 15m"),
+        (["--window", "soon"], "--window: expected minutes"),
         (["--json", "--prometheus"], "contradict"),
     ],
 )

@@ -204,7 +204,7 @@ def test_nothing_is_executed_and_nothing_recorded(plan, folder, monkeypatch):
         ("plan.json", '{"steps": [', "plan.json:1:12: not JSON"),
         ("plan.yaml", "steps: [\n  a: b: c\n", "plan.yaml:2:"),
         ("plan.json", b"\xff", "byte 0xff is not UTF-8"),
-        ("plan.txt", "[]", ".txt suffix"),
+        ("plan.txt", "[]", "the suffix is .txt"),
         ("plan.json", " " * 300_000, "the limit is"),
     ],
 )

@@ -85,7 +85,7 @@ def test_every_problem_of_a_policy_is_printed_with_its_place(run, write, command
     result = run("policy", command, "policy.yaml")
     assert result.exit_code == 1
     assert result.stdout == ""
-    assert "policy.yaml:2:13: then is one of" in result.stderr
+    assert "policy.yaml:2:13: then must be one of" in result.stderr
     assert "policy.yaml:3:5: reason is missing" in result.stderr
     assert "Error: 2 problems" in result.stderr
 

@@ -87,8 +87,8 @@ def test_neither_password_nor_hash_is_ever_shown(users, run, ada):
         (("ada", "--tenant", "acme", "--role", "admin"), "x" * 5000, "at most 1,024 bytes"),
         (("a b", "--tenant", "acme", "--role", "admin"), PASSWORD, "name: must be 1 to"),
         (("counterseal", "--tenant", "acme", "--role", "admin"), PASSWORD, "reserved"),
-        (("ada", "--tenant", "acme", "--role", " "), PASSWORD, "names nothing"),
-        (("ada", "--tenant", "", "--role", "admin"), PASSWORD, "names nothing"),
+        (("ada", "--tenant", "acme", "--role", " "), PASSWORD, "must not contain an empty string"),
+        (("ada", "--tenant", "", "--role", "admin"), PASSWORD, "must not contain an empty string"),
         (("ada", "--tenant", "acme"), PASSWORD, "--role R"),
     ],
 )

@@ -92,25 +92,28 @@ tests:
 @pytest.mark.parametrize(
     ("case", "message"),
     [
-        ("[]", "a case is a mapping"),
+        ("[]", "a case must be a mapping"),
         ("{name: a}", "expect is missing"),
         ("{expect: allow}", "name is missing"),
-        ("{name: a, expect: maybe}", "expect is one of allow, require_approval, deny"),
-        ("{name: a, expect: {verdict: maybe}}", "verdict is one of"),
+        ("{name: a, expect: maybe}", "expect must be one of allow, require_approval, deny"),
+        ("{name: a, expect: {verdict: maybe}}", "verdict must be one of"),
         ("{name: a, expect: {verdict: deny, rul: x}}", "rul is not a field of expect"),
-        ("{name: a, expect: {verdict: deny, approvers: x}}", "approvers is a number"),
-        ("{name: a, expect: {verdict: deny, rule: 5}}", "rule is a text"),
+        ("{name: a, expect: {verdict: deny, approvers: x}}", "approvers must be a number"),
+        ("{name: a, expect: {verdict: deny, rule: 5}}", "rule must be a text"),
         ("{name: a, expect: deny, calls: {}}", "calls is not a field of a case"),
-        ("{name: a, expect: deny, call: 5}", "call is a mapping of fields, not a number"),
+        ("{name: a, expect: deny, call: 5}", "call must be a mapping, not a number"),
         ("{name: a, expect: deny, principal: {role: x}}", "role is not a field of principal"),
-        ("{name: a, expect: deny, principal: {roles: x}}", "roles is a list"),
-        ("{name: a, expect: deny, contract: {effect: delete}}", "effect is one of"),
-        ("{name: a, expect: deny, contract: {risk: HUGE}}", "risk is one of"),
-        ("{name: a, expect: deny, contract: {risk_rank: 4}}", "risk_rank follows from risk"),
-        ("{name: a, expect: deny, contract: {residency: EU}}", "residency is a list"),
-        ("{name: a, expect: deny, contract: {approvers: true}}", "approvers is a number"),
-        ("{name: a, expect: deny, now: noon}", "now is a time"),
-        ("{name: a, expect: deny, now: 2026-01-01T12:00:00}", "now is a time with its zone"),
+        ("{name: a, expect: deny, principal: {roles: x}}", "roles must be a list"),
+        ("{name: a, expect: deny, contract: {effect: delete}}", "effect must be one of"),
+        ("{name: a, expect: deny, contract: {risk: HUGE}}", "risk must be one of"),
+        ("{name: a, expect: deny, contract: {risk_rank: 4}}", "risk_rank is derived from risk"),
+        ("{name: a, expect: deny, contract: {residency: EU}}", "residency must be a list"),
+        ("{name: a, expect: deny, contract: {approvers: true}}", "approvers must be a number"),
+        ("{name: a, expect: deny, now: noon}", "now must be a time"),
+        (
+            "{name: a, expect: deny, now: 2026-01-01T12:00:00}",
+            "now must be a time with a time zone",
+        ),
     ],
 )
 def test_case_that_makes_no_sense_is_refused_with_its_place(write, case, message):
@@ -131,5 +134,5 @@ def test_problems_of_all_test_files_come_at_once(write):
     messages = " ".join(problem.message for problem in caught.value.problems)
     assert "expect is missing" in messages
     assert "rules is not a field of a test file" in messages
-    assert "tests is a list" in messages
+    assert "tests must be a list" in messages
     assert "not JSON" in messages

@@ -55,7 +55,7 @@ rules:
     joined = "\n".join(text)
     assert "the condition is refused" in joined
     assert "because is not a field of a rule" in joined
-    assert "then is one of allow, require_approval, deny, not 'maybe'" in joined
+    assert "then must be one of allow, require_approval, deny, not 'maybe'" in joined
     assert "unknown name customer" in joined
     assert "contract has no efect" in joined
     assert "Did you mean contract.effect?" in [p.fix for p in found]
@@ -64,7 +64,7 @@ rules:
 def test_error_lists_its_problems(write):
     file = write("rules:\n" + RULE + RULE)
     with pytest.raises(
-        CountersealError, match=r"1 problem\n.*policy.yaml:3:5.*the id one is taken"
+        CountersealError, match=r"1 problem\n.*policy.yaml:3:5.*the id one is already used"
     ):
         Policy.load(file)
 
@@ -78,51 +78,51 @@ def test_id_may_not_stand_in_two_files(write):
 
 def test_id_of_a_default_rule_is_taken():
     rule = {"id": "default.meta", "then": "allow", "reason": "No."}
-    assert "is taken" in problems(lambda: Policy.from_data({"rules": [rule]}))[0].message
+    assert "is already used" in problems(lambda: Policy.from_data({"rules": [rule]}))[0].message
     Policy.from_data({"rules": [rule]}, default=False)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"id": None}, "id is a text, not empty"),
-        ({"id": "1st"}, "'1st' can't be an id"),
-        ({"id": "no-rule"}, "no-rule is what a decision names"),
-        ({"reason": ""}, "reason is a text, not empty"),
-        ({"reason": "x" * 501}, "longer than 500"),
-        ({"then": None}, "then is one of"),
-        ({"then": ["deny"]}, "then is one of allow, require_approval, deny, not a list"),
-        ({"when": True}, "when is a text, not a yes or no"),
-        ({"when": "  "}, "when is a text"),
+        ({"id": None}, "id must be a text, not empty"),
+        ({"id": "1st"}, "'1st' is not a valid id"),
+        ({"id": "no-rule"}, "the id no-rule is reserved"),
+        ({"reason": ""}, "reason must be a text, not empty"),
+        ({"reason": "x" * 501}, "at most 500"),
+        ({"then": None}, "then must be one of"),
+        ({"then": ["deny"]}, "then must be one of allow, require_approval, deny, not a list"),
+        ({"when": True}, "when must be a text, not true or false"),
+        ({"when": "  "}, "when must be a text"),
         ({"when": "call.a.map(x, x) == []"}, "map() is not allowed"),
         ({"when": "call.a.all(x, call.b.all(y, x == y))"}, "macro inside all()"),
         ({"when": "true || " * 200 + "true"}, "longer than 1000"),
         ({"when": "principal.role == 'x'"}, "principal has no role"),
-        ({"when": "call.name.lowerAscii() == 'x'"}, "there is no function lowerAscii"),
-        ({"tools": "send_*"}, "tools is a list of texts"),
-        ({"tools": []}, "tools is a list of texts"),
-        ({"tools": [1]}, "tools is a list of texts"),
-        ({"effects": ["delete"]}, "an effect is one of"),
-        ({"approvers": 2}, "nobody approves what the rule says to deny"),
-        ({"then": "require_approval", "approvers": 0}, "approvers is a number from 1"),
-        ({"then": "require_approval", "approvers": True}, "approvers is a number from 1"),
-        ({"then": "require_approval", "approvers": "two"}, "approvers is a number from 1"),
-        ({"then": "require_approval", "approvers": 1.5}, "approvers is a number from 1"),
-        ({"approval": {"roles": ["lead"]}}, "nobody approves what the rule says to deny"),
-        ({**ASKS, "approval": "dual_control"}, "approval is a mapping of fields, not a text"),
+        ({"when": "call.name.lowerAscii() == 'x'"}, "unknown function lowerAscii"),
+        ({"tools": "send_*"}, "tools must be a list with at least one text"),
+        ({"tools": []}, "tools must be a list with at least one text"),
+        ({"tools": [1]}, "tools must be a list with at least one text"),
+        ({"effects": ["delete"]}, "an effect must be one of"),
+        ({"approvers": 2}, "a rule with the verdict deny needs no approval"),
+        ({"then": "require_approval", "approvers": 0}, "approvers must be a number, 1 or more"),
+        ({"then": "require_approval", "approvers": True}, "approvers must be a number, 1 or more"),
+        ({"then": "require_approval", "approvers": "two"}, "approvers must be a number, 1 or more"),
+        ({"then": "require_approval", "approvers": 1.5}, "approvers must be a number, 1 or more"),
+        ({"approval": {"roles": ["lead"]}}, "a rule with the verdict deny needs no approval"),
+        ({**ASKS, "approval": "dual_control"}, "approval must be a mapping, not a text"),
         ({**ASKS, "approval": {"quorum": 2}}, "quorum is not a field of approval"),
         ({**ASKS, "approval": {"pattern": "majority"}}, "pattern: input should be 'user_consent'"),
         ({**ASKS, "approval": {"roles": "lead"}}, "roles: input should be a valid tuple"),
-        ({**ASKS, "approval": {"roles": ["lead", ""]}}, "a role without a name"),
-        ({**ASKS, "approval": {"expires_seconds": 5}}, "stays open from 30 seconds to 30 days"),
-        ({**ASKS, "approval": {"pattern": "compliance_gate"}}, "names who is accountable"),
+        ({**ASKS, "approval": {"roles": ["lead", ""]}}, "a role has no name"),
+        ({**ASKS, "approval": {"expires_seconds": 5}}, "can stay open from 30 seconds to 30 days"),
+        ({**ASKS, "approval": {"pattern": "compliance_gate"}}, "needs an accountable owner"),
         (
             {**ASKS, "approvers": 1, "approval": {"pattern": "dual_control"}},
-            "approvers is 1, but dual control takes two people",
+            "approvers is 1, but dual control needs two people",
         ),
         (
             {**ASKS, "approvers": 2, "approval": {"pattern": "user_consent"}},
-            "approvers is 2, but only the user",
+            "approvers is 2, but only one person",
         ),
     ],
 )
@@ -142,12 +142,12 @@ def test_rule_needs_its_fields(field):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ([], "a policy is a mapping of fields, not a list"),
-        (None, "a policy is a mapping of fields, not empty"),
-        ({}, "a policy has rules, and there are none"),
-        ({"rules": {}}, "rules is a list, not a mapping"),
-        ({"rules": None}, "rules is a list, not empty"),
-        ({"rules": ["deny all"]}, "a rule is a mapping of fields, not a text"),
+        ([], "a policy must be a mapping, not a list"),
+        (None, "a policy must be a mapping, not empty"),
+        ({}, "the policy has no rules"),
+        ({"rules": {}}, "rules must be a list, not a mapping"),
+        ({"rules": None}, "rules must be a list, not empty"),
+        ({"rules": ["deny all"]}, "a rule must be a mapping, not a text"),
         ({"rules": [], "rulez": []}, "rulez is not a field of a policy"),
     ],
 )

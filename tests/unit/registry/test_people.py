@@ -81,10 +81,10 @@ def test_name_of_counterseal_itself_is_refused(name):
     [
         ({}, "at least one tenant"),
         ({"acme": []}, "tenant 'acme' has no role"),
-        ({"acme": "admin"}, "takes several strings"),
-        ({"": ["viewer"]}, "names nothing"),
-        ({"acme": [" "]}, "names nothing"),
-        ({"acme": [7]}, "takes strings"),
+        ({"acme": "admin"}, "must be a list of strings"),
+        ({"": ["viewer"]}, "must not contain an empty string"),
+        ({"acme": [" "]}, "must not contain an empty string"),
+        ({"acme": [7]}, "must contain strings only"),
         ({"a\0": ["viewer"]}, "NUL"),
     ],
 )

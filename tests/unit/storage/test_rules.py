@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from counterseal.audit import Link
 from counterseal.audit.chain import micros, place_of
 from counterseal.errors import CountersealError
-from counterseal.ledger.entry import Entry, Phase, Status, adrift, reservable
+from counterseal.ledger.entry import Entry, EntryStatus, Phase, adrift, reservable
 from counterseal.ledger.holds import stands, usable
 from counterseal.ledger.records import Held, HeldStatus
 from counterseal.storage.encoding import log_row
@@ -17,7 +17,7 @@ entries = st.builds(
     tenant=st.just("acme"),
     key=st.just("k"),
     request_hash=st.just(b""),
-    status=st.sampled_from(Status),
+    status=st.sampled_from(EntryStatus),
     phase=st.none() | st.sampled_from(Phase),
     call_id=st.just("call_1"),
     tool=st.just("save"),
@@ -32,9 +32,9 @@ entries = st.builds(
 @given(entry=entries, takes_over=st.none() | st.integers(1, 3))
 def test_nothing_is_reserved_again_that_somebody_holds_or_that_is_done(entry, takes_over):
     free = reservable(entry, takes_over)
-    if entry.status is Status.FAILED_RETRYABLE:
+    if entry.status is EntryStatus.FAILED_RETRYABLE:
         assert free == (takes_over is None), "who takes over expects it to be unsettled"
-    elif entry.status is not Status.PENDING or entry.phase is Phase.ESCALATED or entry.held:
+    elif entry.status is not EntryStatus.PENDING or entry.phase is Phase.ESCALATED or entry.held:
         assert not free
     else:
         assert free == (adrift(entry) and takes_over == entry.fence)
@@ -48,7 +48,7 @@ def test_an_events_id_tells_its_place(number, segment):
 
 @pytest.mark.parametrize("event_id", ["", "evt_", "evt_x", "call_0123456789abcd", "évt_1"])
 def test_what_is_no_events_id_is_refused(event_id):
-    with pytest.raises(CountersealError, match="no event's id"):
+    with pytest.raises(CountersealError, match="not the id of an event"):
         place_of(event_id)
 
 

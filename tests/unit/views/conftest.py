@@ -4,7 +4,7 @@ import pytest
 
 from counterseal.accounts.users import Person
 from counterseal.ledger.records import Due, DueKind
-from counterseal.ledger.requests import Claim, Finish
+from counterseal.ledger.requests import Claim, FinishRequest
 from counterseal.proposal import Proposal
 from counterseal.registry import Grant
 from counterseal.runtime import Runtime
@@ -42,7 +42,7 @@ class Office:
         due = Due(tenant, DueKind.VERIFY, key, call_id, "run_1", "save", "1.0.0")
         await store.schedule(0.0, due, [])
         (work,) = [one for one in await store.claim_due(Claim("w", 9.0)) if one.key == key]
-        await store.finish(Finish(work, failed="It was not so."))
+        await store.finish(FinishRequest(work, failed="It was not so."))
 
     def view(self, *roles, tenant="acme", name="ann", everywhere=(), quarantine=None):
         held = frozenset(roles or ("viewer",)) | frozenset(everywhere)

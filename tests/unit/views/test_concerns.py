@@ -2,7 +2,7 @@
 
 import pytest
 
-from counterseal.ledger.entry import Status
+from counterseal.ledger.entry import EntryStatus
 from counterseal.registry import Grant
 from counterseal.testing import fake_tool
 from counterseal.views import ACTIONS, NotFoundError, RoleRequiredError
@@ -33,7 +33,7 @@ async def test_a_person_says_that_it_happened_and_it_is_a_success_from_then_on(o
     await view.attention.act("unknown", KEY, "happened", reason="I looked.", data={"id": 7})
     assert (await view.attention.rows()).items == []
     page = await view.calls.page(stuck.call_id)
-    assert page.ledger.status == Status.COMPLETED
+    assert page.ledger.status == EntryStatus.COMPLETED
     assert (page.call.code, page.call.agent) == ("TIMEOUT", "agent"), "as the agent was told"
     assert page.observation.result_payload.data == {"id": 7}
 
@@ -41,7 +41,7 @@ async def test_a_person_says_that_it_happened_and_it_is_a_success_from_then_on(o
 async def test_a_person_says_that_it_did_not_and_the_key_is_free(office, stuck):
     await office.view("operator").attention.did_not_happen(KEY, reason="I looked.")
     kept = await office.runtime.store.look_up("acme", KEY)
-    assert kept.entry.status is Status.FAILED_RETRYABLE
+    assert kept.entry.status is EntryStatus.FAILED_RETRYABLE
 
 
 @pytest.mark.parametrize(

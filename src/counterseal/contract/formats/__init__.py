@@ -1,7 +1,7 @@
-"""One contract, told to a model in its provider's own form.
+"""Contracts in the tool formats of model providers.
 
-`description` writes the text, `names` fits the name, `strict` fits the schema, `providers` puts
-them together. All of it faces the model: nothing that decides about a call reads any of it.
+`providers` writes description, name and tool; `strict_schema` and `strict_shapes` convert schemas
+for strict mode. All of this is for models: no decision about a call depends on it.
 """
 
 from counterseal.contract.formats.providers import (

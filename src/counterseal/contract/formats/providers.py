@@ -1,8 +1,8 @@
-"""Contracts as the tools that providers take: MCP, OpenAI (chat and responses), Anthropic.
+"""Contracts as tools of a provider: MCP, OpenAI (chat and responses), Anthropic.
 
-Each function gives a `View`: the provider's tool, what it could not express, and the mapping of
-calls to and from it. A provider refuses a whole request for one bad tool, so what is known to be
-refused is said in a warning too.
+Each function returns a `ProviderView`: the provider's tool, warnings about what it could not
+express, and the mapping of calls to and from it. A provider refuses a whole request because of one
+bad tool, so there is also a warning for everything that is known to be refused.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ __all__ = [
 ]
 
 
-# --- description ---
+# --- description ----------------------------------------------------------------------------------
 
 
-# The table's wording assumes the effect's own number of approvers; a contract may ask for another.
+# The effect table mentions the usual number of approvers; a contract may have another one.
 _USUAL_APPROVAL = re.compile(r"[^.]*\bmust approve each call\.")
 
 
 def describe(
     contract: Contract, *, show: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
 ) -> str:
-    """Everything that a model is told about the tool.
+    """Return the text about the tool for a model.
 
-    `show` puts the examples' arguments into the form in which the model has to write them.
+    `show` converts the arguments of examples to the form that the model has to write.
     """
     affordance = contract.affordance
     examples = (
@@ -67,7 +67,7 @@ def describe(
 
 
 def _purpose(description: str, usage: str) -> str:
-    """Both texts, or the one that already says the other."""
+    """Return both texts, or the one that contains the other."""
     if _line(usage) in _line(description):
         return description
     if _line(description) in _line(usage):
@@ -104,12 +104,12 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-# --- names ---
+# --- names ----------------------------------------------------------------------------------------
 
 
 CHARACTERS = "a-zA-Z0-9_-"
 LIMIT = 64
-"""What OpenAI and Anthropic document. Anthropic's API takes 128; some of its clients do not."""
+"""The documented limits of OpenAI and Anthropic. Anthropic's API accepts 128 characters."""
 
 MCP_CHARACTERS = "a-zA-Z0-9_.-"
 MCP_LIMIT = 128
@@ -118,14 +118,14 @@ _SHORTEST_HASH = 8
 
 
 class UnknownNameError(CountersealError, LookupError):
-    """A name that the map was not made for."""
+    """The map has no such name."""
 
 
 class NameMap:
-    """A fixed set of contract names, each with its provider name.
+    """A fixed set of contract names, each with its provider name, one to one.
 
-    Names that fit are reserved first, so that a made-up name never takes the place of a real one.
-    `characters` is the inside of a regular expression's character class.
+    Names that are valid at the provider are reserved first, so that no generated name replaces a
+    real one. `characters` is the inside of a regular expression's character class.
     """
 
     __slots__ = ("_contracts", "_providers")
@@ -134,9 +134,9 @@ class NameMap:
         self, names: Iterable[str], *, characters: str = CHARACTERS, limit: int = LIMIT
     ) -> None:
         if limit < _SHORTEST_HASH + 2:
-            raise ValueError(f"a limit of {limit} characters leaves no room for a hash")
+            raise ValueError(f"limit must leave room for a hash, got {limit} characters")
         fits = re.compile(rf"[{characters}]{{1,{limit}}}")
-        # Sorted, so that the order in which tools were registered decides nothing.
+        # Sorted, so that the result does not depend on the order of registration.
         wanted = sorted(set(names))
         self._providers = {name: name for name in wanted if fits.fullmatch(name)}
         self._contracts = dict(self._providers)
@@ -152,17 +152,17 @@ class NameMap:
         try:
             return self._providers[name]
         except KeyError:
-            raise UnknownNameError(f"no contract named {name!r} is in this map") from None
+            raise UnknownNameError(f"this map has no contract {name!r}") from None
 
     def to_contract(self, provider_name: str) -> str:
         try:
             return self._contracts[provider_name]
         except KeyError:
-            raise UnknownNameError(f"no tool was offered as {provider_name!r}") from None
+            raise UnknownNameError(f"no tool has the provider name {provider_name!r}") from None
 
 
 def _candidates(name: str, readable: str, limit: int) -> Iterator[str]:
-    """Ever longer hashes, then hashes of the name and a number: it never runs out."""
+    """Yield names with ever longer hashes, then with hashes of the name and a number."""
     raw = name.encode("utf-8", "surrogatepass")
     for number in count():
         salt = f"\0{number}".encode() if number else b""
@@ -171,14 +171,16 @@ def _candidates(name: str, readable: str, limit: int) -> Iterator[str]:
             yield f"{readable[: limit - size - 1]}_{digest[:size]}"
 
 
+# --- providers ------------------------------------------------------------------------------------
+
 _OPENAI_DESCRIPTION: Final = 1_024
 _ANTHROPIC_PROPERTY: Final = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _ANTHROPIC_ROOT: Final = frozenset({"anyOf", "oneOf", "allOf"})
 _OPENAI_ROOT: Final = _ANTHROPIC_ROOT | {"enum", "const", "not"}
-"""What may not stand at the root of a schema."""
+"""Keywords that are not allowed at the root of a schema."""
 
-# Whoever these reach or read from is not known beforehand. An irreversible tool may stay inside or
-# not; the hint claims the wider reach, because a client is careful where it is true.
+# Tools that reach, or read from, parties outside. An irreversible tool may be internal; the hint
+# claims the wider reach, which makes clients more careful.
 _OPEN_WORLD: Final = frozenset({Effect.RETRIEVE, Effect.EXTERNAL_NOTIFICATION, Effect.IRREVERSIBLE})
 
 
@@ -192,16 +194,16 @@ class ProviderView:
 
     @property
     def tool(self) -> dict[str, Any]:
-        """The provider's tool, as a copy that may be changed."""
+        """The provider's tool, as a copy that can be changed."""
         copy: dict[str, Any] = thaw(self.definition)
         return copy
 
     def to_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """A call as the provider's model wrote it, in the contract's own form."""
+        """Convert arguments that the provider's model wrote to the contract's form."""
         return self.conversion.restore(arguments) if self.conversion else dict(arguments)
 
     def from_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """A call in the contract's own form, as the provider's model has to write it."""
+        """Convert arguments in the contract's form to what the provider's model has to write."""
         return self.conversion.to_strict(arguments) if self.conversion else dict(arguments)
 
 
@@ -210,7 +212,7 @@ class ProviderFormat(Protocol):
 
 
 def mcp(contract: Contract, *, names: NameMap | None = None) -> ProviderView:
-    """An MCP tool (2025-11-25), with its effect as annotations."""
+    """Return an MCP tool (2025-11-25), with its effect as annotations."""
     names = names or NameMap([contract.name], characters=MCP_CHARACTERS, limit=MCP_LIMIT)
     schema, output = contract.affordance.input_schema, contract.affordance.output_schema
     definition = {
@@ -233,7 +235,7 @@ def mcp(contract: Contract, *, names: NameMap | None = None) -> ProviderView:
 def openai_chat(
     contract: Contract, *, strict: bool = True, names: NameMap | None = None
 ) -> ProviderView:
-    """A function of OpenAI's chat completions."""
+    """Return a function for OpenAI's chat completions."""
     function, warnings, conversion = _function(contract, names, strict=strict)
     definition = {"type": "function", "function": function}
     return ProviderView(definition=definition, warnings=warnings, conversion=conversion)
@@ -242,14 +244,14 @@ def openai_chat(
 def openai_responses(
     contract: Contract, *, strict: bool = True, names: NameMap | None = None
 ) -> ProviderView:
-    """A function of OpenAI's responses."""
+    """Return a function for OpenAI's responses."""
     function, warnings, conversion = _function(contract, names, strict=strict)
     definition = {"type": "function", **function}
     return ProviderView(definition=definition, warnings=warnings, conversion=conversion)
 
 
 def anthropic(contract: Contract, *, names: NameMap | None = None) -> ProviderView:
-    """A tool of Anthropic's messages."""
+    """Return a tool for Anthropic's messages."""
     schema = contract.affordance.input_schema
     definition = {
         "name": (names or NameMap([contract.name])).to_provider(contract.name),
@@ -318,11 +320,11 @@ def _annotations(contract: Contract) -> dict[str, bool]:
     effect = contract.effect or Effect.IRREVERSIBLE
     mutates = EFFECTS[effect].mutates
     return {
-        # A raised risk class may say that a "read" writes after all, if only for a while.
+        # A raised risk class can mean that a "read" writes something temporary.
         "readOnlyHint": not mutates and contract.risk is RiskClass.READ_ONLY,
-        # A draft only adds. Anything else that mutates may overwrite, or cannot be taken back.
+        # A draft only adds. Other changes may overwrite, or can't be undone.
         "destructiveHint": mutates and effect is not Effect.DRAFT,
-        # Equal arguments in one run are one operation, unless the tool says that they may be two.
+        # Equal arguments in one run are one operation, unless the contract says otherwise.
         "idempotentHint": not mutates
         or (contract.idempotency.required and not contract.repeatable),
         "openWorldHint": effect in _OPEN_WORLD or contract.trust is Trust.UNTRUSTED,

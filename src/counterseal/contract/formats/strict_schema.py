@@ -1,12 +1,10 @@
-"""Input schemas for providers whose strict mode takes only a part of JSON Schema.
+"""Convert input schemas for providers whose strict mode supports a part of JSON Schema.
 
-`convert` reads a closed schema into a tree of `shapes`, from which come the strict schema and the
-mapping of calls both ways: every call that the original takes survives the way there and back.
-What strict mode cannot express is never dropped in silence. A mere bound on values is left out with
-a warning, since the schema gate enforces it on the call; anything else leaves the conversion
-without a schema, and the warnings say where and why.
-
-`subset` holds what strict mode takes.
+`convert` reads a closed schema into a tree of shapes (`strict_shapes`), which gives the strict
+schema and maps calls in both directions: every call that the original accepts survives the round
+trip. Nothing is dropped silently. A mere bound on values is left out with a warning, since the
+schema gate enforces it; anything else leaves the conversion without a schema, and the warnings say
+where and why.
 """
 
 from __future__ import annotations
@@ -53,7 +51,10 @@ __all__ = [
 ]
 
 
-# --- subset ---
+# --- the supported subset -------------------------------------------------------------------------
+#
+# That of OpenAI's structured outputs. Exceeding a size makes the provider refuse the whole request,
+# with all its other tools. References are not followed when nesting is counted.
 
 
 _NUMBER_BOUNDS = frozenset(
@@ -78,7 +79,7 @@ _TAKEN: Final[Mapping[str, frozenset[str]]] = {
     "integer": _NUMBER_BOUNDS,
     "array": frozenset({"minItems", "maxItems"}),
 }
-"""The bounds that strict mode takes, by JSON type."""
+"""The bounds that strict mode supports, by JSON type."""
 
 _FORMATS = frozenset(
     {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
@@ -89,7 +90,7 @@ BOUNDS: Final = (
     | {"minLength", "maxLength", "pattern", "format"}
     | {"contentEncoding", "contentMediaType", "contentSchema"}
 )
-"""Keywords that only narrow what a value may be: without them, more calls reach the gate."""
+"""Keywords that only restrict values: without them, more calls reach the schema gate."""
 
 NOTES: Final = frozenset({"title", "description"})
 SHAPING: Final = frozenset({"type", "enum", "const", "anyOf", "oneOf"})
@@ -116,13 +117,13 @@ PROPERTIES: Final = 5_000
 NESTING: Final = 10
 ENUM_VALUES: Final = 1_000
 TEXT: Final = 120_000
-"""Characters of all property names, definition names, enum and const values together."""
+"""Total characters of property names, definition names, enum and const values."""
 LARGE_ENUM: Final = 250
 LARGE_ENUM_TEXT: Final = 15_000
 
 
 def is_expressible(key: str, value: Any, types: tuple[str, ...]) -> bool:
-    """Whether strict mode takes this bound for one of these JSON types."""
+    """Return whether strict mode supports this bound for one of these JSON types."""
     if not any(key in _TAKEN.get(name, ()) for name in types):
         return False
     if key == "format":
@@ -131,7 +132,7 @@ def is_expressible(key: str, value: Any, types: tuple[str, ...]) -> bool:
 
 
 @dataclass(slots=True)
-class _SizeCount:
+class _SchemaSize:
     properties: int = 0
     nesting: int = 0
     enum_values: int = 0
@@ -140,8 +141,8 @@ class _SizeCount:
 
 
 def beyond_limits(schema: dict[str, Any]) -> Iterator[str]:
-    """A sentence for each limit that a strict schema exceeds."""
-    count = _SizeCount()
+    """Yield a sentence for each limit that a strict schema exceeds."""
+    count = _SchemaSize()
     _measure(schema, 0, count)
     for name, definition in schema.get("$defs", {}).items():
         count.text += len(name)
@@ -158,7 +159,7 @@ def beyond_limits(schema: dict[str, Any]) -> Iterator[str]:
             yield f"#: {size} {what}, of which strict mode takes {limit}"
 
 
-def _measure(schema: dict[str, Any], level: int, count: _SizeCount) -> None:
+def _measure(schema: dict[str, Any], level: int, count: _SchemaSize) -> None:
     properties = schema.get("properties", {})
     inner = level + 1 if "properties" in schema else level
     count.nesting = max(count.nesting, inner)
@@ -181,28 +182,28 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """A schema for strict mode, or None where there is none; and how calls map to it and back."""
+    """A schema for strict mode, or None if there is none, and the mapping of calls."""
 
     schema: Json | None
     warnings: tuple[str, ...] = ()
     shape: StrictShape | None = field(default=None, repr=False, compare=False)
 
     def to_strict(self, arguments: Mapping[str, Any]) -> Json:
-        """A call as the strict schema wants it."""
+        """Convert a call to the form of the strict schema."""
         return self._walk(arguments, Way.TO_STRICT)
 
     def restore(self, arguments: Mapping[str, Any]) -> Json:
-        """A call made under the strict schema, as the contract's own schema wants it."""
+        """Convert a call from the form of the strict schema to that of the contract."""
         return self._walk(arguments, Way.RESTORE)
 
     def _walk(self, arguments: Mapping[str, Any], way: Way) -> Json:
-        # Deeper values are refused everywhere else, so they are passed on as they are.
+        # Deeper values are refused elsewhere, so they are passed on unchanged.
         walked = self.shape.walk(arguments, way, MAX_DEPTH) if self.shape else arguments
         return dict(walked)
 
 
 def convert(schema: Mapping[str, Any]) -> Conversion:
-    """The strict form of an input schema."""
+    """Return the strict form of an input schema."""
     try:
         check_schema(schema)
     except ValueError as error:
@@ -223,17 +224,17 @@ def _assemble(shape: StrictShape, definitions: Mapping[str, StrictShape]) -> Jso
 
 @dataclass(slots=True, kw_only=True)
 class _StrictReader:
-    """Reads one schema. Goes on after a problem, so that all of them are told at once."""
+    """Reads one schema, and continues after a problem in order to report all of them."""
 
     root: Json
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     definitions: dict[str, StrictShape] = field(default_factory=dict)
     names: dict[Path, str] = field(default_factory=lambda: {(): ROOT})
-    """What is referred to, by where it stands in the original, and how it is called in ours."""
+    """The targets of references by their path in the original, with their new names."""
     taken: set[str] = field(default_factory=set)
     waiting: deque[Path] = field(default_factory=deque)
-    """What is referred to and has not been read yet."""
+    """Targets of references that have not been read yet."""
     unions: list[tuple[Path, Union]] = field(default_factory=list)
 
     def read_all(self) -> StrictShape:
@@ -323,7 +324,7 @@ class _StrictReader:
         )
 
     def mixture(self, schema: Json, types: tuple[str, ...], path: Path) -> StrictShape:
-        """A list of types with object or array among them: a union of one schema for each."""
+        """Read a list of types with object or array in it as a union of one schema each."""
         if not {"enum", "const"}.isdisjoint(schema):
             return self.refuse(path, "fixed objects or arrays are listed")
         own = {"object": OBJECT_ONLY, "array": ARRAY_ONLY}
@@ -373,7 +374,7 @@ class _StrictReader:
         *,
         read: frozenset[str] = frozenset(),
     ) -> Json:
-        """What strict mode takes of the rest, and a warning for each keyword that it does not."""
+        """Return the other supported keywords, and warn about each unsupported one."""
         kept = {}
         for key, value in _only(schema, schema.keys() - read - SHAPING - READ_ELSEWHERE).items():
             if key in NOTES or is_expressible(key, value, types):
@@ -425,7 +426,7 @@ class _StrictReader:
         while waiting:
             current = waiting.pop()
             if not isinstance(current, dict):
-                continue  # refused where it is read
+                continue  # refused elsewhere
             if "null" in _types(current) and None in _listed(current, [None]):
                 return True
             waiting += [*current.get("anyOf", ()), *current.get("oneOf", ())]
@@ -435,10 +436,10 @@ class _StrictReader:
                 waiting.append(self.at(_target(reference) or ()))
         return False
 
-    # --- the whole --------------------------------------------------------------------------------
+    # --- final checks -----------------------------------------------------------------------------
 
     def check_references(self) -> None:
-        """Nothing may refer only to itself: following it would never end."""
+        """Refuse definitions that refer only to themselves."""
         sound: set[str] = set()
         for path, name in self.names.items():
             trail = {name}
@@ -463,13 +464,13 @@ class _StrictReader:
 
 
 def _types(schema: Json) -> tuple[str, ...]:
-    """The JSON types that a schema names, or those of the values that it lists."""
+    """Return the JSON types of a schema, or those of the values that it lists."""
     named = types_of(schema) or map(_type_of, _listed(schema, []))
     return tuple(dict.fromkeys(named))
 
 
 def _listed(schema: Json, otherwise: list[Any]) -> list[Any]:
-    """The only values that a schema takes."""
+    """Return the values that a schema lists."""
     listed: list[Any] = [schema["const"]] if "const" in schema else schema.get("enum", otherwise)
     return listed
 
@@ -498,7 +499,7 @@ def _only(schema: Json, keys: AbstractSet[str]) -> Json:
 
 
 def _target(reference: Any) -> Path | None:
-    """Where a local reference leads, or None for any other."""
+    """Return the path of a local reference, or None for any other."""
     if not isinstance(reference, str) or not re.match(r"#(/|$)", reference):
         return None
     parts = unquote(reference[1:]).split("/")[1:]
@@ -506,7 +507,7 @@ def _target(reference: Any) -> Path | None:
 
 
 def _is_schema(value: Any) -> bool:
-    """A reference may lead anywhere, even into somebody's default."""
+    """Return whether a value is a schema: a reference may point into a default."""
     try:
         check_schema(value)
     except (TypeError, ValueError):

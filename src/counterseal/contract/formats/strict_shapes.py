@@ -1,8 +1,8 @@
-"""A schema that strict mode can express, as a small tree that maps calls there and back.
+"""A schema that strict mode can express, as a small tree that maps calls in both directions.
 
-Every shape knows its strict schema and how a value under it is written for the provider
-(`Way.TO_STRICT`) and read again (`Way.RESTORE`). Mapping never refuses: what does not fit is passed
-on as it is, because judging a call is the schema gate's work. `strict` reads schemas into shapes.
+Every shape has its strict schema, and converts a value for the provider (`Way.TO_STRICT`) and back
+(`Way.RESTORE`). Conversion never refuses: a value that does not fit is passed on unchanged, because
+the schema gate judges calls. `strict_schema` reads schemas into shapes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 Json = dict[str, Any]
 
 ROOT: Final = "#"
-"""The name under which the whole schema refers to itself."""
+"""The name of the whole schema in references to itself."""
 
 _NOTES = ("title", "description")
 _NULL: Final[Json] = {"type": "null"}
@@ -46,14 +46,14 @@ class Way(Enum):
 
 
 class Absence(Enum):
-    """How a property that may be left out is written where every property is required."""
+    """How an optional property is written where every property is required."""
 
     NEVER = auto()
-    """It may not be left out."""
+    """The property is required."""
     NULL = auto()
-    """Null, because null is no value of its own here, or means the same."""
+    """As null, because null is not a value of the property, or means the same."""
     WRAPPED = auto()
-    """Null, and a value inside an object, because null is a value too and means something else."""
+    """As null, with values wrapped in an object, because null is also a value."""
 
 
 class StrictShape(ABC):
@@ -77,7 +77,7 @@ class Value(StrictShape):
 
     keywords: Json
     values: tuple[Any, ...] | None = None
-    """The only ones possible, where the schema lists them."""
+    """The possible values, if the schema lists them."""
 
     def schema(self) -> Json:
         return dict(self.keywords)
@@ -108,7 +108,7 @@ class PropertySlot:
     absence: Absence
     takes_null: bool = False
     note: str = ""
-    """What the model has to be told about its form."""
+    """What the model is told about the form."""
 
     def schema(self) -> Json:
         inner = self.shape.schema()
@@ -177,7 +177,7 @@ class Object(StrictShape):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SchemaReference(StrictShape):
-    """A definition by its name. `definitions` is shared, and complete once the schema is read."""
+    """A reference by name. `definitions` is shared, and complete once the schema is read."""
 
     name: str
     definitions: Mapping[str, StrictShape]
@@ -189,7 +189,7 @@ class SchemaReference(StrictShape):
 
     def schema(self) -> Json:
         where = ROOT if self.name == ROOT else f"#/$defs/{self.name}"
-        # Strict mode takes no keyword beside a reference.
+        # Strict mode supports no keyword beside a reference.
         return {"anyOf": [{"$ref": where}], **self.keywords} if self.keywords else {"$ref": where}
 
     def walk(self, value: Any, way: Way, depth: int) -> Any:
@@ -201,7 +201,7 @@ class SchemaReference(StrictShape):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Pick:
-    """Which variant a value of one JSON type belongs to: the only one, or the one with its tag."""
+    """The variant of a value of one JSON type: the only one, or the one with its tag."""
 
     options: Mapping[Hashable, StrictShape]
     tag: str | None = None
@@ -217,7 +217,7 @@ class Union(StrictShape):
     variants: tuple[StrictShape, ...]
     keywords: Json
     picks: dict[type[StrictShape], _Pick] = field(default_factory=dict)
-    """For objects and for arrays; filled by `settle`. What is not in it needs no mapping."""
+    """For objects and arrays; filled by `settle`. Other values need no mapping."""
 
     def schema(self) -> Json:
         return {"anyOf": [variant.schema() for variant in self.variants], **self.keywords}
@@ -233,7 +233,7 @@ class Union(StrictShape):
 
 
 def settle(union: Union, converted: frozenset[str]) -> bool:
-    """Work out how to tell the variants apart. False when a value could be meant as two of them.
+    """Find out how to tell the variants apart. Return False if a value could be two of them.
 
     `converted` names the definitions in which something is written differently under strict mode.
     Variants that are written the same way need not be told apart.
@@ -251,7 +251,7 @@ def settle(union: Union, converted: frozenset[str]) -> bool:
 
 
 def _by_tag(leaves: Sequence[StrictShape]) -> _Pick | None:
-    """The first required property that all of these have, with values that no two share."""
+    """Return the first required property with values that no two of these share."""
     objects = [leaf for leaf in leaves if isinstance(leaf, Object)]
     if len(objects) < len(leaves):
         return None
@@ -274,7 +274,7 @@ def _tags(leaf: Object, name: str) -> tuple[Any, ...]:
 
 
 def converted_definitions(definitions: Mapping[str, StrictShape]) -> frozenset[str]:
-    """The definitions in which a property may be left out, themselves or through another."""
+    """Return the definitions with an optional property, directly or through another."""
     users: dict[str, set[str]] = {}
     found = []
     for name, shape in definitions.items():
@@ -297,7 +297,7 @@ def _is_converted(shape: StrictShape, converted: frozenset[str]) -> bool:
 
 
 def _inside(shape: StrictShape) -> tuple[bool, set[str]]:
-    """Whether a property may be left out in it, and what it refers to, without following that."""
+    """Return whether a shape has an optional property, and the references that it has."""
     optional, references, waiting = False, set(), [shape]
     while waiting:
         current = waiting.pop()
@@ -311,7 +311,7 @@ def _inside(shape: StrictShape) -> tuple[bool, set[str]]:
 
 
 def _leaves(shape: StrictShape) -> list[StrictShape]:
-    """The shapes that a value can have, with references and unions inside unions opened."""
+    """Yield the possible shapes of a value, with references and nested unions resolved."""
     leaves, seen, waiting = [], set(), [shape]
     while waiting:
         current = waiting.pop()
@@ -326,7 +326,7 @@ def _leaves(shape: StrictShape) -> list[StrictShape]:
 
 
 def _key(value: Any) -> Hashable:
-    """A scalar for comparison as JSON compares: 1 is 1.0, but not true."""
+    """Return a scalar as a key that compares like JSON: 1 equals 1.0, and not true."""
     comparable = value is None or isinstance(value, str | int | float)
     return (isinstance(value, bool), value) if comparable else None
 

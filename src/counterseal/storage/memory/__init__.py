@@ -25,7 +25,7 @@ from counterseal.ledger.due_work import (
     failed_concern,
     sorted_concerns,
 )
-from counterseal.ledger.entry import Phase, Status
+from counterseal.ledger.entry import EntryStatus, Phase
 from counterseal.ledger.holds import caller_key
 from counterseal.ledger.records import (
     Asker,
@@ -38,26 +38,26 @@ from counterseal.ledger.records import (
     SessionRow,
 )
 from counterseal.ledger.requests import (
-    Calls,
+    CallFilter,
     Claim,
-    Erasure,
-    Kept,
+    EventFilter,
+    ExpiryRequest,
+    LogRow,
     Memory,
-    Recorded,
-    Search,
-    Tallied,
+    StoredEntry,
+    TallyCount,
 )
 from counterseal.ledger.rows import (
     CallerKey,
     DueKey,
     DueRow,
+    EntryRow,
     HeldRow,
-    LedgerRow,
     RefusalKey,
     RowKeys,
     Rows,
-    RunRow,
-    StateRow,
+    RunProgress,
+    StateValue,
     TenantKey,
     current_entry,
 )
@@ -84,9 +84,9 @@ class MemoryBackend:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._waiters = Waiters()
-        self.entries: dict[TenantKey, LedgerRow] = {}
-        self.runs: dict[TenantKey, RunRow] = {}
-        self.state: defaultdict[TenantKey, dict[str, StateRow]] = defaultdict(dict)
+        self.entries: dict[TenantKey, EntryRow] = {}
+        self.runs: dict[TenantKey, RunProgress] = {}
+        self.state: defaultdict[TenantKey, dict[str, StateValue]] = defaultdict(dict)
         self.implicit_runs: dict[CallerKey, tuple[str, float]] = {}
         self.counters: defaultdict[TenantKey, dict[str, float]] = defaultdict(dict)
         self.rates: defaultdict[str, dict[str, float]] = defaultdict(dict)
@@ -240,12 +240,12 @@ class MemoryBackend:
 
     # --- scans ------------------------------------------------------------------------------------
 
-    async def claim_orphans(self, claim: Claim) -> Sequence[Kept]:
+    async def claim_orphans(self, claim: Claim) -> Sequence[StoredEntry]:
         now = self._clock()
         orphans = []
         for where, row in self.entries.items():
             entry, until = row.entry, row.lease_until
-            if entry.status is not Status.PENDING or entry.phase is Phase.ESCALATED:
+            if entry.status is not EntryStatus.PENDING or entry.phase is Phase.ESCALATED:
                 continue
             if until is None or until > now - claim.lapsed_for:
                 continue
@@ -257,7 +257,7 @@ class MemoryBackend:
             entry = claimed_entry(row.entry, until, claim.worker)
             self.entries[where] = row._replace(entry=entry, lease_until=now + claim.lease)
             self._waiters.wake(where)
-            claimed.append(Kept(entry, row.resume))
+            claimed.append(StoredEntry(entry, row.resume))
         return claimed
 
     async def claim_due(self, claim: Claim) -> Sequence[Due]:
@@ -286,7 +286,7 @@ class MemoryBackend:
         sealed = self._checkpoints[checkpoint.tenant]
         return sealed.setdefault(checkpoint.number, checkpoint) is checkpoint
 
-    async def expire(self, request: Erasure) -> Mapping[str, int]:
+    async def expire(self, request: ExpiryRequest) -> Mapping[str, int]:
         now, limit = self._clock(), request.limit
         vault = requests = events = 0
         if request.vault_after is not None:
@@ -313,9 +313,9 @@ class MemoryBackend:
         )
         for _, where in over[:limit]:
             entry = self.entries[where].entry
-            free = entry.status is Status.FAILED_RETRYABLE
-            status = entry.status if free else Status.EXPIRED
-            self.entries[where] = LedgerRow(entry._replace(status=status, observation=None), None)
+            free = entry.status is EntryStatus.FAILED_RETRYABLE
+            status = entry.status if free else EntryStatus.EXPIRED
+            self.entries[where] = EntryRow(entry._replace(status=status, observation=None), None)
         return len(over[:limit])
 
     def _expire_vault(self, oldest: float, limit: int) -> int:
@@ -419,14 +419,14 @@ class MemoryBackend:
         run = None if now - used_at > IDLE_SECONDS else self._find_run((tenant, run_id))
         return None if run is None else (run, used_at)
 
-    async def look_up(self, tenant: str, key: str) -> Kept | None:
+    async def look_up(self, tenant: str, key: str) -> StoredEntry | None:
         return self._look_up((tenant, key))
 
-    def _look_up(self, where: TenantKey) -> Kept | None:
+    def _look_up(self, where: TenantKey) -> StoredEntry | None:
         row = self.entries.get(where)
-        return None if row is None else Kept(current_entry(row, self._clock()), row.resume)
+        return None if row is None else StoredEntry(current_entry(row, self._clock()), row.resume)
 
-    async def look_up_call(self, tenant: str, call_id: str) -> Kept | None:
+    async def look_up_call(self, tenant: str, call_id: str) -> StoredEntry | None:
         for where, row in self.entries.items():
             if where[0] == tenant and row.entry.call_id == call_id:
                 return self._look_up(where)
@@ -466,7 +466,7 @@ class MemoryBackend:
         escalated = [
             escalated_concern(row.entry)
             for row in self.entries.values()
-            if row.entry.status is Status.PENDING
+            if row.entry.status is EntryStatus.PENDING
             and row.entry.phase is Phase.ESCALATED
             and tenant in (None, row.entry.tenant)
         ]
@@ -489,22 +489,22 @@ class MemoryBackend:
         kept = self.vault.get((tenant, pointer))
         return None if kept is None else kept[1]
 
-    async def search(self, tenant: str, search: Search) -> Sequence[tuple[str, Event]]:
+    async def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]:
         return self._log.search(tenant, search)
 
-    async def calls(self, tenant: str, search: Calls) -> Sequence[tuple[str, Event]]:
+    async def calls(self, tenant: str, search: CallFilter) -> Sequence[tuple[str, Event]]:
         return self._log.calls(tenant, search)
 
     async def tallies(
         self, tenant: str, since: float, until: float, parts: int
-    ) -> Sequence[Tallied]:
+    ) -> Sequence[TallyCount]:
         return self._log.tallies(tenant, since, until, parts)
 
     async def tenants(self) -> Sequence[str]:
         sealed = [tenant for tenant, checkpoints in self._checkpoints.items() if checkpoints]
         return sorted({*self._log.tenants(), *sealed})
 
-    async def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[Recorded]:
+    async def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[LogRow]:
         return self._log.recorded(tenant, after, limit)
 
     async def heads(self, tenant: str, since: int) -> Mapping[str, Head]:

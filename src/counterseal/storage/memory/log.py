@@ -22,7 +22,7 @@ from counterseal.audit import (
 )
 from counterseal.audit.chain import CODE, COST, TALLY, micros, place_of
 from counterseal.audit.events import erasure_event
-from counterseal.ledger.requests import Calls, Recorded, Search, Tallied
+from counterseal.ledger.requests import CallFilter, EventFilter, LogRow, TallyCount
 
 __all__ = ["Log"]
 
@@ -75,19 +75,19 @@ class Log:
     def tenants(self) -> Collection[str]:
         return self._chain().keys()
 
-    def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[Recorded]:
+    def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[LogRow]:
         behind = (row for row in self._of(tenant) if row.place > after)
-        return [Recorded(row.link, row.columns) for row in islice(behind, limit)]
+        return [LogRow(row.link, row.columns) for row in islice(behind, limit)]
 
     def heads(self, tenant: str, since: int) -> Mapping[str, Head]:
         rows = self._of(tenant)
         return {row.link.segment: row.link.head for row in rows if row.link.number >= since}
 
-    def search(self, tenant: str, search: Search) -> Sequence[tuple[str, Event]]:
+    def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]:
         matching = _matching(self._of(tenant), search)
         return list(islice(matching, search.limit))
 
-    def calls(self, tenant: str, search: Calls) -> Sequence[tuple[str, Event]]:
+    def calls(self, tenant: str, search: CallFilter) -> Sequence[tuple[str, Event]]:
         after = None if search.after is None else place_of(search.after)
         known: set[str] = set()
         calls = []
@@ -103,7 +103,7 @@ class Log:
                 calls.append((row.link.event_id, row.event))
         return calls[: search.limit]
 
-    def tallies(self, tenant: str, since: float, until: float, parts: int) -> Sequence[Tallied]:
+    def tallies(self, tenant: str, since: float, until: float, parts: int) -> Sequence[TallyCount]:
         begin, end = micros(since), micros(until)
         edges = [begin + (end - begin) * part // parts for part in range(1, parts)]
         counts: Counter[tuple[int, str]] = Counter()
@@ -114,7 +114,7 @@ class Log:
                 where = bisect_right(edges, row.link.number), tally
                 counts[where] += 1
                 costs[where] += row.columns[COST] or 0.0
-        return [Tallied(*where, count, costs[where]) for where, count in counts.items()]
+        return [TallyCount(*where, count, costs[where]) for where, count in counts.items()]
 
     def erase(self, until: int, limit: int) -> int:
         """Erase the text of events before a number, tenant by tenant. Returns how many.
@@ -141,7 +141,7 @@ class Log:
         return limit - left
 
 
-def _matching(rows: Sequence[_Row], search: Search) -> Iterator[tuple[str, Event]]:
+def _matching(rows: Sequence[_Row], search: EventFilter) -> Iterator[tuple[str, Event]]:
     after = None if search.after is None else place_of(search.after)
     for row in reversed(rows) if search.newest_first else rows:
         event, place = row.event, row.place
@@ -158,7 +158,7 @@ def _within(row: _Row, since: float | None, until: float | None) -> bool:
     return (since is None or number >= micros(since)) and (until is None or number < micros(until))
 
 
-def _fits(event: Event, code: str, search: Calls) -> bool:
+def _fits(event: Event, code: str, search: CallFilter) -> bool:
     caller = event.caller
     return (
         search.tool in (None, caller.tool)
@@ -169,7 +169,7 @@ def _fits(event: Event, code: str, search: Calls) -> bool:
     )
 
 
-def _matches(event: Event, search: Search) -> bool:
+def _matches(event: Event, search: EventFilter) -> bool:
     caller = event.caller
     return (
         search.call_id in (None, caller.call_id)

@@ -11,7 +11,7 @@ from counterseal.storage.store import Store
 
 try:
     from counterseal.storage.postgres.backend import PostgresBackend
-    from counterseal.storage.postgres.connections import Address
+    from counterseal.storage.postgres.connections import DatabaseAddress
 except ModuleNotFoundError as error:
     if error.name != "asyncpg":
         raise
@@ -25,10 +25,10 @@ __all__ = ["PostgresStore", "open_postgres"]
 class PostgresStore(Store):
     """A store in one database. It connects when it is first used."""
 
-    def __init__(self, address: Address, *, writers: int = 3, readers: int = 2) -> None:
+    def __init__(self, address: DatabaseAddress, *, writers: int = 3, readers: int = 2) -> None:
         super().__init__(PostgresBackend(address, writers=writers, readers=readers))
 
 
 def open_postgres(url: str) -> PostgresStore:
     """Return the store in the database that a URL names."""
-    return PostgresStore(Address.of(url))
+    return PostgresStore(DatabaseAddress.of(url))

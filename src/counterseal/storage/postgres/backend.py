@@ -15,15 +15,15 @@ from counterseal.audit.checkpoints import Checkpoint
 from counterseal.audit.events import erasure_event
 from counterseal.errors import StoreError
 from counterseal.ledger.records import Due
-from counterseal.ledger.requests import Claim, Erasure, Kept
+from counterseal.ledger.requests import Claim, ExpiryRequest, StoredEntry
 from counterseal.ledger.rows import Rows, TenantKey
 from counterseal.storage.backend import Transaction
 from counterseal.storage.encoding import checkpoint_columns, due_from
-from counterseal.storage.postgres.batches import Batcher, Scan, Work, commit_batch
+from counterseal.storage.postgres.batches import Batcher, ScanJob, TransactionJob, commit_batch
 from counterseal.storage.postgres.connections import (
-    Address,
+    ChangeListener,
     Connection,
-    Listener,
+    DatabaseAddress,
     Schema,
     signal_of,
 )
@@ -44,9 +44,9 @@ _RECONNECT_SECONDS: Final = 0.2
 class PostgresBackend:
     """Connects when it is first used."""
 
-    def __init__(self, address: Address, *, writers: int, readers: int) -> None:
+    def __init__(self, address: DatabaseAddress, *, writers: int, readers: int) -> None:
         schema = Schema(address.where)
-        self._listener = Listener(address)
+        self._listener = ChangeListener(address)
         released = self._listener.released
         connections = [Connection(address, schema, released) for _ in range(writers + readers)]
         self.writing = Batcher(connections[:writers], commit_batch, address.where)
@@ -64,11 +64,11 @@ class PostgresBackend:
             await self.reading.close()
 
     async def transact(self, transaction: Transaction[T]) -> T:
-        result: T = await self.writing.run(Work(transaction))
+        result: T = await self.writing.run(TransactionJob(transaction))
         return result
 
     def enqueue(self, transaction: Transaction[Any]) -> None:
-        self.writing.enqueue(Work(transaction))
+        self.writing.enqueue(TransactionJob(transaction))
 
     async def flush(self) -> None:
         await self.writing.flush()
@@ -100,15 +100,15 @@ class PostgresBackend:
 
     # --- what scans or deletes in bulk ------------------------------------------------------------
 
-    async def claim_orphans(self, claim: Claim) -> Sequence[Kept]:
-        async def run(database: Any, rows: Rows) -> Sequence[Kept]:
+    async def claim_orphans(self, claim: Claim) -> Sequence[StoredEntry]:
+        async def run(database: Any, rows: Rows) -> Sequence[StoredEntry]:
             values = (*_claimable(claim), claim.worker, claim.lease)
             found = await database.fetch(_Q["claim_orphans"], *values)
             found.sort(key=lambda row: (row[19], row[0], row[1]))
             rows.woken.extend((row[0], row[1]) for row in found if row[17])
-            return [Kept(ledger_row_from(row).entry, row[18]) for row in found]
+            return [StoredEntry(ledger_row_from(row).entry, row[18]) for row in found]
 
-        claimed: Sequence[Kept] = await self.writing.run(Scan(run))
+        claimed: Sequence[StoredEntry] = await self.writing.run(ScanJob(run))
         return claimed
 
     async def claim_due(self, claim: Claim) -> Sequence[Due]:
@@ -117,14 +117,14 @@ class PostgresBackend:
             found.sort(key=lambda row: (row[13], row[0], row[1], row[2]))
             return [due_from(row) for row in found]
 
-        claimed: Sequence[Due] = await self.writing.run(Scan(run))
+        claimed: Sequence[Due] = await self.writing.run(ScanJob(run))
         return claimed
 
     async def end_sessions(self, user: str) -> int:
         async def run(database: Any, _rows: Rows) -> int:
             return len(await database.fetch(_Q["end_sessions"], user))
 
-        ended: int = await self.writing.run(Scan(run))
+        ended: int = await self.writing.run(ScanJob(run))
         return ended
 
     async def seal(self, checkpoint: Checkpoint) -> bool:
@@ -133,14 +133,14 @@ class PostgresBackend:
         async def run(database: Any, _rows: Rows) -> bool:
             return await database.fetchval(_Q["seal"], *columns) is not None
 
-        sealed: bool = await self.writing.run(Scan(run))
+        sealed: bool = await self.writing.run(ScanJob(run))
         return sealed
 
-    async def expire(self, request: Erasure) -> Mapping[str, int]:
+    async def expire(self, request: ExpiryRequest) -> Mapping[str, int]:
         async def run(database: Any, rows: Rows) -> Mapping[str, int]:
             return await _expire(database, rows, request)
 
-        expired: Mapping[str, int] = await self.writing.run(Scan(run, lock=EXPIRY_LOCK))
+        expired: Mapping[str, int] = await self.writing.run(ScanJob(run, lock=EXPIRY_LOCK))
         return expired
 
 
@@ -156,7 +156,7 @@ def _claimable(claim: Claim) -> tuple[float, list[str] | None, int]:
 # --- expiry ---------------------------------------------------------------------------------------
 
 
-async def _expire(database: Any, rows: Rows, request: Erasure) -> Mapping[str, int]:
+async def _expire(database: Any, rows: Rows, request: ExpiryRequest) -> Mapping[str, int]:
     limit = request.limit
     keys = await database.fetch(_Q["expire_keys"], limit)
     vault, requests = [], []

@@ -35,7 +35,7 @@ from counterseal.storage.postgres.migrations import LOCKS, REGISTRY_LOCK
 from counterseal.storage.postgres.rows import load, write
 from counterseal.storage.scripts import statements
 
-__all__ = ["Batcher", "Job", "Scan", "Work", "commit_batch"]
+__all__ = ["Batcher", "QueuedJob", "ScanJob", "TransactionJob", "commit_batch"]
 
 _Q: Final = statements("postgres")
 _log = logging.getLogger("counterseal")
@@ -49,7 +49,7 @@ _TRIES: Final = 8
 """How often other workers may get in the way of one job."""
 
 
-class Job:
+class QueuedJob:
     """Something in the queue, and its outcome."""
 
     __slots__ = ("error", "future", "result")
@@ -66,7 +66,7 @@ class Job:
         return True
 
 
-class Work(Job):
+class TransactionJob(QueuedJob):
     """A transaction, run together with others of its batch."""
 
     __slots__ = ("transaction",)
@@ -80,7 +80,7 @@ class Work(Job):
         return self.transaction.abandonable
 
 
-class Scan(Job):
+class ScanJob(QueuedJob):
     """A job with statements of its own, in a transaction of its own."""
 
     __slots__ = ("lock", "run")
@@ -102,7 +102,7 @@ class Scan(Job):
 # --- one batch ------------------------------------------------------------------------------------
 
 
-async def commit_batch(connection: Connection, jobs: Sequence[Job]) -> None:
+async def commit_batch(connection: Connection, jobs: Sequence[QueuedJob]) -> None:
     """Run jobs and commit. Each job has its result afterwards, or its error."""
     for _ in range(2 if len(jobs) > 1 else 0):
         error = await _attempt(connection, jobs)
@@ -117,7 +117,7 @@ async def commit_batch(connection: Connection, jobs: Sequence[Job]) -> None:
         await _run_alone(connection, job)
 
 
-async def _run_alone(connection: Connection, job: Job) -> None:
+async def _run_alone(connection: Connection, job: QueuedJob) -> None:
     for number in range(_TRIES):
         job.error = await _attempt(connection, [job])
         if job.error is None or not is_again(job.error):
@@ -127,14 +127,14 @@ async def _run_alone(connection: Connection, job: Job) -> None:
         job.error = explained(job.error, connection.where)
 
 
-def _fail(jobs: Sequence[Job], error: StoreError) -> None:
+def _fail(jobs: Sequence[QueuedJob], error: StoreError) -> None:
     for job in jobs:
         # One exception for each, because each is raised by itself and gets a traceback.
         job.error = type(error)(*error.args)
         job.error.__cause__ = error.__cause__
 
 
-async def _attempt(connection: Connection, jobs: Sequence[Job]) -> BaseException | None:
+async def _attempt(connection: Connection, jobs: Sequence[QueuedJob]) -> BaseException | None:
     """Run jobs once, on a new connection if the old one is lost. Returns the error, if any."""
     for is_new in (False, True):
         try:
@@ -152,11 +152,11 @@ async def _attempt(connection: Connection, jobs: Sequence[Job]) -> BaseException
     return None
 
 
-async def _transact(connection: Connection, jobs: Sequence[Job]) -> None:
+async def _transact(connection: Connection, jobs: Sequence[QueuedJob]) -> None:
     database = await connection.get()
     keys = RowKeys()
     for job in jobs:
-        if isinstance(job, Work):
+        if isinstance(job, TransactionJob):
             job.transaction.need(keys)
     heads: dict[str, Head] = {}
     scans = False
@@ -164,9 +164,9 @@ async def _transact(connection: Connection, jobs: Sequence[Job]) -> None:
         await database.execute(_opening(jobs, keys))
         rows = await load(database, keys)
         for job in jobs:
-            if isinstance(job, Work):
+            if isinstance(job, TransactionJob):
                 job.result = job.transaction.decide(rows)
-            elif isinstance(job, Scan):
+            elif isinstance(job, ScanJob):
                 scans = True
                 job.result = await job.run(database, rows)
         segment = connection.segment.name
@@ -184,16 +184,16 @@ async def _transact(connection: Connection, jobs: Sequence[Job]) -> None:
         connection.released(where)
 
 
-def _opening(jobs: Sequence[Job], keys: RowKeys) -> str:
+def _opening(jobs: Sequence[QueuedJob], keys: RowKeys) -> str:
     """Return the statements that begin the transaction and take its advisory locks."""
     opening = ["BEGIN"]
-    if not any(not isinstance(job, Work) or job.transaction.durable for job in jobs):
+    if not any(not isinstance(job, TransactionJob) or job.transaction.durable for job in jobs):
         opening.append("SET LOCAL synchronous_commit = off")
     if keys.registry_change:
         opening.append(f"SELECT pg_advisory_xact_lock({LOCKS}, {REGISTRY_LOCK})")
     elif keys.registry:
         opening.append(f"SELECT pg_advisory_xact_lock_shared({LOCKS}, {REGISTRY_LOCK})")
-    locks = [job.lock for job in jobs if isinstance(job, Scan) and job.lock is not None]
+    locks = [job.lock for job in jobs if isinstance(job, ScanJob) and job.lock is not None]
     opening += [f"SELECT pg_advisory_xact_lock({LOCKS}, {lock})" for lock in locks]
     return "; ".join(opening)
 
@@ -240,7 +240,7 @@ async def _took_place(connection: Connection, rows: Rows, links: Sequence[Link])
 
 # --- the queue ------------------------------------------------------------------------------------
 
-Serve = Callable[[Connection, Sequence[Job]], Awaitable[None]]
+Serve = Callable[[Connection, Sequence[QueuedJob]], Awaitable[None]]
 
 
 class Batcher:
@@ -250,9 +250,9 @@ class Batcher:
         self.connections = connections
         self._serve = serve
         self._where = where
-        self._queue: list[Job] = []
+        self._queue: list[QueuedJob] = []
         """In the order in which they came, with and without waiting callers."""
-        self._aside: list[Job] = []
+        self._aside: list[QueuedJob] = []
         """Failed jobs without a waiting caller, kept apart so that they block no others."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reset()
@@ -267,7 +267,7 @@ class Batcher:
         self._timer: asyncio.TimerHandle | None = None
         self._pause = _SOON
 
-    async def run(self, job: Job) -> Any:
+    async def run(self, job: QueuedJob) -> Any:
         """Run a job. Returns its result when it is committed, or raises its error."""
         loop = self._here()
         job.future = loop.create_future()
@@ -276,7 +276,7 @@ class Batcher:
         await job.future
         return job.result
 
-    def enqueue(self, job: Job) -> None:
+    def enqueue(self, job: QueuedJob) -> None:
         """Run a job with the next batch; no caller waits for it."""
         try:
             loop: asyncio.AbstractEventLoop | None = self._here()
@@ -291,7 +291,7 @@ class Batcher:
         self._here()
         under_way = list(self._batches)
         if any(job.future is None for job in self._queue):
-            await self.run(Work(Transaction(_nothing, _nothing)))
+            await self.run(TransactionJob(Transaction(_nothing, _nothing)))
         if under_way:
             await asyncio.wait(under_way)
         if self._aside:
@@ -358,23 +358,23 @@ class Batcher:
             if self._loop is not None and not self._loop.is_closed():
                 self._tend(self._loop)
 
-    def _next_batch(self) -> list[Job]:
+    def _next_batch(self) -> list[QueuedJob]:
         """Return everything that waits, up to a limit; a scan goes alone."""
-        batch: list[Job] = []
+        batch: list[QueuedJob] = []
         count = 0
         for job in self._queue:
-            if isinstance(job, Scan) and batch:
+            if isinstance(job, ScanJob) and batch:
                 break
             count += 1
             if job.future is not None and job.future.cancelled() and job.abandonable:
                 continue
             batch.append(job)
-            if isinstance(job, Scan) or len(batch) == _MOST:
+            if isinstance(job, ScanJob) or len(batch) == _MOST:
                 break
         self._queue = self._queue[count:]
         return batch
 
-    async def _serve_batch(self, connection: Connection, jobs: list[Job]) -> None:
+    async def _serve_batch(self, connection: Connection, jobs: list[QueuedJob]) -> None:
         done = asyncio.get_running_loop().create_future()
         self._batches.add(done)
         try:
@@ -389,7 +389,7 @@ class Batcher:
             self._batches.discard(done)
             done.set_result(None)
 
-    def _answer(self, job: Job) -> None:
+    def _answer(self, job: QueuedJob) -> None:
         future, error = job.future, job.error
         if future is None:
             self._note_outcome(job)
@@ -401,7 +401,7 @@ class Batcher:
 
     # --- jobs without a waiting caller ------------------------------------------------------------
 
-    def _note_outcome(self, job: Job) -> None:
+    def _note_outcome(self, job: QueuedJob) -> None:
         error, job.error = job.error, None
         if error is None:
             self._pause = _SOON
@@ -435,7 +435,7 @@ class Batcher:
         """Write what was put aside, in a transaction of its own. StoreError while it fails."""
         aside, self._aside = self._aside, []
         try:
-            await self.run(Scan(_deciding(aside)))
+            await self.run(ScanJob(_deciding(aside)))
         except UnfitError as error:
             if len(aside) == 1:
                 _log.error("a record could not be kept: %s", error)
@@ -450,12 +450,12 @@ class Batcher:
         self._pause = _SOON
 
 
-def _deciding(jobs: Sequence[Job]) -> Callable[[Any, Rows], Awaitable[None]]:
+def _deciding(jobs: Sequence[QueuedJob]) -> Callable[[Any, Rows], Awaitable[None]]:
     """Return a scan that decides transactions which need no rows."""
 
     async def run(_connection: Any, rows: Rows) -> None:
         for job in jobs:
-            if isinstance(job, Work):
+            if isinstance(job, TransactionJob):
                 job.transaction.decide(rows)
 
     return run

@@ -18,7 +18,7 @@ from counterseal.storage.postgres.migrations import migrate
 from counterseal.storage.segments import SegmentWriter
 from counterseal.storage.waiting import Waiters
 
-__all__ = ["Address", "Connection", "Listener", "Schema", "signal_of"]
+__all__ = ["ChangeListener", "Connection", "DatabaseAddress", "Schema", "signal_of"]
 
 _FORM: Final = "write postgresql://user:password@host:5432/database"
 _CONNECT_SECONDS: Final = 10.0
@@ -46,7 +46,7 @@ _FAULTS: Final = (
 """What asyncpg raises when the server cannot be used."""
 
 
-class Address(NamedTuple):
+class DatabaseAddress(NamedTuple):
     """Which database a URL names."""
 
     url: str
@@ -54,7 +54,7 @@ class Address(NamedTuple):
     """The URL without user, password and options, for messages."""
 
     @classmethod
-    def of(cls, url: str) -> Address:
+    def of(cls, url: str) -> DatabaseAddress:
         """Return the address in a URL. The URL holds a password and is in no message."""
         try:
             parts = urlsplit(url)
@@ -71,7 +71,7 @@ class Address(NamedTuple):
         return f"Address({self.where!r})"
 
 
-async def connect(address: Address) -> Any:
+async def connect(address: DatabaseAddress) -> Any:
     """Return a new connection. StoreError, without the password, when the server refuses."""
     try:
         connection = await asyncpg.connect(
@@ -91,7 +91,7 @@ async def connect(address: Address) -> Any:
 
 
 @asynccontextmanager
-async def _preparing(connection: Any, address: Address) -> AsyncIterator[None]:
+async def _preparing(connection: Any, address: DatabaseAddress) -> AsyncIterator[None]:
     """Terminate the connection when its preparation fails or is cancelled."""
     try:
         yield
@@ -126,7 +126,7 @@ class Connection:
     """
 
     def __init__(
-        self, address: Address, schema: Schema, released: Callable[[TenantKey], None]
+        self, address: DatabaseAddress, schema: Schema, released: Callable[[TenantKey], None]
     ) -> None:
         self.where = address.where
         self.released = released
@@ -172,14 +172,14 @@ def signal_of(where: TenantKey) -> str:
     return sha256(f"{tenant}\0{key}".encode()).hexdigest()
 
 
-class Listener:
+class ChangeListener:
     """Hears of released entries and decided requests, on a connection of its own.
 
     It connects when a caller first waits, and anew after a loss. After a loss all waiting callers
     look for themselves: the server does not repeat what it sent meanwhile.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: DatabaseAddress) -> None:
         self._address = address
         self._connection: Any = None
         self._closed = False

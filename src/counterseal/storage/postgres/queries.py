@@ -21,7 +21,14 @@ from counterseal.ledger.records import (
     RunRecord,
     SessionRow,
 )
-from counterseal.ledger.requests import Calls, Kept, Memory, Recorded, Search, Tallied
+from counterseal.ledger.requests import (
+    CallFilter,
+    EventFilter,
+    LogRow,
+    Memory,
+    StoredEntry,
+    TallyCount,
+)
 from counterseal.ledger.rows import CallerKey, TenantKey, current_entry
 from counterseal.ledger.run_changes import IDLE_SECONDS
 from counterseal.storage.encoding import (
@@ -34,7 +41,7 @@ from counterseal.storage.encoding import (
     run_from,
     session_from,
 )
-from counterseal.storage.postgres.batches import Batcher, Job
+from counterseal.storage.postgres.batches import Batcher, QueuedJob
 from counterseal.storage.postgres.connections import Connection
 from counterseal.storage.postgres.faults import UnfitError, explained, is_lost, is_mistake
 from counterseal.storage.postgres.rows import arrays, ledger_row_from
@@ -44,7 +51,7 @@ from counterseal.storage.scripts import statements
 __all__ = ["PostgresQueries", "answer_batch"]
 
 T = TypeVar("T")
-J = TypeVar("J", bound=Job)
+J = TypeVar("J", bound=QueuedJob)
 _Q: Final = statements("postgres")
 _NEVER: Final = 2**62
 _TEXT_COLUMNS: Final = 14
@@ -56,7 +63,7 @@ _EVENT_COLUMNS: Final = 17
 # --- what is read for calls, many at once ---------------------------------------------------------
 
 
-class _Recall(Job):
+class _Recall(QueuedJob):
     """Everything that bears on a call."""
 
     __slots__ = ("caller", "key", "run_id", "spent", "tenant")
@@ -72,7 +79,7 @@ class _Recall(Job):
         self.spent = spent
 
 
-class _FindRun(Job):
+class _FindRun(QueuedJob):
     """A run with its state."""
 
     __slots__ = ("where",)
@@ -82,7 +89,7 @@ class _FindRun(Job):
         self.where = where
 
 
-class _FindImplicit(Job):
+class _FindImplicit(QueuedJob):
     """The run of a caller that names none, and when it was last used."""
 
     __slots__ = ("caller", "now")
@@ -93,7 +100,7 @@ class _FindImplicit(Job):
         self.now = now
 
 
-class _Ask(Job):
+class _Ask(QueuedJob):
     """Any other read."""
 
     __slots__ = ("ask",)
@@ -103,7 +110,7 @@ class _Ask(Job):
         self.ask = ask
 
 
-async def answer_batch(connection: Connection, jobs: Sequence[Job]) -> None:
+async def answer_batch(connection: Connection, jobs: Sequence[QueuedJob]) -> None:
     """Answer reads. Each job has its result afterwards, or its error."""
     recalls = [job for job in jobs if isinstance(job, _Recall)]
     if recalls:
@@ -136,7 +143,7 @@ async def _read(job: _Ask, database: Any) -> None:
 
 
 async def _ask(
-    connection: Connection, jobs: Sequence[Job], ask: Callable[[Any], Awaitable[None]]
+    connection: Connection, jobs: Sequence[QueuedJob], ask: Callable[[Any], Awaitable[None]]
 ) -> None:
     """Answer jobs, on a new connection if the old one is lost."""
     error: Exception | None = None
@@ -239,10 +246,10 @@ class PostgresQueries:
         run: tuple[RunRecord, float] | None = await self._reading.run(_FindImplicit(caller, now))
         return run
 
-    async def look_up(self, tenant: str, key: str) -> Kept | None:
+    async def look_up(self, tenant: str, key: str) -> StoredEntry | None:
         return _kept(await self._row(_Q["look_up"], tenant, key))
 
-    async def look_up_call(self, tenant: str, call_id: str) -> Kept | None:
+    async def look_up_call(self, tenant: str, call_id: str) -> StoredEntry | None:
         return _kept(await self._row(_Q["look_up_call"], tenant, call_id))
 
     async def find_held(self, tenant: str, approval_id: str) -> Held | None:
@@ -293,7 +300,7 @@ class PostgresQueries:
         row = await self._row(_Q["fetch"], tenant, pointer)
         return None if row is None else row[0]
 
-    async def search(self, tenant: str, search: Search) -> Sequence[tuple[str, Event]]:
+    async def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]:
         place = (None, None) if search.after is None else place_of(search.after)
         query = _Q["search_back"] if search.newest_first else _Q["search"]
         rows = await self._planned(
@@ -310,7 +317,7 @@ class PostgresQueries:
         )
         return [_found(row) for row in rows]
 
-    async def calls(self, tenant: str, search: Calls) -> Sequence[tuple[str, Event]]:
+    async def calls(self, tenant: str, search: CallFilter) -> Sequence[tuple[str, Event]]:
         place = (None, None) if search.after is None else place_of(search.after)
         rows = await self._planned(
             _Q["calls"],
@@ -340,16 +347,16 @@ class PostgresQueries:
 
     async def tallies(
         self, tenant: str, since: float, until: float, parts: int
-    ) -> Sequence[Tallied]:
+    ) -> Sequence[TallyCount]:
         begin, end = micros(since), micros(until)
         edges = [begin + (end - begin) * part // parts for part in range(parts + 1)]
         rows = await self._rows(_Q["tallies"], tenant, list(range(parts)), edges[:-1], edges[1:])
-        return [Tallied(*row) for row in rows]
+        return [TallyCount(*row) for row in rows]
 
     async def tenants(self) -> Sequence[str]:
         return sorted(tenant for (tenant,) in await self._rows(_Q["tenants"]))
 
-    async def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[Recorded]:
+    async def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[LogRow]:
         rows = await self._rows(_Q["recorded"], tenant, *after, limit)
         return [log_row(Link(*row[_EVENT_COLUMNS:]), tuple(row[:_EVENT_COLUMNS])) for row in rows]
 
@@ -368,11 +375,11 @@ class PostgresQueries:
         return await self.read(lambda database: database.fetch(query, *values))
 
 
-def _kept(row: Sequence[Any] | None) -> Kept | None:
+def _kept(row: Sequence[Any] | None) -> StoredEntry | None:
     """Return an entry with its `resume`, as it is by the server's clock."""
     if row is None:
         return None
-    return Kept(current_entry(ledger_row_from(row), row[19]), row[18])
+    return StoredEntry(current_entry(ledger_row_from(row), row[19]), row[18])
 
 
 def _found(row: Sequence[Any]) -> tuple[str, Event]:

@@ -17,11 +17,11 @@ from counterseal.ledger.holds import caller_key
 from counterseal.ledger.rows import (
     CounterKey,
     DueRow,
+    EntryRow,
     HeldRow,
-    LedgerRow,
     RowKeys,
     Rows,
-    StateRow,
+    StateValue,
     TenantKey,
     json_text,
 )
@@ -85,10 +85,10 @@ async def load(connection: Any, keys: RowKeys) -> Rows:
     return rows
 
 
-def ledger_row_from(columns: Sequence[Any]) -> LedgerRow:
+def ledger_row_from(columns: Sequence[Any]) -> EntryRow:
     """Return a row of the ledger, from `tenant` to `awaited`."""
     lease_until, expires_at, awaited = columns[15:18]
-    return LedgerRow(entry_from(columns), lease_until, expires_at, awaited)
+    return EntryRow(entry_from(columns), lease_until, expires_at, awaited)
 
 
 def _load_held(rows: Rows, columns: Sequence[Any]) -> None:
@@ -125,7 +125,7 @@ async def _load_more(connection: Any, keys: RowKeys, rows: Rows) -> None:
             rows.sessions.loaded[row[0]] = session_from(row)
     if keys.state:
         for row in await connection.fetch(_Q["load_state"], *arrays(keys.state, 3)):
-            rows.state.loaded[row[0], row[1], row[2]] = StateRow(*row[3:])
+            rows.state.loaded[row[0], row[1], row[2]] = StateValue(*row[3:])
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ async def _write_calls(connection: Any, rows: Rows, links: Sequence[Link]) -> No
         raise ConflictError
 
 
-def _ledger_columns(where: TenantKey, row: LedgerRow) -> DbRow:
+def _ledger_columns(where: TenantKey, row: EntryRow) -> DbRow:
     """Return the columns of the ledger, and whether `resume` has to be written."""
     entry, phase, observation = row.entry, row.entry.phase, row.entry.observation
     return (

@@ -20,12 +20,12 @@ from counterseal.audit.events import erasure_event
 from counterseal.errors import StoreError
 from counterseal.ledger.due_work import claimed_entry
 from counterseal.ledger.records import Due
-from counterseal.ledger.requests import Claim, Erasure, Kept
+from counterseal.ledger.requests import Claim, ExpiryRequest, StoredEntry
 from counterseal.ledger.rows import RowKeys, Rows, TenantKey
 from counterseal.storage.backend import Transaction
 from counterseal.storage.encoding import checkpoint_columns, due_from
 from counterseal.storage.scripts import statements
-from counterseal.storage.sqlite.database import Database, Job
+from counterseal.storage.sqlite.database import Database, WriteJob
 from counterseal.storage.sqlite.queries import SqliteQueries
 from counterseal.storage.sqlite.rows import first, ledger_row_from, load
 from counterseal.storage.sqlite.writer import Writer
@@ -61,7 +61,7 @@ class SqliteBackend:
             self._watch.wake_all()
 
     async def transact(self, transaction: Transaction[T]) -> T:
-        result: T = await self.writer.write(Job(transaction))
+        result: T = await self.writer.write(WriteJob(transaction))
         return result
 
     def enqueue(self, transaction: Transaction[Any]) -> None:
@@ -85,10 +85,10 @@ class SqliteBackend:
     # --- what scans or deletes in bulk ------------------------------------------------------------
 
     async def _scan(self, scan: Callable[[sqlite3.Cursor, Rows], T]) -> T:
-        result: T = await self.writer.write(Job(scan=scan))
+        result: T = await self.writer.write(WriteJob(scan=scan))
         return result
 
-    async def claim_orphans(self, claim: Claim) -> Sequence[Kept]:
+    async def claim_orphans(self, claim: Claim) -> Sequence[StoredEntry]:
         if not await self._any(_Q["orphans"], claim):
             return []
         return await self._scan(lambda cursor, rows: _claim_orphans(cursor, rows, claim))
@@ -114,7 +114,7 @@ class SqliteBackend:
             lambda cursor, _rows: cursor.execute(_Q["seal"], columns).rowcount > 0
         )
 
-    async def expire(self, request: Erasure) -> Mapping[str, int]:
+    async def expire(self, request: ExpiryRequest) -> Mapping[str, int]:
         return await self._scan(lambda cursor, rows: _expire(cursor, rows, request))
 
 
@@ -124,13 +124,13 @@ def _claimable(claim: Claim, now: float) -> tuple[float, str | None, str | None,
     return now - claim.lapsed_for, tools, tools, claim.limit
 
 
-def _claim_orphans(cursor: sqlite3.Cursor, rows: Rows, claim: Claim) -> Sequence[Kept]:
+def _claim_orphans(cursor: sqlite3.Cursor, rows: Rows, claim: Claim) -> Sequence[StoredEntry]:
     found = cursor.execute(_Q["orphans"], _claimable(claim, rows.now)).fetchall()
     claimed = []
     for columns in found:
         row = ledger_row_from(columns)
         entry = claimed_entry(row.entry, columns[15], claim.worker)
-        claimed.append(Kept(entry, columns[17]))
+        claimed.append(StoredEntry(entry, columns[17]))
         rows.woken.append((entry.tenant, entry.key))
     until = rows.now + claim.lease
     cursor.executemany(
@@ -160,7 +160,7 @@ def _claim_due(cursor: sqlite3.Cursor, now: float, claim: Claim) -> Sequence[Due
 # --- expiry ---------------------------------------------------------------------------------------
 
 
-def _expire(cursor: sqlite3.Cursor, rows: Rows, request: Erasure) -> Mapping[str, int]:
+def _expire(cursor: sqlite3.Cursor, rows: Rows, request: ExpiryRequest) -> Mapping[str, int]:
     now, limit = rows.now, request.limit
     vault = requests = events = 0
     if request.vault_after is not None:

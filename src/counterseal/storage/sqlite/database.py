@@ -26,7 +26,7 @@ from counterseal.storage.sqlite.faults import LockedError, explained, is_own
 from counterseal.storage.sqlite.migrations import migrate, refuse_foreign
 from counterseal.storage.sqlite.rows import ReadCache, load, write
 
-__all__ = ["Database", "DiskSpeed", "Job", "path_of"]
+__all__ = ["Database", "DiskSpeed", "WriteJob", "path_of"]
 
 T = TypeVar("T")
 _log = logging.getLogger("counterseal")
@@ -67,7 +67,7 @@ def path_of(url: str) -> Path:
     return Path(name).absolute()
 
 
-class Job:
+class WriteJob:
     """A transaction or a scan in the queue, and its outcome."""
 
     __slots__ = ("awaited", "durable", "error", "result", "scan", "transaction")
@@ -205,7 +205,7 @@ class Database:
 
     # --- committing -------------------------------------------------------------------------------
 
-    def run(self, jobs: Sequence[Job], *, durable: bool) -> list[TenantKey]:
+    def run(self, jobs: Sequence[WriteJob], *, durable: bool) -> list[TenantKey]:
         """Run jobs in a new transaction that `commit` ends. Returns the rows to announce.
 
         Each job has its result afterwards, or an error of its own. When this raises, nothing was
@@ -259,7 +259,7 @@ class Database:
             self.unsynced = not self._synchronous
             self.logged += _PAGES + changes // _ROWS
 
-    def _run_together(self, jobs: Sequence[Job], now: float) -> list[TenantKey] | None:
+    def _run_together(self, jobs: Sequence[WriteJob], now: float) -> list[TenantKey] | None:
         """Run jobs on the same rows. Returns None when one has an error of its own."""
         woken: list[TenantKey] = []
         begin = 0
@@ -276,7 +276,7 @@ class Database:
             return None
         return woken
 
-    def _run_group(self, jobs: Sequence[Job], now: float, woken: list[TenantKey]) -> None:
+    def _run_group(self, jobs: Sequence[WriteJob], now: float, woken: list[TenantKey]) -> None:
         """Load rows, let each job decide, write what they changed."""
         if not jobs:
             return
@@ -295,7 +295,7 @@ class Database:
         write(self._cursor, self.cache, rows, links)
         woken.extend(rows.woken)
 
-    def _run_each(self, jobs: Sequence[Job], now: float) -> list[TenantKey]:
+    def _run_each(self, jobs: Sequence[WriteJob], now: float) -> list[TenantKey]:
         """Run each job within a savepoint, so that one that fails leaves the others."""
         cursor = self._cursor
         woken: list[TenantKey] = []

@@ -25,7 +25,14 @@ from counterseal.ledger.records import (
     RunRecord,
     SessionRow,
 )
-from counterseal.ledger.requests import Calls, Kept, Memory, Recorded, Search, Tallied
+from counterseal.ledger.requests import (
+    CallFilter,
+    EventFilter,
+    LogRow,
+    Memory,
+    StoredEntry,
+    TallyCount,
+)
 from counterseal.ledger.rows import current_entry
 from counterseal.ledger.run_changes import IDLE_SECONDS
 from counterseal.storage.encoding import (
@@ -176,18 +183,18 @@ class SqliteQueries:
         """Return the cache to fill, unless a second connection is read."""
         return None if self._database.busy else self._cache
 
-    async def look_up(self, tenant: str, key: str) -> Kept | None:
+    async def look_up(self, tenant: str, key: str) -> StoredEntry | None:
         row = await self._row(_Q["look_up"], tenant, key)
         return self._kept(row)
 
-    async def look_up_call(self, tenant: str, call_id: str) -> Kept | None:
+    async def look_up_call(self, tenant: str, call_id: str) -> StoredEntry | None:
         row = await self._row(_Q["look_up_call"], tenant, call_id)
         return self._kept(row)
 
-    def _kept(self, row: DbRow | None) -> Kept | None:
+    def _kept(self, row: DbRow | None) -> StoredEntry | None:
         if row is None:
             return None
-        return Kept(current_entry(ledger_row_from(row), self._database.clock()), row[17])
+        return StoredEntry(current_entry(ledger_row_from(row), self._database.clock()), row[17])
 
     # --- people and operators ---------------------------------------------------------------------
 
@@ -241,25 +248,25 @@ class SqliteQueries:
         row = await self._row(_Q["fetch"], tenant, pointer)
         return None if row is None else row[0]
 
-    async def search(self, tenant: str, search: Search) -> Sequence[tuple[str, Event]]:
+    async def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]:
         by_index = search.call_id is not None or search.run_id is not None
         narrow = search.tool is not None or search.types is not None
         # What is rare is looked for among all other events.
         read = self._read_aside if narrow and not by_index else self.read
         return await read(lambda db: _search(db, tenant, search))
 
-    async def calls(self, tenant: str, search: Calls) -> Sequence[tuple[str, Event]]:
+    async def calls(self, tenant: str, search: CallFilter) -> Sequence[tuple[str, Event]]:
         return await self._read_aside(lambda db: _calls(db, tenant, search))
 
     async def tallies(
         self, tenant: str, since: float, until: float, parts: int
-    ) -> Sequence[Tallied]:
+    ) -> Sequence[TallyCount]:
         return await self._read_aside(lambda db: _tallies(db, tenant, since, until, parts))
 
     async def tenants(self) -> Sequence[str]:
         return [tenant for (tenant,) in await self._rows(_Q["tenants"])]
 
-    async def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[Recorded]:
+    async def recorded(self, tenant: str, after: tuple[int, str], limit: int) -> Sequence[LogRow]:
         rows = await self._rows(_Q["recorded"], tenant, *after, limit)
         return [log_row(Link(*row[:6]), row[6:]) for row in rows]
 
@@ -331,7 +338,7 @@ def _run_of(db: sqlite3.Cursor, cache: ReadCache | None, tenant: str, row: DbRow
 # --- events ---------------------------------------------------------------------------------------
 
 
-def _search(db: sqlite3.Cursor, tenant: str, search: Search) -> list[tuple[str, Event]]:
+def _search(db: sqlite3.Cursor, tenant: str, search: EventFilter) -> list[tuple[str, Event]]:
     begin, end = _between(search)
     of_call, of_run, of_all = _NEWEST_FIRST if search.newest_first else _OLDEST_FIRST
     run_id, tool, where = search.run_id, search.tool, (*begin, *end)
@@ -347,7 +354,7 @@ def _search(db: sqlite3.Cursor, tenant: str, search: Search) -> list[tuple[str, 
     return [found_event(row[0], row[1], row[2:]) for row in rows]
 
 
-def _between(search: Search) -> tuple[tuple[int, str], tuple[int, str]]:
+def _between(search: EventFilter) -> tuple[tuple[int, str], tuple[int, str]]:
     """Return the places between which events are looked for, both excluded."""
     begin = _BEFORE_ALL if search.since is None else (micros(search.since), "")
     end = _AFTER_ALL if search.until is None else (micros(search.until), "")
@@ -360,10 +367,10 @@ def _between(search: Search) -> tuple[tuple[int, str], tuple[int, str]]:
     return begin, end
 
 
-def _calls(db: sqlite3.Cursor, tenant: str, search: Calls) -> Sequence[tuple[str, Event]]:
+def _calls(db: sqlite3.Cursor, tenant: str, search: CallFilter) -> Sequence[tuple[str, Event]]:
     """Find calls by the index with the fewest of them."""
     begin, end = _between(
-        Search(since=search.since, until=search.until, after=search.after, newest_first=True)
+        EventFilter(since=search.since, until=search.until, after=search.after, newest_first=True)
     )
     where = (*begin, *end)
     narrow: list[str | int | None] = []
@@ -382,7 +389,7 @@ def _calls(db: sqlite3.Cursor, tenant: str, search: Calls) -> Sequence[tuple[str
     return [found_event(row[0], row[1], row[2:]) for row in rows]
 
 
-def _usable_indexes(search: Calls) -> Iterator[_Index]:
+def _usable_indexes(search: CallFilter) -> Iterator[_Index]:
     for index in _INDEXES:
         value = getattr(search, index.field)
         if value is not None and not (index.field == "code" and value == _USUAL):
@@ -396,7 +403,7 @@ def _count(db: sqlite3.Cursor, index: _Index, values: DbRow) -> int:
 
 def _tallies(
     db: sqlite3.Cursor, tenant: str, since: float, until: float, parts: int
-) -> Sequence[Tallied]:
+) -> Sequence[TallyCount]:
     """Count events, with one look at the index for every tally and part."""
     begin, end = micros(since), micros(until)
     edges = [begin + (end - begin) * part // parts for part in range(parts + 1)]
@@ -409,5 +416,5 @@ def _tallies(
             values = (tenant, tally, edges[part], edges[part + 1])
             count, cost = first(db, _Q["count_tally"], values) or (0, 0.0)
             if count:
-                tallies.append(Tallied(part, tally, count, cost))
+                tallies.append(TallyCount(part, tally, count, cost))
     return tallies

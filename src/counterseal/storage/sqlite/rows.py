@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
 from counterseal.audit import Link
-from counterseal.ledger.entry import Status
+from counterseal.ledger.entry import EntryStatus
 from counterseal.ledger.records import RunRecord
 from counterseal.ledger.rows import (
     CallerKey,
     CounterKey,
     DueRow,
+    EntryRow,
     HeldRow,
-    LedgerRow,
     RowKeys,
     Rows,
-    RunRow,
-    StateRow,
+    RunProgress,
+    StateValue,
     TenantKey,
     json_text,
 )
@@ -48,7 +48,7 @@ _Q: Final = statements("sqlite")
 _FIND_ENTRY: Final = _Q["find_entry"]
 _MOST: Final = 4096
 """Rows of a table that the cache keeps."""
-_PENDING: Final = Status.PENDING
+_PENDING: Final = EntryStatus.PENDING
 
 # `sqlite3` looks for an adapter for every None and every bytes object that is bound, which takes
 # longer than everything else; for floats and bytearrays it does not. So in rows that are written
@@ -98,9 +98,9 @@ class ReadCache:
         self.trusted = False
         """True when it was checked in this turn of the event loop, and many callers read."""
         self.epoch: int | None = None
-        self.entries: dict[TenantKey, LedgerRow] = {}
+        self.entries: dict[TenantKey, EntryRow] = {}
         """PENDING entries that this process has written: it settles them soon."""
-        self.runs: dict[TenantKey, RunRow | None] = {}
+        self.runs: dict[TenantKey, RunProgress | None] = {}
         """None for a run that is not there."""
         self.run_records: dict[TenantKey, RunRecord] = {}
         self.implicit_runs: dict[CallerKey, tuple[str, float]] = {}
@@ -147,9 +147,9 @@ class ReadCache:
 # --- loading --------------------------------------------------------------------------------------
 
 
-def ledger_row_from(columns: DbRow) -> LedgerRow:
+def ledger_row_from(columns: DbRow) -> EntryRow:
     """Return a row of the ledger, from `tenant` to `expires_at`."""
-    return LedgerRow(entry_from(columns), columns[15], columns[16], awaited=True)
+    return EntryRow(entry_from(columns), columns[15], columns[16], awaited=True)
 
 
 def load(cursor: sqlite3.Cursor, cache: ReadCache | None, keys: RowKeys, now: float) -> Rows:
@@ -210,7 +210,7 @@ def _number(row: DbRow | None) -> float:
     return 0.0 if row is None else float(row[0])
 
 
-def _load_run(cursor: sqlite3.Cursor, cache: ReadCache, where: TenantKey) -> RunRow | None:
+def _load_run(cursor: sqlite3.Cursor, cache: ReadCache, where: TenantKey) -> RunProgress | None:
     columns = first(cursor, _Q["load_run"], where)
     return cache.keep(cache.runs, where, None if columns is None else run_row_from(columns))
 
@@ -245,7 +245,7 @@ def _load_more(cursor: sqlite3.Cursor, keys: RowKeys, rows: Rows) -> None:
         else:
             found = cursor.execute(_Q["find_key"], (tenant, run_id, key))
         for name, value, version, untrusted in found.fetchall():
-            state = StateRow(value, version, bool(untrusted))
+            state = StateValue(value, version, bool(untrusted))
             rows.state.loaded[tenant, run_id, name] = state
     for refusal in keys.refusals:
         for fingerprint, times in cursor.execute(_Q["load_refusals"], refusal).fetchall():
@@ -327,7 +327,7 @@ def _write_entries(cursor: sqlite3.Cursor, cache: ReadCache, rows: Rows) -> None
         else:
             inserted.append((*where, *_reservation(row), *_standing(row)))
         if row.entry.status is _PENDING:
-            kept = LedgerRow(row.entry, row.lease_until, row.expires_at, awaited=True)
+            kept = EntryRow(row.entry, row.lease_until, row.expires_at, awaited=True)
             cache.keep(cache.entries, where, kept)
         else:
             cache.entries.pop(where, None)
@@ -344,14 +344,14 @@ def _put(cursor: sqlite3.Cursor, statement: str, rows: Sequence[DbRow]) -> None:
         cursor.executemany(statement, rows)
 
 
-def _reservation(row: LedgerRow) -> DbRow:
+def _reservation(row: EntryRow) -> DbRow:
     """Return the columns that are written when an entry is reserved."""
     entry = row.entry
     call = (entry.call_id, entry.tool, entry.version, entry.run_id)
     return (blob(entry.request_hash), *call, blob(row.resume))
 
 
-def _standing(row: LedgerRow) -> DbRow:
+def _standing(row: EntryRow) -> DbRow:
     """Return the columns of an entry that change later."""
     entry = row.entry
     phase, since, observation = entry.phase, entry.unknown_since, entry.observation

@@ -19,7 +19,7 @@ from typing import Any, Final
 from counterseal.errors import StoreError
 from counterseal.ledger.rows import TenantKey
 from counterseal.storage.backend import Transaction
-from counterseal.storage.sqlite.database import Database, Job
+from counterseal.storage.sqlite.database import Database, WriteJob
 from counterseal.storage.sqlite.faults import LockedError
 
 __all__ = ["Writer"]
@@ -40,7 +40,7 @@ class _Waiting:
 
     __slots__ = ("future", "job", "since")
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: WriteJob) -> None:
         self.job = job
         self.future: asyncio.Future[None] | None = None
         """None when no caller waits, and while the job is tried at once."""
@@ -54,7 +54,7 @@ class _Waiting:
         return is_gone and transaction is not None and transaction.abandonable
 
 
-class _Flight:
+class _ThreadWork:
     """Work of the thread: a commit with its jobs, or a checkpoint."""
 
     __slots__ = ("done", "jobs", "woken")
@@ -77,10 +77,10 @@ class Writer:
         """Called after a commit for every released entry and decided request."""
         self._queue: list[_Waiting] = []
         """In the order in which they came, with and without waiting callers."""
-        self._aside: list[Job] = []
+        self._aside: list[WriteJob] = []
         """Failed jobs without a waiting caller, kept apart so that they block no others."""
         self._thread: ThreadPoolExecutor | None = None
-        self._flight: _Flight | None = None
+        self._flight: _ThreadWork | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reset()
 
@@ -99,7 +99,7 @@ class Writer:
 
     # --- for the back-end -------------------------------------------------------------------------
 
-    async def write(self, job: Job) -> Any:
+    async def write(self, job: WriteJob) -> Any:
         """Run a job. Returns its result when it is committed, or raises its error."""
         loop = self._here()
         waiting = _Waiting(job)
@@ -121,7 +121,7 @@ class Writer:
             loop: asyncio.AbstractEventLoop | None = self._here()
         except RuntimeError:  # outside of an event loop there is no timer: the next commit takes it
             loop = None
-        self._queue.append(_Waiting(Job(transaction, awaited=False)))
+        self._queue.append(_Waiting(WriteJob(transaction, awaited=False)))
         if loop is not None:
             self._tend(loop)
 
@@ -129,7 +129,7 @@ class Writer:
         """Write every job without a waiting caller; what failed before is tried again."""
         self._here()
         if self._queue:
-            await self.write(Job(Transaction(_nothing, _nothing)))
+            await self.write(WriteJob(Transaction(_nothing, _nothing)))
         await self._landing()
         self._retry_aside()
 
@@ -334,7 +334,7 @@ class Writer:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="counterseal-commit")
         self._database.busy = True
-        flight = self._flight = _Flight(queue, woken, self._thread.submit(work))
+        flight = self._flight = _ThreadWork(queue, woken, self._thread.submit(work))
 
         def landed(future: asyncio.Future[Any]) -> None:
             future.exception()  # it is reported from `flight.done`
@@ -342,7 +342,7 @@ class Writer:
 
         asyncio.wrap_future(flight.done, loop=loop).add_done_callback(landed)
 
-    def _land(self, flight: _Flight) -> None:
+    def _land(self, flight: _ThreadWork) -> None:
         """Answer the jobs of a flight, and go on with what has come meanwhile."""
         if self._flight is not flight:  # it was waited for when the event loop changed
             return
@@ -415,7 +415,7 @@ class Writer:
         self._tend(loop)
 
 
-def _is_durable(jobs: Sequence[Job]) -> bool:
+def _is_durable(jobs: Sequence[WriteJob]) -> bool:
     """Return False when all callers that wait can do without the disk."""
     awaited = False
     for job in jobs:

@@ -35,7 +35,7 @@ from counterseal.web.api.context import (
     RequestContexts,
 )
 from counterseal.web.api.openapi import document
-from counterseal.web.api.problems import ProblemError
+from counterseal.web.api.problems import RequestProblemError
 from counterseal.web.api.submit import CALLS, Submissions
 from counterseal.web.identity import Access, Verifier
 from counterseal.web.middleware import RateLimits
@@ -146,10 +146,10 @@ def _no_route(request: Request, error: Exception, routes: Sequence[Route]) -> Re
         return Response(status_code=204, headers={"Allow": allowed})
     if allowed and status in (404, 405):
         detail = f"Allowed methods: {allowed}."
-        raise ProblemError("method-not-allowed", detail, headers={"Allow": allowed})
+        raise RequestProblemError("method-not-allowed", detail, headers={"Allow": allowed})
     if status == 400:
-        raise ProblemError("malformed-json", "The body can't be read.", where="body")
-    raise ProblemError("not-found", "There is nothing at this path.")
+        raise RequestProblemError("malformed-json", "The body can't be read.", where="body")
+    raise RequestProblemError("not-found", "There is nothing at this path.")
 
 
 def _allowed_methods(routes: Sequence[Route], path: str) -> str:

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from counterseal.canonical import pointer
 from counterseal.web.api.context import context_of
-from counterseal.web.api.problems import ProblemError
+from counterseal.web.api.problems import RequestProblemError
 
 __all__ = ["MAX_BYTES", "JsonBodies", "QueryParameters", "body_object"]
 
@@ -37,7 +37,7 @@ class QueryParameters:
             names = [name for name, _ in parse_qsl(query, keep_blank_values=True)]
             for name in names:
                 if name not in _REPEATABLE and names.count(name) > 1:
-                    raise ProblemError(
+                    raise RequestProblemError(
                         "invalid-request",
                         f'Parameter "{name[:100]}" is given twice. Send it once.',
                         param=pointer(name[:100]),
@@ -66,7 +66,7 @@ class JsonBodies:
         body = await self._read(receive, headers.get("content-length", "0"))
         if body and not _is_json(headers.get("content-type")):
             detail = "Content-Type must be application/json, in UTF-8."
-            raise ProblemError(
+            raise RequestProblemError(
                 "unsupported-media-type", detail, param="/content-type", where="header"
             )
         if body and scope["path"] not in self._lenient:
@@ -89,13 +89,15 @@ class JsonBodies:
                     more = message.get("more_body", False)
         except TimeoutError:
             detail = f"The body did not arrive within {self._seconds:g} s."
-            raise ProblemError("request-timeout", detail, headers={"Connection": "close"}) from None
+            raise RequestProblemError(
+                "request-timeout", detail, headers={"Connection": "close"}
+            ) from None
         return bytes(body)
 
 
-def _too_large() -> ProblemError:
+def _too_large() -> RequestProblemError:
     detail = f"The body must be at most {MAX_BYTES:,} bytes."
-    return ProblemError("too-large", detail, headers={"Connection": "close"})
+    return RequestProblemError("too-large", detail, headers={"Connection": "close"})
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
@@ -190,11 +192,11 @@ def _skip(text: str, place: int) -> int:
     return place
 
 
-def _not_json(error: ValueError) -> ProblemError:
+def _not_json(error: ValueError) -> RequestProblemError:
     """Return the problem, with the parser's reason and place."""
     reason = str(error).replace("Detected duplicate", "duplicate").partition(" column ")[0]
     return _malformed(f"The body is not valid JSON: {reason[:200]}.")
 
 
-def _malformed(detail: str) -> ProblemError:
-    return ProblemError("malformed-json", detail, param="", where="body")
+def _malformed(detail: str) -> RequestProblemError:
+    return RequestProblemError("malformed-json", detail, param="", where="body")

@@ -17,7 +17,7 @@ from counterseal.accounts import People, Session, check_csrf
 from counterseal.accounts.users import PERSON_MARK
 from counterseal.errors import StoreError
 from counterseal.web.api.context import Agent, ApiCaller, Human, context_of
-from counterseal.web.api.problems import ProblemError
+from counterseal.web.api.problems import RequestProblemError
 from counterseal.web.browser import same_origin, session_cookie
 from counterseal.web.identity import CANNOT_CHECK, Access, CannotVerifyError, Identity, Verifier
 from counterseal.web.middleware import RateLimits
@@ -59,7 +59,7 @@ class CallerIdentity:
                     context.caller = await self._callers.identify(
                         HTTPConnection(scope), context.headers, context.method
                     )
-                except ProblemError as problem:
+                except RequestProblemError as problem:
                     if problem.code == "unauthenticated":
                         self._limits.count_address(address)
                     raise
@@ -109,7 +109,7 @@ class Callers:
             session = await self._people.session(secret)
         except (CannotVerifyError, StoreError):
             retry = {"Retry-After": "10"}
-            raise ProblemError("unavailable", CANNOT_CHECK, headers=retry) from None
+            raise RequestProblemError("unavailable", CANNOT_CHECK, headers=retry) from None
         if session is None:
             return self._without_credential(headers)
         if method not in _SAFE_METHODS:
@@ -137,7 +137,7 @@ class Callers:
                 "WWW-Authenticate": f'{_REALM}, error="insufficient_scope", scope="{needed}"'
             }
             detail = f"The token must have these scopes: {needed}."
-            raise ProblemError("scope-required", detail, headers=headers)
+            raise RequestProblemError("scope-required", detail, headers=headers)
         return Agent(identity.principal, identity.token)
 
     def _without_credential(self, headers: Mapping[str, str]) -> ApiCaller:
@@ -148,13 +148,13 @@ class Callers:
 
     def _refuse_forged(self, session: Session, headers: Mapping[str, str]) -> None:
         if not same_origin(headers, self._origins):
-            raise ProblemError("csrf", "The request comes from another site's page.")
+            raise RequestProblemError("csrf", "The request comes from another site's page.")
         if not check_csrf(session, headers.get(_CSRF_HEADER)):
             detail = f"{_CSRF_HEADER}: must be the token of this session."
-            raise ProblemError("csrf", detail, param=f"/{_CSRF_HEADER}", where="header")
+            raise RequestProblemError("csrf", detail, param=f"/{_CSRF_HEADER}", where="header")
 
 
-def _unauthenticated(detail: str, *, sent: bool = True) -> ProblemError:
+def _unauthenticated(detail: str, *, sent: bool = True) -> RequestProblemError:
     """Return the problem; `sent` says whether the request carried a credential."""
     challenge = f'{_REALM}, error="invalid_token"' if sent else _REALM
-    return ProblemError("unauthenticated", detail, headers={"WWW-Authenticate": challenge})
+    return RequestProblemError("unauthenticated", detail, headers={"WWW-Authenticate": challenge})

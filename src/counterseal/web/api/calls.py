@@ -38,7 +38,7 @@ from counterseal.web.api.dependencies import (
     sealed,
     seconds,
 )
-from counterseal.web.api.problems import ProblemError
+from counterseal.web.api.problems import RequestProblemError
 
 __all__ = ["router"]
 
@@ -73,7 +73,7 @@ async def search_calls(
 ) -> Page[CallRow]:
     """List calls, newest first. An agent sees its own calls."""
     if caller.is_agent and metric is not None:
-        raise ProblemError("people-only", "metric: agents cannot read metrics.")
+        raise RequestProblemError("people-only", "metric: agents cannot read metrics.")
     search = CallSearch(
         tool=tool,
         agent=agent,
@@ -125,7 +125,7 @@ async def find_observation(
     """Show the observation of a call, by the call's id or its key, as long as it is kept."""
     if (call_id is None) == (key is None):
         detail = "Pass either call_id or key."
-        raise ProblemError("invalid-request", detail, param="/call_id", where="query")
+        raise RequestProblemError("invalid-request", detail, param="/call_id", where="query")
     record = await caller.view.calls.observation(call_id=call_id, key=key, tool=tool)
     if caller.is_agent:
         first = (await caller.view.calls.events(record["tool_identity"]["call_id"]))[0]

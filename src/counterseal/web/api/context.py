@@ -30,7 +30,7 @@ from counterseal.keys import KeyRing, derived_key
 from counterseal.proposal import Principal
 from counterseal.runtime import Runtime
 from counterseal.views import TenantView
-from counterseal.web.api.problems import MEDIA_TYPE, ProblemError, problem_of
+from counterseal.web.api.problems import MEDIA_TYPE, RequestProblemError, problem_of
 
 __all__ = [
     "Agent",
@@ -187,7 +187,9 @@ class ProblemResponses:
             problem = problem_of(error)
             if problem is None or started:
                 _log.exception("request %s failed", request_id)
-                problem = ProblemError("internal", "The error is logged under this request's id.")
+                problem = RequestProblemError(
+                    "internal", "The error is logged under this request's id."
+                )
             if started and not ended:
                 raise  # the server must cut the connection: half a response is not a whole one
             if not started:
@@ -310,6 +312,6 @@ class Cursors:
         return hmac.digest(self._key, about + position, "sha256")[:_MAC_BYTES]
 
 
-def _invalid_cursor() -> ProblemError:
+def _invalid_cursor() -> RequestProblemError:
     detail = "cursor: not a cursor of this list. Leave it out to start at the first page."
-    return ProblemError("invalid-cursor", detail, param="/cursor", where="query")
+    return RequestProblemError("invalid-cursor", detail, param="/cursor", where="query")

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from counterseal.accounts import Person, Role
 from counterseal.views import NotFoundError, Page, TenantView
 from counterseal.web.api.context import Agent, ApiCaller, Human, RequestContext, context_of
-from counterseal.web.api.problems import ProblemError, refuse_unknown_parameters
+from counterseal.web.api.problems import RequestProblemError, refuse_unknown_parameters
 
 __all__ = [
     "CallerView",
@@ -131,14 +131,14 @@ Requested = Annotated[RequestContext, Depends(_context)]
 
 async def _caller_view(context: Requested) -> CallerView:
     if context.caller is None:
-        raise ProblemError("unauthenticated", "The caller is not known.")
+        raise RequestProblemError("unauthenticated", "The caller is not known.")
     return CallerView(context, context.caller)
 
 
 async def _person_view(context: Requested) -> TenantView:
     if not isinstance(context.caller, Human):
         detail = "Agents cannot use this. Sign in, or use a personal key."
-        raise ProblemError("people-only", detail)
+        raise RequestProblemError("people-only", detail)
     return context.state.view_for(context.caller.person)
 
 

@@ -10,37 +10,32 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 from pydantic_core import to_json
 
 from counterseal.canonical import pointer
 from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
 from counterseal.operations.approver import ApprovalError
 from counterseal.views import NotFoundError, RoleRequiredError
-from counterseal.views.base import RowModel
-from counterseal.views.call_page import ObservationRow
+from counterseal.views.problems import FieldProblem, Where
 from counterseal.web.middleware import RateLimitedError
 
 __all__ = [
     "MEDIA_TYPE",
     "PROBLEMS",
     "WHOLE",
-    "FieldProblem",
-    "ProblemBody",
-    "ProblemError",
     "ProblemKind",
     "RequestBody",
-    "Where",
+    "RequestProblemError",
     "invalid_request",
     "problem_body",
     "problem_of",
     "refuse_unknown_parameters",
 ]
 
-Where = Literal["body", "query", "path", "header"]
 MEDIA_TYPE: Final = "application/problem+json"
 _MAX_ERRORS: Final = 20
 _MAX_NAME: Final = 100
@@ -101,44 +96,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
 """Every code of the API's own."""
 
 
-class FieldProblem(RowModel):
-    """One field that is wrong."""
-
-    param: str | None = Field(description="JSON Pointer; null: the whole.")
-    where: Where | None
-    message: str
-    code: str
-
-
-class ProblemBody(RowModel):
-    """An RFC 9457 problem, with the members that a program needs to decide what to do."""
-
-    type: str = Field(description="`urn:counterseal:problem:` and the code.")
-    title: str
-    status: int
-    detail: str
-    code: str = Field(
-        description="One of the 21 codes for a call that was refused, such as POLICY_VIOLATION; "
-        "else one of the API's own, such as not-found."
-    )
-    param: str | None = Field(
-        description="JSON Pointer into the body, or the name of a parameter as one."
-    )
-    where: Where | None = Field(description="Where the pointer leads.")
-    repairable: bool = Field(description="A corrected request may succeed.")
-    retryable: bool = Field(description="The same request may succeed later.")
-    next_action: str
-    request_id: str
-    errors: list[FieldProblem]
-    role: str | None = Field(None, description="The role that is missing.")
-    why: str | None = Field(None, description="Why a vote was not accepted, in one word.")
-    known: list[str] | None = Field(None, description="The parameters that are allowed.")
-    observation: ObservationRow | None = Field(
-        None, description="For a call that was refused or failed: what the model is told."
-    )
-
-
-class ProblemError(Exception):
+class RequestProblemError(Exception):
     """Raised to refuse a request, by routes and by middleware."""
 
     def __init__(
@@ -205,7 +163,7 @@ WHOLE: Final = BeforeValidator(
 
 def invalid_request(
     errors: Iterable[Mapping[str, Any]], where: Where | None = None
-) -> ProblemError:
+) -> RequestProblemError:
     """Return pydantic's errors as a problem.
 
     `where` says what their places lead into; None: their first step says so, as FastAPI has it.
@@ -216,7 +174,7 @@ def invalid_request(
         into: Any = where or (place.pop(0) if place and place[0] in get_args(Where) else None)
         if error["type"] == "json_invalid":
             detail = "The body is not valid JSON."
-            return ProblemError("malformed-json", detail, param="", where="body")
+            return RequestProblemError("malformed-json", detail, param="", where="body")
         # Deeper names may be those of a union's branches, which are no part of the request.
         steps = place[:1] + [step for step in place[1:] if isinstance(step, int)]
         problems.append(
@@ -229,7 +187,7 @@ def invalid_request(
         )
     first = problems[0]
     name = (first.param or "").removeprefix("/") or (first.where or "request")
-    return ProblemError(
+    return RequestProblemError(
         "invalid-request",
         f"{name}: {first.message}",
         param=first.param,
@@ -248,7 +206,7 @@ def refuse_unknown_parameters(given: Iterable[str], allowed: Sequence[str]) -> N
         return
     shown, similar = name[:_MAX_NAME], get_close_matches(name[:_MAX_NAME], allowed, n=1)
     hint = f' Did you mean "{similar[0]}"?' if similar else ""
-    raise ProblemError(
+    raise RequestProblemError(
         "invalid-request",
         f'Unknown parameter "{shown}".{hint} Allowed: {", ".join(allowed) or "none"}.',
         param=pointer(shown),
@@ -291,26 +249,26 @@ _CODES: Final = (
 """Codes of exceptions that say themselves what is wrong; the first that fits."""
 
 
-def problem_of(error: Exception) -> ProblemError | None:
+def problem_of(error: Exception) -> RequestProblemError | None:
     """Return the problem that an exception stands for; None: it is a fault of ours."""
     match error:
-        case ProblemError():
+        case RequestProblemError():
             return error
         case RateLimitedError():
-            return ProblemError("rate-limited", str(error), headers=error.headers)
+            return RequestProblemError("rate-limited", str(error), headers=error.headers)
         case RequestValidationError():
             return invalid_request(error.errors())
         case RoleRequiredError():
-            return ProblemError("role-required", str(error), role=error.role.value)
+            return RequestProblemError("role-required", str(error), role=error.role.value)
         case ApprovalError():
             vote, param = _VOTES.get(error.why, ("conflict", None))
             where: Where | None = None if param is None else "body"
-            return ProblemError(vote, str(error), param=param, where=where, why=error.why)
+            return RequestProblemError(vote, str(error), param=param, where=where, why=error.why)
         case StoreError():
             detail = "The store can't be reached at the moment. Try again later."
-            return ProblemError("unavailable", detail, headers={"Retry-After": "5"})
+            return RequestProblemError("unavailable", detail, headers={"Retry-After": "5"})
         case ValueError() if named := _PARAMETER.match(str(error)):
             param = f"/{named[1]}"
-            return ProblemError("invalid-request", str(error), param=param, where="query")
+            return RequestProblemError("invalid-request", str(error), param=param, where="query")
     code = next((code for kind, code in _CODES if isinstance(error, kind)), None)
-    return None if code is None else ProblemError(code, str(error)[:500])
+    return None if code is None else RequestProblemError(code, str(error)[:500])

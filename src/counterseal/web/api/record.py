@@ -37,7 +37,7 @@ from counterseal.web.api.dependencies import (
     sealed,
     seconds,
 )
-from counterseal.web.api.problems import ProblemError
+from counterseal.web.api.problems import RequestProblemError
 
 __all__ = ["router"]
 
@@ -98,7 +98,7 @@ async def verify(view: ForPeople, request: Request) -> AuditReport | Response:
     """
     if view.tenant in _verifying:
         detail = "A verification of this record is running. Try again when it has ended."
-        raise ProblemError("conflict", detail, headers={"Retry-After": "5"})
+        raise RequestProblemError("conflict", detail, headers={"Retry-After": "5"})
     if _LINES not in request.headers.get("accept", ""):
         with _exclusive(view.tenant):
             return await view.record.verify()
@@ -220,4 +220,4 @@ async def show_me(context: Requested) -> Me:
             scopes=[],
             everywhere=sorted(person.everywhere),
         )
-    raise ProblemError("unauthenticated", "The caller is not known.")
+    raise RequestProblemError("unauthenticated", "The caller is not known.")

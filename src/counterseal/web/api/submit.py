@@ -31,14 +31,14 @@ from counterseal.operations.approver import ApprovalError
 from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime
 from counterseal.views.base import JsonObject
+from counterseal.views.problems import FieldProblem
 from counterseal.web.api.bodies import body_object
 from counterseal.web.api.context import Agent, ApiCaller, context_of
 from counterseal.web.api.problems import (
     MEDIA_TYPE,
     WHOLE,
-    FieldProblem,
-    ProblemError,
     RequestBody,
+    RequestProblemError,
     invalid_request,
     problem_body,
     refuse_unknown_parameters,
@@ -155,7 +155,7 @@ class Submissions:
             for record in registry.versions(proposal.tool)
         )
         if repeatable and registry.grants_of(principal.agent, proposal.tool):
-            raise ProblemError(
+            raise RequestProblemError(
                 "idempotency-key-required",
                 "The same call may be meant twice. Send an Idempotency-Key, or an operation_id.",
                 param="/idempotency-key",
@@ -235,7 +235,7 @@ def _principal(caller: ApiCaller | None) -> Principal:
     if isinstance(caller, Agent):
         return caller.principal
     detail = "Only agents make calls, with an API key or a token. People decide on them."
-    raise ProblemError("agents-only", detail)
+    raise RequestProblemError("agents-only", detail)
 
 
 def _proposal(body: dict[str, Any], headers: Mapping[str, str]) -> Proposal:
@@ -268,7 +268,7 @@ def _idempotency_key(header: str | None) -> str | None:
         key = text if _BARE.fullmatch(text) else ""
     if not key.strip() or len(key) > _MAX_KEY:
         detail = f"Idempotency-Key must be 1 to {_MAX_KEY} characters of ASCII, in quotes."
-        raise ProblemError(
+        raise RequestProblemError(
             "idempotency-key-malformed", detail, param="/idempotency-key", where="header"
         )
     return key

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from counterseal.errors import CountersealError
-from counterseal.ledger.requests import Search
+from counterseal.ledger.requests import EventFilter
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
@@ -45,7 +45,7 @@ def marks_of(runtime: Runtime) -> Callable[[str], Awaitable[Marks]]:
         told = hashlib.sha256()
         for held in await runtime.approvals.list(tenant, limit=_WATCHED):
             told.update(f"{held.approval_id} {len(held.votes)}\n".encode())
-        last = await runtime.store.search(tenant, Search(limit=1, newest_first=True))
+        last = await runtime.store.search(tenant, EventFilter(limit=1, newest_first=True))
         return {
             "approvals": told.hexdigest()[:16],
             "kills": str(runtime.registry.stored),
