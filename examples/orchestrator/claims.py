@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from counterseal import Grant, Invariant, PinState, Principal, Runtime, tool
+from counterseal import Grant, Invariant, Principal, Runtime, State, tool
 
 PROMPT = """\
 Settle claim clm_042.
@@ -63,7 +63,7 @@ async def get_claim(claim_id: ClaimId) -> Claim:
     observability={"error_taxonomy_mapping": {"OverCoverError": "SEMANTIC_INVALIDITY"}},
 )
 async def make_offer(
-    claim_id: ClaimId, amount: Amount, claim: Annotated[dict[str, int] | None, PinState("claim")]
+    claim_id: ClaimId, amount: Amount, claim: Annotated[dict[str, int] | None, State("claim")]
 ) -> Offer:
     """Write down an offer. The customer does not see it yet."""
     if claim is not None and amount > claim["cover"]:

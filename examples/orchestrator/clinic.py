@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from counterseal import DROP_STEP, Config, Grant, Invariant, PinState, Principal, Runtime, tool
+from counterseal import DROP_STEP, Config, Grant, Invariant, Principal, Runtime, State, tool
 
 PROMPT = """\
 Answer the question: which dose of paracetamol is safe for adults?
@@ -79,7 +79,7 @@ async def find_evidence(
     state_effects=[{"key": "grade", "prompt_template_var": "GRADE"}],
 )
 async def grade_evidence(
-    evidence: Annotated[list[str] | None, PinState("evidence")],
+    evidence: Annotated[list[str] | None, State("evidence")],
     strict: Annotated[bool, Config("strict", default=False)],
 ) -> Grade:
     """Grade the evidence collected so far."""
@@ -90,7 +90,7 @@ async def grade_evidence(
 @tool(effect="draft", version="1.0.0", owner="evidence-team")
 async def draft_answer(
     text: Annotated[str, Field(max_length=2000, description="The answer.")],
-    grade: Annotated[str | None, PinState("grade")],
+    grade: Annotated[str | None, State("grade")],
 ) -> Draft:
     """Keep an answer as a draft. It is not visible before its release."""
     return Draft(draft_id="drf_1", text=f"{text} (evidence: {grade})")

@@ -17,9 +17,9 @@ from counterseal import (
     Grant,
     Invariant,
     Path,
-    PinState,
     Proposal,
     Runtime,
+    State,
     StateEffect,
     Tool,
     tool,
@@ -264,7 +264,7 @@ async def test_declared_reads_are_injected_and_nothing_else_of_the_state():
     given_to = []
 
     @tool(effect="compute", version="1.0.0", owner="tests", state_reads=[{"key": "later"}])
-    async def sum_up(notes: Annotated[list | None, PinState("notes")], ctx: Context) -> int:
+    async def sum_up(notes: Annotated[list | None, State("notes")], ctx: Context) -> int:
         """Count what was noted."""
         given_to.append((notes, dict(ctx.state)))
         return len(notes or ())
@@ -285,7 +285,7 @@ async def test_declared_reads_are_injected_and_nothing_else_of_the_state():
 async def test_what_a_tool_does_to_what_it_was_given_stays_with_that_call():
     @tool(effect="compute", version="1.0.0", owner="tests")
     async def spoil(
-        notes: Annotated[list, PinState("notes")], modes: Annotated[list, Config("modes")]
+        notes: Annotated[list, State("notes")], modes: Annotated[list, Config("modes")]
     ) -> int:
         """Change everything in reach."""
         notes.append("forged")
@@ -864,7 +864,7 @@ async def test_what_is_made_of_something_from_outside_is_from_outside():
     effect = {"key": "sum", "prompt_template_var": "SUM"}
 
     @tool(effect="compute", version="1.0.0", owner="tests", state_effects=[effect])
-    async def sum_up(ev: Annotated[str, PinState("ev")]) -> dict[str, str]:
+    async def sum_up(ev: Annotated[str, State("ev")]) -> dict[str, str]:
         """Sum it up."""
         return {"sum": ev}
 

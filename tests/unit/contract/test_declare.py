@@ -20,8 +20,8 @@ from counterseal import (
     ContractError,
     Effect,
     Invariant,
-    PinState,
     Secret,
+    State,
     Tool,
     tool,
 )
@@ -57,7 +57,7 @@ async def send_notice(
     ctx: Context,
     smtp_password: Annotated[str, Secret("smtp_password")],
     mode: Annotated[str, Config("mode", default="Fast", normalizer="lower")],
-    seen: Annotated[list[str], PinState("seen")],
+    seen: Annotated[list[str], State("seen")],
     copies: Annotated[int, Field(ge=1, le=3)] = 1,
     note: str | None = None,
     target: int | str = 3,
@@ -391,7 +391,7 @@ def test_an_optional_secret_is_a_secret():
 
 def test_declared_and_marked_injections_add_up():
     @tool(effect="compute", secrets=["a"], state_reads=[{"key": "x"}])
-    def call(b: Annotated[str, Secret("b")], y: Annotated[str, PinState("y")]) -> None:
+    def call(b: Annotated[str, Secret("b")], y: Annotated[str, State("y")]) -> None:
         """Call."""
 
     assert set(call.contract.secrets) == {"a", "b"}

@@ -8,7 +8,7 @@ from typing import Annotated
 import anyio
 import pytest
 
-from counterseal import Config, Context, PinState, Secret
+from counterseal import Config, Context, Secret, State
 from counterseal.codes import Code
 from counterseal.contract.declare import tool
 from counterseal.errors import CountersealError, ToolFailedError
@@ -102,7 +102,7 @@ async def test_marked_parameters_receive_their_values(outcome_of):
         ctx: Context,
         password: Annotated[str, Secret("smtp_password")],
         region: Annotated[str, Config("region")],
-        seen: Annotated[list[int], PinState("seen")],
+        seen: Annotated[list[int], State("seen")],
     ) -> list[str]:
         return [case_id, ctx.tenant, password, region, str(seen)]
 

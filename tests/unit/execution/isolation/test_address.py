@@ -88,9 +88,9 @@ def imported(tmp_path, monkeypatch):
 def found_elsewhere(address, *arguments):
     """What the address leads to in a fresh process, called."""
     program = (
-        "import json, sys; from counterseal.execution.isolation.address import Address, load;"
+        "import json, sys; from counterseal.execution.isolation.address import FunctionAddress, load;"
         "address, arguments = json.loads(sys.argv[1]);"
-        "print(json.dumps(load(Address(*address))(*arguments)))"
+        "print(json.dumps(load(FunctionAddress(*address))(*arguments)))"
     )
     command = [sys.executable, "-I", "-c", program, json.dumps([address, arguments])]
     ended = subprocess.run(command, check=False, capture_output=True, text=True)

@@ -556,12 +556,14 @@ import asyncio, os, sys
 sys.path.insert(0, sys.argv[1])
 import kind_tools
 from counterseal.execution.isolation.address import address_of
-from counterseal.execution.isolation.pool import Job, Workers
+from counterseal.execution.isolation.messages import IsolatedJob
+from counterseal.execution.isolation.pool import Workers
+    from counterseal.execution.isolation.pool import Workers
 
 def job(tool, *asks):
     context = {"principal": {"tenant": "t", "agent": "a"}, "run_id": "r", "call_id": "c"}
     egress = {"policy": "none", "entries": []}
-    return Job(address_of(tool), {}, {}, asks, context, egress, None, 512)
+    return IsolatedJob(address_of(tool), {}, {}, asks, context, egress, None, 512)
 
 async def main():
     pool = Workers()

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from beside import GREETING
 
-from counterseal import Config, Context, Partial, PinState, Secret, tool
+from counterseal import Config, Context, Partial, Secret, State, tool
 from counterseal.errors import ToolFailedError
 
 READS = {"effect": "read_only", "version": "1.0.0", "owner": "tests"}
@@ -65,7 +65,7 @@ def tell_all(ctx: Context) -> dict[str, Any]:
 def injected(
     password: Annotated[str, Secret("smtp_password")],
     region: Annotated[str, Config("region")],
-    seen: Annotated[list[int], PinState("seen")],
+    seen: Annotated[list[int], State("seen")],
 ) -> list[Any]:
     """Repeat what was injected."""
     return [password, region, seen]
