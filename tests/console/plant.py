@@ -1,4 +1,4 @@
-"""A plant with something on the operator's list, a tool in quarantine, its console and its API.
+"""A plant with something on the needs attention, a tool in quarantine, its console and its API.
 
     async with plant(tmp_path) as works:
         await works.call("read_gauge", {"gauge": "g1"})
@@ -198,7 +198,7 @@ async def plant(folder: Any, **options: Any) -> Any:
     runtime = Runtime(SqliteStore(folder / "plant.db", clock=clock), clock=clock, **options)
     async with runtime:
         people = People(runtime, passwords=Passwords(time_cost=1, memory_kib=64))
-        broker = Broker(marks_of(runtime), every=0.1)
+        broker = Broker(marks_of(runtime), interval=0.1)
         works = Works(runtime, people, clock)
         tools = tools_of()
         runtime.register(

@@ -39,7 +39,7 @@ async def test_a_wrong_password_is_said_to_be_wrong_and_locks_the_door_in_the_en
     for _ in range(6):
         await page.get_by_label("Password").fill("wrong horse battery")
         await page.get_by_role("button", name="Sign in").click()
-    await expect(page.get_by_role("alert")).to_contain_text("Too many attempts have failed.")
+    await expect(page.get_by_role("alert")).to_contain_text("Too many failed attempts.")
 
 
 async def test_a_critical_call_is_approved_by_typing_what_it_acts_on(bank, visitor):
@@ -95,7 +95,7 @@ async def test_two_people_approve_in_two_browsers_and_each_sees_the_others_vote(
     await expect(bob.locator(".votes")).to_contain_text("ann approved")
     await expect(bob.get_by_label("To approve")).to_have_value("account:acc_4711")
     await decide(bob, "Approve")
-    await expect(bob.get_by_text("The call is carried out now")).to_be_visible()
+    await expect(bob.get_by_text("The call is executed now")).to_be_visible()
     assert await bank.status(approval_id) == "approved"
     await expect(ann.locator("#result .badge")).to_have_text("approved")
 
@@ -106,13 +106,13 @@ async def test_an_open_inbox_and_its_second_tab_stay_current(bank, visitor):
     second.faults = []
     await second.goto("/approvals")
     for tab in (page, second):
-        await expect(tab.get_by_text("Nothing waits for a decision.")).to_be_visible()
+        await expect(tab.get_by_text("No request waits for a decision.")).to_be_visible()
     approval_id = await bank.notice()
     for tab in (page, second):
         await expect(tab.locator(f"[data-row={approval_id}]")).to_be_visible()
     await page.locator("[data-open]").click()
     await page.get_by_role("button", name="Approve", exact=True).click()
-    await expect(second.get_by_text("Nothing waits for a decision.")).to_be_visible()
+    await expect(second.get_by_text("No request waits for a decision.")).to_be_visible()
     kill = await bank.runtime.operator("root").kill(tool="refund", reason="An exercise.")
     for tab in (page, second):
         await expect(tab.locator(".kill")).to_contain_text("An exercise.")
@@ -182,7 +182,7 @@ async def test_a_keyboard_is_enough(bank, visitor):
     assert await bank.status(second) == "rejected"
     await page.goto("/approvals")
     await press("Tab")
-    await expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     await press("/")
     await expect(page.get_by_label("Search")).to_be_focused()
 
@@ -217,13 +217,13 @@ async def test_somebody_changes_the_tenant_and_pages_of_the_other_say_so(bank, v
     await expect(page.locator(f"[data-row={there}]")).to_be_visible()
     await expect(page.locator(f"[data-row={here}]")).to_have_count(0)
     await bank.notice()
-    await expect(left.get_by_text("You work in zeta now; this page is of acme.")).to_be_visible()
+    await expect(left.get_by_text("You are now in zeta; this page shows acme.")).to_be_visible()
     await expect(left.locator(f"[data-row={here}]")).to_be_visible()
 
 
 async def test_a_page_says_when_its_session_is_over(bank, visitor):
     page = await visitor("ann")
-    await expect(page.get_by_text("Nothing waits for a decision.")).to_be_visible()
+    await expect(page.get_by_text("No request waits for a decision.")).to_be_visible()
     bank.clock.advance(3601)
     await bank.notice()
     await expect(page.get_by_text("You are signed out.")).to_be_visible()

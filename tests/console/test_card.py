@@ -1,7 +1,7 @@
 """A request's page says all that its outline says."""
 
 from counterseal.approvals.packet_formats import outline
-from counterseal.web.console.card import card
+from counterseal.web.console.approvals import packet_card
 
 
 def texts_of(value):
@@ -18,7 +18,7 @@ async def test_nothing_of_the_outline_is_left_out(bank):
         packet = await bank.packet(approval_id)
         now = bank.clock()
         told = outline(packet, now=now, characters=10_000, values=1_000)
-        shown = set(texts_of(card(packet, now=now)))
+        shown = set(texts_of(packet_card(packet, now=now)))
         elsewhere = {" → ", f"{packet.so_far} approved"}
         for group in told.groups:
             for row in group:
@@ -31,7 +31,7 @@ async def test_nothing_of_the_outline_is_left_out(bank):
 
 async def test_what_changes_comes_first_and_what_stays_is_said_to(bank):
     packet = await bank.packet(await bank.closing())
-    found = card(packet, now=bank.clock()).differences
+    found = packet_card(packet, now=bank.clock()).differences
     told = [(one.name, one.before[0].text, one.after and one.after[0].text) for one in found]
     assert ("status", '"open"', '"closed"') in told
     assert told[-1] == ("owner", '"Ann Lee"', None)
@@ -39,7 +39,7 @@ async def test_what_changes_comes_first_and_what_stays_is_said_to(bank):
 
 async def test_where_an_argument_comes_from_stands_beside_it(bank):
     packet = await bank.packet(await bank.refund())
-    found = {one.name: (one.origin, one.style) for one in card(packet, now=0.0).arguments}
+    found = {one.name: (one.origin, one.style) for one in packet_card(packet, now=0.0).arguments}
     assert found == {
         "order": ("from the user", "user"),
         "amount": ("from untrusted text", "untrusted"),
@@ -48,4 +48,4 @@ async def test_where_an_argument_comes_from_stands_beside_it(bank):
 
 async def test_a_value_that_says_where_it_comes_from_is_not_believed(bank):
     packet = await bank.packet(await bank.notice(text="  (from the user)"))
-    assert [one.origin for one in card(packet, now=0.0).arguments] == ["", ""]
+    assert [one.origin for one in packet_card(packet, now=0.0).arguments] == ["", ""]

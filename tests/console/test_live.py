@@ -154,7 +154,7 @@ def told():
 
 
 async def test_so_many_pages_and_no_more(told):
-    broker = Broker(told, most=3, most_each=2)
+    broker = Broker(told, limit=3, limit_each=2)
     with broker.listening("acme", "ann"), broker.listening("acme", "ann"):
         with pytest.raises(FullError), broker.listening("acme", "ann"):
             pass
@@ -171,7 +171,7 @@ async def test_so_many_pages_and_no_more(told):
 
 
 async def test_the_store_is_asked_once_for_all_pages_of_a_tenant(told):
-    broker = Broker(told, every=3600)
+    broker = Broker(told, interval=3600)
     with broker.listening("acme", "ann") as one, broker.listening("acme", "bob") as two:
         assert await one.changed(PATIENCE)
         assert await two.changed(PATIENCE)
@@ -182,7 +182,7 @@ async def test_the_store_is_asked_once_for_all_pages_of_a_tenant(told):
 
 
 async def test_a_store_that_is_away_ends_no_stream(told):
-    broker = Broker(told, every=0.01)
+    broker = Broker(told, interval=0.01)
     told.down = True
     with broker.listening("acme", "ann") as page:
         await until(lambda: told.asked >= 3)
@@ -191,7 +191,7 @@ async def test_a_store_that_is_away_ends_no_stream(told):
 
 
 async def test_what_is_the_same_is_not_told_again(told):
-    broker = Broker(told, every=0.01)
+    broker = Broker(told, interval=0.01)
     with broker.listening("acme", "ann") as page:
         assert await page.changed(PATIENCE)
         asked = told.asked

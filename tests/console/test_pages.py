@@ -9,8 +9,8 @@ import pytest
 from counterseal import Grant, Proposal, Runtime
 from counterseal.operations.approver import Voter
 from counterseal.testing import fake_tool, someone
-from counterseal.web.console.forms import read_form
-from counterseal.web.console.headers import CSP
+from counterseal.web.console.page_request import read_form
+from counterseal.web.console.rendering import CSP
 from tests.console.conftest import client_of
 from tests.console.test_sign_in import csrf_of, sent
 from tests.console.world import PATIENCE
@@ -188,7 +188,7 @@ async def test_what_can_not_be_shown_can_be_rejected_and_nothing_else(bank, ann)
     approval_id = await unknown_tools_request(bank)
     page = await ann.get(f"/approvals/{approval_id}")
     assert page.status_code == 200
-    assert "can't be shown here" in page.text.replace("&#39;", "'")
+    assert "cannot be shown here" in page.text.replace("&#39;", "'")
     assert 'value="approve"' not in page.text
     assert (await decide(ann, approval_id, "approve")).status_code == 422
     assert await bank.status(approval_id) == "waiting"

@@ -1,7 +1,6 @@
 """What is no page, or not like that: answered in the console's own words and headers, always."""
 
-from counterseal.web.console.bare import bare_page
-from counterseal.web.console.headers import CSP
+from counterseal.web.console.rendering import CSP, bare_page
 from tests.console.conftest import client_of
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -41,7 +40,7 @@ async def test_whatever_nobody_answers_to_is_a_page_of_ours(bank, ann):
                 told = (answer.status_code, answer.headers.get("allow"))
                 assert told == (405 if allowed else 404, allowed), (method, path)
                 check_page(answer)
-                assert ("Not like that" if allowed else "Not there") in answer.text
+                assert ("Method not allowed" if allowed else "Not found") in answer.text
 
 
 async def test_a_form_that_can_not_be_read_is_answered_with_a_page(bank):
@@ -53,9 +52,9 @@ async def test_a_form_that_can_not_be_read_is_answered_with_a_page(bank):
 
 
 def test_a_page_without_a_session_is_plain_and_keeps_others_out():
-    answer = bare_page(421, "<b>", https=True, more={"Retry-After": "5"})
+    answer = bare_page(421, "<b>", https=True, headers={"Retry-After": "5"})
     assert answer.headers["content-security-policy"] == CSP
     assert answer.headers["strict-transport-security"]
     assert answer.headers["retry-after"] == "5"
-    assert b"Another host" in answer.body
+    assert b"Wrong host" in answer.body
     assert b"<b>" not in answer.body

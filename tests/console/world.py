@@ -178,7 +178,7 @@ async def world(folder, **options):
     quick = Passwords(time_cost=1, memory_kib=64)
     async with runtime:
         people = People(runtime, passwords=quick)
-        broker = Broker(marks_of(runtime), every=0.1)
+        broker = Broker(marks_of(runtime), interval=0.1)
         bank = Bank(runtime, people, broker, clock)
         tools = tools_of(bank)
         grants = [

@@ -51,7 +51,7 @@ def needs_approval(result, served):
 
 
 def rejected(result):
-    """Somebody said no: there is nothing to wait for."""
+    """The approval was rejected: there is nothing to wait for."""
     assert result.is_error
     told = facts(result)
     assert told["code"] == "CONFIRMATION_MISSING"

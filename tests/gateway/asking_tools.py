@@ -53,7 +53,7 @@ async def survey(ctx: Context) -> dict[str, list[str]]:
 
 @tool(**READS)
 async def polite(ctx: Context) -> dict[str, str]:
-    """Ask, and do without where nobody answers."""
+    """Ask the client, and go on without an answer if there is none."""
     try:
         await ctx.client.ask("elicitation/create", WHO)
     except RefusedError as refusal:

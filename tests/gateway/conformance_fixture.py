@@ -229,7 +229,7 @@ class Serving(uvicorn.Server):
 
 
 def bearing(token: str, app: ASGIApp) -> ASGIApp:
-    """The same application, for whoever has the token."""
+    """The application, behind a bearer token."""
     wanted = (b"authorization", f"Bearer {token}".encode())
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:

@@ -168,7 +168,7 @@ class Project:
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[Served]:
-        """The same over HTTP, for whoever has a key."""
+        """The gateway over HTTP, for callers with a key."""
         async with self.gateway(principal_of) as running, listening(running.server) as url:
             yield Served(running.runtime, running.server, url)
 

@@ -1,4 +1,4 @@
-"""Each connection is compared with what was accepted, not only the first one of its upstream."""
+"""Each connection is compared with the accepted definitions, not only the first of its upstream."""
 
 import asyncio
 

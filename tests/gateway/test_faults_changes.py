@@ -1,4 +1,4 @@
-"""Upstreams that are not what was accepted any more: nobody calls what nobody has looked at."""
+"""Upstreams whose tools have changed: a tool is not called before the change is accepted."""
 
 import asyncio
 

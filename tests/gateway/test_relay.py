@@ -1,4 +1,4 @@
-"""Resources and prompts passed on: who follows what, and what one upstream does to others."""
+"""Relayed resources and prompts: subscriptions, and upstreams that must not disturb each other."""
 
 import contextlib
 import warnings

@@ -105,7 +105,7 @@ async def test_a_rejected_call_is_told_so_and_not_executed():
             result = await client.call_tool("send", LETTER)
             rejected(result)
     assert desk.sent == []
-    assert len(answering.asked) == 1, "nobody is asked about it a second time"
+    assert len(answering.asked) == 1, "no approver is asked a second time"
 
 
 def cut(state):

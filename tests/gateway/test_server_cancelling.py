@@ -1,4 +1,4 @@
-"""Clients that change their mind, and clients that vanish. What was begun is never done twice."""
+"""Clients that cancel their calls, and clients that disconnect. A call is never executed twice."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from tests.waiting import until
 
 
 def in_doubt(served):
-    """Whether the one call is on record as one of which nobody knows what it did."""
+    """Return True if the outcome of the one call is recorded as unknown."""
     entries = [row.entry for row in served.runtime.store._backend.entries.values()]
     asked = (Phase.UNKNOWN, Phase.ESCALATED)
     return (

@@ -1,4 +1,4 @@
-"""Who is told that its tools have changed: those whose own list is another, wherever it changed."""
+"""Notifications of changed tools: for clients whose own list has changed, in any process."""
 
 import asyncio
 import contextlib

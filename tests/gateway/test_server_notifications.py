@@ -1,4 +1,4 @@
-"""What a client hears while its call runs: how far it is, and what the tool has to say."""
+"""Progress and log messages that a client gets while its call runs."""
 
 import asyncio
 import warnings

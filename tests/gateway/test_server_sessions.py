@@ -1,4 +1,4 @@
-"""Sessions of 2025-11-25: whose they are, and what ends with them."""
+"""Sessions of 2025-11-25: their owner, and what ends with them."""
 
 import asyncio
 import contextlib

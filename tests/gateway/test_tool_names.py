@@ -1,4 +1,4 @@
-"""ToolNames of tools: two tools never have one, and nobody takes one away by listing it."""
+"""Names of tools: two tools never share one, and a server can't take one away by listing it."""
 
 from hypothesis import given
 from hypothesis import strategies as st

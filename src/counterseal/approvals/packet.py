@@ -26,7 +26,7 @@ from counterseal.contract.fill import (
 from counterseal.contract.fill import fill as fill_template
 from counterseal.contract.model import Contract
 
-__all__ = ["REJECTED", "Origin", "Packet", "StateChange", "make_packet"]
+__all__ = ["REJECTED", "ExpectedChange", "Origin", "Packet", "make_packet"]
 
 Origin = Literal["user", "trusted", "untrusted"]
 """Where an argument came from: the user's words, a trusted observation, or an untrusted one."""
@@ -41,7 +41,7 @@ _KEPT: Final = ("\n", "\t")
 _LAYOUT: Final = re.compile(r"([\n\t])")
 
 
-class StateChange(NamedTuple):
+class ExpectedChange(NamedTuple):
     """A value of the target that the call is expected to change; None where there is none."""
 
     pointer: str
@@ -73,7 +73,7 @@ class Packet:
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None
     """As far as it is known before the call."""
-    changes: tuple[StateChange, ...]
+    changes: tuple[ExpectedChange, ...]
     fingerprint: str
     demand: Demand
     votes: tuple[Vote, ...]
@@ -298,8 +298,8 @@ def _expected(contract: Contract, arguments: Mapping[str, Any]) -> dict[str, Any
 
 def _changes(
     before: Mapping[str, Any] | None, after: Mapping[str, Any] | None
-) -> Iterator[StateChange]:
+) -> Iterator[ExpectedChange]:
     if after is None or before is None:
         return
     for place, expected, current in differences(after, before):
-        yield StateChange(place, current, expected)
+        yield ExpectedChange(place, current, expected)

@@ -76,7 +76,7 @@ _RANKS = {risk: rank for rank, risk in enumerate(RiskClass)}
 
 
 class Trust(StrEnum):
-    """Whether a tool's output may be taken at its word, or is somebody else's text."""
+    """Whether a tool's output can be trusted, or is text from outside."""
 
     TRUSTED = "trusted"
     UNTRUSTED = "untrusted"
@@ -296,8 +296,8 @@ def _approval(
 ) -> tuple[int, dict[str, dict[str, Any]]]:
     """Return how many people approve a call, and the terms if an approval is possible at all."""
     chosen = _inside(given, "approval", "pattern")
-    asked = _inside(given, "transactional", "confirmation_required") is True
-    approvers = max(risk.approval.approvers, 1 if asked or "approval" in given else 0)
+    required = _inside(given, "transactional", "confirmation_required") is True
+    approvers = max(risk.approval.approvers, 1 if required or "approval" in given else 0)
     if chosen is not None:
         approvers = max(approvers, PATTERNS[_member(Pattern, chosen, pattern_for(1))].approvers)
     if isinstance(given.get("approvers"), int):

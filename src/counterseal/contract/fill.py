@@ -233,29 +233,29 @@ def verification_of(
     return resource_of(contract, arguments), expected, contract.verify_after
 
 
-def differences(expected: Any, found: Any) -> list[StateDifference]:
+def differences(expected: Any, actual: Any) -> list[StateDifference]:
     """Return every place where the probed state differs from the expected one.
 
     Only expected fields are compared; the probed object may have more. Lists are compared item by
     item. 1 equals 1.0, and true does not equal 1.
     """
-    return list(_differences(expected, found, ()))
+    return list(_differences(expected, actual, ()))
 
 
 def _differences(
-    expected: Any, found: Any, path: tuple[str | int, ...]
+    expected: Any, actual: Any, path: tuple[str | int, ...]
 ) -> Iterator[StateDifference]:
-    if isinstance(expected, Mapping) and isinstance(found, Mapping):
+    if isinstance(expected, Mapping) and isinstance(actual, Mapping):
         for name, value in expected.items():
-            if name in found:
-                yield from _differences(value, found[name], (*path, name))
+            if name in actual:
+                yield from _differences(value, actual[name], (*path, name))
             else:
                 yield StateDifference(pointer(*path, name), thaw(value), None)
-    elif _is_list(expected) and _is_list(found) and len(expected) == len(found):
-        for index, (value, other) in enumerate(zip(expected, found, strict=True)):
+    elif _is_list(expected) and _is_list(actual) and len(expected) == len(actual):
+        for index, (value, other) in enumerate(zip(expected, actual, strict=True)):
             yield from _differences(value, other, (*path, index))
-    elif isinstance(expected, bool) is not isinstance(found, bool) or expected != found:
-        yield StateDifference(pointer(*path), thaw(expected), thaw(found))
+    elif isinstance(expected, bool) is not isinstance(actual, bool) or expected != actual:
+        yield StateDifference(pointer(*path), thaw(expected), thaw(actual))
 
 
 def _is_list(value: Any) -> bool:
@@ -307,10 +307,10 @@ def compensation_problems(contract: Contract, undo: Contract) -> Iterator[Proble
         if name in given:
             continue
         sources = (contract.affordance.output_schema, contract.affordance.input_schema)
-        found = {presence(source, (name,)) for source in sources}
-        if Presence.ALWAYS in found:
+        presences = {presence(source, (name,)) for source in sources}
+        if Presence.ALWAYS in presences:
             continue
-        never = found == {Presence.NEVER}
+        never = presences == {Presence.NEVER}
         fault = "is neither in the output nor in the arguments" if never else "may be missing"
         yield _problem(
             contract,

@@ -14,7 +14,6 @@ from pydantic_core import to_json
 
 from counterseal.canonical import canonical
 from counterseal.contract.model import Contract
-from counterseal.positional import made
 from counterseal.proposal import Principal, Proposal, System
 
 __all__ = [
@@ -102,33 +101,14 @@ class Entry(NamedTuple):
         observation: Mapping[str, Any] | None = None,
         unknown_since: float | None = None,
     ) -> Entry:
-        """As its worker leaves it. Since when nobody knows stays, if nobody knew before."""
-        # fmt: off
-        (tenant, key, request, _, call_id, tool, version, _, fence,
-         _, since, _, run_id, _, lapsed, looks) = self
-        # fmt: on
-        if unknown_since is not None:
-            since = unknown_since
-        return made(
-            Entry,
-            (
-                tenant,
-                key,
-                request,
-                status,
-                call_id,
-                tool,
-                version,
-                phase,
-                fence,
-                attempts,
-                since,
-                observation,
-                run_id,
-                None,
-                lapsed,
-                looks,
-            ),
+        """Return the entry as its worker leaves it; an earlier `unknown_since` is kept."""
+        return self._replace(
+            status=status,
+            phase=phase,
+            attempts=attempts,
+            unknown_since=self.unknown_since if unknown_since is None else unknown_since,
+            observation=observation,
+            worker=None,
         )
 
     @property

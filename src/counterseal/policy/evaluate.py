@@ -187,8 +187,8 @@ class _Question:
 def _terms(rule: PolicyRule, contract: Mapping[str, Any]) -> Terms:
     """Return the approval terms of a rule for this contract."""
     own = rule.approvers
-    asked = max(1, contract["approvers"]) if own == "contract" else own
-    terms = section_terms(rule.approval, approvers=asked, reason=rule.reason, rule=rule.id)
+    approvers = max(1, contract["approvers"]) if own == "contract" else own
+    terms = section_terms(rule.approval, approvers=approvers, reason=rule.reason, rule=rule.id)
     return merged([terms])
 
 
@@ -288,8 +288,8 @@ def _decide(rules: Iterable[_Live], context: Any, version: str) -> PolicyDecisio
     if rule.then is not PolicyVerdict.REQUIRE_APPROVAL:
         return PolicyDecision(rule.then, rule.id, rule.reason, version, 0, ids)
     terms = replace(merged(one.terms for one in strictest), rule=rule.id, reason=rule.reason)
-    asked = decisive.terms.approvers
-    return PolicyDecision(rule.then, rule.id, rule.reason, version, asked, ids, terms=terms)
+    approvers = decisive.terms.approvers
+    return PolicyDecision(rule.then, rule.id, rule.reason, version, approvers, ids, terms=terms)
 
 
 def _asks(one: _Live) -> int:

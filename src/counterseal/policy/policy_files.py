@@ -236,17 +236,17 @@ def _read_approvers(
     then: PolicyVerdict | None,
     approval: ApprovalTerms | None,
 ) -> int | Literal["contract"]:
-    asked = then is PolicyVerdict.REQUIRE_APPROVAL
+    required = then is PolicyVerdict.REQUIRE_APPROVAL
     pattern = approval.pattern if approval else None
     fewest = PATTERNS[pattern].approvers if pattern else 1
-    value = data.get("approvers", fewest if asked else 0)
-    if "approvers" in data and then is not None and not asked:
+    value = data.get("approvers", fewest if required else 0)
+    if "approvers" in data and then is not None and not required:
         reader.problem(
             (*place, "approvers"), f"a rule with the verdict {then} needs no approval; remove it"
         )
     elif value == "contract":
         return "contract"  # checked against each contract later
-    elif not isinstance(value, int) or isinstance(value, bool) or value < asked:
+    elif not isinstance(value, int) or isinstance(value, bool) or value < required:
         message = "approvers must be a number, 1 or more, or the word contract"
         reader.problem((*place, "approvers"), message)
     elif approval is not None:

@@ -84,8 +84,8 @@ class CaseResult:
     @property
     def got(self) -> str:
         decision = self.decision
-        asked = decision.approvers if self.case.approvers is not None else None
-        return _words(decision.verdict, decision.rule, asked)
+        approvers = decision.approvers if self.case.approvers is not None else None
+        return _words(decision.verdict, decision.rule, approvers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +106,8 @@ class PolicyTestReport:
 
 
 def _words(verdict: PolicyVerdict, rule: str | None, approvers: int | None) -> str:
-    asked = "" if approvers is None else f" by {approvers}"
-    return f"{verdict}{asked}" + (f" ({rule})" if rule else "")
+    by = "" if approvers is None else f" by {approvers}"
+    return f"{verdict}{by}" + (f" ({rule})" if rule else "")
 
 
 def run_cases(

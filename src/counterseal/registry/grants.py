@@ -138,7 +138,7 @@ def _scopes(value: Iterable[str]) -> frozenset[str]:
     try:
         return text_set("scopes", value)
     except (TypeError, ValueError) as error:
-        raise GrantError(str(error)) from None
+        raise GrantError(f"scopes: {str(error).removeprefix('scopes ')}") from None
 
 
 def _moment(value: datetime | None) -> datetime | None:

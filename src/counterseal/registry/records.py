@@ -225,7 +225,7 @@ def setting_errors(
         try:
             text_set(name, value)
         except (TypeError, ValueError) as error:
-            errors[name] = str(error).removeprefix(f"{name}: ")
+            errors[name] = str(error).removeprefix(f"{name} ")
     percentage = percentage_error(rollout_percentage)
     if percentage is not None:
         errors["rollout_percentage"] = percentage

@@ -138,7 +138,7 @@ METRICS: Final[Mapping[str, Formula]] = {
     "semantic_valid_rate": Formula(
         title="Semantic-valid rate",
         words="semantic_valid_calls / schema_valid_calls",
-        meaning="How often a well-formed proposal also keeps the business rules.",
+        meaning="How often a well-formed proposal also satisfies the business rules.",
         counted=_all(
             CallFact.PROPOSAL, lambda one: _shaped(one) and one.code != "SEMANTIC_INVALIDITY"
         ),
@@ -147,14 +147,14 @@ METRICS: Final[Mapping[str, Formula]] = {
     "validation_failure_rate": Formula(
         title="Validation failure rate",
         words="rejected_execution_attempts / total_tool_proposals",
-        meaning="How much of what is proposed is stopped before it runs.",
+        meaning="How often a proposal is refused before it is executed.",
         counted=_all(CallFact.PROPOSAL, lambda one: one.kind == EventType.DENIED),
         among=_PROPOSALS,
     ),
     "repair_success_rate": Formula(
         title="Repair success rate",
         words="successfully_repaired_calls / triggered_repair_loops",
-        meaning="Whether agents that are told what is wrong get it right.",
+        meaning="How often agents correct a proposal that was refused as repairable.",
         counted=_all(CallFact.PROPOSAL | CallFact.MENDED),
         among=_LOOPS,
         apart=True,
@@ -162,7 +162,7 @@ METRICS: Final[Mapping[str, Formula]] = {
     "repair_saturation_rate": Formula(
         title="Repair saturation rate",
         words="repair_loops_exhausted / triggered_repair_loops",
-        meaning="How often agents use up their tries and a person should look.",
+        meaning="How often agents use up their repair attempts.",
         counted=_all(CallFact.EXHAUSTED),
         among=_LOOPS,
         apart=True,
@@ -170,7 +170,7 @@ METRICS: Final[Mapping[str, Formula]] = {
     "unauthorized_proposal_rate": Formula(
         title="Unauthorized proposal rate",
         words="permission_denied_proposals / total_tool_proposals",
-        meaning="Whether agents reach for what is not theirs.",
+        meaning="How often agents call tools without permission.",
         counted=_all(
             CallFact.PROPOSAL,
             lambda one: one.kind == EventType.DENIED and one.code == "PERMISSION_DENIED",
@@ -180,14 +180,14 @@ METRICS: Final[Mapping[str, Formula]] = {
     "policy_violation_rate": Formula(
         title="Policy violation rate",
         words="policy_violations / total_tool_proposals",
-        meaning="How often policy, or a tool's own limits, say no.",
+        meaning="How often a policy or a tool's own limits refuse a call.",
         counted=_all(CallFact.PROPOSAL, _answered("POLICY_VIOLATION")),
         among=_PROPOSALS,
     ),
     "confirmation_required_rate": Formula(
         title="Confirmation required rate",
         words="confirmation_required_calls / mutating_tool_proposals",
-        meaning="How often a change has to be approved by people.",
+        meaning="How often a change needs approval.",
         counted=_all(
             CallFact.PROPOSAL | CallFact.MUTATES,
             lambda one: one.kind == EventType.APPROVAL_REQUIRED,
@@ -197,7 +197,7 @@ METRICS: Final[Mapping[str, Formula]] = {
     "confirmation_rejection_rate": Formula(
         title="Confirmation rejection rate",
         words="rejected_confirmations / confirmation_requests",
-        meaning="Whether agents ask for what people decline.",
+        meaning="How often approvers reject a request.",
         counted=_of(EventType.APPROVAL_REJECTED),
         among=_ASKED,
         apart=True,
@@ -205,28 +205,28 @@ METRICS: Final[Mapping[str, Formula]] = {
     "confirmation_bypass_attempt_rate": Formula(
         title="Confirmation bypass attempt rate",
         words="missing_or_invalid_approval_tokens / confirmation_required_calls",
-        meaning="Whether calls come without an approval that stands for them.",
+        meaning="How often a call comes without a valid approval.",
         counted=_UNAPPROVED,
         among=_either(_ASKED, _UNAPPROVED),
     ),
     "idempotency_replay_rate": Formula(
         title="Idempotency replay rate",
         words="idempotency_hits / mutating_requests",
-        meaning="How often a change is asked for that was made before.",
+        meaning="How often a change repeats an earlier one.",
         counted=_all(CallFact.PROPOSAL | CallFact.MUTATES | CallFact.REPLAYED),
         among=_WRITES,
     ),
     "idempotency_conflict_rate": Formula(
         title="Idempotency conflict rate",
         words="signature_mismatches / idempotency_key_matches",
-        meaning="How often a key comes back with another payload.",
+        meaning="How often a key is reused with another payload.",
         counted=_all(CallFact.PROPOSAL | CallFact.KEY_MATCHED, _answered("SIGNATURE_MISMATCH")),
         among=_all(CallFact.PROPOSAL | CallFact.KEY_MATCHED),
     ),
     "retry_success_rate": Formula(
         title="Retry success rate",
         words="successful_retries / retry_attempts",
-        meaning="Whether trying again helps.",
+        meaning="How often a retry succeeds.",
         counted=_all(CallFact.RETRIED, _ok),
         among=_RETRIES,
         apart=True,
@@ -234,14 +234,14 @@ METRICS: Final[Mapping[str, Formula]] = {
     "unsafe_retry_block_rate": Formula(
         title="Unsafe retry block rate",
         words="blocked_non_idempotent_retries / (retry_attempts + blocked)",
-        meaning="How often a retry is not made because it might act twice.",
+        meaning="How often a retry is blocked because it could act twice.",
         counted=_BLOCKED,
         among=_either(_RETRIES, _BLOCKED),
     ),
     "observation_normalization_failure_rate": Formula(
         title="Observation normalization failure rate",
         words="normalization_failures / tool_executions",
-        meaning="Whether tools return what their contracts say.",
+        meaning="How often a tool's answer does not match its contract.",
         counted=_all(CallFact.EXECUTED, _answered("OBSERVATION_NORMALIZATION_FAIL")),
         among=_all(CallFact.EXECUTED),
     ),
@@ -255,7 +255,7 @@ METRICS: Final[Mapping[str, Formula]] = {
     "compensation_success_rate": Formula(
         title="Compensation success rate",
         words="successful_compensations / compensation_attempts",
-        meaning="Whether what was done can be reversed.",
+        meaning="How often a reversal succeeds.",
         counted=_of(EventType.COMPENSATED),
         among=_of(EventType.COMPENSATED, EventType.COMPENSATION_FAILED),
     ),
@@ -271,7 +271,7 @@ METRICS: Final[Mapping[str, Formula]] = {
     "trace_completeness_rate": Formula(
         title="Trace completeness rate",
         words="complete_tool_traces / total_tool_calls",
-        meaning="Whether the outcome of every call is known.",
+        meaning="The share of calls whose outcome is known.",
         counted=_all(CallFact.COMPLETE),
         among=_all(CallFact.COMPLETE),
         unseen=_unfinished,

@@ -27,7 +27,7 @@ from counterseal.runtime import Runtime
 from counterseal.views import TenantView
 from counterseal.views.metrics import metric_rows, prometheus
 from counterseal.web.api.app import Api, api_app
-from counterseal.web.console.app import console_routes
+from counterseal.web.console import console_routes
 from counterseal.web.console.live import Broker, marks_of
 from counterseal.web.identity import Access, ProtectedEndpoint, protect
 from counterseal.web.middleware import (

@@ -19,7 +19,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from counterseal.accounts.sign_in import network_of
-from counterseal.web.console.bare import bare_page
+from counterseal.web.console.rendering import bare_page
 
 __all__ = [
     "ADDRESS_RATE",
@@ -138,7 +138,7 @@ def _refusal(
     path = scope["path"]
     if path in ("/mcp", "/v1", *MONITORING) or path.startswith("/v1/"):
         return PlainTextResponse(f"{message}\n", status, headers=headers)
-    return bare_page(status, message, https=scope.get("scheme") == "https", more=headers)
+    return bare_page(status, message, https=scope.get("scheme") == "https", headers=headers)
 
 
 # --- rates ----------------------------------------------------------------------------------------

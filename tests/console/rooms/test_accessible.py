@@ -22,7 +22,7 @@ PAGES = {
     "rollout": "/tools/write_note/rollout?version=1.0.0&percentage=5",
     "quarantine": f"/tools/{HELD}",
     "kill": "/kill?scope=everything",
-    "operator's list": "/operator",
+    "needs attention": "/operator",
     "overview": "/overview",
     "audit": "/audit",
     "events": "/audit/events",
@@ -53,7 +53,7 @@ async def test_axe_finds_nothing_on_any_page(visitor, ids, scheme, width):
         await page.evaluate("document.querySelectorAll('main details').forEach(d => d.open = true)")
         wrong[name] = await found_by_axe(page)
     await page.goto("/audit")
-    await page.get_by_role("button", name="Check the record").click()
-    await page.get_by_text("as they were written.").wait_for()
+    await page.get_by_role("button", name="Verify the record").click()
+    await page.get_by_text("are unchanged.").wait_for()
     wrong["checked"] = await found_by_axe(page)
     assert {name: lines for name, lines in wrong.items() if lines} == {}

@@ -7,6 +7,7 @@ import pytest
 
 from counterseal import Grant
 from counterseal.ledger.entry import EntryStatus
+from counterseal.views.tools import grant_row
 from tests.console.conftest import client_of
 from tests.console.plant import HELD
 from tests.console.rooms.test_looking import rows_of, said
@@ -66,8 +67,8 @@ async def test_an_operator_of_one_tenant_is_told_what_all_tenants_share(works):
         assert answer.status_code == 403
         card = await olga.get("/tools/read_gauge")
         assert "Enable or disable" not in card.text
-        assert "Grant it to an agent" in card.text
-        assert "Take back" not in card.text  # it is everybody's
+        assert "Grant to an agent" in card.text
+        assert "Revoke" not in card.text  # it is everybody's
     assert works.runtime.registry.kills == ()
 
 
@@ -109,7 +110,7 @@ async def test_everything_can_be_stopped_and_nothing_by_mistake(works, root):
     await sent(root, "/kill", scope="everything", reason=WHY)
     assert [kill.scope for kill in works.runtime.registry.kills] == [("all", "")]
     again = said(await root.get("/kill?tool=read_gauge"))
-    assert "This stops nothing that is not stopped already" in again
+    assert "This stops nothing more" in again
 
 
 async def test_what_is_not_there_can_not_be_stopped_or_restored(works, root):
@@ -129,7 +130,7 @@ async def test_the_list_is_narrowed_by_its_address_and_what_is_held_comes_first(
     page = await root.get("/tools")
     assert rows_of(page) == [HELD, "open_valve", "order_part", "read_gauge", "write_note"]
     assert "1 tool is in quarantine" in said(page)
-    assert "1 2 (1 without success)" in said(page)  # one grant, two calls
+    assert "1 2 (1 failed or refused)" in said(page)  # one grant, two calls
     assert rows_of(await root.get("/tools?effect=draft&text=NOTE")) == ["write_note"]
     assert rows_of(await root.get("/tools?status=quarantined")) == [HELD]
     assert rows_of(await root.get("/tools?risk=CRITICAL_MUTATION")) == ["open_valve"]
@@ -141,7 +142,7 @@ async def test_a_tool_is_disabled_and_enabled_with_a_reason(works, root):
     assert (await sent(root, path, action="disable", reason="")).status_code == 422
     answer = await sent(root, path, action="disable", version="1.0.0", reason=WHY)
     page = said(await root.get(answer.headers["location"]))
-    assert "It is out of use." in page
+    assert "The tool is disabled." in page
     assert "1.0.0 disabled" in page
     assert f"Disabled 1.0.0 by root, 2026-01-01 00:00:00 UTC {WHY}" in page
     assert not (await works.call("read_gauge", {"gauge": "g"})).ok
@@ -198,7 +199,7 @@ async def test_a_grant_for_all_tenants_takes_a_role_everywhere(works, root):
         assert (await sent(olga, "/tools/write_note/grant", **told)).status_code == 403
     await sent(root, "/tools/write_note/grant", **told)
     assert works.view().tools.grants(agent="night-bot") == [
-        Grant(agent="night-bot", tool="write_note")
+        grant_row(Grant(agent="night-bot", tool="write_note"))
     ]
 
 
@@ -227,7 +228,7 @@ async def test_a_held_tool_is_refused_with_a_reason(works, root):
     assert "In quarantine" in said(await root.get(f"/tools/{HELD}"))
 
 
-# --- the operator's list --------------------------------------------------------------------------
+# --- the needs attention --------------------------------------------------------------------------
 
 
 async def key_of(works):
@@ -237,11 +238,11 @@ async def key_of(works):
 async def test_a_person_says_that_an_unknown_call_happened_and_what_it_returned(works, root):
     seen = await works.stuck()
     page = await root.get("/operator")
-    assert "Nobody knows whether it happened" in said(page)
+    assert "Outcome unknown" in said(page)
     told = {"kind": "unknown", "key": await key_of(works), "action": "happened", "reason": WHY}
     answer = await sent(root, "/operator", **told, data='{"order": 7}')
     assert answer.headers["location"] == "/operator?done=happened"
-    assert "It is on record as done." in said(await root.get("/operator?done=happened"))
+    assert "Recorded as succeeded." in said(await root.get("/operator?done=happened"))
     assert (await works.view().attention.rows()).items == []
     story = await works.view().calls.page(seen.call_id)
     assert story.ledger.status == EntryStatus.COMPLETED
@@ -265,7 +266,7 @@ async def test_what_can_not_be_done_is_said_and_nothing_is_done(works, root, wro
     answer = await sent(root, "/operator", **{**told, **wrong})
     assert answer.status_code == status
     if "data" in wrong:
-        assert "data: write a JSON object" in said(answer)
+        assert "data: expected a JSON object" in said(answer)
         assert unescape(answer.text).count(WHY) == 1  # what was written is kept
     assert len((await works.view().attention.rows()).items) == 1
 
@@ -274,9 +275,9 @@ async def test_what_failed_is_tried_again_or_dismissed(works, root):
     await works.fail("a")
     await works.fail("b", why="Gone.")
     page = await root.get("/operator")
-    assert "It did not take effect as expected" in said(page)
-    assert "What is known Gone." in said(page)
-    for key, action, says in (("a", "again", "tried again"), ("b", "dismiss", "off the list")):
+    assert "Verification failed" in said(page)
+    assert "Reason Gone." in said(page)
+    for key, action, says in (("a", "again", "tried again"), ("b", "dismiss", "from the list")):
         told = {"kind": "verify", "key": f"call:write_note:{key}", "action": action}
         answer = await sent(root, "/operator", **told, reason=WHY)
         assert says in said(await root.get(answer.headers["location"]))

@@ -13,7 +13,7 @@ from counterseal.keys import KeyRing, Purpose, new_key
 from counterseal.ledger.requests import ExpiryRequest
 from counterseal.operations.auditor import seal_store
 from counterseal.testing import fake_tool
-from counterseal.web.console.charts import amount
+from counterseal.web.console.overview import amount
 from tests.console.conftest import client_of
 from tests.console.plant import HELD
 from tests.console.test_sign_in import csrf_of, sent
@@ -106,9 +106,9 @@ async def test_older_calls_are_on_further_pages_with_the_same_search(works, root
 
 
 async def test_an_empty_list_says_what_to_do(root):
-    assert "No agent has called a tool yet." in (await root.get("/calls")).text
-    assert "Take a longer one" in (await root.get("/overview")).text
-    assert "Nothing waits for an operator." in (await root.get("/operator")).text
+    assert "No call yet." in (await root.get("/calls")).text
+    assert "Choose a longer window" in (await root.get("/overview")).text
+    assert "Nothing needs attention." in (await root.get("/operator")).text
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ async def test_an_empty_list_says_what_to_do(root):
 async def test_an_address_that_makes_no_sense_is_said_to(root, path):
     answer = await root.get(path)
     assert answer.status_code == 400
-    assert "This can't be understood" in said(answer)
+    assert "Invalid request" in said(answer)
 
 
 async def test_a_calls_page_tells_its_whole_story(works, root):
@@ -141,15 +141,15 @@ async def test_a_calls_page_tells_its_whole_story(works, root):
     for gate in story.gates:
         assert f"{gate.gate} allow" in text
     assert text.count("µs") + text.count(" ms") > len(story.gates)
-    assert "1. SUCCESS" in text
+    assert "1. Succeeded SUCCESS" in text
     assert "COMPLETED" in text
     assert "call:write_note:k-1" in text
     assert " ".join(story.text.split()) in " ".join(unescape(page.text).split())
     assert "/author contract 1" in text  # what was taken out of it
     assert story.trace_id in text
     assert [one.type for one in story.events] == re.findall(r"tool\.\w+(?= \w)", text)
-    assert story.cli in text
-    assert story.curl.replace("{base}", works.url) in text
+    assert story.copy_as.cli in text
+    assert story.copy_as.curl.replace("{base}", works.url) in text
 
 
 async def test_a_read_shows_what_the_model_saw_beside_what_was_taken_out_of_it(works, root):
@@ -180,10 +180,10 @@ async def test_a_read_of_which_only_the_beginning_is_kept_says_so(works, root):
 async def test_a_refused_call_says_at_which_gate_and_why(works, root):
     seen = await works.call("read_gauge", {"gauge": 7})
     text = said(await root.get(f"/calls/{seen.call_id}"))
-    assert "refused at the gate schema" in text
-    assert "An argument has the wrong type." in text
-    assert "scope not asked" in text
-    assert "It was not executed." in text
+    assert "refused by the gate schema" in text
+    assert "An argument had the wrong type." in text
+    assert "scope not run" in text
+    assert "Not executed." in text
 
 
 async def test_a_held_call_shows_its_approval_and_a_replay_the_call_that_did_it(works, root):
@@ -194,7 +194,7 @@ async def test_a_held_call_shows_its_approval_and_a_replay_the_call_that_did_it(
     await works.call("write_note", {"note": "n"}, key="same")
     again, *_ = rows_of(await root.get("/calls?tool=write_note"))
     page = await root.get(f"/calls/{again}")
-    assert "replayed" in said(page)
+    assert "repeat" in said(page)
     assert f'href="/calls/{first.call_id}"' in page.text
 
 
@@ -250,7 +250,7 @@ async def test_the_overview_shows_the_desks_numbers_and_leads_to_what_is_behind_
         for link, number in re.findall(r'href="([^"]+)" aria-label="([\d.]+) ', row):
             behind = await root.get(unescape(link))
             told = unescape(re.search(r'<a href="(/v1/calls[^"]+)">', behind.text)[1])
-            assert f"Behind {metric.title} :" in said(behind)
+            assert f"counted by {metric.title} :" in said(behind)
             rows = rows_of(behind)
             assert [one["call_id"] for one in (await root.get(told)).json()["items"]] == rows
             if metric.unit == "ratio" or "part=" in link:
@@ -280,18 +280,18 @@ async def test_charts_can_be_read_by_whoever_does_not_see_them(works, root):
 
 async def test_the_record_says_how_far_it_is_sealed_and_is_checked(works, root, tmp_path):
     await works.call("write_note", {"note": "n"})
-    assert "Nothing was ever sealed" in said(await root.get("/audit"))
+    assert "never been sealed" in said(await root.get("/audit"))
     ring = KeyRing([new_key(tmp_path, Purpose.AUDIT, datetime.now(UTC))])
     works.runtime.keys = ring
     sealed = await seal_store(works.runtime.store, "acme", ring.signer("audit"), works.clock())
     page = await root.get("/audit")
-    assert "All of it, as of the last seal." in said(page)
+    assert "Everything up to the last seal." in said(page)
     assert sealed.hash.hex() in page.text
     await works.call("write_note", {"note": "m"})
-    assert "1 segment grew since the last seal" in said(await root.get("/audit"))
+    assert "1 segment has new events since the last seal" in said(await root.get("/audit"))
     checked = said(await sent(root, "/audit/verify"))
     report = await works.view().record.verify()
-    assert f"holds All {report.events} events are as they were written." in checked
+    assert f"verified All {report.events} events are unchanged." in checked
     assert f"Sealed {report.sealed} events, by 1 checkpoint" in checked
     assert f"Not sealed yet {report.unsealed} events" in checked
 
@@ -316,17 +316,17 @@ async def test_a_check_that_takes_long_says_how_far_it_is(works, root, vic, monk
         return await recorded(*asked)
 
     monkeypatch.setattr(store, "recorded", slowly, raising=False)
-    monkeypatch.setattr("counterseal.web.console.audit._EVERY", 0.01)
+    monkeypatch.setattr("counterseal.web.console.audit._PROGRESS_INTERVAL", 0.01)
     token, text = csrf_of(await root.get("/audit")), ""
     async with root.stream("POST", "/audit/verify", data={"csrf": token}) as answer:
         async for piece in answer.aiter_text():
             text += piece
-            if "Looked at 0 events so far" in text and not go_on.is_set():
+            if "0 events checked so far" in text and not go_on.is_set():
                 second = await sent(vic, "/audit/verify")
                 go_on.set()
     assert second.status_code == 429
-    assert "being checked right now" in said(second)
-    assert "as they were written" in text
+    assert "A verification is running" in said(second)
+    assert "are unchanged" in text
 
 
 async def test_a_check_of_a_store_that_is_away_says_so(works, root, monkeypatch):
@@ -334,7 +334,7 @@ async def test_a_check_of_a_store_that_is_away_says_so(works, root, monkeypatch)
         raise StoreError("it is away")
 
     monkeypatch.setattr(works.runtime.store, "recorded", away, raising=False)
-    assert "nothing can be said" in said(await sent(root, "/audit/verify"))
+    assert "did not finish" in said(await sent(root, "/audit/verify"))
 
 
 async def test_a_record_that_was_changed_does_not_hold(works, root, monkeypatch):
@@ -346,7 +346,7 @@ async def test_a_record_that_was_changed_does_not_hold(works, root, monkeypatch)
 
     monkeypatch.setattr(store, "recorded", without_one, raising=False)
     page = await sent(root, "/audit/verify")
-    assert "does not hold" in said(page)
+    assert "failed" in said(page)
     assert "missing" in said(page)
 
 

@@ -12,7 +12,7 @@ async def test_a_rollout_is_previewed_made_and_undone_in_one_step(works, root, v
     path = "/tools/read_gauge/rollout"
     page = await root.get(f"{path}?version=1.0.0&percentage=20")
     assert "Rolling out 1.0.0 to 20 % of new runs" in said(page)
-    assert "1.0.0 100 20 none: it is refused 0 80" in said(page)
+    assert "1.0.0 100 20 no version (refused) 0 80" in said(page)
     resource = unescape(re.search(r"<code>GET ([^<]+)</code>", page.text)[1])
     shares = (await root.get(resource)).json()["items"]
     assert [one["then"] for one in shares] == [20, 80]
@@ -21,7 +21,7 @@ async def test_a_rollout_is_previewed_made_and_undone_in_one_step(works, root, v
     assert made.headers["location"] == "/tools/read_gauge?done=rolled_out"
     card = await root.get("/tools/read_gauge")
     assert "20 % of new runs" in said(card)
-    assert "Before, 1.0.0 went to 100 % of new runs." in said(card)
+    assert "Before the last rollout, 1.0.0 went to 100 % of new runs." in said(card)
     form = card.text.partition('aria-label="Undo the rollout of 1.0.0"')[2].partition("</form>")[0]
     hidden = dict(re.findall(r'type="hidden" name="(version|percentage)" value="([^"]+)"', form))
     await sent(root, path, **hidden, reason="Back.")

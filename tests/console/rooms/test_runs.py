@@ -51,10 +51,10 @@ async def test_a_run_shows_what_its_tools_have_left_in_it(works, root):
     works.runtime.register(keeper.tool, grants=[Grant(agent="shift-bot", tool="keep")])
     await works.call("keep", {}, run="run_k")
     text = said(await root.get("/runs/run_k"))
-    assert "level changed once from outside" in text
+    assert "level changed once untrusted" in text
     assert '{ "bar" : "<b>4.2</b>" }' in text
     await works.call("read_gauge", {"gauge": "g"}, run="run_l")
-    assert "no tool has left anything in it" in said(await root.get("/runs/run_l"))
+    assert "Empty." in said(await root.get("/runs/run_l"))
 
 
 async def test_a_call_that_goes_on_is_followed_until_it_is_over(works, root):
@@ -64,6 +64,6 @@ async def test_a_call_that_goes_on_is_followed_until_it_is_over(works, root):
     for seen, follows in ((held, True), (stuck, True), (done, False)):
         page = await root.get(f"/calls/{seen.call_id}")
         assert ('data-live="record approvals"' in page.text) == follows
-        assert ("reload the page" in said(page)) == follows
+        assert ("reload it" in said(page)) == follows
     await works.view().approvals.decide(held.approval_id, "reject")
     assert "data-live-key" not in (await root.get(f"/calls/{held.call_id}")).text

@@ -1,4 +1,4 @@
-"""Upstreams in every way there is: a program, a server on loopback, a server in this process."""
+"""Upstreams over every transport: a program, a server on loopback, a server in this process."""
 
 import asyncio
 import contextlib

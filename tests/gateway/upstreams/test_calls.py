@@ -1,4 +1,4 @@
-"""A call to an upstream: over every way and in both eras, what goes there and what comes back."""
+"""A call to an upstream, over every transport and in both revisions: request and result."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Lists, pages, resources and prompts of an upstream, and how its changes are told."""
+"""Lists, pages, resources and prompts of an upstream, and reports of their changes."""
 
 import pytest
 
@@ -89,7 +89,7 @@ async def test_resources_are_read_and_their_changes_told_to_who_subscribed(websi
         await ask("resources/subscribe", uri="test://one")
         await until(lambda: _noticed(upstream, "touch", "resource:test://one", told))
 
-        # Who is connected anew has not forgotten it.
+        # A new connection subscribes again.
         site.kill()
         await until(lambda: not upstream.ready)
         site.start()

@@ -122,7 +122,7 @@ async def test_an_answer_that_breaks_off_or_is_none_is_lost_and_nobody_elses(
     standing, tmp_path, answer
 ):
     async with connected(standing().settings()) as upstream, listening(answer) as url:
-        # The same connection, whose next requests go to somebody who does not know how.
+        # The next requests of this connection go to a server that does not speak MCP.
         way = upstream._pools["*"].main.connection
         assert way.up
         held = asyncio.ensure_future(

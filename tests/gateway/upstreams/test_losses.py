@@ -1,4 +1,4 @@
-"""An upstream that dies, hangs, or writes nonsense: who learns what, and who is not held up."""
+"""An upstream that dies, hangs or writes nonsense: its callers learn it, other callers go on."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ def alive(pid):
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    stat = Path(f"/proc/{pid}/stat")  # what is dead, and nobody has asked how, is still there
+    stat = Path(f"/proc/{pid}/stat")  # a zombie, whose parent has not waited for it, still has one
     return not stat.exists() or stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 

@@ -1,4 +1,4 @@
-"""What an upstream asks back: of whose client, in both eras, and when it is refused."""
+"""Questions of an upstream, in both revisions: which client gets them, and refusals."""
 
 import asyncio
 import json
@@ -104,7 +104,7 @@ async def test_calls_that_may_be_asked_something_have_a_connection_each(standing
             await until(front.waiting.is_set)
         assert [len(front.asked) for front in fronts] == [1, 1]
 
-        # There is no third connection, and nobody waits for ever.
+        # There is no third connection, and the call does not wait for ever.
         soon = call_context(deadline=datetime.now(UTC) + timedelta(seconds=0.1))
         with pytest.raises(NotSentError, match="busy"):
             await upstream.call("echo", {}, context=soon)

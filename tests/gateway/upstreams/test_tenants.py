@@ -1,4 +1,4 @@
-"""Whose connections a call takes, and with whose credentials."""
+"""Which tenant's connections and credentials a call uses."""
 
 import asyncio
 from hashlib import sha256

@@ -410,7 +410,7 @@ def test_a_well_declared_contract_has_no_problem():
 
 
 def test_every_rule_is_shown_to_fire():
-    # What an HTTP tool can get wrong is in test_http_lint.py.
+    # What an HTTP tool can get wrong is in test_lint_outbound.py.
     assert set(BREACHES) == {rule for rule in RULES if not rule.startswith(("http-", "egress-"))}
 
 

@@ -380,8 +380,8 @@ class _StrictReader:
             if key in NOTES or is_expressible(key, value, types):
                 kept[key] = value
             elif key in BOUNDS:
-                told = f"{key} {value!r}" if key == "format" else key
-                self.warn(path, f"strict mode has no {told}; the schema gate still enforces it")
+                text = f"{key} {value!r}" if key == "format" else key
+                self.warn(path, f"strict mode has no {text}; the schema gate still enforces it")
             else:
                 self.warn(path, f"strict mode has no {key}; left out, as no call depends on it")
         return kept

@@ -200,36 +200,36 @@ def _closed(schema: Mapping[str, Any]) -> bool:
     return bounded or "enum" in schema or "const" in schema
 
 
-_Found = tuple[tuple[str | int, ...], str, Sounds]
+_Place = tuple[tuple[str | int, ...], str, Sounds]
 
 
-def _code(contract: Contract) -> list[_Found]:
+def _code(contract: Contract) -> list[_Place]:
     """Return every place that sounds like code."""
     texts = [(place, name, schema) for place, name, schema in _texts(contract)]
     free = [(place, name, schema) for place, name, schema in texts if not _closed(schema)]
-    found: list[_Found] = [
+    places: list[_Place] = [
         (place, f"{name} takes {sounds.what} that the model writes", sounds)
         for place, name, schema in free
         if (sounds := argument_sounds(name, str(schema.get("description", ""))))
     ]
     # Without text that the model writes, there is no code to run.
-    if free and not any(sounds.certain for _, _, sounds in found):
+    if free and not any(sounds.certain for _, _, sounds in places):
         affordance = contract.affordance
         for place, sounds in tool_sounds(
             contract.name, affordance.model_description, [name for _, name, _ in free]
         ):
-            found.append((place, f"the tool's texts say that it runs {sounds.what}", sounds))
-    return found
+            places.append((place, f"the tool's texts say that it runs {sounds.what}", sounds))
+    return places
 
 
 @rule("code-unsandboxed", "code runs in a sandbox")
 def code_unsandboxed(contract: Contract) -> Iterator[Breach]:
     if contract.isolation is Isolation.SANDBOX or contract.runs_code is False:
         return
-    found = [(place, what) for place, what, sounds in _code(contract) if sounds.certain]
-    if contract.runs_code and not found:
-        found = [(("runs_code",), "the tool runs code")]
-    for place, what in found:
+    places = [(place, what) for place, what, sounds in _code(contract) if sounds.certain]
+    if contract.runs_code and not places:
+        places = [(("runs_code",), "the tool runs code")]
+    for place, what in places:
         yield breach(
             place,
             f"{what}, but isolation is {contract.isolation}",
@@ -241,10 +241,10 @@ def code_unsandboxed(contract: Contract) -> Iterator[Breach]:
 def code_suspected(contract: Contract) -> Iterator[Breach]:
     if contract.isolation is Isolation.SANDBOX or contract.runs_code is not None:
         return
-    found = _code(contract)
-    if any(sounds.certain for _, _, sounds in found):
+    places = _code(contract)
+    if any(sounds.certain for _, _, sounds in places):
         return  # code-unsandboxed says so
-    for place, what, _ in found:
+    for place, what, _ in places:
         yield breach(
             place,
             f"{what}; it may be run",
@@ -256,14 +256,14 @@ def code_suspected(contract: Contract) -> Iterator[Breach]:
 def raw_power(contract: Contract) -> Iterator[Breach]:
     if contract.isolation is Isolation.SANDBOX:
         return
-    found = [
+    places = [
         (place, f"{name} takes {kind} that the model writes")
         for place, name, schema in _texts(contract)
         for kind in (() if _closed(schema) else _kinds(name, schema))
     ]
     if contract.runs_code is False:  # otherwise code-unsandboxed says so
-        found += [(place, what) for place, what, sounds in _code(contract) if sounds.certain]
-    for place, what in found:
+        places += [(place, what) for place, what, sounds in _code(contract) if sounds.certain]
+    for place, what in places:
         yield breach(
             place,
             what,

@@ -130,49 +130,49 @@ def http_isolation(contract: Contract) -> Iterator[Breach]:
 @rule("http-argument-unknown", "request uses declared arguments")
 def http_argument_unknown(contract: Contract) -> Iterator[Breach]:
     known = set(properties_of(contract.affordance.input_schema))
-    for place, found in _placeholders(contract):
-        if found.argument and found.name not in known:
+    for place, placeholder in _placeholders(contract):
+        if placeholder.argument and placeholder.name not in known:
             yield breach(
                 place,
-                f"{found} is not an argument of {contract.name}",
+                f"{placeholder} is not an argument of {contract.name}",
                 f"Use one of: {', '.join(sorted(known)) or 'none are declared'}.",
             )
 
 
 def _placeholders(contract: Contract) -> Iterator[tuple[tuple[str | int, ...], Placeholder]]:
-    for place, found in contract.http.placeholders() if contract.http else ():
-        yield ("http", *place), found
+    for place, placeholder in contract.http.placeholders() if contract.http else ():
+        yield ("http", *place), placeholder
 
 
 @rule("http-path-optional", "path uses required arguments only")
 def http_path_optional(contract: Contract) -> Iterator[Breach]:
     schema = contract.affordance.input_schema
     required = listed(schema, "required")
-    for place, found in _placeholders(contract):
-        known = found.argument and found.name in properties_of(schema)
-        if place == ("http", "url") and known and found.name not in required:
+    for place, placeholder in _placeholders(contract):
+        known = placeholder.argument and placeholder.name in properties_of(schema)
+        if place == ("http", "url") and known and placeholder.name not in required:
             yield breach(
                 place,
-                f"{found} is used in the path, but the argument is optional",
-                f"Add {found.name} to the input schema's required.",
+                f"{placeholder} is used in the path, but the argument is optional",
+                f"Add {placeholder.name} to the input schema's required.",
             )
 
 
 @rule("http-argument-misfit", "path, query, form and headers use plain values")
 def http_argument_misfit(contract: Contract) -> Iterator[Breach]:
     schema = contract.affordance.input_schema
-    for place, found in _placeholders(contract):
+    for place, placeholder in _placeholders(contract):
         part = str(place[1])
-        if not found.argument or part == "body":
+        if not placeholder.argument or part == "body":
             continue
-        types = types_of(without_refs(schema, properties_of(schema).get(found.name)))
+        types = types_of(without_refs(schema, properties_of(schema).get(placeholder.name)))
         repeated = part in ("query", "form") and _stands_alone(contract, place)
         unfit = [word for word in ("object", "array") if word in types]
         for word in unfit:
             if not (word == "array" and repeated):
                 yield breach(
                     place,
-                    f"{found} is an {word}, which can't be written into {part}",
+                    f"{placeholder} is an {word}, which can't be written into {part}",
                     "Move it to the body. In query and form, a list may be a value of its own.",
                 )
 
@@ -198,9 +198,11 @@ def http_argument_unsent(contract: Contract) -> Iterator[Breach]:
 
 @rule("http-secret-mismatch", "request uses exactly the declared secrets")
 def http_secret_mismatch(contract: Contract) -> Iterator[Breach]:
-    for place, found in _placeholders(contract):
-        if found.secret and found.name not in contract.secrets:
-            yield breach(place, f"{found} is not declared", f"Add it: secrets: [{found.name}].")
+    for place, placeholder in _placeholders(contract):
+        if placeholder.secret and placeholder.name not in contract.secrets:
+            yield breach(
+                place, f"{placeholder} is not declared", f"Add it: secrets: [{placeholder.name}]."
+            )
     if contract.http is not None:
         for index, name in enumerate(contract.secrets):
             if name not in contract.http.secrets:
@@ -234,11 +236,11 @@ def _near(contract: Contract) -> bool:
 
 @rule("http-secret-in-url", "secrets are sent in headers, not in URLs", warning=True)
 def http_secret_in_url(contract: Contract) -> Iterator[Breach]:
-    for place, found in _placeholders(contract):
-        if found.secret and place[1] in ("url", "query"):
+    for place, placeholder in _placeholders(contract):
+        if placeholder.secret and place[1] in ("url", "query"):
             yield breach(
                 place,
-                f"{found} becomes part of the URL, which servers and proxies log",
+                f"{placeholder} becomes part of the URL, which servers and proxies log",
                 "Send it in a header, if the API accepts that.",
             )
 

@@ -85,8 +85,8 @@ def _unknown(contract: Contract, place: str, name: str) -> Breach:
 
 @rule("consequence-missing", "consequence is stated for approvers", warning=True)
 def consequence_missing(contract: Contract) -> Iterator[Breach]:
-    asked = contract.approvers > 0 or RISKS[contract.risk].approval.approvers > 0
-    if asked and not (contract.consequence or "").strip():
+    needs_approval = contract.approvers > 0 or RISKS[contract.risk].approval.approvers > 0
+    if needs_approval and not (contract.consequence or "").strip():
         yield breach(
             "/consequence",
             "calls need approval, but approvers are not told the consequence",

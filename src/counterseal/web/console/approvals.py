@@ -1,80 +1,81 @@
-"""The inbox, a request's page, and the decision."""
+"""Pages about approvals: the inbox, one request, the decision, and what follows from it."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
 from starlette.routing import Route
 
+from counterseal.approvals.display import Part, name_of, value_parts
 from counterseal.approvals.packet import Packet
-from counterseal.approvals.terms import Then
+from counterseal.approvals.packet_formats import PacketLine, PacketRow, outline
 from counterseal.approvals.votes import Choice, Objection
+from counterseal.contract.approval_terms import Then
 from counterseal.contract.effects import RiskClass
 from counterseal.ledger.records import HeldStatus
 from counterseal.operations.approver import ApprovalError
 from counterseal.views import ApprovalRow, Page, confirmation
-from counterseal.web.console.card import card
-from counterseal.web.console.problems import Problem, understood
+from counterseal.web.console.page_request import (
+    ConsoleState,
+    PageError,
+    PageRequest,
+    parameter_errors,
+)
 from counterseal.web.console.rendering import address
-from counterseal.web.console.visit import House, Visit
 
-__all__ = ["routes"]
-
-_FILTERS: Final = ("tool", "agent", "risk", "text")
-_ENDED: Final = ("approved", "rejected", "expired", "spent", "void")
-_GONE: Final = frozenset({"decided", "expired", "voted"})
-"""Why a vote comes too late."""
-_LONGEST_TITLE: Final = 80
-_FIELDS: Final = {"typed": "typed", "justification": "justification"}
-"""Which field of the form an objection is about."""
+__all__ = ["PacketCard", "packet_card", "routes"]
 
 
-def routes(house: House) -> list[Route]:
-    """The pages about approvals."""
+def routes(state: ConsoleState) -> list[Route]:
+    """Return the pages about approvals."""
     return [
-        house.get("/", inbox),
-        house.get("/approvals", inbox),
-        house.get("/approvals/{approval_id}", show),
-        house.post("/approvals/{approval_id}/decision", decide),
-        house.get("/approvals/{approval_id}/decision", back),
-        house.get("/approvals/{approval_id}/result", result),
+        state.get("/", inbox),
+        state.get("/approvals", inbox),
+        state.get("/approvals/{approval_id}", show),
+        state.post("/approvals/{approval_id}/decision", decide),
+        state.get("/approvals/{approval_id}/decision", back),
+        state.get("/approvals/{approval_id}/result", result),
     ]
 
 
 # --- the inbox ------------------------------------------------------------------------------------
 
+_FILTERS: Final = ("tool", "agent", "risk", "text")
+_ENDED: Final = ("approved", "spent", "rejected", "expired", "void")
 
-async def inbox(visit: Visit) -> Response:
-    """What waits, what ends first at the top; or what was decided."""
-    status = visit.asked("status") or "waiting"
+
+async def inbox(request: PageRequest) -> Response:
+    """Show requests that wait, in the order in which they expire; or decided ones."""
+    status = request.parameter("status") or "waiting"
     if status not in ("waiting", "decided", *_ENDED):
-        raise Problem(400, f"status: takes waiting, decided, {', '.join(_ENDED)}")
-    chosen = {name: visit.asked(name) for name in _FILTERS}
-    given: dict[str, Any] = {**chosen, "cursor": visit.asked("cursor")}
-    with understood():
+        raise PageError(400, f"status: expected waiting, decided, {', '.join(_ENDED)}")
+    filters = {name: request.parameter(name) for name in _FILTERS}
+    query: dict[str, Any] = {**filters, "cursor": request.parameter("cursor")}
+    with parameter_errors():
         if status == "waiting":
-            page = await visit.view.approvals.waiting(**given)
+            page = await request.view.approvals.waiting(**query)
         else:
-            which = None if status == "decided" else status
-            page = await visit.view.approvals.decided(status=which, **given)
-    return await _list(visit, page, status, chosen)
+            ended = None if status == "decided" else status
+            page = await request.view.approvals.decided(status=ended, **query)
+    return await _list(request, page, status, filters)
 
 
 async def _list(
-    visit: Visit, page: Page[ApprovalRow], status: str, chosen: dict[str, str | None]
+    request: PageRequest, page: Page[ApprovalRow], status: str, filters: dict[str, str | None]
 ) -> Response:
-    kept = {"status": None if status == "waiting" else status, **chosen}
-    return await visit.render(
-        "inbox.html",
+    kept = {"status": None if status == "waiting" else status, **filters}
+    return await request.render(
+        "approvals.html",
         title="Approvals",
-        shows=address("v1", "approvals", status=status, **chosen),
+        shows=address("v1", "approvals", status=status, **filters),
         status_shown=status,
         rows=page.items,
         more=None if page.next is None else address("approvals", **kept, cursor=page.next),
-        chosen=chosen,
-        narrowed=any(chosen.values()),
-        further=visit.asked("cursor") is not None,
+        chosen=filters,
+        filtered=any(filters.values()),
+        further=request.parameter("cursor") is not None,
         risks=[risk.value for risk in RiskClass],
         ended=_ENDED,
         names={
@@ -86,143 +87,253 @@ async def _list(
 
 # --- one request ----------------------------------------------------------------------------------
 
+_TOO_LATE: Final = frozenset({"decided", "expired", "voted"})
+"""Reasons for which a vote comes too late."""
+_MAX_TITLE: Final = 80
+_FIELDS: Final = {"typed": "typed", "justification": "justification"}
+"""The form's field that an objection is about."""
 
-async def show(visit: Visit) -> Response:
-    """Everything that is asked, and the two forms."""
-    return await _packet_page(visit)
+
+async def show(request: PageRequest) -> Response:
+    """Show everything that an approver needs, and the two forms."""
+    return await _request_page(request)
 
 
-async def _packet_page(visit: Visit, error: ApprovalError | None = None) -> Response:
-    approval_id = _approval_id(visit)
+async def _request_page(request: PageRequest, error: ApprovalError | None = None) -> Response:
+    approval_id = request.segment("approval_id")
     shows = address("v1", "approvals", approval_id)
-    status = 200 if error is None else 409 if error.why in _GONE else 422
-    told: dict[str, Any] = {
+    status = 200 if error is None else 409 if error.why in _TOO_LATE else 422
+    values: dict[str, Any] = {
         "approval_id": approval_id,
         "error": str(error) if error else "",
         "wrong": _FIELDS.get(error.why, "") if error else "",
-        "form": visit.form,
-        "choice": visit.said("choice"),
+        "form": request.form,
+        "choice": request.form_value("choice"),
     }
     try:
-        packet = await visit.view.approvals.packet(approval_id)
+        packet = await request.view.approvals.packet(approval_id)
     except ApprovalError as unreadable:
-        row = await visit.view.approvals.row(approval_id)
-        told |= {"row": row, "unreadable": str(unreadable)}
-        return await visit.render(
-            "unreadable.html", title="Can't be shown", shows=shows, status=status, **told
+        row = await request.view.approvals.row(approval_id)
+        values |= {"row": row, "unreadable": str(unreadable)}
+        return await request.render(
+            "approval_unreadable.html",
+            title="Cannot be shown",
+            shows=shows,
+            status=status,
+            **values,
         )
-    return await visit.render(
-        "packet.html",
-        title=packet.consequence[:_LONGEST_TITLE],
+    return await request.render(
+        "approval.html",
+        title=packet.consequence[:_MAX_TITLE],
         shows=shows,
         status=status,
         packet=packet,
-        card=card(packet, now=visit.house.clock()),
-        objection=_objection(visit, packet),
+        card=packet_card(packet, now=request.state.clock()),
+        objection=_objection(request, packet),
         word=confirmation(packet),
         progress=_progress(packet),
-        **told,
+        **values,
     )
 
 
-def _objection(visit: Visit, packet: Packet) -> str | None:
-    """Why this person can't decide it, in a sentence."""
+def _objection(request: PageRequest, packet: Packet) -> str | None:
+    """Return why this person cannot decide it, in a sentence."""
     if packet.status == HeldStatus.EXPIRED:
         return Objection.EXPIRED.text
-    return visit.view.approvals.objection(packet)
+    return request.view.approvals.objection(packet)
 
 
 def _progress(packet: Packet) -> list[bool]:
-    """One for each person whom it takes: whether they have said yes."""
-    said = {vote.approver for vote in packet.votes if vote.decision is Choice.APPROVE}
-    needed = packet.demand.approvers
-    return [number < len(said) for number in range(needed)]
-
-
-def _approval_id(visit: Visit) -> str:
-    named: str = visit.request.path_params["approval_id"]
-    return named
+    """Return one value for each approval that is needed: whether it has been given."""
+    given = {vote.approver for vote in packet.votes if vote.decision is Choice.APPROVE}
+    return [number < len(given) for number in range(packet.demand.approvers)]
 
 
 # --- the decision ---------------------------------------------------------------------------------
 
 
-async def decide(visit: Visit) -> Response:
-    """Take the vote, and say what came of it; or the page again, with what was wrong."""
-    approval_id = _approval_id(visit)
+async def decide(request: PageRequest) -> Response:
+    """Take the vote and go to its result; or show the page again with what was wrong."""
+    approval_id = request.segment("approval_id")
     try:
-        await visit.view.approvals.decide(
+        await request.view.approvals.decide(
             approval_id,
-            visit.said("choice"),
-            comment=visit.said("comment"),
-            justification=visit.said("justification"),
-            typed=visit.said("typed"),
+            request.form_value("choice"),
+            comment=request.form_value("comment"),
+            justification=request.form_value("justification"),
+            typed=request.form_value("typed"),
         )
     except ApprovalError as error:
-        return await _packet_page(visit, error)
-    return visit.go(address("approvals", approval_id, "result"))
+        return await _request_page(request, error)
+    return request.redirect(address("approvals", approval_id, "result"))
 
 
-async def back(visit: Visit) -> Response:
-    """Whoever reloads what came of a form that was wrong gets the page that it is on."""
-    return visit.go(address("approvals", _approval_id(visit)))
+async def back(request: PageRequest) -> Response:
+    """Go to the request when a browser reloads the answer to a form."""
+    return request.redirect(address("approvals", request.segment("approval_id")))
 
 
-async def result(visit: Visit) -> Response:
-    """What became of it, what follows, and the way on."""
-    approval_id = _approval_id(visit)
-    row = await visit.view.approvals.row(approval_id)
+async def result(request: PageRequest) -> Response:
+    """Show the state after a vote, what follows, and the next request."""
+    approval_id = request.segment("approval_id")
+    row = await request.view.approvals.row(approval_id)
     try:
-        packet = await visit.view.approvals.packet(approval_id)
+        packet = await request.view.approvals.packet(approval_id)
     except ApprovalError:
         packet = None
-    return await visit.render(
-        "result.html",
-        title="Decided" if row.status != "waiting" else "Your vote is taken",
+    return await request.render(
+        "approval_result.html",
+        title="Decided" if row.status != "waiting" else "Vote recorded",
         shows=address("v1", "approvals", approval_id),
         row=row,
         packet=packet,
-        mine=_vote_of(visit, packet),
-        follows=_follows(row, packet),
-        next_row=await _next(visit, approval_id),
+        mine=_own_vote(request, packet),
+        follows=_next_step(row, packet),
+        next_row=await _next_request(request, approval_id),
     )
 
 
-def _vote_of(visit: Visit, packet: Packet | None) -> str | None:
+def _own_vote(request: PageRequest, packet: Packet | None) -> str | None:
     votes = packet.votes if packet else ()
-    mine = (one.decision.value for one in votes if one.approver == visit.person.name)
-    return next(mine, None)
+    own = (vote.decision.value for vote in votes if vote.approver == request.person.name)
+    return next(own, None)
 
 
-def _follows(row: ApprovalRow, packet: Packet | None) -> str:
-    """What happens now, in a sentence."""
-    left = row.approvers - row.approved
+def _next_step(row: ApprovalRow, packet: Packet | None) -> str:
+    """Return what happens now, in a sentence."""
+    missing = row.approvers - row.approved
     match row.status:
         case "waiting":
-            who = "one more person has" if left == 1 else f"{left} more people have"
-            return f"Nothing is executed yet: {who} to approve it."
+            people = "one more approval is" if missing == 1 else f"{missing} more approvals are"
+            return f"Nothing is executed yet: {people} needed."
         case "approved" if packet is not None and packet.demand.then is Then.EXECUTE:
-            return "The call is carried out now, exactly as it was shown."
+            return "The call is executed now, exactly as shown."
         case "approved":
-            return "The agent can make this very call now. Any other one is asked about anew."
+            return "The agent can make exactly this call now. Other calls need their own approval."
         case "rejected":
             return packet.if_rejected if packet else "Nothing is executed."
         case "spent":
-            return "The call was let through, exactly as it was shown."
+            return "The call was executed, exactly as shown."
         case "expired":
-            return "Nobody decided in time. Nothing is executed."
+            return "The request was not decided in time. Nothing is executed."
     return "Nothing is executed."
 
 
-async def _next(visit: Visit, approval_id: str) -> ApprovalRow | None:
-    """The most urgent other request that this person can vote on."""
-    page = await visit.view.approvals.waiting(limit=10)
+async def _next_request(request: PageRequest, approval_id: str) -> ApprovalRow | None:
+    """Return the most urgent other request that this person can vote on."""
+    approvals = request.view.approvals
+    page = await approvals.waiting(limit=10)
     for row in page.items:
         if row.approval_id == approval_id or row.consequence is None:
             continue
-        if (
-            visit.view.approvals.objection(await visit.view.approvals.packet(row.approval_id))
-            is None
-        ):
+        if approvals.objection(await approvals.packet(row.approval_id)) is None:
             return row
     return None
+
+
+# --- the layout of a packet -----------------------------------------------------------------------
+
+_MAX_CHARACTERS: Final = 10_000
+_MAX_VALUES: Final = 1_000
+_ORIGINS: Final = {
+    "from the user": "user",
+    "from a trusted tool": "trusted",
+    "from untrusted text": "untrusted",
+}
+"""The outline's words for where an argument comes from, and their style."""
+_FACTS: Final = ("Action", "Target", "Reversible", "If rejected")
+_PEOPLE: Final = ("Asked by", "Why", "Approval", "Data class")
+_IDS: Final = ("Fingerprint", "Approval id", "Trace id", "Contract")
+_ELSEWHERE: Final = ("If approved", "Arguments", "Config", "Before", "After", "So far", "Expires")
+"""Rows of the outline that have a place of their own on the page."""
+
+
+class Argument(NamedTuple):
+    """One argument of the call, and where its value comes from, if that is known."""
+
+    name: str
+    parts: tuple[Part, ...]
+    origin: str = ""
+    style: str = ""
+
+
+class StateDifference(NamedTuple):
+    """A place in the state, before the call and as expected after it."""
+
+    name: str
+    before: tuple[Part, ...]
+    after: tuple[Part, ...] | None
+    """None: unchanged."""
+
+
+class PacketCard(NamedTuple):
+    """A packet's outline, sorted into the sections of the page. Nothing is left out."""
+
+    title: str
+    risk: str
+    sentence: tuple[Part, ...]
+    facts: tuple[PacketRow, ...]
+    arguments: tuple[Argument, ...]
+    config: tuple[PacketLine, ...]
+    differences: tuple[StateDifference, ...]
+    expected: tuple[PacketLine, ...]
+    """The expected state, where the present one is not known."""
+    votes: tuple[PacketLine, ...]
+    people: tuple[PacketRow, ...]
+    ids: tuple[PacketRow, ...]
+    more: tuple[PacketRow, ...]
+    """Rows of the outline that no section names."""
+
+
+def packet_card(packet: Packet, *, now: float) -> PacketCard:
+    """Return a packet as the page shows it."""
+    shown = outline(packet, now=now, characters=_MAX_CHARACTERS, values=_MAX_VALUES)
+    rows = {row.label: row for group in shown.groups for row in group}
+    placed = {*_FACTS, *_PEOPLE, *_IDS, *_ELSEWHERE}
+    before = _lines(rows, "Before")
+    return PacketCard(
+        title=shown.title,
+        risk=shown.risk,
+        sentence=packet.sentence,
+        facts=_named(rows, _FACTS),
+        arguments=tuple(_argument(line) for line in _lines(rows, "Arguments")),
+        config=_lines(rows, "Config"),
+        differences=tuple(_differences(packet, before)),
+        expected=() if packet.changes or before else _lines(rows, "After"),
+        votes=_lines(rows, "So far")[1:],
+        people=_named(rows, _PEOPLE),
+        ids=_named(rows, _IDS),
+        more=tuple(row for label, row in rows.items() if label not in placed),
+    )
+
+
+def _named(rows: dict[str, PacketRow], labels: Sequence[str]) -> tuple[PacketRow, ...]:
+    return tuple(rows[label] for label in labels if label in rows)
+
+
+def _lines(rows: dict[str, PacketRow], label: str) -> tuple[PacketLine, ...]:
+    return rows[label].lines if label in rows else ()
+
+
+def _argument(line: PacketLine) -> Argument:
+    """Split off the origin, which the outline puts behind the value in brackets."""
+    *rest, last = line.parts
+    origin = last.text.strip(" ()")
+    if rest and not last.value and origin in _ORIGINS:
+        return Argument(line.name, tuple(rest), origin, _ORIGINS[origin])
+    return Argument(line.name, line.parts)
+
+
+def _differences(packet: Packet, before: Sequence[PacketLine]) -> Iterator[StateDifference]:
+    """Yield what changes, then what stays."""
+    for change in packet.changes:
+        yield StateDifference(
+            name_of(change.pointer[1:]) if change.pointer else "",
+            tuple(value_parts(change.before, _MAX_CHARACTERS)),
+            tuple(value_parts(change.after, _MAX_CHARACTERS)),
+        )
+    changed = {change.pointer[1:] for change in packet.changes}
+    names = {name_of(place) for place in changed}
+    for line in before:
+        if line.name not in names and not any(line.name.startswith(f"{one}/") for one in changed):
+            yield StateDifference(line.name, line.parts, None)

@@ -1,7 +1,7 @@
-"""The record: how far it is sealed, checking it, taking it elsewhere, and its events.
+"""Pages about the audit record: seals, verification, export, and its events.
 
-A check may take minutes. The answer is one long page that says how far it is while it goes on, so
-it takes no script, and it does not matter which worker the browser talks to next.
+A verification may take minutes. Its answer is one long page that reports progress while it runs, so
+that it needs no script, and works whichever worker the browser talks to next.
 """
 
 from __future__ import annotations
@@ -18,58 +18,58 @@ from counterseal.audit import EventType
 from counterseal.errors import StoreError
 from counterseal.views import AuditReport, TenantView
 from counterseal.views.base import WINDOWS, iso, window_seconds
-from counterseal.web.console.problems import Problem, understood
+from counterseal.web.console.page_request import (
+    ConsoleState,
+    PageError,
+    PageRequest,
+    form_time,
+    parameter_errors,
+)
 from counterseal.web.console.rendering import address
-from counterseal.web.console.searching import event_search, field_time
-from counterseal.web.console.visit import House, Visit
 
-__all__ = ["routes"]
+__all__ = ["event_search", "routes"]
 
-_HERE: Final = "<!-- the check -->"
-"""Where the page is cut in two. No value can hold it: values are escaped."""
-_EVERY: Final = 0.5
-"""Seconds between two words about how far it is."""
 _FORMATS: Final = {"jsonl": "JSON Lines", "csv": "CSV"}
 _SPANS: Final = {"24h": "the last day", "7d": "the last week", "30d": "the last 30 days"}
 
 
-def routes(house: House) -> list[Route]:
-    """The pages about the record."""
-    checks = Checks()
+def routes(state: ConsoleState) -> list[Route]:
+    """Return the pages about the record."""
+    verification = Verification()
     return [
-        house.get("/audit", show),
-        house.post("/audit/verify", checks.verify),
-        house.get("/audit/verify", back),
-        house.get("/audit/events", events),
+        state.get("/audit", show),
+        state.post("/audit/verify", verification.start),
+        state.get("/audit/verify", back),
+        state.get("/audit/events", events),
     ]
 
 
-async def show(visit: Visit) -> Response:
-    """How far it is sealed."""
-    return await _page(visit, checking=False)
+async def show(request: PageRequest) -> Response:
+    """Show how far the record is sealed."""
+    return await _page(request, verifying=False)
 
 
-async def back(visit: Visit) -> Response:
-    """A check begins with its button."""
-    return visit.go("/audit")
+async def back(request: PageRequest) -> Response:
+    """Go to the record: only the button starts a verification."""
+    return request.redirect("/audit")
 
 
-async def _page(visit: Visit, *, checking: bool) -> Response:
-    now = visit.house.clock()
+async def _page(request: PageRequest, *, verifying: bool) -> Response:
+    now = request.state.clock()
     since = {window: iso(now - window_seconds(window)) for window in _SPANS}
-    return await visit.render(
+    return await request.render(
         "audit.html",
         title="Audit",
         shows=address("v1", "audit"),
-        chain=await visit.view.record.chain(),
-        checking=checking,
+        chain=await request.view.record.chain(),
+        verifying=verifying,
         exports=[
             (
                 title,
                 address("v1", "audit", "export", format=form),
                 [
-                    (said, address("v1", "audit", "export", format=form, since=since[window]))
-                    for window, said in _SPANS.items()
+                    (span, address("v1", "audit", "export", format=form, since=since[window]))
+                    for window, span in _SPANS.items()
                 ],
             )
             for form, title in _FORMATS.items()
@@ -77,99 +77,120 @@ async def _page(visit: Visit, *, checking: bool) -> Response:
     )
 
 
-# --- checking -------------------------------------------------------------------------------------
+# --- verification ---------------------------------------------------------------------------------
+
+_PLACEHOLDER: Final = "<!-- verification -->"
+"""Where the page is cut in two. Values are escaped, so no value can contain it."""
+_PROGRESS_INTERVAL: Final = 0.5
 
 
-class Checks:
-    """One at a time for each tenant: it reads everything."""
+class Verification:
+    """Verifies one tenant's record at a time."""
 
     def __init__(self) -> None:
-        self._under_way: set[str] = set()
+        self._running: set[str] = set()
 
-    async def verify(self, visit: Visit) -> Response:
-        """Look at every event, and say how far it is meanwhile."""
-        tenant = visit.person.tenant
-        if tenant in self._under_way:
-            raise Problem(429, "The record is being checked right now. Wait until that is done.")
-        page = await _page(visit, checking=True)
-        begin, _, end = bytes(page.body).decode().partition(_HERE)
-        pieces = self._told(tenant, visit, begin, end)
-        return StreamingResponse(
-            pieces, media_type="text/html", headers={"X-Accel-Buffering": "no"}
-        )
+    async def start(self, request: PageRequest) -> Response:
+        """Verify the record, and report progress on the page."""
+        tenant = request.person.tenant
+        if tenant in self._running:
+            raise PageError(429, "A verification is running. Try again when it has ended.")
+        page = await _page(request, verifying=True)
+        begin, _, end = bytes(page.body).decode().partition(_PLACEHOLDER)
+        chunks = self._chunks(tenant, request, begin, end)
+        headers = {"X-Accel-Buffering": "no"}
+        return StreamingResponse(chunks, media_type="text/html", headers=headers)
 
-    async def _told(self, tenant: str, visit: Visit, begin: str, end: str) -> AsyncIterator[str]:
-        self._under_way.add(tenant)
+    async def _chunks(
+        self, tenant: str, request: PageRequest, begin: str, end: str
+    ) -> AsyncIterator[str]:
+        self._running.add(tenant)
         try:
             yield begin
-            async for piece in _checked(visit.view, visit.house.templates):
-                yield piece
+            async for chunk in _progress(request.view, request.state.templates):
+                yield chunk
             yield end
         finally:
-            self._under_way.discard(tenant)
+            self._running.discard(tenant)
 
 
-async def _checked(view: TenantView, templates: Any) -> AsyncIterator[str]:
-    looked_at = [0]
+async def _progress(view: TenantView, templates: Any) -> AsyncIterator[str]:
+    checked = 0
 
-    def progress(events: int) -> None:
-        looked_at[0] = events
+    def count(events: int) -> None:
+        nonlocal checked
+        checked = events
 
     part = templates.get_template("audit_report.html")
-    checking = asyncio.ensure_future(view.record.verify(progress))
+    work = asyncio.ensure_future(view.record.verify(count))
     try:
-        while not (await asyncio.wait({checking}, timeout=_EVERY))[0]:
-            yield part.render(report=None, failed="", events=looked_at[0])
-        report, failed = _outcome(checking)
-        yield part.render(report=report, failed=failed, events=looked_at[0])
+        while not (await asyncio.wait({work}, timeout=_PROGRESS_INTERVAL))[0]:
+            yield part.render(report=None, failed="", events=checked)
+        report, failed = _outcome(work)
+        yield part.render(report=report, failed=failed, events=checked)
     finally:
-        checking.cancel()
+        work.cancel()
 
 
-def _outcome(checking: asyncio.Future[AuditReport]) -> tuple[AuditReport | None, str]:
+def _outcome(work: asyncio.Future[AuditReport]) -> tuple[AuditReport | None, str]:
     try:
-        return checking.result(), ""
+        return work.result(), ""
     except StoreError:
-        return None, "The store can't be reached just now, so nothing can be said. Try again."
+        return None, "The store cannot be reached, so the verification did not finish. Try again."
 
 
 # --- events ---------------------------------------------------------------------------------------
 
 
-async def events(visit: Visit) -> Response:
-    """Events, newest first, by what is asked in the URL."""
+def event_search(request: PageRequest) -> dict[str, Any]:
+    """Return the search that the URL asks for. `type` is one or several, separated by commas."""
+    since, until = request.time_range()
+    types = [kind for kind in (request.parameter("type") or "").split(",") if kind]
+    return {
+        "call_id": request.parameter("call"),
+        "run_id": request.parameter("run"),
+        "tool": request.parameter("tool"),
+        "types": types or None,
+        "since": since,
+        "until": until,
+        "cursor": request.parameter("cursor"),
+    }
+
+
+async def events(request: PageRequest) -> Response:
+    """Show events, newest first."""
     names = ("type", "tool", "call", "run", "within", "since", "until")
-    asked = {name: visit.asked(name) for name in names}
-    cursor = visit.asked("cursor")
-    with understood():
-        wanted = event_search(visit.asked, visit.house.clock())
-        page = await visit.view.record.search(**wanted)
-    more = None if page.next is None else address("audit", "events", **asked, cursor=page.next)
-    return await visit.render(
+    filters = {name: request.parameter(name) for name in names}
+    with parameter_errors():
+        wanted = event_search(request)
+        page = await request.view.record.search(**wanted)
+    more = None if page.next is None else address("audit", "events", **filters, cursor=page.next)
+    return await request.render(
         "events.html",
         title="Events",
-        shows=_resource(asked, wanted),
+        shows=_resource(filters, wanted),
         rows=page.items,
-        types=[one.value for one in EventType],
-        asked_types=wanted["types"] or [],
-        chosen=_chosen(asked, wanted),
-        narrowed=any(asked.values()),
-        further=cursor is not None,
+        types=[kind.value for kind in EventType],
+        chosen_types=wanted["types"] or [],
+        chosen=_chosen(filters, wanted),
+        filtered=any(filters.values()),
+        further=wanted["cursor"] is not None,
         windows=WINDOWS,
         more=more,
     )
 
 
-def _chosen(asked: dict[str, str | None], wanted: dict[str, Any]) -> dict[str, str]:
-    """The fields as they were filled in. A window is kept as such, so that it goes on moving."""
-    since = field_time(wanted["since"]) if asked["since"] else ""
-    until = field_time(wanted["until"], up=True)
-    return {name: value or "" for name, value in asked.items()} | {"since": since, "until": until}
+def _chosen(filters: dict[str, str | None], wanted: dict[str, Any]) -> dict[str, str]:
+    """Return the form's fields as filled in. A window is kept as such, so that it moves on."""
+    since = form_time(wanted["since"]) if filters["since"] else ""
+    until = form_time(wanted["until"], up=True)
+    texts = {name: value or "" for name, value in filters.items()}
+    return texts | {"since": since, "until": until}
 
 
-def _resource(asked: dict[str, str | None], wanted: dict[str, Any]) -> str:
+def _resource(filters: dict[str, str | None], wanted: dict[str, Any]) -> str:
     times = {name: iso(wanted[name]) for name in ("since", "until")}
-    named = {name: asked[name] for name in ("tool", "call", "run")}
-    path = address("v1", "events", **named, **times)
-    types = urlencode([("type", one) for one in wanted["types"] or ()])
+    texts = {name: filters[name] for name in ("tool", "call", "run")}
+    path = address("v1", "events", **texts, **times)
+    types = urlencode([("type", kind) for kind in wanted["types"] or ()])
     return path + ("&" if "?" in path else "?") * bool(types) + types

@@ -1,188 +1,249 @@
-"""Calls: the search, one call's whole story, and the runs that calls are part of."""
+"""Pages about calls: the search, one call, and the runs that calls belong to."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
 from starlette.routing import Route
 
 from counterseal.codes import Code
-from counterseal.views import METRICS, BudgetRow, CallPage, CallSearch
+from counterseal.views import METRICS, BudgetRow, CallPage, CallSearch, GateRow
 from counterseal.views.base import WINDOWS
-from counterseal.web.console.problems import understood
+from counterseal.web.console.page_request import (
+    ConsoleState,
+    PageRequest,
+    form_time,
+    parameter_errors,
+)
 from counterseal.web.console.rendering import address
-from counterseal.web.console.searching import call_search, field_time
-from counterseal.web.console.timeline import bars, lasted
-from counterseal.web.console.visit import House, Visit
 
-__all__ = ["routes"]
+__all__ = ["GateBar", "call_search", "duration", "gate_bars", "routes"]
 
-_SHORT: Final = 60
-_NAMES: Final = ("tool", "agent", "user", "run", "code", "metric", "part")
-_OF_A_METRIC: Final = {"metric", "part", "since", "until"}
-"""What the address of a number has in it: whoever follows it has not searched yet."""
-_NARROWS: Final = (*_NAMES, "within", "since", "until")
-_PER_TENANT: Final = "tenant"
-_DUE: Final = ("due", "required")
+_MAX_TITLE: Final = 60
 
 
-def routes(house: House) -> list[Route]:
-    """Ids are whatever callers chose, so they may have slashes in them."""
+def routes(state: ConsoleState) -> list[Route]:
+    """Return the pages. Callers choose ids, so an id may contain slashes."""
     return [
-        house.get("/calls", search),
-        house.get("/calls/{call_id:path}", show),
-        house.get("/runs", runs),
-        house.get("/runs/{run_id:path}", run),
+        state.get("/calls", search),
+        state.get("/calls/{call_id:path}", show),
+        state.get("/runs", runs),
+        state.get("/runs/{run_id:path}", run),
     ]
 
 
 # --- the search -----------------------------------------------------------------------------------
 
+_TEXTS: Final = ("tool", "agent", "user", "run", "code", "metric", "part")
+_PARAMETERS: Final = (*_TEXTS, "within", "since", "until")
+_OF_A_METRIC: Final = {"metric", "part", "since", "until"}
+"""Parameters of a link from a metric, which leave the search form folded."""
 
-async def search(visit: Visit) -> Response:
-    """Calls, newest first, by what is asked in the URL."""
-    with understood():
-        asked = call_search(visit.asked, visit.house.clock())
-        page = await visit.view.calls.search(asked)
-    narrowed = {name: value for name, value in asked.query().items() if name != "cursor"}
-    return await visit.render(
+
+def call_search(request: PageRequest) -> CallSearch:
+    """Return the search that the URL asks for. ValueError names a wrong parameter."""
+    since, until = request.time_range()
+    texts: dict[str, Any] = {name: request.parameter(name) for name in (*_TEXTS, "cursor")}
+    return CallSearch(**texts, since=since, until=until).checked()
+
+
+async def search(request: PageRequest) -> Response:
+    """Show calls, newest first."""
+    with parameter_errors():
+        wanted = call_search(request)
+        page = await request.view.calls.search(wanted)
+    filters = {name: value for name, value in wanted.query().items() if name != "cursor"}
+    return await request.render(
         "calls.html",
         title="Calls",
-        shows=address("v1", "calls", **narrowed),
+        shows=address("v1", "calls", **filters),
         rows=page.items,
-        chosen=_chosen(visit, asked),
-        behind=_behind(asked),
-        narrowed=bool(narrowed),
-        unfolded=bool(narrowed.keys() - (_OF_A_METRIC if asked.metric else set())),
-        further=asked.cursor is not None,
-        more=_more(visit, page.next),
+        chosen=_chosen(request, wanted),
+        behind=_metric(wanted),
+        filtered=bool(filters),
+        unfolded=bool(filters.keys() - (_OF_A_METRIC if wanted.metric else set())),
+        further=wanted.cursor is not None,
+        more=_more(request, page.next),
         codes=[code.value for code in Code],
         windows=WINDOWS,
-        names=[row.name for row in visit.view.tools.rows()],
-        agents=sorted({grant.agent for grant in visit.view.tools.grants()}),
+        names=[row.name for row in request.view.tools.rows()],
+        agents=_agents(request),
     )
 
 
-def _chosen(visit: Visit, asked: CallSearch) -> dict[str, str]:
-    """The fields as they were filled in. A window is kept as such, so that it goes on moving."""
-    told = {name: visit.asked(name) or "" for name in _NAMES}
-    within = visit.asked("within") or ""
-    since = "" if within and not visit.asked("since") else field_time(asked.since)
-    return told | {"within": within, "since": since, "until": field_time(asked.until, up=True)}
+def _agents(request: PageRequest) -> list[str]:
+    return sorted({grant.agent for grant in request.view.tools.grants()})
 
 
-def _behind(asked: CallSearch) -> dict[str, str] | None:
-    """Which number the rows are behind, in words; None: they are calls as such."""
-    if asked.metric is None:
+def _chosen(request: PageRequest, wanted: CallSearch) -> dict[str, str]:
+    """Return the form's fields as filled in. A window is kept as such, so that it moves on."""
+    texts = {name: request.parameter(name) or "" for name in _TEXTS}
+    within = request.parameter("within") or ""
+    since = "" if within and not request.parameter("since") else form_time(wanted.since)
+    return texts | {"within": within, "since": since, "until": form_time(wanted.until, up=True)}
+
+
+def _metric(wanted: CallSearch) -> dict[str, str] | None:
+    """Return the metric whose events are listed, in words; None without one."""
+    if wanted.metric is None:
         return None
-    formula = METRICS[asked.metric]
+    formula = METRICS[wanted.metric]
     over, _, under = formula.words.replace("_", " ").partition(" / ")
-    says = {"denominator": under, "rest": f"{under}, without {over}"}.get(asked.part or "", over)
-    return {"title": formula.title, "says": says}
+    parts = {"denominator": under, "rest": f"{under}, without {over}"}
+    return {"title": formula.title, "part": parts.get(wanted.part or "", over)}
 
 
-def _more(visit: Visit, cursor: str | None) -> str | None:
+def _more(request: PageRequest, cursor: str | None) -> str | None:
     if cursor is None:
         return None
-    return address("calls", **{name: visit.asked(name) for name in _NARROWS}, cursor=cursor)
+    return address(
+        "calls", **{name: request.parameter(name) for name in _PARAMETERS}, cursor=cursor
+    )
 
 
 # --- one call -------------------------------------------------------------------------------------
 
+_DUE: Final = ("due", "required")
 
-async def show(visit: Visit) -> Response:
-    """Everything that is on record about it."""
-    call_id: str = visit.request.path_params["call_id"]
-    page = await visit.view.calls.page(call_id)
-    return await visit.render(
+
+async def show(request: PageRequest) -> Response:
+    """Show everything on record about a call."""
+    call_id = request.segment("call_id")
+    page = await request.view.calls.page(call_id)
+    return await request.render(
         "call.html",
-        title=f"{page.call.tool}: {page.call.code or 'in progress'}"[:_SHORT],
+        title=f"{page.call.tool}: {page.call.code or 'in progress'}"[:_MAX_TITLE],
         path="/calls",
         shows=address("v1", "calls", call_id),
         page=page,
         row=page.call,
-        bars=bars(page.gates),
-        gates_took=lasted(sum(gate.microseconds or 0 for gate in page.gates)),
-        ran=_ran(page),
-        follows=_follows(page),
+        bars=gate_bars(page.gates),
+        gates_took=duration(sum(gate.microseconds or 0 for gate in page.gates)),
+        tool_took=_tool_took(page),
+        live_key=_live_key(page),
         copies=[
             ("CLI", page.copy_as.cli),
-            ("curl", page.copy_as.curl.replace("{base}", _origin(visit))),
+            ("curl", page.copy_as.curl.replace("{base}", _origin(request))),
         ],
     )
 
 
-def _follows(page: CallPage) -> str | None:
-    """What is another text when something has happened to the call; None once nothing will."""
+def _live_key(page: CallPage) -> str | None:
+    """Return a text that changes whenever the page does; None once the call has ended."""
     ledger, approval = page.ledger, page.approval
     waits = approval is not None and approval.status in ("waiting", "approved")
-    due = any(one and one.state in _DUE for one in (page.verification, page.compensation))
+    due = any(row and row.state in _DUE for row in (page.verification, page.compensation))
     pending = ledger is not None and ledger.status == "PENDING"
     if page.call.code is not None and not (pending or waits or due):
         return None
     return f"{len(page.events)} {approval and approval.approved} {ledger and ledger.phase}"
 
 
-def _origin(visit: Visit) -> str:
-    """Where this server is reached: as the browser has it, if that is one of ours."""
-    url, known = visit.request.base_url, sorted(visit.house.origins)
+def _origin(request: PageRequest) -> str:
+    """Return the server's address as the browser has it, if that is one of ours."""
+    url, known = request.http.base_url, sorted(request.state.origins)
     here = f"{url.scheme}://{url.netloc}"
     return here if here in known or not known else known[0]
 
 
-def _ran(page: CallPage) -> str:
-    """How long the tool itself took, where that is kept."""
+def _tool_took(page: CallPage) -> str:
+    """Return how long the tool ran, if that is kept."""
     extra = page.observation.model_extra if page.observation else None
     took = ((extra or {}).get("execution_metadata") or {}).get("latency_ms")
-    return lasted(took * 1000) if isinstance(took, int | float) else ""
+    return duration(took * 1000) if isinstance(took, int | float) else ""
 
 
-# --- a run ----------------------------------------------------------------------------------------
+# --- gates as bars --------------------------------------------------------------------------------
+
+_TONES: Final = {"allow": "ok", "deny": "bad", "require_approval": "warn"}
+_MIN_WIDTH: Final = 0.7
+"""Percent, so that a gate that took no time can be seen."""
 
 
-async def runs(visit: Visit) -> Response:
-    """Runs, those with the latest calls first."""
-    agent, user = visit.asked("agent"), visit.asked("user")
-    with understood():
-        page = await visit.view.runs.search(agent=agent, user=user, cursor=visit.asked("cursor"))
+class GateBar(NamedTuple):
+    """One gate. `x` and `width` are percent of the time of all gates."""
+
+    row: GateRow
+    tone: str
+    x: float
+    width: float
+    took: str
+
+
+def duration(microseconds: float | None) -> str:
+    """Return a duration for people: 4.5 µs, 1.2 ms, 3.4 s."""
+    if microseconds is None:
+        return ""
+    for size, unit in ((1e6, "s"), (1e3, "ms")):
+        if microseconds >= size:
+            return f"{microseconds / size:,.2f} {unit}"
+    return f"{microseconds:.1f} µs"
+
+
+def gate_bars(gates: Sequence[GateRow]) -> list[GateBar]:
+    """Return a bar for each gate, which begins where the one before it ended."""
+    return list(_bars(gates))
+
+
+def _bars(gates: Sequence[GateRow]) -> Iterator[GateBar]:
+    total = sum(gate.microseconds or 0 for gate in gates) or 1.0
+    begin = 0.0
+    for gate in gates:
+        share = (gate.microseconds or 0) / total * 100
+        width = 0.0 if gate.verdict is None else max(share, _MIN_WIDTH)
+        tone = _TONES.get(gate.verdict or "", "dim")
+        x = min(begin, 100 - width)
+        yield GateBar(gate, tone, round(x, 2), round(width, 2), duration(gate.microseconds))
+        begin += share
+
+
+# --- runs -----------------------------------------------------------------------------------------
+
+
+async def runs(request: PageRequest) -> Response:
+    """Show runs, those with the latest calls first."""
+    agent, user = request.parameter("agent"), request.parameter("user")
+    cursor = request.parameter("cursor")
+    with parameter_errors():
+        page = await request.view.runs.search(agent=agent, user=user, cursor=cursor)
     more = None
     if page.next is not None:
         more = address("runs", agent=agent, user=user, cursor=page.next)
-    return await visit.render(
+    return await request.render(
         "runs.html",
         title="Runs",
         path="/calls",
         shows=address("v1", "runs", agent=agent, user=user),
         rows=page.items,
         chosen={"agent": agent or "", "user": user or ""},
-        narrowed=bool(agent or user),
-        further=visit.asked("cursor") is not None,
+        filtered=bool(agent or user),
+        further=cursor is not None,
         more=more,
-        agents=sorted({grant.agent for grant in visit.view.tools.grants()}),
+        agents=_agents(request),
     )
 
 
-async def run(visit: Visit) -> Response:
-    """What a run was opened with, has spent and holds, and its latest calls."""
-    run_id: str = visit.request.path_params["run_id"]
-    page = await visit.view.runs.page(run_id)
-    return await visit.render(
+async def run(request: PageRequest) -> Response:
+    """Show a run: its settings, what it has spent, its state, and its latest calls."""
+    run_id = request.segment("run_id")
+    page = await request.view.runs.page(run_id)
+    more = page.calls.next
+    return await request.render(
         "run.html",
-        title=f"Run {run_id}"[:_SHORT],
+        title=f"Run {run_id}"[:_MAX_TITLE],
         path="/calls",
         shows=address("v1", "runs", run_id),
         page=page,
         rows=page.calls.items,
-        more=None
-        if page.calls.next is None
-        else address("calls", run=run_id, cursor=page.calls.next),
-        own=[_spent(row) for row in page.budgets if row.of != _PER_TENANT],
-        shared=[_spent(row) for row in page.budgets if row.of == _PER_TENANT],
+        more=None if more is None else address("calls", run=run_id, cursor=more),
+        own=[_budget(row) for row in page.budgets if row.of == "run"],
+        shared=[_budget(row) for row in page.budgets if row.of == "tenant"],
     )
 
 
-def _spent(row: BudgetRow) -> dict[str, Any]:
+def _budget(row: BudgetRow) -> dict[str, Any]:
     share = None if not row.limit else min(100.0, round(row.spent / row.limit * 100, 1))
     full = row.limit is not None and row.spent >= row.limit
-    return {"name": row.name, "spent": row.spent, "limit": row.limit, "share": share, "full": full}
+    return {"row": row, "share": share, "full": full}

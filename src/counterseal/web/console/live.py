@@ -1,8 +1,8 @@
-"""What pages are told while they are open: that something has changed, and they look again.
+"""Live pages: a stream tells an open page that something has changed, and the page fetches itself.
 
-One `Broker` for a process. Once a second it asks the store, for each tenant of whom a page is open,
-for marks: texts that are others when something is. So other workers' changes show, too, and a
-hundred pages cost no more than one. What has changed is in the page, not in the stream.
+A process has one `Broker`. Once a second it reads the marks of each tenant with an open page from
+the store: texts that differ whenever something has changed. That way changes of other workers are
+noticed too, and a hundred pages cost no more than one. The stream does not say what has changed.
 """
 
 from __future__ import annotations
@@ -25,29 +25,28 @@ from counterseal.ledger.requests import EventFilter
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
 
-__all__ = ["Broker", "EventStream", "FullError", "Listener", "Marks", "marks_of", "stream"]
+__all__ = ["Broker", "EventStream", "FullError", "Marks", "PageListener", "marks_of", "stream"]
 
 Marks = Mapping[str, str]
-"""Of each topic (`approvals`, `kills`, `record`) a text that is another one when something changed.
-"""
-_WATCHED: Final = 200
-"""How many requests are looked at, those that end first."""
-_PATIENCE: Final = 10.0
-"""Seconds that a client is given to take what it is sent."""
+"""For each topic (`approvals`, `kills`, `record`) a text that differs after every change."""
+_MAX_WATCHED: Final = 200
+"""Requests that are read, in the order in which they expire."""
+_SEND_TIMEOUT: Final = 10.0
+"""Seconds that a client has to accept a message."""
 _log = logging.getLogger("counterseal.web.console")
 
 
 def marks_of(runtime: Runtime) -> Callable[[str], Awaitable[Marks]]:
-    """How a runtime's store is asked."""
+    """Return a function that reads a tenant's marks from the runtime's store."""
 
     async def marks(tenant: str) -> Marks:
         await runtime.catch_up()
-        told = hashlib.sha256()
-        for held in await runtime.approvals.list(tenant, limit=_WATCHED):
-            told.update(f"{held.approval_id} {len(held.votes)}\n".encode())
+        digest = hashlib.sha256()
+        for held in await runtime.approvals.list(tenant, limit=_MAX_WATCHED):
+            digest.update(f"{held.approval_id} {len(held.votes)}\n".encode())
         last = await runtime.store.search(tenant, EventFilter(limit=1, newest_first=True))
         return {
-            "approvals": told.hexdigest()[:16],
+            "approvals": digest.hexdigest()[:16],
             "kills": str(runtime.registry.stored),
             "record": last[0][0] if last else "",
         }
@@ -56,69 +55,69 @@ def marks_of(runtime: Runtime) -> Callable[[str], Awaitable[Marks]]:
 
 
 class FullError(Exception):
-    """There are as many open pages as there may be."""
+    """The maximum number of open pages is reached."""
 
 
-class Listener:
+class PageListener:
     """One open page."""
 
     def __init__(self, marks: Marks) -> None:
         self.marks = marks
-        self.over = False
-        self._news = asyncio.Event()
+        self.closed = False
+        self._changed = asyncio.Event()
         if marks:
-            self._news.set()
+            self._changed.set()
 
     async def changed(self, seconds: float) -> bool:
-        """Whether there are other marks within so many seconds."""
+        """Wait for other marks; return False on timeout."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._news.wait()
-        changed = self._news.is_set()
-        self._news.clear()
+                await self._changed.wait()
+        changed = self._changed.is_set()
+        self._changed.clear()
         return changed
 
-    def tell(self, marks: Marks) -> None:
+    def update(self, marks: Marks) -> None:
         self.marks = marks
-        self._news.set()
+        self._changed.set()
 
-    def end(self) -> None:
-        self.over = True
-        self._news.set()
+    def close(self) -> None:
+        self.closed = True
+        self._changed.set()
 
 
 class Broker:
-    """`most` pages may be open in all, `most_each` of one person."""
+    """Reads marks while pages are open: at most `limit`, and `limit_each` of one person."""
 
     def __init__(
         self,
         marks: Callable[[str], Awaitable[Marks]],
         *,
-        every: float = 1.0,
-        most: int = 1000,
-        most_each: int = 20,
+        interval: float = 1.0,
+        limit: int = 1000,
+        limit_each: int = 20,
     ) -> None:
         self._marks = marks
-        self._every = every
-        self._most = most
-        self._most_each = most_each
-        self._listeners: dict[str, set[Listener]] = {}
+        self._interval = interval
+        self._limit = limit
+        self._limit_each = limit_each
+        self._listeners: dict[str, set[PageListener]] = {}
         self._latest: dict[str, Marks] = {}
         self._open: Counter[str] = Counter()
         self._polling: asyncio.Task[None] | None = None
         self._closed = False
 
     def latest(self, tenant: str) -> Marks:
-        """What is known of a tenant; nothing while nobody listens."""
+        """Return a tenant's marks; none while no page of it is open."""
         return self._latest.get(tenant, {})
 
     @contextmanager
-    def listening(self, tenant: str, name: str) -> Iterator[Listener]:
-        """For as long as the page is open. FullError."""
-        full = self._open.total() >= self._most or self._open[name] >= self._most_each
+    def listening(self, tenant: str, name: str) -> Iterator[PageListener]:
+        """Listen for as long as the page is open. FullError."""
+        full = self._open.total() >= self._limit or self._open[name] >= self._limit_each
         if self._closed or full:
             raise FullError
-        listener = Listener(self.latest(tenant))
+        listener = PageListener(self.latest(tenant))
         self._listeners.setdefault(tenant, set()).add(listener)
         self._open[name] += 1
         if self._polling is None:
@@ -129,18 +128,18 @@ class Broker:
             self._leave(tenant, name, listener)
 
     def close(self) -> None:
-        """End all streams, and let nobody begin another."""
+        """End all streams, and refuse new ones."""
         self._closed = True
-        for listener in [one for some in self._listeners.values() for one in some]:
-            listener.end()
+        for listener in [one for listeners in self._listeners.values() for one in listeners]:
+            listener.close()
 
-    def _leave(self, tenant: str, name: str, listener: Listener) -> None:
+    def _leave(self, tenant: str, name: str, listener: PageListener) -> None:
         self._listeners[tenant].discard(listener)
         if not self._listeners[tenant]:
             del self._listeners[tenant]
             self._latest.pop(tenant, None)
         self._open[name] -= 1
-        self._open += Counter()  # forgets those with none
+        self._open += Counter()  # removes counts of zero
         if not self._listeners and self._polling is not None:
             self._polling.cancel()
             self._polling = None
@@ -148,62 +147,62 @@ class Broker:
     async def _poll(self) -> None:
         while True:
             for tenant in list(self._listeners):
-                await self._look(tenant)
-            await asyncio.sleep(self._every)
+                await self._read(tenant)
+            await asyncio.sleep(self._interval)
 
-    async def _look(self, tenant: str) -> None:
+    async def _read(self, tenant: str) -> None:
         try:
             marks = await self._marks(tenant)
         except CountersealError as error:
-            _log.warning("what is new can't be told just now: %s", error)
+            _log.warning("changes cannot be read: %s", error)
             return
         if tenant in self._listeners and marks != self._latest.get(tenant):
             self._latest[tenant] = marks
             for listener in self._listeners[tenant]:
-                listener.tell(marks)
+                listener.update(marks)
 
 
 # --- the stream -----------------------------------------------------------------------------------
 
 
 async def stream(
-    listener: Listener, still: Callable[[], Awaitable[bool]], *, beat: float = 5.0
+    listener: PageListener, is_signed_in: Callable[[], Awaitable[bool]], *, interval: float = 5.0
 ) -> AsyncGenerator[bytes]:
-    """Marks as server-sent events, until the session or the process ends.
+    """Yield marks as server-sent events, until the session or the process ends.
 
-    Every `beat` seconds, and before anything is told, the session is looked at.
+    The session is checked every `interval` seconds, and before marks are sent.
     """
     yield b"retry: 3000\n\n"
     while True:
-        changed = await listener.changed(beat)
-        if listener.over:
+        changed = await listener.changed(interval)
+        if listener.closed:
             return
-        if not await still():
+        if not await is_signed_in():
             yield b"event: over\ndata: signed out\n\n"
             return
-        told = json.dumps(listener.marks, separators=(",", ":"))
-        yield f"event: marks\ndata: {told}\n\n".encode() if changed else b": still here\n\n"
+        marks = json.dumps(listener.marks, separators=(",", ":"))
+        yield f"event: marks\ndata: {marks}\n\n".encode() if changed else b": still here\n\n"
 
 
 class EventStream(Response):
-    """Sends pieces as they come, and ends when the client has gone or takes nothing.
+    """Sends chunks as they come, until the client disconnects or accepts no more.
 
-    `done` is called at the end, whatever ends it.
+    `done` is called at the end in any case.
     """
 
     media_type = "text/event-stream"
 
     def __init__(
         self,
-        pieces: AsyncGenerator[bytes],
+        chunks: AsyncGenerator[bytes],
         *,
         headers: Mapping[str, str],
         done: Callable[[], None],
-        patience: float = _PATIENCE,
+        timeout: float = _SEND_TIMEOUT,
     ) -> None:
-        self._pieces = pieces
+        self._chunks = chunks
         self._done = done
-        self._patience = patience
+        self._timeout = timeout
         super().__init__(headers={**headers, "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
 
@@ -224,14 +223,14 @@ class EventStream(Response):
     async def _send(self, send: Send) -> None:
         start = {"status": self.status_code, "headers": self.raw_headers}
         await self._in_time(send, {"type": "http.response.start", **start})
-        async with aclosing(self._pieces) as pieces:
-            async for piece in pieces:
-                body = {"body": piece, "more_body": True}
+        async with aclosing(self._chunks) as chunks:
+            async for chunk in chunks:
+                body = {"body": chunk, "more_body": True}
                 await self._in_time(send, {"type": "http.response.body", **body})
         await self._in_time(send, {"type": "http.response.body", "body": b""})
 
     async def _in_time(self, send: Send, message: Message) -> None:
-        async with asyncio.timeout(self._patience):
+        async with asyncio.timeout(self._timeout):
             await send(message)
 
 

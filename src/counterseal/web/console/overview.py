@@ -1,25 +1,29 @@
-"""The twenty numbers, and the handful of them that an operator watches, over time."""
+"""The overview: all metrics over a window, and the most important ones over time as charts."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from math import floor, log10
+from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
 from starlette.routing import Route
 
+from counterseal.approvals.display import clock
 from counterseal.views import MetricRow
 from counterseal.views.base import WINDOWS
 from counterseal.views.formulas import PARTS
-from counterseal.web.console.charts import BUCKETS, amount, chart, whole
-from counterseal.web.console.problems import understood
+from counterseal.web.console.page_request import ConsoleState, PageRequest, parameter_errors
 from counterseal.web.console.rendering import address
-from counterseal.web.console.visit import House, Visit
 
-__all__ = ["routes"]
+__all__ = ["Chart", "ChartColumn", "amount", "chart", "count", "routes"]
 
-_USUAL: Final = "24h"
-_SOME: Final = 24
-_WATCHED: Final = (
+_DEFAULT_WINDOW: Final = "24h"
+_BUCKETS: Final = {"15m": 15, "1h": 20, "6h": 24, "24h": 24, "7d": 28, "30d": 30}
+"""The number of columns for each window."""
+_DEFAULT_BUCKETS: Final = 24
+_CHARTED: Final = (
     "schema_valid_call_rate",
     "validation_failure_rate",
     "unauthorized_proposal_rate",
@@ -29,53 +33,148 @@ _WATCHED: Final = (
 )
 
 
-def routes(house: House) -> list[Route]:
-    """One page."""
-    return [house.get("/overview", show)]
+def routes(state: ConsoleState) -> list[Route]:
+    """Return the one page."""
+    return [state.get("/overview", show)]
 
 
-async def show(visit: Visit) -> Response:
-    """All of them over one window, which the URL says."""
-    window = visit.asked("window") or _USUAL
-    with understood():
-        metrics = await visit.view.metrics.rows(window)
-    return await visit.render(
+async def show(request: PageRequest) -> Response:
+    """Show all metrics over the window that the URL names."""
+    window = request.parameter("window") or _DEFAULT_WINDOW
+    with parameter_errors():
+        metrics = await request.view.metrics.rows(window)
+    return await request.render(
         "overview.html",
         title="Overview",
         shows=address("v1", "metrics", window=window),
         window=window,
         windows=WINDOWS,
-        since=metrics[0].since.timestamp(),
-        until=metrics[0].until.timestamp(),
-        watched=[await _drawn(visit, one) for one in metrics if one.name in _WATCHED],
-        metrics=[_told(one) for one in metrics],
-        counted=any(one.denominator for one in metrics),
+        since=metrics[0].since,
+        until=metrics[0].until,
+        charted=[await _charted(request, metric) for metric in metrics if metric.name in _CHARTED],
+        metrics=[_shown(metric) for metric in metrics],
+        counted=any(metric.denominator for metric in metrics),
     )
 
 
-async def _drawn(visit: Visit, metric: MetricRow) -> dict[str, Any]:
-    buckets = BUCKETS.get(metric.window, _SOME)
-    series = await visit.view.metrics.series(metric.name, metric.window, buckets)
+async def _charted(request: PageRequest, metric: MetricRow) -> dict[str, Any]:
+    buckets = _BUCKETS.get(metric.window, _DEFAULT_BUCKETS)
+    series = await request.view.metrics.series(metric.name, metric.window, buckets)
     since, until = metric.since.timestamp(), metric.until.timestamp()
-    return {**_told(metric), "chart": chart(series.values, since, until, metric.unit)}
+    return {**_shown(metric), "chart": chart(series.values, since, until, metric.unit)}
 
 
-def _told(metric: MetricRow) -> dict[str, Any]:
+def _shown(metric: MetricRow) -> dict[str, Any]:
     return {
-        "name": metric.name,
-        "title": metric.title,
-        "meaning": metric.meaning,
-        "formula": metric.formula,
+        "row": metric,
         "value": amount(metric.value, metric.unit),
-        "numerator": whole(metric.numerator),
-        "denominator": whole(metric.denominator),
-        "window": metric.window,
+        "numerator": count(metric.numerator),
+        "denominator": count(metric.denominator),
+        "rest": count(metric.denominator - metric.numerator),
         "links": {part: _link(metric, part) for part in PARTS},
-        "left": whole(metric.denominator - metric.numerator),
     }
 
 
 def _link(metric: MetricRow, part: str) -> str | None:
-    """What is behind a part of the number; None where no list is just that."""
+    """Return the address of the events behind a part; None if there is no list of them."""
     query: dict[str, str] | None = getattr(metric.link, part)
     return None if query is None else address("calls", **query)
+
+
+# --- charts ---------------------------------------------------------------------------------------
+# A drawing is 100 wide and 100 high, and is stretched to its place; texts stand around it. A part
+# of the window without a value has no column, one whose value is 0 has a line.
+
+_SIDE: Final = 100.0
+_GAP: Final = 0.2
+"""Share of a column's room."""
+_MIN_HEIGHT: Final = 1.5
+"""The height of 0, so that it differs from no value."""
+
+
+class ChartColumn(NamedTuple):
+    """One part of the window. `height` is None where there is no value."""
+
+    x: float
+    y: float
+    width: float
+    height: float | None
+    begin: float
+    text: str
+
+
+class Chart(NamedTuple):
+    """The columns, and the texts around them."""
+
+    columns: tuple[ChartColumn, ...]
+    top: str
+    """The value at the upper edge."""
+    begin: str
+    end: str
+    summary: str
+    """For screen readers."""
+
+
+def count(number: float) -> str:
+    """Return a count; a fraction with two decimals."""
+    return f"{number:,.0f}" if number == floor(number) else f"{number:,.2f}"
+
+
+def amount(value: float | None, unit: str) -> str:
+    """Return a metric's value. Only exactly 0 and 100 % are shown as such."""
+    if value is None:
+        return "—"
+    if unit != "ratio":
+        return f"{value:,.4f}".rstrip("0").rstrip(".") if value < 1 else f"{value:,.2f}"
+    percent = round(value * 100, 6)
+    if percent == floor(percent):
+        return f"{percent:,.0f} %"
+    return f"{min(max(percent, 0.1), 99.9) if value < 1 else percent:,.1f} %"
+
+
+def chart(values: Sequence[float | None], since: float, until: float, unit: str) -> Chart:
+    """Return the chart of the values of a window's equal parts, oldest first."""
+    top = _ceiling(max((value for value in values if value is not None), default=0.0), unit)
+    parts = max(1, len(values))
+    room, length = _SIDE / parts, (until - since) / parts
+    columns = []
+    for number, value in enumerate(values):
+        height = None if value is None else max(_MIN_HEIGHT, round(value / top * _SIDE, 2))
+        column = ChartColumn(
+            x=round((number + _GAP / 2) * room, 2),
+            y=round(_SIDE - (height or 0), 2),
+            width=round(room * (1 - _GAP), 2),
+            height=height,
+            begin=since + number * length,
+            text=amount(value, unit),
+        )
+        columns.append(column)
+    return Chart(
+        columns=tuple(columns),
+        top=amount(top, unit),
+        begin=_short(since),
+        end=_short(until),
+        summary=_summary(values, since, until, unit),
+    )
+
+
+def _ceiling(highest: float, unit: str) -> float:
+    """Return the next 1, 2 or 5 times a power of ten; for a ratio at most 1."""
+    if highest <= 0:
+        return 1.0
+    power = 10.0 ** max(-300, floor(log10(highest)))  # smaller numbers have no such power
+    ceiling = next(step * power for step in (1, 2, 5, 10) if highest <= step * power * 1.000001)
+    return min(1.0, ceiling) if unit == "ratio" and highest <= 1 else ceiling
+
+
+def _short(moment: float) -> str:
+    return f"{datetime.fromtimestamp(moment, UTC):%d %b %H:%M}"
+
+
+def _summary(values: Sequence[float | None], since: float, until: float, unit: str) -> str:
+    known = [value for value in values if value is not None]
+    window = f"{clock(since)} to {clock(until)}"
+    if not known:
+        return f"{window}: nothing to count."
+    low, high, last = (amount(value, unit) for value in (min(known), max(known), known[-1]))
+    return f"{window}: between {low} and {high}, {last} at the end."

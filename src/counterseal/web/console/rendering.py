@@ -1,27 +1,235 @@
-"""Templates. What is not the template's own is text, always, with what nobody sees spelt out.
+"""Templates, static files, the headers of every page, and the words for codes and statuses.
 
-Two things are so by construction: Jinja escapes every value, and every text that a template puts
-out goes through `visible` first. A text of several lines goes through the filter `lines`.
+Values in templates are always text: Jinja escapes each of them, and each goes through `visible`
+first, which spells out invisible characters. Text of several lines goes through the filter `lines`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from html import escape as escape_html
+from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 
 from counterseal.approvals.display import Part, clock, span, stamp, visible
 from counterseal.canonical import thaw
+from counterseal.codes import Code
 
-__all__ = ["address", "environment", "json_lines", "lines"]
+__all__ = [
+    "CODES",
+    "CSP",
+    "STATUSES",
+    "TITLES",
+    "Assets",
+    "address",
+    "bare_page",
+    "environment",
+    "json_lines",
+    "lines",
+    "page_headers",
+]
 
-_MOST: Final = 200_000
+# --- words for people -----------------------------------------------------------------------------
+
+CODES: Final[Mapping[Code, tuple[str, str]]] = {
+    Code.SUCCESS: ("Succeeded", "The call succeeded."),
+    Code.PARTIAL_SUCCESS: ("Partly succeeded", "Some steps succeeded, others failed."),
+    Code.SYNTACTIC_PARSE_FAIL: (
+        "Not valid JSON",
+        "The arguments were not valid JSON. Nothing was executed.",
+    ),
+    Code.STRUCTURAL_VIOLATION: (
+        "Wrong structure",
+        "The tool is unknown, or fields were missing or unknown. Nothing was executed.",
+    ),
+    Code.TYPE_MISMATCH: ("Wrong type", "An argument had the wrong type. Nothing was executed."),
+    Code.OUT_OF_BOUNDS: (
+        "Out of bounds",
+        "An argument was outside of what the contract allows. Nothing was executed.",
+    ),
+    Code.SEMANTIC_INVALIDITY: (
+        "Breaks a rule",
+        "The arguments broke a business rule of the tool. Nothing was executed.",
+    ),
+    Code.PERMISSION_DENIED: (
+        "Not permitted",
+        "The agent has no permission for this call. Nothing was executed.",
+    ),
+    Code.POLICY_VIOLATION: (
+        "Forbidden by policy",
+        "A policy forbids this call. Nothing was executed.",
+    ),
+    Code.STALE_STATE: (
+        "Outdated",
+        "The target had changed since the agent read it. Nothing was executed.",
+    ),
+    Code.CONFIRMATION_MISSING: (
+        "Not approved",
+        "A person has to approve this call, or has rejected it. Nothing was executed.",
+    ),
+    Code.BUDGET_EXHAUSTED: ("Budget used up", "A budget was used up. Nothing was executed."),
+    Code.RATE_LIMITED: (
+        "Too many calls",
+        "There were too many calls. Nothing was executed.",
+    ),
+    Code.TIMEOUT: (
+        "No answer in time",
+        "The tool did not answer in time. It is not known whether the call took effect.",
+    ),
+    Code.IDEMPOTENCY_CONFLICT: (
+        "Already in progress",
+        "Another call with the same key was in progress. This one executed nothing.",
+    ),
+    Code.SIGNATURE_MISMATCH: (
+        "Key used before",
+        "The key was used before with other arguments. Nothing was executed.",
+    ),
+    Code.DEPENDENCY_UNAVAILABLE: (
+        "Service unavailable",
+        "A service that the tool needs was not available.",
+    ),
+    Code.OBSERVATION_NORMALIZATION_FAIL: (
+        "Unusable answer",
+        "The tool ran, but its answer does not match its contract.",
+    ),
+    Code.COMPENSATION_REQUIRED: (
+        "Must be reversed",
+        "An earlier step took effect and must be reversed.",
+    ),
+    Code.COMPENSATION_FAILED: (
+        "Reversal failed",
+        "Reversing an earlier step failed. An operator has to look at it.",
+    ),
+    Code.UNKNOWN_ERROR: ("Failed", "The tool failed. The details are kept in the vault."),
+}
+"""A label and a sentence for each code."""
+STATUSES: Final[Mapping[str, tuple[str, str]]] = {
+    "waiting": ("waiting", "Waits for a decision"),
+    "approved": ("approved", "Approved, and not executed yet"),
+    "spent": ("executed", "Approved, and its call was executed"),
+    "rejected": ("rejected", "Rejected by an approver"),
+    "expired": ("expired", "Not decided in time"),
+    "void": ("void", "Approved, but the target changed before the call was executed"),
+}
+"""A word and a meaning for each status of an approval. `spent` is the stored name of executed."""
+TITLES: Final = {
+    400: "Invalid request",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    408: "Request timeout",
+    413: "Too large",
+    415: "Not a form",
+    421: "Wrong host",
+    422: "Not possible",
+    429: "Too many requests",
+    500: "Internal error",
+    503: "Temporarily unavailable",
+}
+
+# --- headers --------------------------------------------------------------------------------------
+
+CSP: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+    " connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+"""Only our own files may run or style anything."""
+_ALWAYS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": CSP,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",  # for browsers that don't know frame-ancestors
+    "Referrer-Policy": "same-origin",  # addresses hold ids; only our own pages get them
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=()",
+}
+
+
+def page_headers(*, https: bool, cache: str = "no-store") -> dict[str, str]:
+    """Return the headers of every response. `cache` is its Cache-Control."""
+    strict = {"Strict-Transport-Security": "max-age=31536000"} if https else {}
+    return {**_ALWAYS, **strict, "Cache-Control": cache}
+
+
+def bare_page(
+    status: int, message: str, *, https: bool = False, headers: Mapping[str, str] | None = None
+) -> Response:
+    """Return an error page without session, files and scripts, for requests refused early."""
+    title = escape_html(TITLES.get(status, TITLES[500]))
+    text = (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f"</head><body><main><h1>{title}</h1><p>{escape_html(message)}</p></main></body></html>\n"
+    )
+    return HTMLResponse(text, status, headers={**page_headers(https=https), **(headers or {})})
+
+
+# --- static files ---------------------------------------------------------------------------------
+
+_MEDIA_TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_FOREVER: Final = "public, max-age=31536000, immutable"
+
+
+class Assets:
+    """The folder `static`, read once.
+
+    The address of a file contains a hash of all files, so that browsers can cache it forever, and
+    scripts find each other in the same folder.
+    """
+
+    def __init__(self, *, https: bool = False) -> None:
+        folder = files("counterseal.web.console") / "static"
+        self._files = {
+            file.name: file.read_bytes()
+            for file in sorted(folder.iterdir(), key=lambda file: file.name)
+            if _suffix(file.name) in _MEDIA_TYPES
+        }
+        digest = hashlib.sha256()
+        for name, content in self._files.items():
+            digest.update(b"%d %d %s%s" % (len(name), len(content), name.encode(), content))
+        self._hash = digest.hexdigest()[:16]
+        self._https = https
+
+    def url(self, name: str) -> str:
+        """Return a file's address. KeyError if there is no such file."""
+        self._files[name]
+        return f"/static/{self._hash}/{name}"
+
+    def route(self) -> Route:
+        return Route("/static/{hash}/{name}", endpoint=self._serve, methods=["GET"])
+
+    async def _serve(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        content = self._files.get(name)
+        if content is None:
+            return Response(status_code=404, headers=page_headers(https=self._https))
+        # A page of another version gets today's file, which must not be cached as its own.
+        same = request.path_params["hash"] == self._hash
+        headers = page_headers(https=self._https, cache=_FOREVER if same else "no-store")
+        return Response(content, media_type=_MEDIA_TYPES[_suffix(name)], headers=headers)
+
+
+def _suffix(name: str) -> str:
+    return "." + name.rpartition(".")[2]
+
+
+# --- templates ------------------------------------------------------------------------------------
+
+_MAX_SHOWN: Final = 200_000
 """Characters of one text that a page shows."""
 _TOKEN: Final = re.compile(
     r'(?P<key>"(?:[^"\\]|\\.)*")(?=: )|(?P<string>"(?:[^"\\]|\\.)*")'
@@ -30,25 +238,30 @@ _TOKEN: Final = re.compile(
 
 
 def environment(asset: Callable[[str], str]) -> Environment:
-    """Where templates come from, and what they can use."""
-    made = Environment(
+    """Return the template environment. `asset` gives the address of a static file."""
+    jinja = Environment(
         loader=PackageLoader("counterseal.web.console"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_finalize,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.globals.update(asset=asset, address=address)
-    made.filters.update(
-        clock=clock, span=span, stamp=stamp, lines=lines, json_lines=json_lines, said=_said
+    jinja.globals.update(asset=asset, address=address, CODES=CODES, STATUSES=STATUSES)
+    jinja.filters.update(
+        clock=clock,
+        span=span,
+        stamp=stamp,
+        lines=lines,
+        json_lines=json_lines,
+        parts=_parts,
+        seconds=_seconds,
     )
-    made.filters["seconds"] = _seconds
-    return made
+    return jinja
 
 
-def _shown(value: Any) -> Any:
-    """Every single value that a template puts out goes through here."""
+def _finalize(value: Any) -> Any:
+    """Return a value as a template writes it: no invisible characters, and a dash for None."""
     if value is None:
         return "—"
     if isinstance(value, str) and not hasattr(value, "__html__"):
@@ -62,43 +275,42 @@ def _seconds(moment: float | datetime) -> float:
 
 
 def address(*segments: str, **query: str | None) -> str:
-    """A path of ours, each segment quoted, and those of the parameters that say something."""
-    path = "/" + "/".join(quote(one.encode(errors="replace"), safe="") for one in segments)
-    told = {name: value for name, value in query.items() if value}
-    return f"{path}?{urlencode(told, errors='replace')}" if told else path
+    """Return a path of the console with quoted segments, and the parameters that have a value."""
+    path = "/" + "/".join(quote(part.encode(errors="replace"), safe="") for part in segments)
+    given = {name: value for name, value in query.items() if value}
+    return f"{path}?{urlencode(given, errors='replace')}" if given else path
 
 
 def lines(text: str) -> Markup:
-    """A text of several lines, for an element that keeps them."""
-    kept = text[:_MOST]
+    """Return text of several lines for an element that keeps line breaks."""
+    kept = text[:_MAX_SHOWN]
     shown = "\n".join(visible(line.replace("\t", "    ")) for line in kept.split("\n"))
-    return Markup(escape(shown + _rest(text)))  # noqa: S704 - escaped right here
+    return Markup(escape(shown + _omitted(text)))  # noqa: S704 - escaped right here
 
 
 def json_lines(value: Any) -> Markup:
-    """A JSON value, indented, with classes for its colours."""
+    """Return a JSON value, indented, with a class for each kind of token."""
     text = json.dumps(thaw(value), ensure_ascii=False, indent=2, default=repr)
-    return Markup("\n").join(_coloured(visible(one)) for one in text[:_MOST].split("\n")) + _rest(
-        text
-    )
+    shown = Markup("\n").join(_coloured(visible(line)) for line in text[:_MAX_SHOWN].split("\n"))
+    return shown + _omitted(text)
 
 
 def _coloured(line: str) -> Markup:
-    done, at = Markup(), 0
-    for found in _TOKEN.finditer(line):
-        done += escape(line[at : found.start()])
-        done += Markup('<span class="json-{}">{}</span>').format(found.lastgroup, found.group())
-        at = found.end()
-    return done + escape(line[at:])
+    result, position = Markup(), 0
+    for token in _TOKEN.finditer(line):
+        result += escape(line[position : token.start()])
+        result += Markup('<span class="json-{}">{}</span>').format(token.lastgroup, token.group())
+        position = token.end()
+    return result + escape(line[position:])
 
 
-def _rest(text: str) -> str:
-    more = len(text) - _MOST
+def _omitted(text: str) -> str:
+    more = len(text) - _MAX_SHOWN
     return "" if more <= 0 else f"\n… and {more:,} more characters, not shown"
 
 
-def _said(parts: Iterable[Part]) -> Markup:
-    """Pieces of an outline: values are marked, and no direction of text leaks out of them."""
+def _parts(parts: Iterable[Part]) -> Markup:
+    """Return the parts of a sentence. Values are marked, and keep their text direction inside."""
     value = Markup('<bdi class="value">{}</bdi>')
     return Markup().join(
         value.format(visible(part.text)) if part.value else escape(visible(part.text))

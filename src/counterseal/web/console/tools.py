@@ -1,16 +1,16 @@
-"""Tools: the registry, and one tool's card with all that operators can do about it."""
+"""Pages about tools: the registry, one tool, rollouts, and the kill switch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response
 from starlette.routing import Route
 
 from counterseal.accounts import Role
-from counterseal.contract.effects import Effect, RiskClass
+from counterseal.contract.effects import EFFECTS, Effect, RiskClass
 from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
 from counterseal.registry import Grant
 from counterseal.registry.grants import Mode
@@ -22,89 +22,73 @@ from counterseal.views import (
     ToolPage,
     ToolRow,
 )
-from counterseal.views.tools import ChangeRow
-from counterseal.web.console.contract_card import sections
-from counterseal.web.console.definitions import shown
-from counterseal.web.console.problems import understood
+from counterseal.views.tools import ChangeRow, StoppedTool
+from counterseal.web.console.contract_view import contract_sections, shown_changes
+from counterseal.web.console.page_request import (
+    ConsoleState,
+    PageRequest,
+    parameter_errors,
+    read_time,
+)
 from counterseal.web.console.rendering import address
-from counterseal.web.console.searching import moment
-from counterseal.web.console.visit import House, Visit
 
-__all__ = ["back", "card", "done", "routes"]
-
-_AT_ONCE: Final = 50
-_COUNTED: Final = 100
-"""Calls of one tool that are counted for the list; more are `100+`."""
-_DAY: Final = 86_400.0
-_STATUSES: Final = ("active", "deprecated", "disabled", "killed", "sunset", "quarantined")
-_WHY: Final = {
-    "changed": "Its server describes it otherwise than when it was accepted.",
-    "new": "Nobody has looked at it yet.",
-    "gone": "Its server does not offer it any more.",
-    "shadowed": "Another server offers a tool by the same name.",
-}
-_DID: Final = {
-    "kill": "Stopped",
-    "enable": "Enabled",
-    "disable": "Disabled",
-    "grant": "Granted to",
-    "revoke": "Taken back from",
-    "rollout": "Rolled out",
-    "deprecate": "Deprecated",
-}
-_DONE: Final = {
-    "enabled": "It can be used again.",
-    "disabled": "It is out of use.",
-    "granted": "The grant is in force.",
-    "revoked": "The grant is taken back.",
-    "accepted": "It is let in, exactly as it was shown.",
-    "refused": "It stays out, and that is on record.",
-    "rolled_out": "New runs get it as shown; those that have begun keep what they have.",
-}
+__all__ = ["routes"]
 
 
-def routes(house: House) -> list[Route]:
-    """The registry, and what each form of a tool's card leads to."""
+def routes(state: ConsoleState) -> list[Route]:
+    """Return the registry, a tool's page with its forms, and the kill switch."""
     return [
-        house.get("/tools", listed),
-        house.get("/tools/{name}", show),
-        house.post("/tools/{name}/use", switch),
-        house.post("/tools/{name}/grant", grant),
-        house.post("/tools/{name}/revoke", revoke),
-        house.post("/tools/{name}/quarantine", quarantine),
+        state.get("/tools", registry),
+        state.get("/tools/{name}", show),
+        state.post("/tools/{name}/use", switch),
+        state.post("/tools/{name}/grant", grant),
+        state.post("/tools/{name}/revoke", revoke),
+        state.post("/tools/{name}/quarantine", quarantine),
         *(
-            house.get(f"/tools/{{name}}/{one}", back)
-            for one in ("use", "grant", "revoke", "quarantine")
+            state.get(f"/tools/{{name}}/{form}", back)
+            for form in ("use", "grant", "revoke", "quarantine")
         ),
+        state.get("/tools/{name}/rollout", preview_rollout),
+        state.post("/tools/{name}/rollout", roll_out),
+        state.get("/kill", kill_switch),
+        state.post("/kill", stop),
+        state.post("/kill/restore", restore),
+        state.get("/kill/restore", back_to_switch),
     ]
 
 
 # --- the registry ---------------------------------------------------------------------------------
 
+_PAGE: Final = 50
+_MAX_COUNTED: Final = 100
+"""Calls of one tool that are counted for the list; more are shown as `100+`."""
+_DAY: Final = 86_400.0
+_STATUSES: Final = ("active", "deprecated", "disabled", "killed", "sunset", "quarantined")
 
-async def listed(visit: Visit) -> Response:
-    """Tools by name; what is kept out first, because somebody has to look at it."""
-    chosen = {name: visit.asked(name) or "" for name in ("text", "status", "effect", "risk")}
-    rows = [row for row in visit.view.tools.rows() if _matches(row, chosen)]
+
+async def registry(request: PageRequest) -> Response:
+    """Show tools by name, quarantined ones first."""
+    chosen = {name: request.parameter(name) or "" for name in ("text", "status", "effect", "risk")}
+    rows = [row for row in request.view.tools.rows() if _matches(row, chosen)]
     rows.sort(key=lambda row: (row.status != "quarantined", row.name))
-    with understood():
-        first = max(0, int(visit.asked("from") or 0))
-    some = rows[first : first + _AT_ONCE]
-    rest = first + _AT_ONCE < len(rows)
-    return await visit.render(
+    with parameter_errors():
+        first = max(0, int(request.parameter("from") or 0))
+    shown = rows[first : first + _PAGE]
+    rest = first + _PAGE < len(rows)
+    return await request.render(
         "tools.html",
         title="Tools",
         shows=address("v1", "tools"),
-        rows=[{"row": row, "use": await _used(visit, row)} for row in some],
+        rows=[{"row": row, "use": await _use(request, row)} for row in shown],
         count=len(rows),
         held=sum(row.status == "quarantined" for row in rows),
         chosen=chosen,
-        narrowed=any(chosen.values()),
-        done=_done(visit),
-        more=address("tools", **chosen, **{"from": str(first + _AT_ONCE)}) if rest else None,
+        filtered=any(chosen.values()),
+        done=_done_message(request),
+        more=address("tools", **chosen, **{"from": str(first + _PAGE)}) if rest else None,
         statuses=_STATUSES,
-        effects=[one.value for one in Effect],
-        risks=[one.value for one in RiskClass],
+        effects=[effect.value for effect in Effect],
+        risks=[risk.value for risk in RiskClass],
     )
 
 
@@ -115,30 +99,56 @@ def _matches(row: ToolRow, chosen: dict[str, str]) -> bool:
     return fits and (text in row.name.lower() or text in row.owner.lower())
 
 
-async def _used(visit: Visit, row: ToolRow) -> dict[str, Any]:
-    """How often it was called in a day, and how often that did not go well."""
-    since = visit.house.clock() - _DAY
-    page = await visit.view.calls.search(CallSearch(tool=row.name, since=since, limit=_COUNTED))
-    failed = sum(one.code not in ("SUCCESS", None) for one in page.items)
-    count = f"{_COUNTED}+" if page.next else str(len(page.items))
+async def _use(request: PageRequest, row: ToolRow) -> dict[str, Any]:
+    """Return how often a tool was called in a day, and how often without success."""
+    since = request.state.clock() - _DAY
+    search = CallSearch(tool=row.name, since=since, limit=_MAX_COUNTED)
+    page = await request.view.calls.search(search)
+    failed = sum(call.code not in ("SUCCESS", None) for call in page.items)
+    count = f"{_MAX_COUNTED}+" if page.next else str(len(page.items))
     return {"count": count, "failed": failed, "any": bool(page.items)}
 
 
 # --- one tool -------------------------------------------------------------------------------------
 
+_QUARANTINED: Final = {
+    "changed": "Its server has changed the definition since it was accepted.",
+    "new": "No operator has accepted its definition yet.",
+    "gone": "Its server no longer offers it.",
+    "shadowed": "Another server offers a tool with the same name.",
+}
+_CHANGES: Final = {
+    "kill": "Stopped",
+    "enable": "Enabled",
+    "disable": "Disabled",
+    "grant": "Granted to",
+    "revoke": "Revoked from",
+    "rollout": "Rolled out",
+    "deprecate": "Deprecated",
+}
+_DONE: Final = {
+    "enabled": "The tool is enabled.",
+    "disabled": "The tool is disabled.",
+    "granted": "The grant is in force.",
+    "revoked": "The grant is revoked.",
+    "accepted": "The definition is accepted, exactly as shown.",
+    "refused": "The definition stays in quarantine. The refusal is on record.",
+    "rolled_out": "New runs get the versions as shown; runs in progress keep theirs.",
+}
 
-async def show(visit: Visit) -> Response:
-    """Its card."""
-    return await card(visit)
+
+async def show(request: PageRequest) -> Response:
+    """Show a tool with everything about it."""
+    return await _tool_page(request)
 
 
-async def back(visit: Visit) -> Response:
-    """Whoever reloads a form that was wrong gets the page that it is on."""
-    return visit.go(address("tools", _name(visit)))
+async def back(request: PageRequest) -> Response:
+    """Go to the tool when a browser reloads the answer to a form."""
+    return request.redirect(address("tools", request.segment("name")))
 
 
-async def card(
-    visit: Visit,
+async def _tool_page(
+    request: PageRequest,
     error: str = "",
     status: int = 200,
     *,
@@ -146,150 +156,275 @@ async def card(
     rollout: Mapping[str, Any] | None = None,
     shows: str | None = None,
 ) -> Response:
-    """A tool's card: with what is wrong with a form on it, or what a rollout would do."""
-    name, view = _name(visit), visit.view
+    """Return a tool's page. `wrong` names the form with the error, `rollout` is a preview."""
+    name, view = request.segment("name"), request.view
     page = view.tools.page(name)
-    operator = visit.person.may(Role.OPERATOR)
-    used = await view.tools.use(name) if page.version else None
-    return await visit.render(
+    operator = request.person.may(Role.OPERATOR)
+    return await request.render(
         "tool.html",
         title=name,
         path="/tools",
         shows=shows or address("v1", "tools", name),
         status=status,
         page=page,
-        row=page,
-        used=used,
-        chapters=sections(page.contract),
-        grants=[{"grant": one, "may": _may_take(visit, one)} for one in page.grant_list],
-        changes=[_changed(one) for one in page.changes],
-        quarantine=_held(page),
+        used=await view.tools.use(name) if page.version else None,
+        sections=contract_sections(page.contract),
+        grants=[{"grant": row, "may": _may_revoke(request, row)} for row in page.grant_list],
+        changes=[_change(change) for change in page.changes],
+        quarantine=_quarantine(page),
         operator=operator,
-        everywhere=visit.person.may_everywhere(Role.OPERATOR),
+        everywhere=request.person.may_everywhere(Role.OPERATOR),
         refusal=_refusal(page, operator=operator),
         modes=[mode.value for mode in Mode],
         risks=[risk.value for risk in RiskClass],
         rollout=rollout,
         error=error,
         wrong=wrong,
-        form=visit.form,
-        done=_done(visit),
+        form=request.form,
+        done=_done_message(request),
     )
 
 
-def _held(page: ToolPage) -> dict[str, Any] | None:
-    held = page.quarantine
-    if held is None:
+def _quarantine(page: ToolPage) -> dict[str, Any] | None:
+    row = page.quarantine
+    if row is None:
         return None
-    return {
-        "held": held,
-        "why": _WHY.get(held.why, held.why),
-        "changes": shown(page.definition_changes),
-    }
+    reason = _QUARANTINED.get(row.why, row.why)
+    return {"row": row, "reason": reason, "changes": shown_changes(page.definition_changes)}
 
 
-def _changed(change: ChangeRow) -> dict[str, Any]:
+def _change(change: ChangeRow) -> dict[str, Any]:
+    """Return an operator's change in words."""
     extra = change.model_extra or {}
     given, percentage = extra.get("grant") or {}, extra.get("percentage")
     rollout = None if percentage is None else f"{percentage} %"
     details = (given.get("agent"), extra.get("version"), rollout)
     return {
-        "did": _DID.get(change.op, change.op),
-        "what": ", ".join(one for one in details if one),
-        "by": change.by,
-        "reason": change.reason,
-        "at": change.at,
+        "row": change,
+        "title": _CHANGES.get(change.op, change.op),
+        "details": ", ".join(detail for detail in details if detail),
     }
 
 
 def _refusal(page: ToolPage, *, operator: bool) -> str:
-    """Why this person can't change it; empty where they can."""
+    """Return why this person cannot change the tool; empty if they can."""
     return "" if page.may_operate else str(RoleRequiredError(Role.OPERATOR, everywhere=operator))
 
 
-def _may_take(visit: Visit, grant: GrantRow) -> bool:
-    everywhere = visit.person.may_everywhere(Role.OPERATOR)
-    return everywhere or (grant.tenant is not None and visit.person.may(Role.OPERATOR))
+def _may_revoke(request: PageRequest, grant: GrantRow) -> bool:
+    everywhere = request.person.may_everywhere(Role.OPERATOR)
+    return everywhere or (grant.tenant is not None and request.person.may(Role.OPERATOR))
 
 
-def _name(visit: Visit) -> str:
-    named: str = visit.request.path_params["name"]
-    return named
+def _done_message(request: PageRequest) -> str:
+    return _DONE.get(request.parameter("done") or "", "")
 
 
-# --- what operators do ----------------------------------------------------------------------------
+def _done(request: PageRequest, what: str) -> Response:
+    """Go back to the tool, or to the list if the tool is no longer offered."""
+    name = request.segment("name")
+    known = any(row.name == name for row in request.view.tools.rows())
+    return request.redirect(address("tools", *([name] if known else []), done=what))
 
 
-async def switch(visit: Visit) -> Response:
-    """Enable or disable a version, or all of them."""
-    name, version, reason = _name(visit), visit.said("version") or None, visit.said("reason")
-    enable = visit.said("action") == "enable"
+# --- changes --------------------------------------------------------------------------------------
+
+
+async def switch(request: PageRequest) -> Response:
+    """Enable or disable one version, or all of them."""
+    name, version = request.segment("name"), request.form_value("version") or None
+    enable, tools = request.form_value("action") == "enable", request.view.tools
+    change = tools.enable if enable else tools.disable
     try:
-        await (visit.view.tools.enable if enable else visit.view.tools.disable)(
-            name, version, reason=reason
-        )
+        await change(name, version, reason=request.form_value("reason"))
     except RegistryError as error:
-        return await card(visit, str(error), 422, wrong="use")
-    return done(visit, "enabled" if enable else "disabled")
+        return await _tool_page(request, str(error), 422, wrong="use")
+    return _done(request, "enabled" if enable else "disabled")
 
 
-async def grant(visit: Visit) -> Response:
-    """Give an agent a grant, in this tenant unless all were asked for."""
+async def grant(request: PageRequest) -> Response:
+    """Grant the tool to an agent, in this tenant or in all of them."""
     try:
-        await visit.view.tools.grant(_given(visit), reason=visit.said("reason"))
+        await request.view.tools.grant(_new_grant(request), reason=request.form_value("reason"))
     except (RegistryError, GrantError, ValueError) as error:
-        return await card(visit, str(error), 422, wrong="grant")
-    return done(visit, "granted")
+        return await _tool_page(request, str(error), 422, wrong="grant")
+    return _done(request, "granted")
 
 
-def _given(visit: Visit) -> Grant:
-    calls, ends = (
-        visit.said("max_calls_per_run"),
-        moment("expires_at", visit.said("expires_at") or None),
-    )
+def _new_grant(request: PageRequest) -> Grant:
+    calls = request.form_value("max_calls_per_run")
+    expires_at = read_time("expires_at", request.form_value("expires_at") or None)
     if calls and not calls.isdecimal():
-        raise GrantError("max_calls_per_run: takes a whole number from 0 on")
+        raise GrantError(f"max_calls_per_run: expected a whole number of 0 or more, got {calls!r}")
     return Grant(
-        agent=visit.said("agent"),
-        tool=_name(visit),
-        version=visit.said("version") or "*",
-        mode=visit.said("mode") or Mode.EXECUTE,
+        agent=request.form_value("agent"),
+        tool=request.segment("name"),
+        version=request.form_value("version") or "*",
+        mode=request.form_value("mode") or Mode.EXECUTE,
         max_calls_per_run=int(calls) if calls else None,
-        risk_limit=visit.said("risk_limit") or None,
-        expires_at=None if ends is None else datetime.fromtimestamp(ends, UTC),
-        tenant=None if visit.said("everywhere") else visit.person.tenant,
+        risk_limit=request.form_value("risk_limit") or None,
+        expires_at=None if expires_at is None else datetime.fromtimestamp(expires_at, UTC),
+        tenant=None if request.form_value("everywhere") else request.person.tenant,
     )
 
 
-async def revoke(visit: Visit) -> Response:
-    """Take one back."""
+async def revoke(request: PageRequest) -> Response:
+    """Revoke a grant."""
+    grant_id, reason = request.form_value("grant"), request.form_value("reason")
     try:
-        await visit.view.tools.revoke(visit.said("grant"), reason=visit.said("reason"))
+        await request.view.tools.revoke(grant_id, reason=reason)
     except RegistryError as error:
-        return await card(visit, str(error), 422, wrong="revoke")
-    return done(visit, "revoked")
+        return await _tool_page(request, str(error), 422, wrong="revoke")
+    return _done(request, "revoked")
 
 
-async def quarantine(visit: Visit) -> Response:
-    """Let in exactly what was shown; or say that it stays out."""
-    name, accept = _name(visit), visit.said("action") == "accept"
+async def quarantine(request: PageRequest) -> Response:
+    """Accept exactly the definition that was shown, or refuse it."""
+    name, accept = request.segment("name"), request.form_value("action") == "accept"
     try:
         if accept:
-            await visit.view.tools.accept(name, visit.said("definition"))
+            await request.view.tools.accept(name, request.form_value("definition"))
         else:
-            await visit.view.tools.refuse(name, reason=visit.said("reason"))
+            await request.view.tools.refuse(name, reason=request.form_value("reason"))
     except (NotFoundError, RoleRequiredError, StoreError):
         raise
     except CountersealError as error:
-        return await card(visit, str(error), 409, wrong="quarantine")
-    return done(visit, "accepted" if accept else "refused")
+        return await _tool_page(request, str(error), 409, wrong="quarantine")
+    return _done(request, "accepted" if accept else "refused")
 
 
-def _done(visit: Visit) -> str:
-    return _DONE.get(visit.asked("done") or "", "")
+# --- rollouts -------------------------------------------------------------------------------------
 
 
-def done(visit: Visit, what: str) -> Response:
-    """Back to the card, which says so; or to the list, where the tool is not offered any more."""
-    known = any(row.name == _name(visit) for row in visit.view.tools.rows())
-    return visit.go(address("tools", *([_name(visit)] if known else []), done=what))
+async def preview_rollout(request: PageRequest) -> Response:
+    """Show the tool with which versions new runs would get."""
+    version, text = request.parameter("version"), request.parameter("percentage")
+    if version is None or text is None:
+        return await back(request)
+    name = request.segment("name")
+    with parameter_errors():
+        percentage = _percentage(text)
+    try:
+        shares = await request.view.tools.preview_rollout(name, version, percentage)
+    except RegistryError as error:
+        return await _tool_page(request, str(error), 422, wrong="rollout")
+    rollout = {"version": version, "percentage": percentage, "shares": shares}
+    shows = address("v1", "tools", name, "rollout", version=version, percentage=str(percentage))
+    return await _tool_page(request, rollout=rollout, shows=shows)
+
+
+async def roll_out(request: PageRequest) -> Response:
+    """Set the percentage of new runs that get a version."""
+    version, reason = request.form_value("version"), request.form_value("reason")
+    try:
+        percentage = _percentage(request.form_value("percentage"))
+        await request.view.tools.set_rollout(
+            request.segment("name"), version, percentage, reason=reason
+        )
+    except (RegistryError, ValueError) as error:
+        return await _tool_page(request, str(error), 422, wrong="rollout")
+    return _done(request, "rolled_out")
+
+
+def _percentage(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= len("100")):
+        raise ValueError("percentage: expected a whole number from 0 to 100")
+    return int(text)
+
+
+# --- the kill switch ------------------------------------------------------------------------------
+
+_EVERYTHING: Final = "everything"
+_SWITCHED: Final = {"stopped": "Stopped.", "restored": "Restored."}
+
+
+class KillTarget(NamedTuple):
+    """What is to be stopped: a tool, an effect, or everything."""
+
+    tool: str | None = None
+    effect: str | None = None
+    everything: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.tool or self.effect or self.everything)
+
+
+async def kill_switch(request: PageRequest) -> Response:
+    """Show what is stopped now, and a preview of what the chosen kill would stop."""
+    everything = request.parameter("scope") == _EVERYTHING
+    target = KillTarget(request.parameter("tool"), request.parameter("effect"), everything)
+    return await _kill_page(request, target)
+
+
+async def _kill_page(
+    request: PageRequest, target: KillTarget, error: str = "", status: int = 200
+) -> Response:
+    view, may = request.view, request.person.may(Role.OPERATOR)
+    refusal = "" if may else str(RoleRequiredError(Role.OPERATOR))
+    stopped: list[tuple[str, list[str]]] = []
+    if target and may:
+        tools = await view.tools.preview_kill(tool=target.tool, effect=target.effect)
+        stopped, refusal = _by_name(tools), _kill_refusal(request, target)
+    return await request.render(
+        "kill.html",
+        title="Kill switch",
+        path="/tools",
+        shows=address("v1", "kills"),
+        status=status,
+        scope=target,
+        stopped=stopped,
+        refusal=refusal,
+        may=may,
+        effects=[(effect.value, EFFECTS[effect].disclosure) for effect in Effect],
+        names=[row.name for row in view.tools.rows() if row.version],
+        error=error,
+        form=request.form,
+        everything=_EVERYTHING,
+        done=_SWITCHED.get(request.parameter("done") or "", ""),
+    )
+
+
+def _by_name(tools: Sequence[StoppedTool]) -> list[tuple[str, list[str]]]:
+    """Return each tool once, with its versions."""
+    versions: dict[str, list[str]] = {}
+    for tool in tools:
+        versions.setdefault(tool.tool, []).append(tool.version)
+    return sorted(versions.items())
+
+
+def _kill_refusal(request: PageRequest, target: KillTarget) -> str:
+    """Return why this person cannot stop it; empty if they can."""
+    if request.person.may_everywhere(Role.OPERATOR):
+        return ""
+    if target.tool is not None and request.view.tools.page(target.tool).may_operate:
+        return ""
+    return str(RoleRequiredError(Role.OPERATOR, everywhere=True))
+
+
+async def stop(request: PageRequest) -> Response:
+    """Use the switch."""
+    everything = request.form_value("scope") == _EVERYTHING
+    tool, effect = request.form_value("tool") or None, request.form_value("effect") or None
+    target = KillTarget(tool, effect, everything)
+    if not target:
+        return await _kill_page(request, target, "Choose what to stop.", 422)
+    try:
+        await request.view.tools.kill(tool=tool, effect=effect, reason=request.form_value("reason"))
+    except RegistryError as error:
+        return await _kill_page(request, target, str(error), 422)
+    return request.redirect(address("kill", done="stopped"))
+
+
+async def restore(request: PageRequest) -> Response:
+    """Undo a kill."""
+    kill_id, reason = request.form_value("kill"), request.form_value("reason")
+    try:
+        await request.view.tools.restore(kill_id, reason=reason)
+    except RegistryError as error:
+        return await _kill_page(request, KillTarget(), str(error), 422)
+    return request.redirect(address("kill", done="restored"))
+
+
+async def back_to_switch(request: PageRequest) -> Response:
+    """Go to the kill switch when a browser reloads the answer to a form."""
+    return request.redirect("/kill")

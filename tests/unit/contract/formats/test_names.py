@@ -87,7 +87,7 @@ def test_an_unknown_name_is_a_clear_error():
     mapped = NameMap(["known"])
     with pytest.raises(UnknownNameError, match="no contract 'other'"):
         mapped.to_provider("other")
-    with pytest.raises(LookupError, match="no tool was offered as 'made_up'"):
+    with pytest.raises(LookupError, match="no tool has the provider name 'made_up'"):
         mapped.to_contract("made_up")
 
 

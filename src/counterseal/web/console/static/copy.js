@@ -1,4 +1,4 @@
-// Buttons that copy. They are hidden where nothing could be copied.
+// Buttons that copy. They stay hidden where the browser cannot copy.
 async function copy(button) {
   const box = button.closest(".box");
   const text = button.dataset.copy ?? box?.querySelector("pre")?.textContent ?? "";

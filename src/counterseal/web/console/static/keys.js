@@ -1,5 +1,5 @@
 // j and k go through the rows, a and r to the two forms, u back, / to the search, ? to the help.
-// No key decides anything: it leads to the form, and the form is sent by hand.
+// No key decides anything: keys move the focus to a form, which the person submits.
 const GOAL = "counterseal goal";
 const rows = () => [...document.querySelectorAll("[data-row]")];
 const link = (row) => row?.querySelector("[data-open]");
@@ -13,7 +13,7 @@ function step(by) {
   link(all[next])?.focus();
 }
 
-// In a list: the request in focus, at its form. On its page: the form's first field, or its button.
+// In a list, opens the focused request at its form. On its page, focuses the form's first field.
 function decide(name) {
   const form = document.getElementById(name);
   if (form) {
@@ -28,7 +28,7 @@ function decide(name) {
   open.click();
 }
 
-// What a key in the list has led here for. An address with a `#` would take the focus away again.
+// Focuses the form that a key in the list asked for. A `#` in the address would lose the focus.
 function arrive() {
   const name = sessionStorage.getItem(GOAL);
   sessionStorage.removeItem(GOAL);

@@ -1,6 +1,5 @@
-// Pages stay current: the server tells that something has changed, and the page is fetched anew.
-// Of all open pages of a tenant one listens, and tells the others, for browsers let only a handful
-// of connections be open.
+// Keeps pages current: the server reports a change, and the page fetches itself again. Only one open
+// page of a tenant listens and informs the others, because browsers limit connections per server.
 import { treatCopying } from "./copy.js";
 import { treatTimes } from "./times.js";
 
@@ -13,7 +12,7 @@ let ended = false;
 
 const topics = (element) => element.dataset.live.split(" ");
 
-function say(text, href, link) {
+function notify(text, href, link) {
   const notice = document.getElementById("notice");
   notice.textContent = `${text} `;
   if (href) {
@@ -27,8 +26,7 @@ function say(text, href, link) {
 
 const summary = (details) => details.querySelector("summary").textContent;
 
-// The new page in the place of the old, where it says so; what has the focus keeps it, and what is
-// open stays open.
+// Replaces an element by its new version. Focus and open details are kept.
 function replace(old, fresh) {
   if (old.dataset.liveKey !== undefined && old.dataset.liveKey === fresh.dataset.liveKey) return;
   if (old.innerHTML === fresh.innerHTML) return;
@@ -63,11 +61,11 @@ async function refresh() {
     const mine = page.body.dataset;
     ended = mine.user !== user || mine.tenant !== tenant;
     if (mine.user !== user) {
-      say("You are signed out.", `/sign-in?next=${encodeURIComponent(location.pathname)}`, "Sign in");
+      notify("You are signed out.", `/sign-in?next=${encodeURIComponent(location.pathname)}`, "Sign in");
       return;
     }
     if (mine.tenant !== tenant) {
-      say(`You work in ${mine.tenant} now; this page is of ${tenant}.`, "/", "To the inbox");
+      notify(`You are now in ${mine.tenant}; this page shows ${tenant}.`, "/", "To the inbox");
       return;
     }
     for (const old of document.querySelectorAll("[data-live]")) {
@@ -76,7 +74,7 @@ async function refresh() {
     }
     document.title = page.title;
   } catch {
-    // The next change, or the next connection, tries again.
+    // The next change or connection tries again.
   } finally {
     busy = false;
     if (again) {
@@ -86,23 +84,23 @@ async function refresh() {
   }
 }
 
-function heard(marks) {
+function update(marks) {
   const shown = new Set([...document.querySelectorAll("[data-live]")].flatMap(topics));
   const changed = Object.keys(marks).filter((topic) => marks[topic] !== known[topic]);
   known = marks;
   if (changed.some((topic) => shown.has(topic))) refresh();
 }
 
-// Listens until the connection is over for good; the browser mends all others by itself.
-function connection(tell) {
-  return new Promise((over) => {
+// Listens until the connection is closed for good; the browser reconnects by itself otherwise.
+function connection(onMarks) {
+  return new Promise((resolve) => {
     const source = new EventSource(`/events?tenant=${encodeURIComponent(tenant)}`);
     const close = async () => {
       source.close();
       await refresh();
-      over();
+      resolve();
     };
-    source.addEventListener("marks", (event) => tell(JSON.parse(event.data)));
+    source.addEventListener("marks", (event) => onMarks(JSON.parse(event.data)));
     source.addEventListener("over", close);
     source.addEventListener("error", () => {
       if (source.readyState === EventSource.CLOSED) close();
@@ -110,9 +108,9 @@ function connection(tell) {
   });
 }
 
-async function listen(tell) {
+async function listen(onMarks) {
   while (!ended) {
-    await connection(tell);
+    await connection(onMarks);
     if (!ended) await new Promise((done) => setTimeout(done, RETRY));
   }
 }
@@ -121,22 +119,22 @@ export function startLive() {
   if (!user || !document.querySelector("[data-live]") || !window.EventSource) return;
   known = JSON.parse(document.body.dataset.marks);
   if (!navigator.locks || !window.BroadcastChannel) {
-    listen(heard);
+    listen(update);
     return;
   }
   const name = `counterseal ${tenant} ${user}`;
   const channel = new BroadcastChannel(name);
   let latest = null;
   channel.addEventListener("message", ({ data }) => {
-    if (data !== "what is new?") heard(data);
+    if (data !== "latest?") update(data);
     else if (latest) channel.postMessage(latest);
   });
-  channel.postMessage("what is new?");
+  channel.postMessage("latest?");
   navigator.locks.request(name, () =>
     listen((marks) => {
       latest = marks;
       channel.postMessage(marks);
-      heard(marks);
+      update(marks);
     }),
   );
 }

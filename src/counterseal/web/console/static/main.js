@@ -1,10 +1,10 @@
-// What scripts add to pages that work without them.
+// Enhances pages that also work without scripts.
 import { startCopying } from "./copy.js";
 import { startKeys } from "./keys.js";
 import { startLive } from "./live.js";
 import { startTimes } from "./times.js";
 
-// A form that decides something is sent once, however often its button is pressed.
+// Sends a deciding form once, however often its button is pressed.
 function sendOnce() {
   document.addEventListener("submit", (event) => {
     const form = event.target;
@@ -13,7 +13,7 @@ function sendOnce() {
     form.dataset.sent = "1";
     setTimeout(() => form.querySelectorAll("button").forEach((button) => (button.disabled = true)));
   });
-  // A page that the browser kept, and shows anew, can be sent anew.
+  // A page from the browser's cache can be sent again.
   addEventListener("pageshow", () => {
     for (const form of document.querySelectorAll("[data-once][data-sent]")) {
       delete form.dataset.sent;
@@ -22,7 +22,7 @@ function sendOnce() {
   });
 }
 
-// A menu closes with Escape, and when somebody turns to something else.
+// Closes a menu with Escape, and on a click elsewhere.
 function closeMenus() {
   const open = () => document.querySelector("details.menu[open]");
   document.addEventListener("click", (event) => {
@@ -37,13 +37,13 @@ function closeMenus() {
   });
 }
 
-// The way to the forms is of no use where they are.
+// Hides the links to the forms while the forms are visible.
 function hideThumb() {
   const thumb = document.querySelector(".thumb");
   const forms = document.getElementById("forms");
   if (!thumb || !forms) return;
-  const seen = ([entry]) => thumb.classList.toggle("away", entry.isIntersecting);
-  new IntersectionObserver(seen, { rootMargin: "0px 0px -120px" }).observe(forms);
+  const toggle = ([entry]) => thumb.classList.toggle("away", entry.isIntersecting);
+  new IntersectionObserver(toggle, { rootMargin: "0px 0px -120px" }).observe(forms);
 }
 
 document.getElementById("alert")?.focus();

@@ -194,7 +194,7 @@ def test_problem_of_a_decorated_function_says_where_it_stands():
         Registry().register(draft_notice)
     (problem,) = (p for p in caught.value.problems if p.rule == "hook-unknown")
     assert problem.tool == "draft_notice"
-    assert problem.source.file.endswith("test_registration.py")
+    assert problem.source.file.endswith("test_checks.py")
 
 
 @pytest.mark.parametrize(

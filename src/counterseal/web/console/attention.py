@@ -1,0 +1,129 @@
+"""The page "Needs attention": what only a person can settle, and the buttons for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.responses import Response
+from starlette.routing import Route
+
+from counterseal.accounts import Role
+from counterseal.errors import CountersealError, StoreError
+from counterseal.views import AttentionRow, NotFoundError, RoleRequiredError
+from counterseal.web.console.page_request import ConsoleState, PageRequest, parameter_errors
+from counterseal.web.console.rendering import address
+
+__all__ = ["routes"]
+
+_KINDS: Final = {
+    "unknown": (
+        "Outcome unknown",
+        "No answer came. Check at the destination whether the call took effect, then choose.",
+    ),
+    "verify": (
+        "Verification failed",
+        "The call succeeded, but the state afterwards is not as expected.",
+    ),
+    "compensate": (
+        "Reversal failed",
+        "The call was to be reversed, and that failed. Its effect still stands.",
+    ),
+    "execute": (
+        "Approved, but not executed",
+        "The call was approved, and executing it failed.",
+    ),
+    "notify": ("Notification failed", "A message about the call could not be delivered."),
+}
+"""A title and an explanation for each kind of item."""
+_ACTIONS: Final = {
+    "happened": (
+        "It happened",
+        "Recorded as succeeded. The agent gets that answer when it asks again; nothing is sent.",
+    ),
+    "did_not_happen": (
+        "It did not happen",
+        "Recorded as not executed. Key and approval are free again; the agent may retry the call.",
+    ),
+    "compensate": ("Reverse it", "The reversal goes through the same gates as any call."),
+    "again": ("Try again", "The failed step is tried once more."),
+    "dismiss": ("Dismiss", "Removed from this list. Choose it after settling it elsewhere."),
+}
+"""A label and a consequence for each action."""
+_DONE: Final = {
+    "happened": "Recorded as succeeded.",
+    "did_not_happen": "Recorded as not executed.",
+    "compensate": "The reversal is requested.",
+    "again": "It will be tried again.",
+    "dismiss": "Removed from the list.",
+}
+"""The message after each action."""
+
+
+def routes(state: ConsoleState) -> list[Route]:
+    """Return the list, and its form."""
+    return [state.get("/operator", show), state.post("/operator", act)]
+
+
+async def show(request: PageRequest) -> Response:
+    """Show what waits for a person, oldest first."""
+    return await _page(request)
+
+
+async def _page(request: PageRequest, error: str = "", status: int = 200) -> Response:
+    cursor = request.parameter("cursor")
+    with parameter_errors():
+        page = await request.view.attention.rows(cursor=cursor)
+    return await request.render(
+        "attention.html",
+        title="Needs attention",
+        shows=address("v1", "concerns"),
+        status=status,
+        rows=[_item(row) for row in page.items],
+        more=None if page.next is None else address("operator", cursor=page.next),
+        further=cursor is not None,
+        may=request.person.may(Role.OPERATOR),
+        error=error,
+        form=request.form,
+        done=_DONE.get(request.parameter("done") or "", ""),
+    )
+
+
+def _item(row: AttentionRow) -> dict[str, Any]:
+    title, meaning = _KINDS.get(row.kind, (row.kind, ""))
+    actions = [(name, *_ACTIONS.get(name, (name, ""))) for name in row.actions]
+    return {"row": row, "title": title, "meaning": meaning, "actions": actions}
+
+
+async def act(request: PageRequest) -> Response:
+    """Carry out the chosen action; or show the list again with what was wrong."""
+    action = request.form_value("action")
+    try:
+        await request.view.attention.act(
+            request.form.get("kind", ""),
+            request.form.get("key", ""),
+            action,
+            reason=request.form_value("reason"),
+            data=_data(request.form_value("data")) if action == "happened" else None,
+        )
+    except ValueError as error:
+        return await _page(request, str(error), 422)
+    except (NotFoundError, RoleRequiredError, StoreError):
+        raise
+    except CountersealError as error:
+        return await _page(request, str(error), 409)
+    return request.redirect(address("operator", done=action))
+
+
+def _data(text: str) -> Mapping[str, Any] | None:
+    """Return the call's result, as far as the person knows it. ValueError."""
+    if not text:
+        return None
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise ValueError('data: expected a JSON object such as {"id": 7}; or leave it empty')
+    return value

@@ -1,0 +1,292 @@
+"""How a tool's page shows its contract, and changes of an MCP server's definition.
+
+`_SECTIONS` lists the parts of a contract. Parts that it does not name are shown at the end, so that
+a new part is visible before it gets a place.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import Any, Final, NamedTuple
+
+from counterseal.canonical import at, pointer, thaw
+from counterseal.contract.schemas import Parameter, parameters
+from counterseal.contract.sources.mcp.definition import ChangeKind, visible
+from counterseal.views.tools import DefinitionChangeRow
+
+__all__ = [
+    "ContractFact",
+    "ContractSection",
+    "ShownChange",
+    "TextPiece",
+    "contract_sections",
+    "shown_changes",
+]
+
+# --- contracts ------------------------------------------------------------------------------------
+
+_SECTIONS: Final = {
+    "Purpose": {
+        "Description": "/affordance/model_description",
+        "When to use": "/usage",
+        "Use for": "/affordance/allowed_use_cases",
+        "Not for": "/affordance/forbidden_use_cases",
+        "Examples": "/affordance/examples",
+    },
+    "Effects and approval": {
+        "Effect": "/effect",
+        "Risk class": "/transactional/side_effect_class",
+        "Risk justification": "/risk_justification",
+        "Consequence": "/consequence",
+        "Needs confirmation": "/transactional/confirmation_required",
+        "Approvers": "/approvers",
+        "Approval": "/approval",
+        "Semantics": "/transactional/semantics",
+        "Verification required": "/transactional/post_action_verification_required",
+        "Verification delay": "/verify_after",
+        "Expected state": "/expected",
+        "Compensation tool": "/transactional/compensation_tool",
+        "Compensation": "/compensation",
+        "Output trust": "/trust",
+        "Shown to agents": "/exposed",
+        "Calls per run": "/budget",
+    },
+    "Input": {"": "/affordance/input_schema"},
+    "Output": {"": "/affordance/output_schema"},
+    "Rules": {"Rules": "/invariants"},
+    "Repeats and failures": {
+        "Key": "/idempotency",
+        "Business key": "/business_key",
+        "Repeatable": "/repeatable",
+        "If no answer comes": "/on_unknown",
+        "Repairable": "/error_contract/repairable_errors",
+        "Retryable": "/error_contract/retryable_errors",
+        "Fails closed": "/error_contract/fail_closed_errors",
+        "Escalated": "/error_contract/escalation_errors",
+        "Error mapping": "/observability/error_taxonomy_mapping",
+    },
+    "Limits": {
+        "Timeout": "/runtime/timeout_ms",
+        "Retries": "/runtime/max_retries",
+        "Rate": "/runtime/rate_limits",
+        "Cost": "/runtime/cost_profile",
+        "Output size": "/max_output_bytes",
+        "Isolation": "/isolation",
+        "Memory": "/memory_mb",
+        "Sandbox": "/runtime/sandbox_isolated",
+        "Runs code": "/runs_code",
+    },
+    "Security": {
+        "Scopes": "/security/required_scopes",
+        "Tenant-scoped": "/security/tenant_scoped",
+        "Tenant argument": "/tenant_argument",
+        "Data class": "/security/data_classification",
+        "Network egress": "/security/egress_policy",
+        "Hosts": "/egress",
+        "Secrets": "/secrets",
+        "Secrets boundary": "/security/secrets_boundary",
+        "Redacted fields": "/redact",
+        "Residency": "/residency",
+    },
+    "State and resources": {
+        "Resource": "/resource",
+        "Version from": "/version_from",
+        "Version argument": "/version_argument",
+        "Config": "/config_params",
+        "State read": "/state_reads",
+        "State written": "/state_effects",
+        "Probe": "/probe",
+        "Preview": "/preview",
+        "Read back": "/read_back",
+        "HTTP": "/http",
+        "MCP": "/mcp",
+    },
+    "Record": {
+        "Owner": "/identity/owner",
+        "Lifecycle": "/identity/lifecycle",
+        "Audit required": "/observability/audit_required",
+        "Trace attributes": "/observability/trace_attributes",
+        "Reads kept": "/keep_reads",
+    },
+}
+"""For each section, the label and JSON Pointer of its parts."""
+_ELSEWHERE: Final = frozenset({"/identity/name", "/identity/version"})
+"""Shown in the page's heading."""
+_UNITS: Final = {
+    "/runtime/timeout_ms": "ms",
+    "/memory_mb": "MB",
+    "/max_output_bytes": "bytes",
+    "/verify_after": "s",
+}
+_HIDDEN_AT_ZERO: Final = frozenset({"/verify_after"})
+_KNOWN: Final = _ELSEWHERE | {place for rows in _SECTIONS.values() for place in rows.values()}
+
+
+class ContractFact(NamedTuple):
+    """One line: text, or JSON if text is not enough."""
+
+    label: str
+    text: str
+    json: Any = None
+
+
+class ContractSection(NamedTuple):
+    """A section of a contract: facts, or the fields of a schema."""
+
+    title: str
+    facts: tuple[ContractFact, ...] = ()
+    fields: tuple[Parameter, ...] = ()
+    note: str = ""
+
+
+def contract_sections(contract: Mapping[str, Any]) -> list[ContractSection]:
+    """Return the sections of a contract's record that have content."""
+    sections = [_section(title, rows, contract) for title, rows in _SECTIONS.items()]
+    sections.append(ContractSection("Other", tuple(_other(contract, ()))))
+    return [section for section in sections if section.facts or section.fields or section.note]
+
+
+def _section(title: str, rows: Mapping[str, str], contract: Mapping[str, Any]) -> ContractSection:
+    if "" in rows:
+        return _schema(title, at(contract, rows[""]))
+    facts = (_fact(label, place, at(contract, place)) for label, place in rows.items())
+    return ContractSection(title, tuple(fact for fact in facts if fact is not None))
+
+
+def _schema(title: str, schema: Any) -> ContractSection:
+    if not isinstance(schema, Mapping):
+        return ContractSection(title)
+    fields = tuple(parameters(schema))
+    closed = schema.get("additionalProperties") is False
+    note = "" if fields else "No fields." if closed else "Any object."
+    return ContractSection(title, fields=fields, note=note)
+
+
+def _fact(label: str, place: str, value: Any) -> ContractFact | None:
+    plain = thaw(value)
+    empty = plain is None or plain in ("", [], {})
+    if empty or (plain == 0 and place in _HIDDEN_AT_ZERO):
+        return None
+    words = _words(plain)
+    if words is None:
+        return ContractFact(label, "", plain)
+    unit = _UNITS.get(place)
+    return ContractFact(label, f"{words} {unit}" if unit else words)
+
+
+def _words(value: Any) -> str | None:
+    """Return a plain value, a list or pairs of such as text; None if it needs more than a line."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,g}"
+        case str():
+            return value
+        case list() if all(isinstance(item, str) for item in value):
+            return ", ".join(value)
+        case dict() if all(_flat(item) for item in value.values()):
+            given = {name: item for name, item in value.items() if item not in (None, [])}
+            return "; ".join(
+                f"{name.replace('_', ' ')} {_words(item)}" for name, item in given.items()
+            )
+    return None
+
+
+def _flat(value: Any) -> bool:
+    texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return value is None or texts or isinstance(value, str | int | float)
+
+
+def _other(value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[ContractFact]:
+    """Yield the parts that no section names."""
+    for name, part in value.items():
+        place = pointer(*path, name)
+        if place in _KNOWN:
+            continue
+        inside = any(known.startswith(f"{place}/") for known in _KNOWN)
+        if inside and isinstance(part, Mapping):
+            yield from _other(part, (*path, name))
+        elif (fact := _fact(place, place, part)) is not None:
+            yield fact
+
+
+# --- changed definitions --------------------------------------------------------------------------
+
+_TOKEN: Final = re.compile(r"⟨[^⟩]*⟩|\s+|\w+|[^\w\s]")
+_MOST_TOKENS: Final = 2_000
+_TONES: Final = {
+    ChangeKind.LOOSER: ("bad", "wider"),
+    ChangeKind.TIGHTER: ("info", "stricter"),
+    ChangeKind.OTHER: ("warn", "different"),
+    ChangeKind.WORDS: ("warn", "words"),
+}
+
+
+class TextPiece(NamedTuple):
+    """A piece of a changed text."""
+
+    how: str
+    """same, removed or added."""
+    text: str
+
+
+class ShownChange(NamedTuple):
+    """One change of a definition, with invisible characters spelt out."""
+
+    pointer: str
+    tone: str
+    kind: str
+    text: str
+    pieces: tuple[TextPiece, ...]
+    """Both texts merged; empty if one is missing or too long."""
+    before: str
+    after: str
+
+
+def shown_changes(changes: Sequence[DefinitionChangeRow]) -> list[ShownChange]:
+    """Return every change of a definition, in its order."""
+    return [_shown(change) for change in changes]
+
+
+def _shown(change: DefinitionChangeRow) -> ShownChange:
+    tone, kind = _TONES[ChangeKind(change.kind)]
+    texts = isinstance(change.before, str) and isinstance(change.after, str)
+    pieces = tuple(_pieces(change.before, change.after)) if texts else ()
+    return ShownChange(
+        visible(change.pointer),
+        tone,
+        kind,
+        change.text,
+        pieces,
+        _as_text(change.before),
+        _as_text(change.after),
+    )
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    text = (
+        value if isinstance(value, str) else json.dumps(thaw(value), ensure_ascii=False, indent=2)
+    )
+    return visible(text)
+
+
+def _pieces(before: str, after: str) -> Iterator[TextPiece]:
+    old, new = _TOKEN.findall(visible(before)), _TOKEN.findall(visible(after))
+    if len(old) > _MOST_TOKENS or len(new) > _MOST_TOKENS:
+        return
+    for what, first, last, start, end in SequenceMatcher(None, old, new).get_opcodes():
+        if what == "equal":
+            yield TextPiece("same", "".join(old[first:last]))
+            continue
+        if first < last:
+            yield TextPiece("removed", "".join(old[first:last]))
+        if start < end:
+            yield TextPiece("added", "".join(new[start:end]))
