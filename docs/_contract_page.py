@@ -78,7 +78,7 @@ WORDS: dict[type[BaseModel], dict[str, str]] = {
         "confirmation_required": "Whether a person approves each call.",
         "semantics": "Whether it can be undone.",
         "compensation_tool": "The tool that reverses a call.",
-        "post_action_verification_required": "Whether somebody looks afterwards.",
+        "post_action_verification_required": "Whether calls are verified afterwards.",
     },
     Idempotency: {
         "supported": "Whether it takes a key.",
@@ -112,7 +112,7 @@ WORDS: dict[type[BaseModel], dict[str, str]] = {
         "probe": "Reads what the call acts on: for the state gate, the packet and verification.",
         "preview": "Says what the call would lead to, for the packet.",
         "read_back": "Asks the destination what became of a call.",
-        "on_unknown": "What to do when [nobody knows](../execution.md#unknown-outcomes).",
+        "on_unknown": "What to do about an [unknown outcome](../execution.md#unknown-outcomes).",
     },
     ApprovalTerms: {
         "pattern": "See [approvals](../approvals.md#patterns).",

@@ -315,7 +315,7 @@ def test_port_that_is_taken_is_wrong_use(project):
         )
     assert (done.returncode, done.stdout) == (2, "")
     assert f"127.0.0.1:{port}" in done.stderr
-    assert "give another port" in done.stderr
+    assert "choose another port" in done.stderr
 
 
 # With servers behind it ---------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from starlette.routing import Route
 from counterseal.web.server import SlowClients
 from tests.gateway.servers import UVICORN, serving_on
 from tests.gateway.servers import rest_of as ended
+from tests.waiting import until
 
 PATIENCE = 30.0
 HEAD = "GET /who HTTP/1.1\r\nHost: a\r\n"
@@ -69,9 +70,7 @@ async def open_world(**options):
 
 
 async def connected(world, number=1):
-    async with asyncio.timeout(PATIENCE):
-        while len(world.connections) != number:  # noqa: ASYNC110 - uvicorn tells nobody
-            await asyncio.sleep(0.01)
+    await until(lambda: len(world.connections) == number)
 
 
 @pytest.mark.parametrize("sent", ["", "GET / HTTP/1.1\r\nHost: 12", HEAD])

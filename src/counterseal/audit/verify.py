@@ -50,7 +50,7 @@ MAX_FINDINGS: Final = 100
 
 
 class FindingKind(StrEnum):
-    """What is wrong."""
+    """The kind of a finding."""
 
     CHANGED = "changed"
     MISSING = "missing"
@@ -140,7 +140,7 @@ class Report:
 
 
 class Seals:
-    """What a tenant's checkpoints say of its segments. Only a consistent checkpoint counts."""
+    """The sealed heads of a tenant's segments. Only a consistent checkpoint counts."""
 
     def __init__(self, tenant: str, keys: KeyRing, findings: Findings) -> None:
         self._tenant = tenant

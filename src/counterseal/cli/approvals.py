@@ -119,7 +119,7 @@ def list_requests(
         typer.Option(
             "--status",
             metavar="S",
-            help="waiting, approved, rejected, expired, spent or void.",
+            help="waiting, approved, rejected, expired, executed or void.",
         ),
     ] = "waiting",
     tenant: OnlyTenant = None,
@@ -130,10 +130,12 @@ def list_requests(
     """List requests for approval. Waiting ones that expire first, decided ones that are newest."""
     from counterseal.ledger.records import HeldStatus
 
-    if status not in set(HeldStatus):
-        fail(f"Unknown status {status!r}.", f"Allowed: {', '.join(HeldStatus)}.")
+    stored = "spent" if status == "executed" else status  # its name in the store and on the wire
+    if stored not in set(HeldStatus):
+        known = ("executed" if name == "spent" else name for name in HeldStatus)
+        fail(f"Unknown status {status!r}.", f"Allowed: {', '.join(known)}.")
     with opened_project(project_settings(), store) as project:
-        requests = project.run(_requests(project, tenant, status, limit))
+        requests = project.run(_requests(project, tenant, stored, limit))
         now = project.runtime.clock()
 
     def page() -> Iterator[RenderableType]:

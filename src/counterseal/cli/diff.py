@@ -173,7 +173,7 @@ def _hidden_tools(
     for listing in listings:
         overlay = planned[listing.server].overlay
         if overlay is not None and not listing.trouble:
-            faults += map(str, overlay.strays(seen.name for seen in listing.definitions))
+            faults += map(str, overlay.strays(tool.name for tool in listing.definitions))
     return hidden, faults
 
 

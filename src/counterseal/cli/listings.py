@@ -49,7 +49,7 @@ def list_upstreams(settings: Settings, names: Iterable[str]) -> list[Listing]:
             await upstreams.settle()
             return list(await asyncio.gather(*(_list(upstreams[name]) for name in wanted)))
 
-    with errors_end_the_command("nothing was asked"):
+    with errors_end_the_command("no upstream was contacted"):
         return asyncio.run(list_all()) if wanted else []
 
 

@@ -45,19 +45,22 @@ _EVENT_STYLES: Final = {
 # A call, and a preview of one --------------------------------------------------------------------
 
 
-def call_page(seen: Observation, principal: Principal) -> Iterator[RenderableType]:
+def call_page(observation: Observation, principal: Principal) -> Iterator[RenderableType]:
     """Yield the gates' decisions, what the agent reads, and the code."""
-    yield _title(seen.tool, seen.version, principal)
+    yield _title(observation.tool, observation.version, principal)
     yield Text()
-    decisions = [decision for decision in seen.decisions if isinstance(decision, TimedDecision)]
-    yield _timeline(decisions, _execution(seen, decisions))
+    decisions = [
+        decision for decision in observation.decisions if isinstance(decision, TimedDecision)
+    ]
+    yield _timeline(decisions, _execution(observation, decisions))
     yield heading("The agent reads")
-    yield from (paragraph(line) for line in seen.for_model().splitlines())
+    yield from (paragraph(line) for line in observation.for_model().splitlines())
     yield Text()
-    held = seen.response.requires_approval and seen.approval_id is not None
-    style = "green" if seen.ok else "yellow" if held else "red"
+    held = observation.response.requires_approval and observation.approval_id is not None
+    style = "green" if observation.ok else "yellow" if held else "red"
     yield Text.assemble(
-        (seen.code.value, f"bold {style}"), f"  next action: {one_line(seen.next_action)}"
+        (observation.code.value, f"bold {style}"),
+        f"  next action: {one_line(observation.next_action)}",
     )
 
 
@@ -139,13 +142,13 @@ def _reason(decision: Decision) -> str:
     return one_line(" ".join(filter(None, (decision.reason, *warnings))))
 
 
-def _execution(seen: Observation, decisions: Sequence[TimedDecision]) -> Sequence[Text]:
+def _execution(observation: Observation, decisions: Sequence[TimedDecision]) -> Sequence[Text]:
     """Return the last row of the timeline: whether the tool ran, and how it failed."""
     allowed = [timed for timed in decisions if timed.decision.verdict is Verdict.ALLOW]
     if len(allowed) < len(GATES):
         return _mark(None, "execution"), Text(), Text(), Text("not executed", style="dim")
-    verdict = Verdict.ALLOW if seen.ok else Verdict.DENY
-    failure = seen.errors[0].message if seen.errors and not seen.ok else ""
+    verdict = Verdict.ALLOW if observation.ok else Verdict.DENY
+    failure = observation.errors[0].message if observation.errors and not observation.ok else ""
     return _mark(verdict, "execution"), Text(), Text(), Text(one_line(failure))
 
 

@@ -162,7 +162,7 @@ def _head(file: Path) -> str | None:
 
 def _read(files: Sequence[Path], progress: FileProgress) -> list[Discovered]:
     modules = import_files([file for file in files if file.suffix == ".py"], progress)
-    seen: set[int] = set()
+    included: set[int] = set()
     items: list[Discovered] = []
     for file in files:
         if file not in modules:
@@ -170,8 +170,8 @@ def _read(files: Sequence[Path], progress: FileProgress) -> list[Discovered]:
             items.extend(_from_contract_file(file))
             continue
         for declared in modules[file].declarations:
-            if id(declared.value) not in seen:
-                seen.add(id(declared.value))
+            if id(declared.value) not in included:
+                included.add(id(declared.value))
                 items.append(_from_declaration(file, declared))
         if modules[file].problems:
             problems = tuple(map(_placed_from_here, modules[file].problems))

@@ -1,1 +1,1 @@
-"""The idempotency ledger: its entries, the rows and requests of the store, and their rules."""
+"""The ledger: entries, the store's records, rows and requests, and the rules over rows. Pure."""

@@ -43,7 +43,7 @@ _OUTDATED: Final = Admission(AdmissionRefusal.EPOCH)
 
 
 def is_durable(request: AdmissionRequest) -> bool:
-    """Return False for an admission that only spends: losing that with the power harms nobody."""
+    """Return False for an admission that only spends: a power loss may undo that without harm."""
     return bool(request.entry or request.approval_id or request.events)
 
 

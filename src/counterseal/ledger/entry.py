@@ -1,7 +1,4 @@
-"""Keys, statuses and phases of the idempotency ledger, and what a duplicate gets. Pure.
-
-Where entries are kept is `storage`'s business; when they are written is the runtime's.
-"""
+"""Entries of the idempotency ledger: keys, statuses, phases, answers to repeats. Pure."""
 
 from __future__ import annotations
 
@@ -30,15 +27,17 @@ __all__ = [
 ]
 
 _RUN: Final = "run:"
-"""What a derived key begins with; a caller's own never does."""
+"""How a derived key begins; a caller's own key never does."""
 _DIGITS: Final = 11
 _TIME: Final = 16**_DIGITS - 1
-"""Milliseconds that so many digits can tell."""
+"""The largest number of milliseconds that fits into these digits."""
 _SAFE: Final = 2**53
-"""From here on whole numbers are not exact in JSON."""
+"""Whole numbers from here on are not exact in JSON."""
 
 
 class EntryStatus(StrEnum):
+    """The status of a ledger entry."""
+
     PENDING = "PENDING"
     COMPLETED = "COMPLETED"
     FAILED_RETRYABLE = "FAILED_RETRYABLE"
@@ -56,7 +55,7 @@ class Phase(StrEnum):
 
 
 class Answer(StrEnum):
-    """What a second request under the same key gets."""
+    """The answer to a repeated request under the same key."""
 
     EXECUTE = "execute"
     REPLAY = "replay"
@@ -66,9 +65,9 @@ class Answer(StrEnum):
 
 
 class Entry(NamedTuple):
-    """One logical operation. `observation` is what its execution returned, once it did.
+    """One logical operation. `observation` is the result of its execution, once there is one.
 
-    In which form, `observation.stored` says; to a store it is JSON.
+    `observation.stored` describes its form; to a store it is JSON.
     """
 
     tenant: str
@@ -82,15 +81,15 @@ class Entry(NamedTuple):
     fence: int = 1
     attempts: int = 1
     unknown_since: float | None = None
-    """Since when nobody knows what became of it."""
+    """Since when its outcome is unknown."""
     observation: Mapping[str, Any] | None = None
     run_id: str = ""
     worker: str | None = None
-    """Who is at work on it; None when nobody is."""
+    """The worker that executes it; None when there is none."""
     lapsed: bool = False
-    """Whether its lease was over when it was read, by the store's clock; never written."""
+    """True when its lease was over when it was read, by the store's clock; never written."""
     looks: int = 0
-    """How often somebody took it up since its worker was gone."""
+    """How often a worker claimed it after its first worker was lost."""
 
     def left(
         self,
@@ -101,25 +100,29 @@ class Entry(NamedTuple):
         observation: Mapping[str, Any] | None = None,
         unknown_since: float | None = None,
     ) -> Entry:
-        """Return the entry as its worker leaves it; an earlier `unknown_since` is kept."""
+        """Return the entry as its worker leaves it.
+
+        The time since which the outcome is unknown stays, if it was unknown before.
+        """
+        since = self.unknown_since if unknown_since is None else unknown_since
         return self._replace(
             status=status,
             phase=phase,
             attempts=attempts,
-            unknown_since=self.unknown_since if unknown_since is None else unknown_since,
+            unknown_since=since,
             observation=observation,
             worker=None,
         )
 
     @property
     def held(self) -> bool:
-        """Whether somebody is at work on it right now."""
+        """True while a worker executes it under a valid lease."""
         pending = self.status is EntryStatus.PENDING
         return pending and self.worker is not None and not self.lapsed
 
 
 def request_hash(arguments: Mapping[str, Any]) -> bytes:
-    """What a key is bound to: the arguments as they were proposed."""
+    """Return the hash that a key is bound to: of the arguments as they were proposed."""
     for name, value in arguments.items():
         if type(name) is not str or (type(value) is not str and not _are_plain((value,))):
             return sha256(canonical(arguments)).digest()
@@ -129,7 +132,7 @@ def request_hash(arguments: Mapping[str, Any]) -> bytes:
 
 
 def _are_plain(values: Iterable[Any]) -> bool:
-    """Whether any writer of JSON writes them as the canonical form has them; its own is slow."""
+    """Return True when any JSON writer gives the canonical form, whose own writer is slow."""
     for value in values:
         kind = type(value)
         if kind is str or value is None or kind is bool:
@@ -140,7 +143,7 @@ def _are_plain(values: Iterable[Any]) -> bool:
 
 
 def _given(contract: Contract, arguments: Mapping[str, Any], name: str) -> Any:
-    """An argument; one that is left out means its default, and is the same operation."""
+    """Return an argument, or its default: leaving it out means the same operation."""
     if name in arguments:
         return arguments[name]
     declared = contract.affordance.input_schema.get("properties", {}).get(name, {})
@@ -156,14 +159,14 @@ def derive_key(
     arguments: Mapping[str, Any],
     hashed: bytes | None = None,
 ) -> str:
-    """The caller's key, else the contract's business key, else one derived from the whole call.
+    """Return the caller's key, else the contract's business key, else one derived from the call.
 
     The first two hold neither version nor payload: a retry after a rollout, or with a reworded
-    note, is the same operation. The derived one makes the same arguments in one run one operation;
-    `began` is when that run did. `hashed` is their request hash, where it is known.
+    note, is the same operation. The derived key makes the same arguments in one run one operation;
+    `began` is when that run began, `hashed` the request hash of the arguments, if it is known.
     """
     if isinstance(principal, System):
-        return f"undo:{contract.name}:{proposal.key}"  # a name that no caller can take
+        return f"undo:{contract.name}:{proposal.key}"  # a key that no caller can choose
     if proposal.key is not None:
         return f"call:{contract.name}:{proposal.key}"
     if contract.business_key:
@@ -180,17 +183,17 @@ def derive_key(
         proposal.operation_id,
         (hashed or request_hash(arguments)).hex(),
     ]
-    # Texts, which any writer of JSON writes as the canonical form has them. The time comes first:
-    # so the keys of today's runs lie together in a store's index, however many there are.
+    # Any JSON writer gives the canonical form of texts. The time comes first, so that the keys of
+    # today's runs lie together in a store's index.
     time = f"{int(began * 1000) & _TIME:0{_DIGITS}x}"
     return f"{_RUN}{time}{sha256(to_json(derived)).hexdigest()}"
 
 
 def destination_key(tenant: str, key: str) -> str:
-    """The key as a destination gets it: of this tenant, opaque, and fit for any header.
+    """Return the key for a destination: specific to the tenant, opaque, and fit for any header.
 
-    Tenants may share an account somewhere, and use the same keys. When a run began is not part of
-    it: should the ledger be lost, the same call in the same run is still known there.
+    Tenants may share an account at a destination, and use the same keys. The time of the run is
+    not part of it: if the ledger is lost, the destination still knows the same call of a run.
     """
     if key.startswith(_RUN):
         key = f"{_RUN}{key[len(_RUN) + _DIGITS :]}"
@@ -203,11 +206,11 @@ def _digest(parts: list[Any]) -> str:
 
 
 def duplicate(entry: Entry | None, request: bytes) -> Answer:
-    """What a request gets that finds this entry under its key.
+    """Return what a request gets that finds this entry under its key.
 
-    A key is bound to its payload from the moment it is reserved. If nothing came of it
-    (FAILED_RETRYABLE), it is free again, for a mended payload as well; but a payload that the
-    destination has refused gets the same answer again.
+    A key is bound to its payload from the moment it is reserved. After FAILED_RETRYABLE it is free
+    again, also for a corrected payload; but a payload that the destination has refused gets the
+    same answer again.
     """
     if entry is None:
         return Answer.EXECUTE

@@ -1,4 +1,4 @@
-"""What a store remembers: runs, their budgets, held proposals, due work."""
+"""Records of the store: runs and their budgets, requests for approval, due work, sessions."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = [
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 Asker = tuple[str, str | None]
-"""Whose request it is: the agent, and the user that it works for."""
+"""The caller of a request: the agent, and the user that it works for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """Limits of a run, or of a tenant for a day. None is no limit of its own.
+    """Limits of a run, or of a tenant for a day. None means no limit.
 
-    They only ever narrow: what a tool's contract or grant allows is its own limit beside these, and
-    for a critical mutation that is zero until a grant says otherwise.
+    They only narrow: the limits of a tool's contract or grant apply beside them, and for a critical
+    mutation that limit is zero until a grant raises it.
     """
 
     reads: int | None = None
@@ -42,14 +42,14 @@ class Budgets:
     critical: int | None = None
     money: float | None = None
     seconds: float | None = None
-    """Wall clock, from the start of the run."""
+    """Wall-clock time from the start of the run."""
     retries: int | None = None
-    """Further attempts at reads that failed for want of something outside."""
+    """Retries of reads that failed for an external reason."""
     repairs: int | None = None
-    """Refused proposals that an agent may mend or think over by itself; None stands for 30."""
+    """Refused proposals that an agent may repair or replan by itself; None stands for 30."""
     by_effect: Mapping[str, int] = field(default_factory=dict)
     ask: bool = False
-    """Whether people may be asked for one call more when a budget is spent."""
+    """True when people may be asked for one more call after a budget is spent."""
 
     def __post_init__(self) -> None:
         apart = ("by_effect", "ask")
@@ -58,7 +58,7 @@ class Budgets:
             Effect(effect)  # a budget for an effect that does not exist would limit nothing
         for name, limit in {**named, **self.by_effect}.items():
             if limit is not None and not limit >= 0:
-                raise ValueError(f"{name}: a budget is a number from 0 on, not {limit!r}")
+                raise ValueError(f"{name}: a budget must be a number from 0 on, got {limit!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,41 +73,43 @@ class RunRecord:
     """None: every tool that the principal may use."""
     budgets: Budgets = Budgets()
     deadline: float | None = None
-    """When it must be over, whatever its budgets; in seconds since the epoch."""
+    """When the run must be over, whatever its budgets; in seconds since the epoch."""
     config: Mapping[str, Any] = field(default_factory=dict)
     state: Mapping[str, Any] = field(default_factory=dict)
     state_versions: Mapping[str, int] = field(default_factory=dict)
-    """How often each key of the state was changed; under `*`, how often any was."""
+    """How often each key of the state was changed; under `*`, how often any key was."""
     untrusted: frozenset[str] = frozenset()
-    """Keys of the state that hold something from outside."""
+    """Keys of the state that hold untrusted values."""
     turn: int = 1
     refused: frozenset[str] = frozenset()
-    """Tools whose refusals are being counted."""
+    """Tools with counted refusals."""
     pins: Mapping[str, str] = field(default_factory=dict)
-    """Tool to version: what the run began with, it keeps."""
+    """Tool to version: a run keeps the version that it used first."""
     seen: Mapping[str, str | int] = field(default_factory=dict)
-    """Resource to the version that the run saw last."""
+    """Resource to the version that the run has seen last."""
 
 
 class HeldStatus(StrEnum):
+    """The status of a request for approval."""
+
     WAITING = "waiting"
     APPROVED = "approved"
     REJECTED = "rejected"
     EXPIRED = "expired"
     SPENT = "spent"
     VOID = "void"
-    """Approved, but the world was no longer the one that was shown."""
+    """Approved, but the state had changed since the approvers saw it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """A proposal that waits for people: what they are asked, and all that is needed to go on."""
+    """A request for approval: what approvers are asked, and everything needed to go on."""
 
     approval_id: str
     tenant: str
     key: str
     approval_hash: str
-    """Of the arguments after correction, and the config: what a person would say yes to."""
+    """Hash of the corrected arguments and the config: what an approver agrees to."""
     call_id: str
     run_id: str
     tool: str
@@ -118,68 +120,65 @@ class Held:
     reason: str
     rule: str | None
     approvers: int
-    """How many people must say yes."""
+    """How many approvers are needed."""
     risk: str
     demand: Mapping[str, Any]
-    """What an approval takes, as JSON data."""
+    """The terms of the approval, as JSON data."""
     version_seen: str | int | None
     created_at: float
     expires_at: float
-    """When it is too late to decide it, and to use what was decided; by the runtime's clock."""
+    """End of the time to decide, and to use the approval; by the runtime's clock."""
     trace_id: str
     sealed: bytes = field(repr=False)
-    """The call itself: proposal, principal, arguments, states. The store does not look into it.
-
-    Empty once it was forgotten.
-    """
+    """The encrypted call: proposal, principal, arguments, states. Empty once it was forgotten."""
     status: HeldStatus = HeldStatus.WAITING
     votes: tuple[Mapping[str, Any], ...] = ()
-    """Who has said what, in that order, as JSON data."""
+    """The votes in their order, as JSON data."""
     token: str | None = field(default=None, repr=False)
-    """The signed proof of its approval, where there is a key to sign with."""
+    """The signed proof of the approval, if there is a signing key."""
 
 
 class DueKind(StrEnum):
-    """What is to be done later, by whoever gets to it."""
+    """Work to be done later, by any worker."""
 
     VERIFY = "verify"
-    """Look whether the world is as a call has left it."""
+    """Verify the effect of a call."""
     COMPENSATE = "compensate"
-    """Reverse what a call did."""
+    """Reverse the effect of a call."""
     EXECUTE = "execute"
-    """Carry out what people have approved."""
+    """Execute an approved call."""
     NOTIFY = "notify"
-    """Tell somebody that they are asked."""
+    """Notify approvers of a request."""
 
 
 class Due(NamedTuple):
-    """A piece of work that is due at some time. There is one of a kind for a ledger key."""
+    """A piece of work that is due at some time; one of each kind for a ledger key."""
 
     tenant: str
     kind: DueKind
     key: str
-    """The ledger key of the call that it is about; for a request, its approval id."""
+    """The ledger key of its call; for a request for approval, the approval id."""
     call_id: str
     run_id: str
     tool: str
     version: str
     body: Mapping[str, Any] = _NOTHING
-    """What the worker needs to know beside the call itself; JSON data without secrets."""
+    """Further facts for the worker, beside the call itself; JSON data without secrets."""
     fence: int = 0
-    """Raised with every claim; who comes with an old one changes nothing."""
+    """Raised with every claim: a worker with an older number changes nothing."""
     tries: int = 0
     failed: str | None = None
-    """Why nobody will try again: then it is on the operator's list until somebody ends it."""
+    """Why it is not tried again: then it needs attention until an operator ends it."""
     since: float = 0.0
-    """When it was put down, or failed; by the store's clock."""
+    """When it was added, or failed; by the store's clock."""
 
 
 class Concern(NamedTuple):
-    """One line of the operator's list: what no machine will settle by itself."""
+    """Something that needs an operator's attention."""
 
     tenant: str
     kind: str
-    """`unknown`: a call of which nobody knows whether it took effect; else a `DueKind`."""
+    """`unknown`: it is not known whether the call took effect; else a `DueKind`."""
     key: str
     call_id: str
     run_id: str

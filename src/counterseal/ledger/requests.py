@@ -1,4 +1,4 @@
-"""What a store is asked, and what it answers. Each request is one transaction."""
+"""Requests to the store and their results. Each request is one transaction."""
 
 from __future__ import annotations
 
@@ -32,40 +32,40 @@ __all__ = [
 ]
 
 NEW_KEY: Final = 0
-"""What is taken over by whoever thinks that a key is new. No fence is that low."""
+"""`takes_over` of a caller that has not looked up the key. No fence number is that low."""
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 _HAIR = 1e-9
-"""What binary fractions may add up to without meaning anything."""
+"""Rounding errors of binary fractions, which mean nothing."""
 _TICK = 1e-6
-"""The same for moments, which are large numbers and therefore coarser."""
+"""Rounding errors of times, which are larger numbers."""
 
 
 class Charge(NamedTuple):
     """An amount to be spent on a counter, if its limit allows."""
 
     budget: str
-    """The budget's name, as a caller is told it."""
+    """The budget's name, as it is shown to a caller."""
     counter: str
     amount: float
     limit: float
     of_run: bool
-    """Whether the counter is the run's own, or its tenant's."""
+    """True for a counter of the run, False for one of its tenant."""
 
     def exceeds(self, spent: float) -> bool:
-        """Whether spending would break the limit. A hair more is money's binary fractions."""
+        """Return True when spending would break the limit, beyond rounding errors."""
         return spent + self.amount - self.limit > _HAIR
 
 
 class RateLimit(NamedTuple):
-    """A limit by time (GCRA), of the tenant: one call every `interval`, with `burst` at once."""
+    """A rate limit (GCRA) of the tenant: one call every `interval` seconds, `burst` at once."""
 
     counter: str
     interval: float
     burst: int
 
     def wait(self, arrival: float, now: float) -> float:
-        """How long a call must wait after a theoretical arrival; 0 is not at all."""
+        """Return how many seconds a call must wait after a theoretical arrival."""
         wait = arrival - now - self.interval * (self.burst - 1)
         if wait <= self.interval * _TICK:
             return 0.0
@@ -73,18 +73,18 @@ class RateLimit(NamedTuple):
         return min(wait, self.interval)
 
     def next(self, arrival: float, now: float) -> float:
-        """The theoretical arrival after one more call."""
+        """Return the theoretical arrival after one more call."""
         if arrival <= now:
             return now + self.interval
         return min(arrival, now + self.interval * self.burst) + self.interval
 
 
 class Memory(NamedTuple):
-    """What one read brings back: everything stored that bears on a call."""
+    """Everything stored that bears on a call, from one read."""
 
     entry: Entry | None
     held: Held | None
-    """The last proposal that was held under the same key."""
+    """The last request for approval under the same key."""
     run_counters: Mapping[str, float]
     tenant_counters: Mapping[str, float]
     rates: Mapping[str, float]
@@ -101,22 +101,22 @@ class AdmissionRequest(NamedTuple):
     charges: Sequence[Charge]
     rates: Sequence[RateLimit]
     entry: Entry | None
-    """The ledger entry to reserve; None for a call that changes nothing."""
+    """The ledger entry to reserve; None for a read."""
     approval_id: str | None
     epoch: int
-    """The number of the last stored change to the registry that the decision knew of."""
+    """The number of the last stored change to the registry that the decision rests on."""
     events: Sequence[Event]
     reads: Mapping[str, int] = _NOTHING
-    """Keys of run state that the decision rests on, with their versions then."""
+    """Keys of run state that the decision rests on, with their versions at that time."""
     takes_over: int | None = None
-    """The fence of an entry whose outcome is unknown, and whose contract lets it be tried anew.
+    """The fence of an entry with an unknown outcome, whose contract lets it be tried again.
 
-    `NEW_KEY`: nobody has looked what is under the key, so nothing may be.
+    `NEW_KEY`: the key was not looked up, so it must be unused.
     """
     lease: float = 30.0
-    """For how many seconds the entry is its worker's, unless renewed; by the store's clock."""
+    """Seconds for which the worker holds the entry, unless renewed; by the store's clock."""
     resume: bytes | None = None
-    """What somebody else needs to go on from here. The store does not look into it."""
+    """Data with which another worker can go on from here; opaque to the store."""
 
 
 class AdmissionRefusal(StrEnum):
@@ -134,7 +134,7 @@ class AdmissionRefusal(StrEnum):
 class Admission(NamedTuple):
     refused: AdmissionRefusal | None = None
     entry: Entry | None = None
-    """The reserved entry, or on DUPLICATE the one that was there first."""
+    """The reserved entry, or on DUPLICATE the entry that was there first."""
     charge: Charge | None = None
     spent: float = 0.0
     rate: RateLimit | None = None
@@ -148,76 +148,76 @@ class SettlementRequest(NamedTuple):
     run_id: str
     now: float
     entry: Entry | None
-    """The entry with its outcome. One with an old fence changes nothing."""
+    """The entry with its outcome. An older fence number changes nothing."""
     seen: Mapping[str, str | int]
     state: Sequence[tuple[str, str, Any]]
     """(key, merge, value) for each declared effect on run state."""
     events: Sequence[Event]
     mended: str | None = None
-    """A tool whose counted refusals are over, because it has succeeded."""
+    """A tool that has succeeded, so that its counted refusals are deleted."""
     untrusted: bool = False
-    """Whether what goes into the state comes from outside."""
+    """True when the new state values are untrusted."""
     again_after: float | None = None
-    """For an entry that stays PENDING: after how many seconds somebody should look; None: never."""
+    """For an entry that stays PENDING: seconds until a worker should look; None: never."""
     keep_for: float | None = None
-    """For any other: how many seconds its answer is kept; None: for ever."""
+    """For a settled entry: seconds for which its answer is kept; None: for ever."""
     gives_back: str | None = None
-    """An approval that was spent on something that never happened, and counts again."""
+    """An approval that was spent on a call that did not happen, and is usable again."""
     due: Sequence[tuple[float, Due]] = ()
     """Work to be done later, each with the seconds until then."""
 
 
 class Ballot(NamedTuple):
-    """A vote on a request, and what all votes come to with it."""
+    """A vote on a request, with the result of all votes."""
 
     tenant: str
     approval_id: str
     seen: int
-    """How many votes there were when this one was cast. If there are more, nothing happens."""
+    """Number of votes before this one. If there are more by now, nothing happens."""
     votes: Sequence[Mapping[str, Any]]
-    """All of them, this one included."""
+    """All votes, this one included."""
     status: HeldStatus
-    """What they come to."""
+    """The status after these votes."""
     token: str | None = None
     due: Sequence[tuple[float, Due]] = ()
     events: Sequence[Event] = ()
 
 
 class Claim(NamedTuple):
-    """Who asks for work, for how long, and for how much of it."""
+    """A worker's claim: for how long, and how much work."""
 
     worker: str
     lease: float
     limit: int = 32
     tools: Collection[str] | None = None
-    """Whose work it can do, by the tools' names; None: anybody's."""
+    """Names of the tools whose work the worker can do; None: all."""
     lapsed_for: float = 0.0
-    """Only what has been waiting for so many seconds."""
+    """Only work that has been waiting for so many seconds."""
 
 
 class StoredEntry(NamedTuple):
-    """An entry with what was stored to go on from."""
+    """An entry with what was stored to go on from it."""
 
     entry: Entry
     resume: bytes | None
 
 
 class FinishRequest(NamedTuple):
-    """What came of a piece of due work. `work.fence` must be the current one."""
+    """The outcome of a piece of due work. `work.fence` must be the current number."""
 
     work: Due
     again_after: float | None = None
-    """To be tried once more, after so many seconds."""
+    """Seconds after which it is tried again."""
     failed: str | None = None
-    """It goes on the operator's list, with this reason. Neither: it is done."""
+    """The reason for which it needs attention. Neither: it is done."""
     compensated: Mapping[str, Any] | None = None
-    """The call was reversed: its entry becomes COMPENSATED, and this is its answer from now on."""
+    """The answer of a reversed call: its entry becomes COMPENSATED."""
     due: Sequence[tuple[float, Due]] = ()
     events: Sequence[Event] = ()
 
 
 class EventFilter(NamedTuple):
-    """Which events of a tenant to show. What is None does not narrow."""
+    """Which events of a tenant to return. None does not narrow."""
 
     call_id: str | None = None
     run_id: str | None = None
@@ -226,22 +226,22 @@ class EventFilter(NamedTuple):
     since: float | None = None
     """Recorded at this time or later; in seconds since the epoch."""
     until: float | None = None
-    """Recorded before."""
+    """Recorded before this time."""
     after: str | None = None
-    """The id of an event to go on behind, in the order asked for."""
+    """The id of an event to go on behind, in the order of the list."""
     limit: int | None = None
     newest_first: bool = False
 
 
 class CallFilter(NamedTuple):
-    """Which calls of a tenant to show, newest first. What is None does not narrow."""
+    """Which calls of a tenant to return, newest first. None does not narrow."""
 
     tool: str | None = None
     agent: str | None = None
     user: str | None = None
     run_id: str | None = None
     code: str | None = None
-    """What it was answered with."""
+    """The code that the call was answered with."""
     since: float | None = None
     """As in `EventFilter`."""
     until: float | None = None
@@ -251,7 +251,7 @@ class CallFilter(NamedTuple):
 
 
 class TallyCount(NamedTuple):
-    """How many events of a tally fell into a part of a time, and what they cost."""
+    """The number of events of a tally in one part of a time, and their cost."""
 
     part: int
     tally: str
@@ -261,15 +261,15 @@ class TallyCount(NamedTuple):
 
 
 class LogRow(NamedTuple):
-    """One row of the audit log as it lies there, for checking the chain."""
+    """One row of the audit log as it is stored, for verification."""
 
     link: Link
     columns: Columns | None
-    """What the event says; None once it was erased."""
+    """The event; None once it was erased."""
 
 
 class ExpiryRequest(NamedTuple):
-    """What is to be forgotten, in one bounded batch. Ages are in seconds; None: keep for ever."""
+    """One bounded batch of expiry. Ages are in seconds; None: kept for ever."""
 
     limit: int = 500
     vault_after: float | None = None

@@ -76,7 +76,7 @@ class EntryRow(NamedTuple):
     reserved: bool = False
     """True when this transaction reserved the entry, so that `resume` has to be written too."""
     resume: bytes | None = None
-    """What another worker needs to go on from the entry; written, but not loaded."""
+    """Data with which another worker can go on from the entry; written, but not loaded."""
 
 
 def current_entry(row: EntryRow, now: float) -> Entry:

@@ -1,4 +1,4 @@
-"""What a database has to do for the store.
+"""The protocol of a database behind the store.
 
 A back-end does not know what an admission is. It loads and locks the rows that transactions name,
 lets each transaction decide on them, writes what they changed in one commit, chains the audit

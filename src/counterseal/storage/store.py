@@ -1,8 +1,8 @@
 """The store: everything that the runtime remembers, in the words of the domain.
 
 A store remembers runs, ledger entries, requests for approval, counters, due work, sessions and
-events. What a transaction decides is a rule of `ledger`; how rows are loaded, locked and written
-is the business of a `Backend`. Every method that changes something is one transaction: all of it
+events. The decisions of a transaction are rules of `ledger`; a `Backend` loads, locks and writes
+the rows. Every method that changes something is one transaction: all of it
 happens, or nothing. A method raises StoreError when the database cannot be used; then nothing was
 done, or it is not known whether it was.
 

@@ -1,7 +1,7 @@
 """`counterseal serve`: the gateway over HTTP, from start to end, on stock uvicorn.
 
-The application it serves is plain ASGI and is put together in `site`; nothing there depends on
-uvicorn, and the tests also run it on another server.
+The application is plain ASGI and is put together in `web/app.py`; nothing there depends on uvicorn,
+and the tests also run it on another server.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from counterseal.web.oauth import OAuth
 
 __all__ = ["MAX_HEAD_BYTES", "GatewayServer", "Running", "SlowClients", "serve"]
 
-_LOCAL: Final = ("127.0.0.1", "localhost", "[::1]")
-_GRACE: Final = 10.0
-"""Seconds that calls under way are given to come to an end when the gateway stops."""
+_LOCAL_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
+_GRACE_SECONDS: Final = 10.0
+"""Seconds that calls under way have to end when the gateway stops."""
 _MAX_CONNECTIONS: Final = 1000
 """Connections, or requests under way, beyond which a request is answered with 503."""
 _HANG_UP_SECONDS: Final = 2
@@ -45,14 +45,14 @@ MAX_HEAD_BYTES: Final = 32 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A gateway that takes requests."""
+    """A gateway that accepts requests."""
 
     url: str
     mcp_url: str
     health_url: str
     upstreams: list[dict[str, Any]]
     credentials: int
-    """How many API keys are in force."""
+    """Valid API keys."""
 
 
 async def serve(
@@ -65,17 +65,17 @@ async def serve(
     tell: Tell = lambda _: None,
     ready: Callable[[Running], None] = lambda _: None,
 ) -> None:
-    """Serve until a signal comes, then stop cleanly. ConfigError when it can't begin."""
+    """Serve until a signal, then stop cleanly. Raises ConfigError if the server can't start."""
     if anonymous is not None and not is_loopback(f"http://{_bracketed(host)}"):
         raise ConfigError("anonymous access is for loopback only; bind to 127.0.0.1")
     with _bound(host, port) as listening:
         own = f"http://{_bracketed(host)}:{listening.getsockname()[1]}"
         public = (settings.gateway.public_url or own).rstrip("/")
         access = _access(settings, f"{public}/mcp", anonymous)
-        late: list[ProtectedEndpoint] = []
+        endpoints: list[ProtectedEndpoint] = []  # made after the gateway, which needs this check
 
         async def valid(identity: Any) -> bool:
-            return not late or await late[0].verifier.still_valid(identity)
+            return not endpoints or await endpoints[0].verifier.still_valid(identity)
 
         async with gateway(
             settings, caller=principal_of, console=public, store=store, valid=valid, tell=tell
@@ -88,11 +88,11 @@ async def serve(
                 urls=urls,
                 limits=RateLimits(credential=Rate.per(settings.gateway.requests_per_second)),
             )
-            late.append(served.mcp)
+            endpoints.append(served.mcp)
             server = GatewayServer(
                 served.app,
                 proxies=settings.gateway.trusted_proxies,
-                stopping=lambda: _last_calls(running, served, tell),
+                stopping=lambda: _finish_calls(running, served, tell),
             )
             serving = asyncio.ensure_future(server.serve(sockets=[listening]))
             up = asyncio.ensure_future(server.up.wait())
@@ -112,7 +112,7 @@ async def serve(
             tell("stopped")
 
 
-# Who may come, and from where ---------------------------------------------------------------------
+# --- access ---------------------------------------------------------------------------------------
 
 
 def _access(settings: Settings, resource: str, anonymous: Principal | None) -> Access:
@@ -131,10 +131,10 @@ def _access(settings: Settings, resource: str, anonymous: Principal | None) -> A
 
 
 def _security(settings: Settings, own: str, public: str) -> TransportSecuritySettings:
-    """Under which names it may be called, and by which pages."""
-    hosts = [f"{name}:*" for name in _LOCAL]
+    """Return the host names that are served, and the origins whose pages may send requests."""
+    hosts = [f"{name}:*" for name in _LOCAL_NAMES]
     hosts += [urlsplit(url).netloc for url in (own, public)]
-    origins = [f"http://{name}:*" for name in _LOCAL]
+    origins = [f"http://{name}:*" for name in _LOCAL_NAMES]
     parts = urlsplit(public)
     origins.append(f"{parts.scheme}://{parts.netloc}")
     return TransportSecuritySettings(
@@ -147,28 +147,28 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-# Beginning and end --------------------------------------------------------------------------------
+# --- start and stop -------------------------------------------------------------------------------
 
 
 @contextmanager
 def _bound(host: str, port: int) -> Iterator[socket.socket]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # With its protocol named, so that answers are sent at once: accepted connections inherit it.
+    # With the protocol named, asyncio sets TCP_NODELAY on accepted connections.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     with listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind((host, port))
         except (OSError, OverflowError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            fix = "give another port; 0 takes one that is free"
-            where = f"{_bracketed(host)}:{port}"
-            raise ConfigError(f"can't listen on {where}: {why}; {fix}") from None
+            reason = getattr(error, "strerror", None) or str(error)
+            fix = "choose another port; 0 takes a free one"
+            address = f"{_bracketed(host)}:{port}"
+            raise ConfigError(f"can't listen on {address}: {reason}; {fix}") from None
         yield listening
 
 
-async def _last_calls(running: Gateway, served: Site, tell: Tell) -> None:
-    """Let calls under way end; what takes longer is left to be reconciled."""
+async def _finish_calls(running: Gateway, served: Site, tell: Tell) -> None:
+    """Wait for the calls under way. The reconciler settles those that take longer."""
     tell("stopping; a second signal ends it at once")
     running.server.notifications.close()
     served.close()
@@ -177,7 +177,7 @@ async def _last_calls(running: Gateway, served: Site, tell: Tell) -> None:
     if under_way:
         tell(f"waiting for {under_way} calls under way")
     with suppress(TimeoutError):
-        async with asyncio.timeout(_GRACE):
+        async with asyncio.timeout(_GRACE_SECONDS):
             await asyncio.gather(calls.idle(), served.idle())
 
 
@@ -269,10 +269,10 @@ class SlowClients:
         self._seconds = seconds
         self._clock = clock
         self._waiting: dict[Any, tuple[object, float]] = {}
-        """Connections that owe us a request: the request before it, and since when."""
+        """Connections that wait for a request: the request before it, and since when."""
 
     def close_overdue(self, connections: Collection[Any]) -> None:
-        """Close those of uvicorn's connections that have had their time."""
+        """Close those of uvicorn's connections whose time is over."""
         now, before = self._clock(), self._waiting
         self._waiting = {}
         for connection in connections:

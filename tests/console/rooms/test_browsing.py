@@ -170,7 +170,7 @@ async def test_an_unknown_call_is_settled_from_the_operators_list(works, visitor
     assert (await works.view().calls.page(seen.call_id)).ledger.status == "COMPLETED"
 
 
-async def test_the_overview_is_the_desks_and_its_window_is_in_the_address(works, visitor):
+async def test_the_overview_shows_the_metrics_and_its_window_is_in_the_address(works, visitor):
     for gauge in ("g1", "g2", 7):
         await works.call("read_gauge", {"gauge": gauge})
     works.clock.now += 1

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from counterseal.approvals.votes import Voter
+from tests.waiting import until
 
 from .served import ANN, BOT, PATIENCE, STRANGER
 
@@ -223,9 +224,7 @@ async def test_who_waits_gets_what_came_of_the_decision(api):
     waiting = asyncio.ensure_future(
         agent.post("/v1/calls", json=given, headers={"Prefer": "respond-async, wait=30"})
     )
-    async with asyncio.timeout(PATIENCE):
-        while not (held := await api.runtime.approvals.list("acme")):  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0.01)
+    held = await until(lambda: api.runtime.approvals.list("acme"))
     voter = Voter(user="ada", tenant="acme")
     await api.runtime.approvals.decide(held[0].approval_id, voter, "approve")
     answer = await waiting

@@ -23,6 +23,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from tests.waiting import until_now
+
 METADATA = "/.well-known/oauth-authorization-server"
 OPENID = "/.well-known/openid-configuration"
 MAKERS = {
@@ -169,8 +171,7 @@ def serving(path=""):
         thread = threading.Thread(target=running.run, kwargs={"sockets": [bound]})
         thread.start()
         try:
-            while not running.started:
-                time.sleep(0.01)
+            until_now(lambda: running.started)
             yield server
         finally:
             running.should_exit = True

@@ -43,7 +43,7 @@ _FAULTS: Final = (
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,
 )
-"""What asyncpg raises when the server cannot be used."""
+"""Exceptions of asyncpg when the server cannot be used."""
 
 
 class DatabaseAddress(NamedTuple):

@@ -1,4 +1,4 @@
-"""What Postgres' errors mean for whoever runs the store, and what to do about each."""
+"""Explains errors of Postgres to operators, and says which of them can be retried."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MEANINGS = {
     "53200": "could not be used for want of memory",
     "53300": "has no connection left; raise max_connections, or start fewer workers",
     "54": "can't keep a value as large as this one",
-    "55P03": "was locked for too long; end whoever holds the lock, or try again",
+    "55P03": "was locked for too long; end the session that holds the lock, or try again",
     "57P": "is starting, or was shut down; it goes on by itself when the server is back",
     "57014": "took too long for a statement; try again",
     "58": "could not be read or written; check its disk",
@@ -40,24 +40,24 @@ MEANINGS = {
     "23": "can't keep such a value",
     "XX": "is damaged; look into the server's log",
 }
-"""By SQLSTATE, or the beginning of one. What is not here is a fault of this program's."""
+"""By SQLSTATE, or the beginning of one. Any other code is a fault of this program."""
 _OTHERWISE = "can't be used; look into the server's log"
 
 
 class ConflictError(Exception):
-    """Somebody else wrote what was not there when it was looked for."""
+    """Another worker has inserted a row since this transaction looked for it."""
 
 
 class UncertainError(StoreError):
-    """The connection was lost during a commit: nobody knows whether it took place."""
+    """The connection was lost during a commit: it is not known whether it took place."""
 
 
 class UnfitError(StoreError):
-    """What was to be kept can't be, here or ever."""
+    """A value that this database can never store."""
 
 
 def explained(error: BaseException, where: str) -> StoreError:
-    """The same in words that an operator can act on. Never what was to be kept, nor a password."""
+    """Return an error that an operator can act on, without stored values or a password."""
     if isinstance(error, StoreError):
         return error
     code = getattr(error, "sqlstate", None)
@@ -83,7 +83,7 @@ def _meaning(code: str) -> str:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the connection is of no use any more."""
+    """Return True when the connection cannot be used any more."""
     lost = (
         OSError,
         TimeoutError,
@@ -99,19 +99,19 @@ def is_lost(error: BaseException) -> bool:
 
 
 def is_again(error: BaseException) -> bool:
-    """Whether it would probably succeed if it were tried again."""
+    """Return True when another attempt would probably succeed."""
     again = (ConflictError, asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
     return isinstance(error, again)
 
 
 def is_own(error: BaseException) -> bool:
-    """Whether an error is of one request, so that others beside it can still be carried out."""
+    """Return True when one request is at fault, so that others of its batch can succeed."""
     if isinstance(error, asyncpg.PostgresError):
         return (error.sqlstate or "")[:2] in ("22", "23", "54")
     return is_mistake(error)
 
 
 def is_mistake(error: BaseException) -> bool:
-    """Whether it has nothing to do with the server: somebody gave what is no request."""
+    """Return True when the caller gave an invalid request, and the server is not at fault."""
     server = (StoreError, ConflictError, asyncpg.PostgresError, asyncpg.InterfaceError)
     return isinstance(error, Exception) and not isinstance(error, server) and not is_lost(error)

@@ -248,7 +248,7 @@ class Database:
             self._segment.adopt(segment, self._heads)
         except BaseException as error:
             self._roll_back()
-            # What could not be committed may turn out to be, after a crash.
+            # After a crash, a failed commit may turn out to have been written.
             self._segment.begin()
             if isinstance(error, sqlite3.Error):
                 raise explained(error, self.path) from error

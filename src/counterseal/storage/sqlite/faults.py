@@ -1,4 +1,4 @@
-"""What SQLite's errors mean for whoever runs the store, and what to do about each."""
+"""Explains errors of SQLite to operators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MEANINGS: Final = {
     sqlite3.SQLITE_PROTOCOL: "is being opened by too many at once; try again",
     sqlite3.SQLITE_NOLFS: "is too large for its file system; put it on another",
 }
-"""SQLite's primary error codes. What is not here is a fault of this program's, or unheard of."""
+"""By primary error code. Any other code is a fault of this program."""
 _OF_ONE: Final = (
     sqlite3.IntegrityError,
     sqlite3.DataError,
@@ -41,11 +41,11 @@ _OF_ONE: Final = (
 
 
 class LockedError(StoreError):
-    """Somebody else holds the file for the moment."""
+    """Another program holds the file for the moment."""
 
 
 def explained(error: sqlite3.Error, path: Path) -> StoreError:
-    """The same in words that an operator can act on."""
+    """Return an error that an operator can act on."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     meaning = MEANINGS.get(code, _OTHERWISE)
     locked = code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
@@ -54,5 +54,5 @@ def explained(error: sqlite3.Error, path: Path) -> StoreError:
 
 
 def is_own(error: Exception) -> bool:
-    """Whether an error is of one request, so that others beside it can still be carried out."""
+    """Return True when one request is at fault, so that others of its batch can succeed."""
     return not isinstance(error, sqlite3.Error) or isinstance(error, _OF_ONE)

@@ -1,4 +1,4 @@
-"""Reads. What is in the read cache is not read again; what may take long is read in a thread."""
+"""Reads: from the cache where possible, and in a thread where they may take long."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ class SqliteQueries:
     async def search(self, tenant: str, search: EventFilter) -> Sequence[tuple[str, Event]]:
         by_index = search.call_id is not None or search.run_id is not None
         narrow = search.tool is not None or search.types is not None
-        # What is rare is looked for among all other events.
+        # Without an index, all events have to be read.
         read = self._read_aside if narrow and not by_index else self.read
         return await read(lambda db: _search(db, tenant, search))
 

@@ -1,6 +1,7 @@
-"""The HTTP API under `/v1`: for agents that make calls, and for people who decide and look.
+"""The HTTP API under `/v1`: agents make calls with it, people decide and look.
 
-`front` is the way of a request: who makes it, how often, what comes with it. `submitting` carries
-out calls; every other file is one subject's routes, which parse, ask a `Desk`, and give its records
-back. `shapes` says what those look like, `problems` how a refusal does, and `app` puts it together.
+`app` lists the routes and the middleware: `context` (request ids, ETags, problems), `callers`
+(identity and limits) and `bodies` (size, time, strict JSON). `submit` carries out calls; each of
+the other files has the routes of one subject, which return rows of `views/`. `problems` has every
+refusal, `openapi` the API's own document.
 """

@@ -1,7 +1,8 @@
-"""The API's own document: what FastAPI knows of the routes, and what it can't know.
+"""The API's OpenAPI document: FastAPI's, with what FastAPI does not know.
 
-Which credentials an operation takes follows from whose desk its route asks for. Every operation
-says which problems it can end in. Calls are made through a route of their own, told here by hand.
+Which credentials an operation accepts follows from the view that its route depends on. Every
+operation lists the problems that it can answer. `POST /v1/calls` is a plain route, and is described
+here by hand.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ __all__ = ["document"]
 
 _ABOUT: Final = """\
 Agents make calls with an API key or an OAuth token; people look and decide with a session of the
-console or a personal key. Every refusal is `application/problem+json`; every answer bears
-`X-Request-Id`. Lists go on at `next`; what is read bears an `ETag`. A parameter that an operation
-does not list is refused with 400, and so is one that comes twice.
+console or a personal key. Every refusal is `application/problem+json`; every response has an
+`X-Request-Id`. Lists continue at `next`; responses to GET have an `ETag`. A parameter that an
+operation does not list is refused with 400, and so is one that is given twice.
 """
 _AGENT: Final[Mapping[str, list[str]]] = {"agent": []}
 _PERSON: Final[Mapping[str, list[str]]] = {"person": []}
@@ -46,21 +47,24 @@ _SCHEMES: Final = {
         "type": "apiKey",
         "in": "cookie",
         "name": "counterseal",
-        "description": "The console's. Over https it is called `__Host-counterseal`.",
+        "description": "The console's session. Over https it is called `__Host-counterseal`.",
     },
     "csrf": {
         "type": "apiKey",
         "in": "header",
         "name": "X-CSRF-Token",
-        "description": "With a session, for whatever is no GET.",
+        "description": "Required with a session for every method but GET.",
     },
 }
 _ID: Final = {"X-Request-Id": {"$ref": "#/components/headers/RequestId"}}
 _HEADERS: Final = {
-    "RequestId": {"description": "The caller's, if it was sane.", "schema": {"type": "string"}},
+    "RequestId": {
+        "description": "The caller's, if it is well-formed.",
+        "schema": {"type": "string"},
+    },
     "ETag": {"description": "For `If-None-Match`.", "schema": {"type": "string"}},
     "RetryAfter": {"description": "Seconds.", "schema": {"type": "integer"}},
-    "Authenticate": {"description": "What is taken.", "schema": {"type": "string"}},
+    "Authenticate": {"description": "The accepted credentials.", "schema": {"type": "string"}},
 }
 _MORE: Final = {
     401: {"WWW-Authenticate": {"$ref": "#/components/headers/Authenticate"}},
@@ -71,41 +75,41 @@ _MORE: Final = {
 _ALWAYS: Final = (400, 401, 403, 404, 429, 500, 503)
 _OF_CHANGES: Final = (408, 409, 413, 415, 422)
 _OF_CALLS: Final = {
-    402: "A budget is spent",
-    428: "A person has said no, or nobody answered in time",
-    502: "The tool's answer can't be used",
+    402: "A budget is used up",
+    428: "The approval was rejected, or not given in time",
+    502: "The tool's output is not valid",
     504: "The tool did not answer in time",
 }
 _TITLES: Final = {
     **_OF_CALLS,
     **{known.status: known.title for known in reversed(list(PROBLEMS.values()))},
     400: "The request is not valid",
-    403: "Not with this credential, or not with this role",
-    409: "It is in progress, decided already, or not as it was thought to be",
-    422: "It is understood, and can't be done like that",
+    403: "The credential, or the role, does not allow this",
+    409: "In progress, already decided, or changed since it was read",
+    422: "The request is valid, but can't be carried out",
 }
 
 
 def document(app: FastAPI, routes: Sequence[APIRoute]) -> dict[str, Any]:
-    """OpenAPI 3.1."""
-    told = get_openapi(
+    """Return the document, as OpenAPI 3.1."""
+    described = get_openapi(
         title="Counterseal",
         version="1",
         description=_ABOUT,
         routes=app.routes,
     )
-    parts = told["components"]
+    parts = described["components"]
     parts["schemas"] |= _schemas(ProblemBody, ObservationRow, Submission)
     for name in ("HTTPValidationError", "ValidationError"):
         parts["schemas"].pop(name, None)
     parts["securitySchemes"] = _SCHEMES
     parts["headers"] = _HEADERS
     parts["responses"] = {f"Problem{status}": _problem(status) for status in sorted(_TITLES)}
-    for route, method, operation in _operations(routes, told["paths"]):
+    for route, method, operation in _operations(routes, described["paths"]):
         _complete(operation, method, _security(route, method))
-    told["paths"]["/v1/calls"]["post"] = _submission()
-    _link(told["paths"])
-    return told
+    described["paths"]["/v1/calls"]["post"] = _submission()
+    _link(described["paths"])
+    return described
 
 
 def _operations(
@@ -128,26 +132,29 @@ def _call_of(annotated: Any) -> Any:
 
 
 def _complete(operation: dict[str, Any], method: str, security: list[Mapping[str, Any]]) -> None:
-    """Security, problems, and the headers that every answer bears."""
+    """Add the security, the problems, and the headers of every response."""
     operation["security"] = security
-    answers = operation["responses"]
-    for status in [one for one in answers if one == "422"]:
-        del answers[status]
-    for told in answers.values():
-        told["headers"] = dict(_ID)
+    responses = operation["responses"]
+    for status in [one for one in responses if one == "422"]:
+        del responses[status]
+    for response in responses.values():
+        response["headers"] = dict(_ID)
         if method == "GET":
-            told["headers"]["ETag"] = {"$ref": "#/components/headers/ETag"}
+            response["headers"]["ETag"] = {"$ref": "#/components/headers/ETag"}
     if method == "GET":
-        answers["304"] = {"description": "It is what If-None-Match says.", "headers": dict(_ID)}
+        responses["304"] = {
+            "description": "Not modified.",
+            "headers": dict(_ID),
+        }
     statuses = _ALWAYS if method == "GET" else (*_ALWAYS, *_OF_CHANGES)
     if "approvals" in operation["tags"]:
-        statuses = (*statuses, 409)  # of what can't be shown here
-    _add_problems(answers, statuses)
+        statuses = (*statuses, 409)  # for an approval that can't be shown here
+    _add_problems(responses, statuses)
 
 
-def _add_problems(answers: dict[str, Any], statuses: tuple[int, ...]) -> None:
+def _add_problems(responses: dict[str, Any], statuses: tuple[int, ...]) -> None:
     for status in sorted(set(statuses)):
-        answers[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
+        responses[str(status)] = {"$ref": f"#/components/responses/Problem{status}"}
 
 
 def _problem(status: int) -> dict[str, Any]:
@@ -170,26 +177,24 @@ def _schemas(*models: type[BaseModel]) -> dict[str, Any]:
 
 
 def _submission() -> dict[str, Any]:
-    answers: dict[str, Any] = {
-        "200": _observed("It was carried out."),
-        "202": _observed(
-            "A person has to approve it; `Location` says where that stands.", held=True
-        ),
-        "207": _observed("It was carried out in part."),
+    responses: dict[str, Any] = {
+        "200": _observed("The call was executed."),
+        "202": _observed("The call needs approval; `Location` is the approval.", held=True),
+        "207": _observed("The call was executed in part."),
     }
-    _add_problems(answers, (*_ALWAYS, *_OF_CHANGES, *_OF_CALLS))
+    _add_problems(responses, (*_ALWAYS, *_OF_CHANGES, *_OF_CALLS))
     return {
         "tags": ["calls"],
         "summary": "Submit Call",
         "operationId": "submit_call",
         "description": (
-            "Have a call carried out, if it may be. The status is the observation's; of a refusal,"
-            " the problem carries it. What comes twice under one key is done once."
+            "Submit a call. The status is the observation's; the problem of a refused call carries"
+            " the observation. Calls with the same key are executed once."
         ),
         "parameters": [
             _header(
                 "Idempotency-Key",
-                "In quotes, or bare. Left out: a key that follows from run and arguments.",
+                "In quotes, or bare. Left out: a key derived from run and arguments.",
                 {
                     "type": "string",
                     "pattern": '^("[ !#-\\[\\]-~]{0,250}[!#-\\[\\]-~]"|[!#-+\\--~]{1,255})$',
@@ -197,12 +202,12 @@ def _submission() -> dict[str, Any]:
             ),
             _header(
                 "Prefer",
-                "`wait=N`: so many seconds, 30 at most, for a person or another like it.",
+                "`wait=N`: wait up to N seconds, 30 at most, for an approval or a like call.",
                 {"type": "string", "examples": ["wait=10"], "pattern": "^wait=[0-9]{1,2}$"},
             ),
             _header(
                 "traceparent",
-                "Which trace it belongs to, as W3C has it.",
+                "The W3C trace context.",
                 {"type": "string", "pattern": "^00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]$"},
             ),
         ],
@@ -212,7 +217,7 @@ def _submission() -> dict[str, Any]:
                 "application/json": {"schema": {"$ref": "#/components/schemas/Submission"}}
             },
         },
-        "responses": answers,
+        "responses": responses,
         "security": [_AGENT],
     }
 
@@ -221,10 +226,10 @@ def _observed(description: str, *, held: bool = False) -> dict[str, Any]:
     text: dict[str, Any] = {"schema": {"type": "string"}}
     headers = {
         **_ID,
-        "Idempotent-Replayed": {"description": "true: nothing was done anew.", **text},
+        "Idempotent-Replayed": {"description": "true: answered from an earlier call.", **text},
     }
     if held:
-        headers["Location"] = {"description": "The request for approval.", **text}
+        headers["Location"] = {"description": "The approval.", **text}
     schema = {"$ref": "#/components/schemas/ObservationRow"}
     return {
         "description": description,
@@ -238,7 +243,7 @@ def _header(name: str, description: str, schema: dict[str, Any]) -> dict[str, An
 
 
 def _link(paths: dict[str, Any]) -> None:
-    """What leads on to what."""
+    """Add the links from one operation to the next."""
     calls = paths["/v1/calls"]["post"]["responses"]
     by_call = {"call_id": "$response.body#/tool_identity/call_id"}
     for status in ("200", "202"):
