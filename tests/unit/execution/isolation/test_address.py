@@ -88,8 +88,9 @@ def imported(tmp_path, monkeypatch):
 def found_elsewhere(address, *arguments):
     """What the address leads to in a fresh process, called."""
     program = (
-        "import json, sys; from counterseal.execution.isolation.address import FunctionAddress, load;"
-        "address, arguments = json.loads(sys.argv[1]);"
+        "import json, sys\n"
+        "from counterseal.execution.isolation.address import FunctionAddress, load\n"
+        "address, arguments = json.loads(sys.argv[1])\n"
         "print(json.dumps(load(FunctionAddress(*address))(*arguments)))"
     )
     command = [sys.executable, "-I", "-c", program, json.dumps([address, arguments])]
