@@ -16,7 +16,7 @@ SUBJECTS = {
     "tools": "Tools and quarantine",
     "grants": "Grants",
     "kills": "The kill switch",
-    "concerns": "The operator's list",
+    "concerns": "Needs attention",
     "record": "The record",
     "runs": "Runs and budgets",
     "metrics": "Metrics",

@@ -1,4 +1,4 @@
-"""Fixtures that every test may use; what only one folder needs lives in that folder."""
+"""Fixtures and options for every test; those of one folder are in that folder."""
 
 import contextlib
 import gc
@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Hypothesis loads this one in the middle of a test; rewritten there by pytest, deep in a stack, it
-# can trip over a fault of CPython 3.11. Loaded here, it can't.
+# Hypothesis imports this module in the middle of a test. Rewritten by pytest deep in a stack, it
+# can trigger a bug of CPython 3.11; imported here, it cannot.
 with contextlib.suppress(ImportError):
     import hypothesis.internal.conjecture.optimiser  # noqa: F401
 
-# No deadline: a test asserts what happens, never how long it takes on a busy machine. In CI the
-# same examples are tried each time, so that a change is judged by what it changed; new ones are
-# looked for wherever people work.
+# No deadline: tests make no assertions about time. CI tries the same examples each time, so that a
+# failure comes from the change; other runs try new ones.
 settings.register_profile("full", deadline=None, max_examples=30)
 settings.register_profile("quick", deadline=None, max_examples=10)
 settings.register_profile("same", deadline=None, max_examples=40, derandomize=True)
@@ -23,12 +22,14 @@ settings.load_profile("same" if os.environ.get("CI") else "full")
 
 # --- quickly --------------------------------------------------------------------------------------
 
-SERVED = [Path(__file__).parent / room for room in ("chaos", "console", "examples", "gateway")]
-"""Rooms whose tests start servers, programs and browsers, as good as all of them."""
+SERVED = [Path(__file__).parent / folder for folder in ("chaos", "console", "examples", "gateway")]
+"""Folders in which almost every test starts a server, a program or a browser."""
 
 
 def pytest_addoption(parser):
-    parser.addoption("--quick", action="store_true", help="without what is slow; few examples")
+    parser.addoption(
+        "--quick", action="store_true", help="leave out slow tests, try fewer examples"
+    )
 
 
 def pytest_configure(config):
@@ -37,7 +38,7 @@ def pytest_configure(config):
 
 
 def pytest_ignore_collect(collection_path, config):
-    """A file of which no test is run is not even loaded."""
+    """Skip files without a quick test; they are not even imported."""
     if not config.option.quick:
         return None
     return True if collection_path in SERVED or _is_slow(collection_path) else None
@@ -58,7 +59,7 @@ def pytest_collection_modifyitems(items, config):
 
 
 def pytest_collection_finish():
-    """Thousands of tests stay to the end: nobody needs to look again whether they are rubbish."""
+    """Exclude the collected tests from garbage collection: they live until the end."""
     gc.collect()
     gc.freeze()
 

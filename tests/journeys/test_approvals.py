@@ -96,7 +96,7 @@ async def test_a_packet_says_everything_that_a_person_decides_on(open_office, of
     assert told["expires_at"] == "2026-01-01T00:10:00Z"
     assert told["requester"] == {"tenant": "acme", "agent": "agent", "user": "u_1"}
     assert told["reversibility"]["text"].startswith("No.")
-    assert "CONFIRMATION_MISSING" in told["if_rejected"]
+    assert told["if_rejected"].startswith("Nothing is executed.")
     assert told["trace_id"] == "a" * 32 == seen.trace_id
     assert told["fingerprint"] == runtime.fingerprint("acme", "call:send_notice:k")
     assert office.sent == []

@@ -438,7 +438,7 @@ async def test_who_asks_can_not_be_renamed_to_approve_it(open_office, office, wr
     approval_id = await asked(runtime)
     held = await runtime.store.find_held("acme", approval_id)
     write(approval_id, user="somebody")
-    with pytest.raises(CountersealError, match="for somebody else than it says"):
+    with pytest.raises(CountersealError, match="was made for another caller"):
         await runtime.approvals.decide(approval_id, person("u_1"), "approve")
     if not sealing:
         other = held.sealed.replace(b'"user":"u_1"', b'"user":"somebody"')

@@ -183,14 +183,14 @@ async def test_an_argument_says_which_version_was_seen():
 
 
 def test_a_rule_about_the_target_takes_a_probe():
-    with pytest.raises(ContractError, match="ADDRESS_ON_FILE is about the target"):
+    with pytest.raises(ContractError, match="ADDRESS_ON_FILE checks the target"):
         Registry().register(mail(ON_FILE, probe=None))
 
 
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        ({"correct": {"set": {"address": "a@example.org"}}}, "corrects nothing"),
+        ({"correct": {"set": {"address": "a@example.org"}}}, "can.t have a corrector"),
         ({"check": "target.address == state.address"}, "not state"),
         ({"check": "target.address == config.address"}, "not config"),
     ],

@@ -118,7 +118,7 @@ class ApprovalReason(RowModel):
     rule: str | None
 
 
-class ApprovalTerms(RowModel):
+class ApprovalConditions(RowModel):
     """Who may approve, how many must, and until when."""
 
     approvers: int
@@ -172,7 +172,7 @@ class ApprovalPage(RowModel):
     fingerprint: str
     risk_class: str
     why: ApprovalReason
-    approval: ApprovalTerms
+    approval: ApprovalConditions
     votes: Votes
     requester: Requester
     reversibility: Reversibility

@@ -229,7 +229,7 @@ async def test_what_is_another_tenants_is_not_there_in_the_same_words_as_nothing
 # --- numbers --------------------------------------------------------------------------------------
 
 
-async def test_the_overview_shows_the_desks_numbers_and_leads_to_what_is_behind_them(works, root):
+async def test_the_overview_shows_the_metrics_and_leads_to_what_is_behind_them(works, root):
     for gauge in ("g1", 7, "g2"):
         await works.call("read_gauge", {"gauge": gauge})
     await works.call("read_gauge", {"gauge": "g"}, agent="stranger")

@@ -145,7 +145,7 @@ def test_every_problem_of_every_tool_and_grant_comes_at_once():
     }
     assert {problem.severity for problem in caught.value.problems} == {Severity.ERROR}
     assert "rollout_percentage: must be 0 to 100, got 101" in str(caught.value)
-    assert "allowed_tenants must be a list of strings" in str(caught.value)
+    assert "allowed_tenants: must be a list of strings" in str(caught.value)
 
 
 @given(st.integers(0, 4))

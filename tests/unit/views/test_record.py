@@ -68,7 +68,7 @@ async def test_an_export_holds_every_event_once_in_both_forms(office):
         [part async for part in view.record.export("pdf")]
 
 
-async def test_somebody_without_a_role_has_no_desk(office):
+async def test_a_person_without_a_role_has_no_view(office):
     from counterseal.views import RoleRequiredError, TenantView
 
     with pytest.raises(RoleRequiredError, match="viewer"):

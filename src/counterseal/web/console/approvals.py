@@ -257,7 +257,7 @@ class Argument(NamedTuple):
     style: str = ""
 
 
-class StateDifference(NamedTuple):
+class ShownDifference(NamedTuple):
     """A place in the state, before the call and as expected after it."""
 
     name: str
@@ -275,7 +275,7 @@ class PacketCard(NamedTuple):
     facts: tuple[PacketRow, ...]
     arguments: tuple[Argument, ...]
     config: tuple[PacketLine, ...]
-    differences: tuple[StateDifference, ...]
+    differences: tuple[ShownDifference, ...]
     expected: tuple[PacketLine, ...]
     """The expected state, where the present one is not known."""
     votes: tuple[PacketLine, ...]
@@ -324,10 +324,10 @@ def _argument(line: PacketLine) -> Argument:
     return Argument(line.name, line.parts)
 
 
-def _differences(packet: Packet, before: Sequence[PacketLine]) -> Iterator[StateDifference]:
+def _differences(packet: Packet, before: Sequence[PacketLine]) -> Iterator[ShownDifference]:
     """Yield what changes, then what stays."""
     for change in packet.changes:
-        yield StateDifference(
+        yield ShownDifference(
             name_of(change.pointer[1:]) if change.pointer else "",
             tuple(value_parts(change.before, _MAX_CHARACTERS)),
             tuple(value_parts(change.after, _MAX_CHARACTERS)),
@@ -336,4 +336,4 @@ def _differences(packet: Packet, before: Sequence[PacketLine]) -> Iterator[State
     names = {name_of(place) for place in changed}
     for line in before:
         if line.name not in names and not any(line.name.startswith(f"{one}/") for one in changed):
-            yield StateDifference(line.name, line.parts, None)
+            yield ShownDifference(line.name, line.parts, None)

@@ -35,7 +35,7 @@ _SPANS: Final = {"24h": "the last day", "7d": "the last week", "30d": "the last 
 
 def routes(state: ConsoleState) -> list[Route]:
     """Return the pages about the record."""
-    verification = Verification()
+    verification = RecordVerification()
     return [
         state.get("/audit", show),
         state.post("/audit/verify", verification.start),
@@ -84,7 +84,7 @@ _PLACEHOLDER: Final = "<!-- verification -->"
 _PROGRESS_INTERVAL: Final = 0.5
 
 
-class Verification:
+class RecordVerification:
     """Verifies one tenant's record at a time."""
 
     def __init__(self) -> None:

@@ -14,12 +14,12 @@ from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import at, pointer, thaw
 from counterseal.contract.schemas import Parameter, parameters
-from counterseal.contract.sources.mcp.definition import Kind, visible
+from counterseal.contract.sources.mcp.definition import ChangeKind, visible
 from counterseal.views.tools import DefinitionChangeRow
 
 __all__ = [
     "ContractFact",
-    "ContractSection",
+    "ContractPart",
     "ShownChange",
     "TextPiece",
     "contract_sections",
@@ -133,7 +133,7 @@ class ContractFact(NamedTuple):
     json: Any = None
 
 
-class ContractSection(NamedTuple):
+class ContractPart(NamedTuple):
     """A section of a contract: facts, or the fields of a schema."""
 
     title: str
@@ -142,27 +142,27 @@ class ContractSection(NamedTuple):
     note: str = ""
 
 
-def contract_sections(contract: Mapping[str, Any]) -> list[ContractSection]:
+def contract_sections(contract: Mapping[str, Any]) -> list[ContractPart]:
     """Return the sections of a contract's record that have content."""
     sections = [_section(title, rows, contract) for title, rows in _SECTIONS.items()]
-    sections.append(ContractSection("Other", tuple(_other(contract, ()))))
+    sections.append(ContractPart("Other", tuple(_other(contract, ()))))
     return [section for section in sections if section.facts or section.fields or section.note]
 
 
-def _section(title: str, rows: Mapping[str, str], contract: Mapping[str, Any]) -> ContractSection:
+def _section(title: str, rows: Mapping[str, str], contract: Mapping[str, Any]) -> ContractPart:
     if "" in rows:
         return _schema(title, at(contract, rows[""]))
     facts = (_fact(label, place, at(contract, place)) for label, place in rows.items())
-    return ContractSection(title, tuple(fact for fact in facts if fact is not None))
+    return ContractPart(title, tuple(fact for fact in facts if fact is not None))
 
 
-def _schema(title: str, schema: Any) -> ContractSection:
+def _schema(title: str, schema: Any) -> ContractPart:
     if not isinstance(schema, Mapping):
-        return ContractSection(title)
+        return ContractPart(title)
     fields = tuple(parameters(schema))
     closed = schema.get("additionalProperties") is False
     note = "" if fields else "No fields." if closed else "Any object."
-    return ContractSection(title, fields=fields, note=note)
+    return ContractPart(title, fields=fields, note=note)
 
 
 def _fact(label: str, place: str, value: Any) -> ContractFact | None:
@@ -221,10 +221,10 @@ def _other(value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[Contract
 _TOKEN: Final = re.compile(r"⟨[^⟩]*⟩|\s+|\w+|[^\w\s]")
 _MOST_TOKENS: Final = 2_000
 _TONES: Final = {
-    Kind.LOOSER: ("bad", "wider"),
-    Kind.TIGHTER: ("info", "stricter"),
-    Kind.OTHER: ("warn", "different"),
-    Kind.WORDS: ("warn", "words"),
+    ChangeKind.LOOSER: ("bad", "wider"),
+    ChangeKind.TIGHTER: ("info", "stricter"),
+    ChangeKind.OTHER: ("warn", "different"),
+    ChangeKind.WORDS: ("warn", "words"),
 }
 
 
@@ -255,7 +255,7 @@ def shown_changes(changes: Sequence[DefinitionChangeRow]) -> list[ShownChange]:
 
 
 def _shown(change: DefinitionChangeRow) -> ShownChange:
-    tone, kind = _TONES[Kind(change.kind)]
+    tone, kind = _TONES[ChangeKind(change.kind)]
     texts = isinstance(change.before, str) and isinstance(change.after, str)
     pieces = tuple(_pieces(change.before, change.after)) if texts else ()
     return ShownChange(

@@ -1,11 +1,11 @@
 -- Every statement that the Postgres store runs, by name.
 --
--- What is asked for many at once comes as arrays, one for each column, in the order of the columns.
--- What a transaction will change is locked first, in sorted order, and looked at; then it is written.
--- A row that was not there is inserted with ON CONFLICT DO NOTHING: whoever comes second sees that one
+-- Values for many rows come as arrays, one for each column, in the order of the columns.
+-- Rows that a transaction may change are locked first, in sorted order, and read; then they are written.
+-- A row that was not there is inserted with ON CONFLICT DO NOTHING: the second worker sees that one
 -- is missing, and looks again.
 
--- --- what a transaction rests on -----------------------------------------------------------------
+-- --- rows that a transaction needs ---------------------------------------------------------------
 
 -- name: load
 -- Locks, and shows: entries, runs, held proposals, counters, rates; then the registry's last change,
@@ -56,7 +56,7 @@ SELECT
   extract(epoch FROM clock_timestamp())::float8;
 
 -- name: load_implicit
--- The runs of those who name none, and when they used them last.
+-- The runs of callers that name none, and when they were last used.
 SELECT i.tenant, i.agent, i.user_id, i.run_id, i.used_at
 FROM unnest($1::text[], $2::text[], $3::text[]) AS w (tenant, agent, user_id)
 JOIN implicit_runs AS i ON i.tenant = w.tenant AND i.agent = w.agent AND i.user_id = w.user_id
@@ -89,11 +89,11 @@ FROM unnest($1::text[], $2::text[], $3::text[]) AS w (tenant, run_id, key)
 JOIN run_state AS s ON s.tenant = w.tenant AND s.run_id = w.run_id
 WHERE w.key IS NULL OR s.key = w.key;
 
--- --- what a transaction writes -------------------------------------------------------------------
+-- --- rows that a transaction writes --------------------------------------------------------------
 
 -- name: write
--- What calls change: entries that were there, new ones, counters, rates; and events. How many entries
--- were new. What is needed to go on stays as it is, but where an entry was reserved anew.
+-- Writes what calls change: existing and new entries, counters, rates, events. Returns the number of new
+-- entries. `resume` is written only where an entry was reserved.
 WITH
   changed AS (
     UPDATE ledger AS l
@@ -271,11 +271,11 @@ FROM unnest($1::text[], $2::text[], $3::bytea[]) AS w (tenant, pointer, raw);
 -- name: notify
 SELECT pg_notify('counterseal', w) FROM unnest($1::text[]) AS w;
 
--- --- what is asked -------------------------------------------------------------------------------
+-- --- reads ---------------------------------------------------------------------------------------
 
 -- name: recall
 -- For many calls at once: entries under keys, held proposals under keys (a caller's last, or
--- anybody's), counters, rates, and the time.
+-- any caller's), counters, rates, and the time.
 SELECT
   (
     SELECT array_agg(ROW(l.tenant, l.key, l.request_hash, l.status, l.phase, l.call_id, l.run_id,
@@ -361,7 +361,7 @@ FROM held WHERE tenant = $1 AND status = $2
 ORDER BY expires_at DESC, approval_id DESC LIMIT $7;
 
 -- name: list_all_held
--- The same of every tenant.
+-- Requests of all tenants.
 SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
   tool, version, agent, user_id, reason, rule, risk, demand, version_seen, created_at, expires_at,
   trace_id, sealed, votes, token, latest, awaited
@@ -401,7 +401,7 @@ SELECT raw FROM vault WHERE tenant = $1 AND pointer = $2;
 -- --- work ----------------------------------------------------------------------------------------
 
 -- name: claim_orphans
--- What somebody else is claiming at this moment is passed over.
+-- Entries that another worker is claiming at this moment are skipped.
 WITH found AS (
   SELECT tenant, key, lease_until, awaited FROM ledger
   WHERE status = 'PENDING' AND phase IS DISTINCT FROM 'escalated'
@@ -440,7 +440,7 @@ SELECT number, what FROM registry_changes WHERE number > $1 ORDER BY number;
 -- --- the record ----------------------------------------------------------------------------------
 
 -- name: search
--- Oldest first. What is NULL does not narrow.
+-- Oldest first. NULL does not narrow.
 SELECT type, tenant, run_id, call_id, tool, version, agent, user_id, trace_id, occurred_at, decision,
   policy_version, external_ref, body, number, segment
 FROM events
@@ -452,7 +452,7 @@ WHERE tenant = $1 AND salt IS NOT NULL AND type IS NOT NULL
 ORDER BY number, segment LIMIT $10;
 
 -- name: search_back
--- The same, newest first.
+-- Newest first. NULL does not narrow.
 SELECT type, tenant, run_id, call_id, tool, version, agent, user_id, trace_id, occurred_at, decision,
   policy_version, external_ref, body, number, segment
 FROM events
@@ -482,7 +482,7 @@ WHERE tenant = $1 AND code IS NOT NULL
 ORDER BY number DESC, segment DESC LIMIT $11;
 
 -- name: tallies
--- What is counted of a tenant: one step for each tally, then one look for each part of the time.
+-- Counts of a tenant: one step for each tally, then one look for each part of the time.
 WITH RECURSIVE each AS (
   (
     SELECT tally FROM events WHERE tenant = $1 AND tally IS NOT NULL ORDER BY tally LIMIT 1
@@ -518,7 +518,7 @@ SELECT DISTINCT ON (segment) segment, number, seq, hash
 FROM events WHERE tenant = $1 AND number >= $2 ORDER BY segment, number DESC;
 
 -- name: tenants
--- Who has events or checkpoints: from one to the next, without looking at all that each has.
+-- Tenants with events or checkpoints: from one to the next, without reading all of their events.
 WITH RECURSIVE known AS (
   SELECT least((SELECT min(tenant) FROM events), (SELECT min(tenant) FROM checkpoints)) AS tenant
   UNION ALL
@@ -542,7 +542,7 @@ ON CONFLICT DO NOTHING RETURNING number;
 -- --- forgetting ----------------------------------------------------------------------------------
 
 -- name: expire_keys
--- A key that is free stays free; any other stays taken. What was answered goes, but for what is
+-- A key that is free stays free; any other stays taken. Answers are deleted, except of calls that are
 -- still to be verified or reversed.
 WITH over AS (
   SELECT tenant, key FROM ledger AS l
@@ -568,7 +568,7 @@ DELETE FROM vault AS v USING over WHERE v.tenant = over.tenant AND v.pointer = o
 RETURNING 1;
 
 -- name: expire_held
--- The calls and the tokens of what was decided.
+-- Drops calls and tokens of decided requests.
 WITH over AS (
   SELECT tenant, approval_id FROM held
   WHERE status <> 'waiting' AND (sealed <> '' OR token IS NOT NULL)

@@ -1,7 +1,7 @@
 -- The whole of today's schema, for reading. A database is made by the numbered migrations beside it; a
--- test proves that they come to the same.
+-- test proves that both give the same schema.
 --
--- What a store remembers. Every key begins with the tenant, so that a tenant can be moved elsewhere;
+-- The tables of a store. Every key begins with the tenant, so that a tenant can be moved elsewhere;
 -- indexes that workers look for work in begin with its time, because they work for all tenants.
 --
 -- Moments are DOUBLE PRECISION seconds since the epoch, as they came: a rounded one would not compare
@@ -45,7 +45,7 @@ CREATE TABLE run_state (
 CREATE TABLE implicit_runs (
   tenant TEXT COLLATE "C" NOT NULL,
   agent TEXT COLLATE "C" NOT NULL,
-  user_id TEXT COLLATE "C" NOT NULL, -- '' stands for nobody
+  user_id TEXT COLLATE "C" NOT NULL, -- '' stands for no user
   run_id TEXT NOT NULL,
   used_at DOUBLE PRECISION NOT NULL,
   PRIMARY KEY (tenant, agent, user_id)
@@ -92,12 +92,12 @@ CREATE TABLE ledger (
   attempts BIGINT NOT NULL,
   unknown_since DOUBLE PRECISION,
   observation TEXT,                  -- JSON
-  worker TEXT,                       -- who is at work on it
+  worker TEXT,                       -- the worker that executes it
   looks BIGINT NOT NULL,
-  lease_until DOUBLE PRECISION,      -- when somebody should look after it, by the server's clock
+  lease_until DOUBLE PRECISION,      -- when a worker should look after it, by the server's clock
   expires_at DOUBLE PRECISION,       -- when its answer is no longer kept, by the same clock
-  awaited BOOLEAN NOT NULL,          -- whether somebody, anywhere, waits for it to be let go
-  resume BYTEA,                      -- what somebody else needs to go on from it
+  awaited BOOLEAN NOT NULL,          -- whether a caller, anywhere, waits for its release
+  resume BYTEA,                      -- data with which another worker can go on
   PRIMARY KEY (tenant, key)
 );
 
@@ -145,25 +145,25 @@ CREATE TABLE held (
   reason TEXT NOT NULL,
   rule TEXT,
   risk TEXT NOT NULL,
-  demand TEXT NOT NULL,              -- JSON: what an approval takes
+  demand TEXT NOT NULL,              -- JSON: the terms of the approval
   version_seen TEXT,                 -- JSON: a text, or a number
   created_at DOUBLE PRECISION NOT NULL,
   expires_at DOUBLE PRECISION NOT NULL,
   trace_id TEXT NOT NULL,
   sealed BYTEA NOT NULL,             -- the call itself; empty: forgotten
-  votes TEXT NOT NULL,               -- JSON: who has said what, in that order
+  votes TEXT NOT NULL,               -- JSON: the votes, in their order
   token TEXT,                        -- the signed proof of its approval
   latest BOOLEAN NOT NULL,           -- whether it is its caller's last one under its key
-  awaited BOOLEAN NOT NULL,          -- whether somebody, anywhere, waits for it to be decided
+  awaited BOOLEAN NOT NULL,          -- whether a caller, anywhere, waits for its decision
   number BIGINT GENERATED ALWAYS AS IDENTITY, -- in the order in which they came
   PRIMARY KEY (tenant, approval_id)
 );
 
 CREATE UNIQUE INDEX held_by_key ON held (tenant, key, agent, coalesce(user_id, '')) WHERE latest;
--- By when they end: a tenant's requests, and everybody's.
+-- By the time of their end: requests of a tenant, and of all tenants.
 CREATE INDEX held_by_status ON held (tenant, status, expires_at);
 CREATE INDEX held_of_all ON held (status, expires_at);
--- What is still kept of those that were decided.
+-- Decided requests whose call or token is still kept.
 CREATE INDEX held_kept ON held (expires_at)
 WHERE status <> 'waiting' AND (sealed <> '' OR token IS NOT NULL);
 
@@ -193,8 +193,8 @@ CREATE TABLE events (
   policy_version TEXT,
   external_ref TEXT,
   body TEXT,                         -- JSON; NULL: nothing beside the columns
-  code TEXT COLLATE "C",             -- what a call was answered with; NULL: this ends none
-  tally TEXT COLLATE "C",            -- what it counts as; NULL: it is not counted
+  code TEXT COLLATE "C",             -- the code that the call was answered with; NULL: ends no call
+  tally TEXT COLLATE "C",            -- the tally that it counts for; NULL: not counted
   cost DOUBLE PRECISION,
   PRIMARY KEY (tenant, number, segment)
 );

@@ -11,7 +11,7 @@ FROM runs AS r WHERE tenant = ? AND run_id = ?;
 SELECT key, value, version, untrusted FROM run_state WHERE tenant = ? AND run_id = ?;
 
 -- name: find_implicit
--- When somebody who names no run last used the one that they are in, and that run as above.
+-- The run of a caller that names none, and when it was last used.
 SELECT i.used_at, r.run_id, started_at, objective, allowed_tools, budgets, deadline, config, turn,
   changes, pins, seen, refused,
   EXISTS (SELECT 1 FROM run_state AS s WHERE s.tenant = r.tenant AND s.run_id = r.run_id)
@@ -99,7 +99,7 @@ SET request_hash = excluded.request_hash, call_id = excluded.call_id, tool = exc
   lease_until = excluded.lease_until, expires_at = excluded.expires_at;
 
 -- name: update_entry
--- What was reserved stays as it is.
+-- The columns of the reservation stay as they are.
 UPDATE ledger
 SET status = ?, phase = ?, fence = ?, attempts = ?, unknown_since = ?, observation = ?, worker = ?,
   looks = ?, lease_until = ?, expires_at = ?
@@ -139,7 +139,7 @@ SELECT tenant, key, request_hash, status, phase, call_id, run_id, tool, version,
 FROM ledger WHERE tenant = ? AND call_id = ? LIMIT 1;
 
 -- name: expire_keys
--- What is still to be verified or reversed needs its entry.
+-- A call that is still to be verified or reversed keeps its entry.
 UPDATE ledger
 SET status = CASE status WHEN 'FAILED_RETRYABLE' THEN status ELSE 'EXPIRED' END,
   observation = NULL, resume = NULL, expires_at = NULL
@@ -205,7 +205,7 @@ SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers
 FROM held WHERE tenant = ? AND key = ? ORDER BY rowid DESC LIMIT 1;
 
 -- name: last_held_of
--- The same of one caller.
+-- The last request of one caller under a key.
 SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
   tool, version, agent, user, reason, rule, risk, demand, version_seen, created_at, expires_at,
   trace_id, sealed, votes, token
@@ -229,7 +229,7 @@ FROM held WHERE tenant = ? AND status = ?
 ORDER BY expires_at DESC, approval_id DESC LIMIT ?;
 
 -- name: list_all_held
--- The same of every tenant.
+-- Requests of all tenants.
 SELECT tenant, approval_id, key, status, approval_hash, contract_hash, approvers, call_id, run_id,
   tool, version, agent, user, reason, rule, risk, demand, version_seen, created_at, expires_at,
   trace_id, sealed, votes, token
@@ -467,7 +467,7 @@ SELECT count(*) FROM (
 );
 
 -- name: tallies
--- What is counted of a tenant: one step for each, however many events there are of it.
+-- The tallies of a tenant: one step for each, however many events it has.
 WITH RECURSIVE each (tally) AS (
   SELECT min(tally) FROM events INDEXED BY events_by_tally WHERE tenant = ? AND tally IS NOT NULL
   UNION ALL
@@ -487,7 +487,7 @@ SELECT count(*), total(cost) FROM events INDEXED BY events_by_tally
 WHERE tenant = ? AND tally = ? AND number >= ? AND number < ?;
 
 -- name: tenants
--- Everybody who has events or checkpoints: one step for each, however many they have.
+-- Tenants with events or checkpoints: one step for each, however many events it has.
 WITH RECURSIVE each (tenant) AS (
   SELECT min(tenant) FROM (
     SELECT min(tenant) AS tenant FROM events UNION ALL SELECT min(tenant) FROM checkpoints
@@ -518,7 +518,7 @@ GROUP BY segment;
 SELECT until FROM erasures WHERE tenant = ?;
 
 -- name: erasable
--- What tells of an erasure is never erased.
+-- Events that record an erasure are never erased.
 SELECT tenant, number, segment FROM events
 WHERE tenant = ? AND number >= ? AND number < ? AND salt IS NOT NULL AND type <> 'audit.erased'
 ORDER BY number, segment LIMIT ?;
@@ -555,7 +555,7 @@ DELETE FROM vault WHERE rowid IN (
 );
 
 -- name: forget_held
--- The calls and the tokens of what was decided, and ended by a moment.
+-- Drops calls and tokens of decided requests that ended by a time.
 UPDATE held SET sealed = x'', token = NULL WHERE rowid IN (
   SELECT rowid FROM held
   WHERE status <> 'waiting' AND (sealed <> x'' OR token IS NOT NULL) AND expires_at <= ?
@@ -563,7 +563,7 @@ UPDATE held SET sealed = x'', token = NULL WHERE rowid IN (
 );
 
 -- name: forget_days
--- What tenants spent on days before a day.
+-- Counters of tenants for days before a day.
 DELETE FROM counters WHERE (tenant, run_id, name) IN (
   SELECT tenant, run_id, name FROM counters
   WHERE run_id = '' AND substr(rtrim(name, '0123456789'), -1) = '/' AND substr(name, -1) <> '/'

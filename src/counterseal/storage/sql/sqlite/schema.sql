@@ -1,7 +1,7 @@
 -- The whole of today's schema, for reading. A file is made by the numbered migrations beside it; a
--- test proves that they come to the same.
+-- test proves that both give the same schema.
 --
--- What a store remembers. Every key begins with the tenant, so that a tenant can be moved elsewhere.
+-- The tables of a store. Every key begins with the tenant, so that a tenant can be moved elsewhere.
 --
 -- Moments are REAL seconds since the epoch, as they came: a rounded one would not compare equal to
 -- what the runtime holds. JSON is text, so that it can be read with any tool. Where rows are wide, a
@@ -44,7 +44,7 @@ CREATE TABLE run_state (
 CREATE TABLE implicit_runs (
   tenant TEXT NOT NULL,
   agent TEXT NOT NULL,
-  user TEXT NOT NULL,                -- '' stands for nobody
+  user TEXT NOT NULL,                -- '' stands for no user
   run_id TEXT NOT NULL,
   used_at REAL NOT NULL,
   PRIMARY KEY (tenant, agent, user)
@@ -58,7 +58,7 @@ CREATE TABLE counters (
   PRIMARY KEY (tenant, run_id, name)
 ) WITHOUT ROWID;
 
--- What a tenant spends on a day is counted under a name that ends in a slash and the day's number.
+-- A tenant's counter for a day has a name that ends in a slash and the day's number.
 CREATE INDEX counters_by_day
 ON counters (CAST(substr(name, length(rtrim(name, '0123456789')) + 1) AS INTEGER))
 WHERE run_id = '' AND substr(rtrim(name, '0123456789'), -1) = '/';
@@ -93,16 +93,16 @@ CREATE TABLE ledger (
   unknown_since REAL,
   observation TEXT,                  -- JSON
   run_id TEXT NOT NULL,
-  worker TEXT,                       -- who is at work on it; NULL: nobody
+  worker TEXT,                       -- the worker that executes it; NULL: none
   looks INTEGER NOT NULL,
-  lease_until REAL,                  -- when somebody should look after it; NULL: never
+  lease_until REAL,                  -- when a worker should look after it; NULL: never
   expires_at REAL,                   -- when its answer is forgotten; NULL: never, or not yet
-  resume BLOB,                       -- what somebody else needs to go on from here
+  resume BLOB,                       -- data with which another worker can go on
   PRIMARY KEY (tenant, key)
 );
 
 CREATE INDEX ledger_by_call ON ledger (tenant, call_id);
--- These are few among many, and looked for whoever's they are.
+-- Few rows among many, looked for across tenants.
 CREATE INDEX ledger_by_lease ON ledger (lease_until)
 WHERE status = 'PENDING' AND phase IS NOT 'escalated' AND lease_until IS NOT NULL;
 CREATE INDEX ledger_escalated ON ledger (unknown_since, tenant, key)
@@ -120,9 +120,9 @@ CREATE TABLE due (
   body TEXT NOT NULL,                -- JSON
   fence INTEGER NOT NULL,
   tries INTEGER NOT NULL,
-  failed TEXT,                       -- why nobody will try again
+  failed TEXT,                       -- why it is not tried again
   since REAL NOT NULL,
-  due_at REAL NOT NULL,              -- while somebody is at it: when their lease is over
+  due_at REAL NOT NULL,              -- for claimed work: the end of the lease
   PRIMARY KEY (tenant, kind, key)
 );
 
@@ -151,13 +151,13 @@ CREATE TABLE held (
   reason TEXT NOT NULL,
   rule TEXT,
   risk TEXT NOT NULL,
-  demand TEXT NOT NULL,              -- JSON: what an approval takes
+  demand TEXT NOT NULL,              -- JSON: the terms of the approval
   version_seen TEXT,                 -- JSON: a text, or a number
   created_at REAL NOT NULL,
   expires_at REAL NOT NULL,
   trace_id TEXT NOT NULL,
   sealed BLOB NOT NULL,              -- the call itself; empty: forgotten
-  votes TEXT NOT NULL,               -- JSON: who has said what, in that order
+  votes TEXT NOT NULL,               -- JSON: the votes, in their order
   token TEXT,                        -- the signed proof of its approval
   PRIMARY KEY (tenant, approval_id)
 );
@@ -165,17 +165,17 @@ CREATE TABLE held (
 -- In the order in which they came: under a key, and of one caller.
 CREATE INDEX held_by_key ON held (tenant, key);
 CREATE INDEX held_by_caller ON held (tenant, key, agent, coalesce(user, ''));
--- By when they end: a tenant's requests, and everybody's.
+-- By the time of their end: requests of a tenant, and of all tenants.
 CREATE INDEX held_by_status ON held (tenant, status, expires_at);
 CREATE INDEX held_of_all ON held (status, expires_at);
--- What is still kept of those that were decided.
+-- Decided requests whose call or token is still kept.
 CREATE INDEX held_kept ON held (expires_at)
 WHERE status <> 'waiting' AND (sealed <> x'' OR token IS NOT NULL);
 
 CREATE TABLE events (
   tenant TEXT NOT NULL,
   number INTEGER NOT NULL,           -- when it was recorded, in microseconds; in a segment never twice
-  segment TEXT NOT NULL,             -- who recorded it
+  segment TEXT NOT NULL,             -- the writer that recorded it
   seq INTEGER NOT NULL,
   salt BLOB,                         -- NULL: the event was erased, and so is all below but the link
   digest BLOB NOT NULL,
@@ -193,8 +193,8 @@ CREATE TABLE events (
   policy_version TEXT,
   external_ref TEXT,
   body TEXT,                         -- JSON; NULL: nothing beside the columns
-  code TEXT,                         -- what a call was answered with; NULL: this ends none
-  tally TEXT,                        -- what it counts as; NULL: it is not counted
+  code TEXT,                         -- the code that the call was answered with; NULL: ends no call
+  tally TEXT,                        -- the tally that it counts for; NULL: not counted
   cost REAL,
   PRIMARY KEY (tenant, number, segment)
 ) WITHOUT ROWID;
