@@ -61,7 +61,7 @@ async def test_a_critical_call_is_approved_by_typing_what_it_acts_on(bank, visit
     await typed.fill("account:acc_4711")
     await decide(page, "Approve")
     await expect(page.get_by_role("heading", name="You approved this")).to_be_visible()
-    await expect(page.get_by_text("one more person has to approve it")).to_be_visible()
+    await expect(page.get_by_text("one more approval is needed")).to_be_visible()
     packet = await bank.packet(approval_id)
     assert [(vote.approver, vote.comment) for vote in packet.votes] == [
         ("ann", "Asked the customer.")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from counterseal.cli.listings import Listing
     from counterseal.config import Settings
-    from counterseal.contract.sources.mcp import Definition, Finding, Lock
+    from counterseal.contract.sources.mcp import Definition, Lock, LockFinding
 
 __all__ = ["diff"]
 
@@ -135,9 +135,9 @@ def _compare(
     settings: Settings,
     server: str | None,
     tool: str | None,
-) -> list[Finding]:
+) -> list[LockFinding]:
     """Return a finding for each tool of the upstreams that answered."""
-    findings: list[Finding] = []
+    findings: list[LockFinding] = []
     for listing in listings:
         if not listing.trouble:
             findings += lock.compare(listing.server, listing.definitions)
@@ -153,13 +153,13 @@ def _compare(
 
 
 def _hidden_tools(
-    settings: Settings, listings: Sequence[Listing], findings: Sequence[Finding]
-) -> tuple[list[Finding], list[str]]:
+    settings: Settings, listings: Sequence[Listing], findings: Sequence[LockFinding]
+) -> tuple[list[LockFinding], list[str]]:
     """Return the tools that the overlay hides from agents, and the faults of overlays."""
     from counterseal.errors import ContractError
     from counterseal.gateway.upstream_contracts import upstream_plans
 
-    hidden: list[Finding] = []
+    hidden: list[LockFinding] = []
     faults: list[str] = []
     with errors_end_the_command("nothing was compared"):
         planned = upstream_plans(settings)
@@ -191,7 +191,7 @@ def _confirm(accepted: int, forgotten: int, *, yes: bool) -> None:
 
 
 def _write(
-    settings: Settings, accepted: Sequence[Finding], forgotten: Sequence[Finding], by: str
+    settings: Settings, accepted: Sequence[LockFinding], forgotten: Sequence[LockFinding], by: str
 ) -> None:
     from counterseal.contract.sources.mcp import Lock
 
@@ -213,9 +213,9 @@ def _write(
 
 def _print_summary(
     settings: Settings,
-    accepted: Sequence[Finding],
-    forgotten: Sequence[Finding],
-    left: Sequence[Finding],
+    accepted: Sequence[LockFinding],
+    forgotten: Sequence[LockFinding],
+    left: Sequence[LockFinding],
 ) -> None:
     counts = ((len(accepted), "accepted"), (len(forgotten), "forgotten"))
     done = ", ".join(f"{count} {word}" for count, word in counts if count)
@@ -239,7 +239,7 @@ def _note_trouble(listings: Sequence[Listing], faults: Sequence[str]) -> None:
 
 
 def _print_findings(
-    listings: Sequence[Listing], findings: Sequence[Finding], hidden: Sequence[Finding]
+    listings: Sequence[Listing], findings: Sequence[LockFinding], hidden: Sequence[LockFinding]
 ) -> None:
     """Print the number of tools in each state, then every tool that is not accepted."""
     servers = dict.fromkeys([*(one.server for one in listings), *(one.server for one in findings)])
@@ -255,7 +255,7 @@ def _print_findings(
 
 
 def _counts(
-    server: str, findings: Sequence[Finding], hidden: Sequence[Finding]
+    server: str, findings: Sequence[LockFinding], hidden: Sequence[LockFinding]
 ) -> tuple[str, str] | None:
     states = Counter(finding.state.value for finding in findings if finding.server == server)
     parts = [f"{states[name]} {name}" for name in (*_STYLES, "accepted") if states[name]]
@@ -264,7 +264,7 @@ def _counts(
     return (server, ", ".join(parts)) if parts else None
 
 
-def _finding_page(finding: Finding) -> Iterator[RenderableType]:
+def _finding_page(finding: LockFinding) -> Iterator[RenderableType]:
     title = heading(f"{finding.server} {finding.tool}")
     title.append(f"  {finding.state.value}", style=_STYLES[finding.state.value])
     if finding.seen is not None:
@@ -281,11 +281,11 @@ def _finding_page(finding: Finding) -> Iterator[RenderableType]:
 
 
 def _changes(before: Definition, after: Definition) -> Iterator[RenderableType]:
-    from counterseal.contract.sources.mcp import Kind, describe
+    from counterseal.contract.sources.mcp import ChangeKind, describe
 
     for change in describe(before, after):
         # For prose, both texts follow in full, so that the place is enough here.
-        prose = change.kind is Kind.WORDS and isinstance(change.after, str)
+        prose = change.kind is ChangeKind.WORDS and isinstance(change.after, str)
         yield _line(f"{change.pointer if prose else change.text} ({change.kind.value})", "bold")
         for mark, value, style in (("-", change.before, "red"), ("+", change.after, "green")):
             if value is not None:
@@ -374,10 +374,10 @@ def _short_hash(digest: str) -> str:
 
 def _record(
     listings: Sequence[Listing],
-    findings: Sequence[Finding],
-    hidden: Sequence[Finding],
-    accepted: Sequence[Finding],
-    forgotten: Sequence[Finding],
+    findings: Sequence[LockFinding],
+    hidden: Sequence[LockFinding],
+    accepted: Sequence[LockFinding],
+    forgotten: Sequence[LockFinding],
 ) -> dict[str, Any]:
     return {
         "servers": [
@@ -396,12 +396,12 @@ def _record(
     }
 
 
-def _name_record(finding: Finding) -> dict[str, Any]:
+def _name_record(finding: LockFinding) -> dict[str, Any]:
     digest = finding.seen.hash if finding.seen else None
     return {"server": finding.server, "tool": finding.tool, "hash": digest}
 
 
-def _finding_record(finding: Finding) -> dict[str, Any]:
+def _finding_record(finding: LockFinding) -> dict[str, Any]:
     from counterseal.contract.sources.mcp import describe
 
     before, after = (finding.pin.definition if finding.pin else None), finding.seen

@@ -36,8 +36,9 @@ from counterseal.execution.failures import Fault, code_of, describe, said_unsent
 from counterseal.execution.files import directory_for
 from counterseal.execution.http import UnsendableError
 from counterseal.execution.in_process import Threads
-from counterseal.execution.isolation.address import Address, address_of
-from counterseal.execution.isolation.pool import Job, Reply, Sandboxes, Workers
+from counterseal.execution.isolation.address import FunctionAddress, address_of
+from counterseal.execution.isolation.messages import IsolatedJob, Reply
+from counterseal.execution.isolation.pool import Sandboxes, Workers
 from counterseal.execution.secrets import Credentials, Secrets
 from counterseal.masking import NO_MASK, Mask
 
@@ -123,7 +124,7 @@ class Executor:
             self._cached[key] = make()
         return self._cached[key]
 
-    def _warm(self, address: Address | None) -> None:
+    def _warm(self, address: FunctionAddress | None) -> None:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -232,7 +233,7 @@ class Runner:
         self.egress = Egress.of(contract)
         self.is_request = contract.http is not None or contract.mcp is not None
         """True for a tool that only sends one request: before it is sent, nothing has happened."""
-        self.address: Address | None = None
+        self.address: FunctionAddress | None = None
         if self.where is Where.PROCESS or self.where is Where.SANDBOX:
             self.address = address_of(tool.function)
         marks = tool.injected.items()
@@ -403,7 +404,9 @@ class _OwnLoop:
 # --- attempts in another process ----------------------------------------------------------------
 
 
-async def _run_isolated(runner: Runner, job: Job, work: AttemptRequest, given: Injected) -> Outcome:
+async def _run_isolated(
+    runner: Runner, job: IsolatedJob, work: AttemptRequest, given: Injected
+) -> Outcome:
     """Run the job in its process or sandbox, and turn the reply into an outcome."""
     contract, about, mask = runner.contract, given.context, given.mask
 
@@ -427,12 +430,14 @@ async def _run_isolated(runner: Runner, job: Job, work: AttemptRequest, given: I
     return _isolated_outcome(runner, reply, given)._replace(interrupted=reply.interrupted)
 
 
-def _job_of(runner: Runner, address: Address, work: AttemptRequest, given: Injected) -> Job:
+def _job_of(
+    runner: Runner, address: FunctionAddress, work: AttemptRequest, given: Injected
+) -> IsolatedJob:
     """Return the call as plain data. Raise ValueError for values that have no JSON form."""
     context_params = [name for name, mark in runner.tool.injected.items() if mark is Context]
     injected = {k: value for k, value in given.values.items() if k not in context_params}
     about = given.context
-    return Job(
+    return IsolatedJob(
         address=address,
         arguments=to_jsonable_python(dict(work.arguments)),
         injected=to_jsonable_python(injected),

@@ -37,7 +37,7 @@ Secrets = Mapping[str, str | Mapping[str, str]] | Resolver
 """A resolver, or values by name; a tenant's own values are in a mapping under its name."""
 
 
-class _Flight:
+class _PendingLookup:
     """One request to a resolver, and the number of callers that wait for it."""
 
     __slots__ = ("task", "waiting")
@@ -75,7 +75,7 @@ class Credentials:
         self._ttl = ttl
         self._most = most
         self._kept: dict[tuple[str, str], tuple[float, str]] = {}
-        self._flights: dict[_Key, _Flight] = {}
+        self._flights: dict[_Key, _PendingLookup] = {}
 
     async def get(self, tenant: str, name: str) -> str:
         """Return the secret's value. Raise SecretUnavailableError with its name and the reason."""
@@ -108,7 +108,7 @@ class Credentials:
         key = (loop, tenant, name)
         flight = self._flights.get(key)
         if flight is None:
-            flight = self._flights[key] = _Flight()
+            flight = self._flights[key] = _PendingLookup()
             flight.task = loop.create_task(self._fly(flight, key))
             flight.task.add_done_callback(_looked_at)
         flight.waiting += 1
@@ -125,7 +125,7 @@ class Credentials:
             )
         return flight.task.result()
 
-    async def _fly(self, flight: _Flight, key: _Key) -> str:
+    async def _fly(self, flight: _PendingLookup, key: _Key) -> str:
         _, tenant, name = key
         try:
             value = _checked(name, await self._ask(tenant, name))
@@ -135,7 +135,7 @@ class Credentials:
         finally:
             self._land(flight, key)
 
-    def _land(self, flight: _Flight, key: _Key) -> None:
+    def _land(self, flight: _PendingLookup, key: _Key) -> None:
         if self._flights.get(key) is flight:
             del self._flights[key]
 

@@ -12,7 +12,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from counterseal.audit import Caller, Event, EventType
-from counterseal.contract.sources.mcp import Change, Definition, Finding, Lock, State, describe
+from counterseal.contract.sources.mcp import (
+    Change,
+    Definition,
+    Lock,
+    LockFinding,
+    PinState,
+    describe,
+)
 from counterseal.errors import CountersealError
 from counterseal.gateway.upstream_tools import UpstreamTools
 from counterseal.operations.operator import ALL_TENANTS
@@ -83,20 +90,20 @@ class QuarantinedTools:
             raise CountersealError("reason is empty; say why, for the next person who looks")
         self._note(held, by, "refused", reason[:1000])
 
-    def _find(self, name: str, tenant: str | None) -> tuple[QuarantinedTool, Finding]:
+    def _find(self, name: str, tenant: str | None) -> tuple[QuarantinedTool, LockFinding]:
         pair = next((pair for pair in self._all(tenant) if pair[0].name == name), None)
         if pair is None:
             raise CountersealError(f"{name} is not quarantined")
         return pair
 
-    def _all(self, tenant: str | None) -> Iterator[tuple[QuarantinedTool, Finding]]:
+    def _all(self, tenant: str | None) -> Iterator[tuple[QuarantinedTool, LockFinding]]:
         names = {each.name: each for each in self._upstreams.runtime.registry.quarantined}
         for server, plan in self._upstreams.plans.items():
             if tenant is not None and plan.tenants and tenant not in plan.tenants:
                 continue
             for finding in self._upstreams.states[server].findings:
                 name = plan.name(finding.tool) or ""
-                if finding.state is not State.ACCEPTED and name in names:
+                if finding.state is not PinState.ACCEPTED and name in names:
                     yield _quarantined(name, names[name].why.value, finding), finding
 
     def _note(self, held: QuarantinedTool, by: str, decision: str, reason: str) -> None:
@@ -107,7 +114,7 @@ class QuarantinedTools:
         runtime.store.note(event)
 
 
-def _quarantined(name: str, why: str, finding: Finding) -> QuarantinedTool:
+def _quarantined(name: str, why: str, finding: LockFinding) -> QuarantinedTool:
     return QuarantinedTool(
         name=name,
         server=finding.server,
@@ -118,7 +125,7 @@ def _quarantined(name: str, why: str, finding: Finding) -> QuarantinedTool:
     )
 
 
-def _empty(finding: Finding) -> Definition:
+def _empty(finding: LockFinding) -> Definition:
     """Return an empty definition, to compare a new or removed tool with."""
     return Definition.of({"name": finding.tool, "inputSchema": {"type": "object"}})
 

@@ -22,7 +22,7 @@ from counterseal.audit import Caller, Event, EventType
 from counterseal.config import ConfigError
 from counterseal.contract.declare import Tool
 from counterseal.contract.model import Contract
-from counterseal.contract.sources.mcp import Definition, Finding, Lock, Pin, State
+from counterseal.contract.sources.mcp import Definition, Lock, LockFinding, Pin, PinState
 from counterseal.contract.tool_context import ASKER, RefusedError
 from counterseal.errors import ContractError, CountersealError, Problem
 from counterseal.gateway.questions import note_missing_capability
@@ -41,9 +41,9 @@ _log = logging.getLogger("counterseal.gateway")
 _LOCK_CHECK: Final = 2.0
 """Seconds between two looks at the lock file."""
 _WHY: Final = {
-    State.CHANGED: QuarantineReason.CHANGED,
-    State.NEW: QuarantineReason.NEW,
-    State.GONE: QuarantineReason.GONE,
+    PinState.CHANGED: QuarantineReason.CHANGED,
+    PinState.NEW: QuarantineReason.NEW,
+    PinState.GONE: QuarantineReason.GONE,
 }
 
 
@@ -57,7 +57,7 @@ class UpstreamState:
     """True if they were listed after the last notice of a change."""
     tried: asyncio.Event = field(default_factory=asyncio.Event)
     """Set after the first try to list them, whatever its outcome."""
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[LockFinding] = field(default_factory=list)
     """The comparison with the lock file."""
     hidden: int = 0
     troubles: dict[str, str] = field(default_factory=dict)
@@ -214,7 +214,7 @@ class UpstreamTools:
             return
         state.findings = lock.compare(server, state.definitions)
         for finding in state.findings:
-            if finding.state is State.ACCEPTED and finding.pin is not None:
+            if finding.state is PinState.ACCEPTED and finding.pin is not None:
                 self._release(plan, finding.pin)
             else:
                 self._quarantine(plan, finding)
@@ -227,7 +227,7 @@ class UpstreamTools:
             self.runtime.registry.release(name)
             self._note(EventType.RELEASED, plan.server, name, pin.definition.hash)
 
-    def _quarantine(self, plan: UpstreamPlan, finding: Finding) -> None:
+    def _quarantine(self, plan: UpstreamPlan, finding: LockFinding) -> None:
         state = self.states[plan.server]
         name = plan.name(finding.tool)
         if name is None:

@@ -23,7 +23,7 @@ __all__ = [
     "NOT_VERIFIED",
     "Observation",
     "ReadBack",
-    "Recorded",
+    "Recordable",
     "VerificationHint",
     "answer",
     "answer_as",
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 
-class Recorded(Protocol):
+class Recordable(Protocol):
     """An object that can be recorded, such as a gate's decision."""
 
     def record(self) -> dict[str, Any]: ...
@@ -87,7 +87,7 @@ class Observation(NamedTuple):
     raw: str | None = None
     """A pointer to the whole output in the vault, for people; a model can't follow it."""
     verification: VerificationHint = NOT_VERIFIED
-    decisions: Sequence[Recorded] = ()
+    decisions: Sequence[Recordable] = ()
 
     @property
     def ok(self) -> bool:
@@ -160,7 +160,7 @@ class Observation(NamedTuple):
             },
         }
 
-    def record(self, decisions: Sequence[Recorded] | None = None) -> dict[str, Any]:
+    def record(self, decisions: Sequence[Recordable] | None = None) -> dict[str, Any]:
         """Return the full record as plain JSON data, optionally with other decisions."""
         told = self.decisions if decisions is None else decisions
         return {
@@ -262,7 +262,7 @@ def answer(
     attempt: int = 1,
     approval_id: str | None = None,
     verification: VerificationHint | None = None,
-    decisions: Sequence[Recorded] = (),
+    decisions: Sequence[Recordable] = (),
 ) -> Observation:
     """Return the observation of an execution. `own` is the contract's profile, if known.
 
@@ -298,7 +298,7 @@ def answer_as(
     approval_id: str | None,
     verification: VerificationHint,
     warnings: tuple[str, ...],
-    decisions: Sequence[Recorded],
+    decisions: Sequence[Recordable],
 ) -> Observation:
     """Return the observation of an execution whose contract's profile is known."""
     code, data, errors, own_warnings, redactions, _, _ = observed

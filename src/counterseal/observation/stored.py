@@ -19,7 +19,7 @@ from counterseal.observation.observation import (
     NOT_VERIFIED,
     Observation,
     ReadBack,
-    Recorded,
+    Recordable,
     VerificationHint,
     response_of,
 )
@@ -33,7 +33,7 @@ _PLAIN: Final = ((), (), False, 1, (), None, None, None, NOT_VERIFIED)
 """The default values that `stored` leaves out, in the order of its checks."""
 
 
-def stored(seen: Observation, decisions: Sequence[Recorded] | None = None) -> dict[str, Any]:
+def stored(seen: Observation, decisions: Sequence[Recordable] | None = None) -> dict[str, Any]:
     """Return the observation as new plain JSON data, optionally with other decisions."""
     # fmt: off
     (tool, version, call_id, code, response, next_action, timestamp, data, errors, warnings,

@@ -35,7 +35,7 @@ from counterseal.web.middleware import (
     Availability,
     HeadLimits,
     RateLimitedError,
-    RateLimits,
+    RequestLimits,
     SiteState,
     TrustedHosts,
 )
@@ -71,10 +71,10 @@ def site(
     security: TransportSecuritySettings,
     *,
     urls: Collection[str],
-    limits: RateLimits | None = None,
+    limits: RequestLimits | None = None,
 ) -> Site:
     """Put the site together. `urls` are those under which it is reached, the public one first."""
-    runtime, limits = running.runtime, limits or RateLimits()
+    runtime, limits = running.runtime, limits or RequestLimits()
     sessions = StreamableHTTPSessionManager(running.server.sdk_server, security_settings=security)
     mcp = protect(running.server.endpoint(sessions, security), access, runtime)
     people, broker, state = People(runtime), Broker(marks_of(runtime)), SiteState()
@@ -124,7 +124,7 @@ def site(
 class _Monitoring:
     """The endpoints for the programs that watch over the process."""
 
-    def __init__(self, runtime: Runtime, people: People, limits: RateLimits) -> None:
+    def __init__(self, runtime: Runtime, people: People, limits: RequestLimits) -> None:
         self._runtime = runtime
         self._people = people
         self._limits = limits

@@ -46,8 +46,8 @@ __all__ = [
     "CANNOT_CHECK",
     "Access",
     "CannotVerifyError",
-    "Identity",
     "ProtectedEndpoint",
+    "VerifiedIdentity",
     "Verifier",
     "principal_of",
     "protect",
@@ -75,7 +75,7 @@ class Access:
     """The principal of requests without a credential. Only for an endpoint bound to loopback."""
 
 
-class Identity(AccessToken):
+class VerifiedIdentity(AccessToken):
     """The verified credential of a request. `token` names the credential; it is not its secret."""
 
     principal: InstanceOf[Principal]
@@ -88,7 +88,7 @@ class CannotVerifyError(AuthenticationError):
 class _Verified(NamedTuple):
     """A credential that was found valid."""
 
-    identity: Identity
+    identity: VerifiedIdentity
     key: Credential | None
     """The registry's record, which must still be the same; None for a token."""
     until: float
@@ -121,7 +121,7 @@ class Verifier(TokenVerifier):
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
         """By digest, so that the time of a lookup reveals nothing about a secret."""
 
-    async def verify_token(self, token: str) -> Identity | None:
+    async def verify_token(self, token: str) -> VerifiedIdentity | None:
         """Return the identity of a credential; None if it is not valid. Raises CannotVerifyError.
 
         The name is the SDK's.
@@ -146,7 +146,7 @@ class Verifier(TokenVerifier):
 
     async def still_valid(self, identity: AccessToken) -> bool:
         """Return whether a request with this identity would be accepted now. For streams."""
-        if not isinstance(identity, Identity):
+        if not isinstance(identity, VerifiedIdentity):
             return False
         if identity.expires_at is not None and identity.expires_at <= self._runtime.clock():
             return False
@@ -158,11 +158,11 @@ class Verifier(TokenVerifier):
             return False
         return self._runtime.registry.credential(identity.subject or "") is not None
 
-    def anonymous(self, principal: Principal) -> Identity:
+    def anonymous(self, principal: Principal) -> VerifiedIdentity:
         """Return the identity of requests without a credential, where those are accepted."""
         return self._identity(principal, _ANONYMOUS, "anonymous", None, None)
 
-    def _remembered(self, digest: bytes) -> Identity | None:
+    def _remembered(self, digest: bytes) -> VerifiedIdentity | None:
         verified = self._verified.get(digest)
         if verified is None:
             return None
@@ -207,12 +207,12 @@ class Verifier(TokenVerifier):
 
     def _identity(
         self, principal: Principal, issuer: str, name: str, subject: str | None, until: int | None
-    ) -> Identity:
+    ) -> VerifiedIdentity:
         scopes = set(principal.scopes)
         oauth = self._access.oauth
         if oauth is not None and issuer != oauth.issuer:
             scopes.update(oauth.required_scopes)  # required of tokens only
-        return Identity(
+        return VerifiedIdentity(
             token=name,
             # The SDK recognises the owner of a session by these three: client, issuer, subject.
             client_id=canonical([principal.tenant, principal.agent, principal.user]).decode(),
@@ -231,7 +231,7 @@ class Verifier(TokenVerifier):
 def principal_of() -> Principal:
     """Return the principal of the MCP request being handled. Raises RuntimeError without one."""
     identity = get_access_token()
-    if not isinstance(identity, Identity):
+    if not isinstance(identity, VerifiedIdentity):
         raise RuntimeError("no principal: the endpoint is not behind `protect`")
     return identity.principal
 

@@ -30,7 +30,7 @@ __all__ = [
     "HeadLimits",
     "Rate",
     "RateLimitedError",
-    "RateLimits",
+    "RequestLimits",
     "SiteState",
     "TrustedHosts",
 ]
@@ -177,7 +177,7 @@ class RateLimitedError(Exception):
         self.headers = headers
 
 
-class RateLimits:
+class RequestLimits:
     """Token buckets: one for each credential, and one for each address without one.
 
     They are kept in memory, for one process. Rates in contracts and budgets of tenants are limits

@@ -27,7 +27,7 @@ from counterseal.gateway.running import Gateway, Tell, gateway
 from counterseal.proposal import Principal
 from counterseal.web.app import Site, site
 from counterseal.web.identity import Access, ProtectedEndpoint, principal_of
-from counterseal.web.middleware import Rate, RateLimits
+from counterseal.web.middleware import Rate, RequestLimits
 from counterseal.web.oauth import OAuth
 
 __all__ = ["MAX_HEAD_BYTES", "GatewayServer", "Running", "SlowClients", "serve"]
@@ -86,7 +86,7 @@ async def serve(
                 access,
                 _security(settings, own, public),
                 urls=urls,
-                limits=RateLimits(credential=Rate.per(settings.gateway.requests_per_second)),
+                limits=RequestLimits(credential=Rate.per(settings.gateway.requests_per_second)),
             )
             endpoints.append(served.mcp)
             server = GatewayServer(

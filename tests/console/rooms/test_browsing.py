@@ -133,7 +133,7 @@ async def test_a_rollout_is_previewed_made_and_undone(works, visitor):
     await page.get_by_label("Reason", exact=True).first.fill("Slowly.")
     await press(page, "Roll out")
     await expect(page.locator(".versions")).to_contain_text("25 % of new runs")
-    await page.get_by_label("Reason").fill("Too slowly.")
+    await page.get_by_label("Reason to go back").fill("Too slowly.")
     await press(page, "Back to 100 %")
     await expect(page.locator(".versions")).not_to_contain_text("25 %")
     assert works.view().tools.versions("read_gauge")[0].rollout_percentage == 100
@@ -183,7 +183,7 @@ async def test_the_overview_shows_the_metrics_and_its_window_is_in_the_address(w
         await expect(row.locator("strong")).to_have_text(amount(metric.value, metric.unit))
     drawn = page.get_by_role("img", name="Schema-valid call rate")
     await expect(drawn).to_be_visible()
-    await page.get_by_role("link", name="1 counted in Validation failure rate").click()
+    await page.get_by_role("link", name="1 in the numerator of Validation failure rate").click()
     await expect(page.locator("tbody tr")).to_have_count(1)
     await expect(page.locator(".behind")).to_contain_text("rejected execution attempts")
     await page.get_by_label("Agent").fill("nobody")

@@ -23,7 +23,7 @@ from counterseal.accounts.passwords import Passwords
 from counterseal.views import TenantView
 from counterseal.web.api.app import Api, api_app
 from counterseal.web.identity import Access, Verifier
-from counterseal.web.middleware import Rate, RateLimits
+from counterseal.web.middleware import Rate, RequestLimits
 from tests.gateway.servers import running
 
 PUBLIC = "http://127.0.0.1:8787"
@@ -197,7 +197,7 @@ class Served:
 async def open_api(
     store: str = "memory:",
     *,
-    limits: RateLimits | None = None,
+    limits: RequestLimits | None = None,
     access: Access | None = None,
     body_seconds: float = 20.0,
     quarantines: Any = None,
@@ -221,7 +221,7 @@ async def open_api(
             view_for=lambda person: TenantView(runtime, person, quarantine=quarantines),
             public=PUBLIC,
             limits=limits
-            or RateLimits(credential=Rate(1e6, 1_000_000), address=Rate(1e6, 1_000_000)),
+            or RequestLimits(credential=Rate(1e6, 1_000_000), address=Rate(1e6, 1_000_000)),
             body_seconds=body_seconds,
         )
         served = Served(runtime, api, people, bench)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from counterseal import Grant, Runtime
-from counterseal.web.middleware import Rate, RateLimits
+from counterseal.web.middleware import Rate, RequestLimits
 
 from .served import ANN, BOT, open_api
 
@@ -77,7 +77,7 @@ async def test_a_grant_that_is_taken_back_is_gone_with_the_next_call(api):
 
 
 async def test_every_call_counts_against_its_credentials_rate():
-    limits = RateLimits(credential=Rate(1.0, 4), steady=lambda: 7.0)
+    limits = RequestLimits(credential=Rate(1.0, 4), steady=lambda: 7.0)
     async with open_api(limits=limits) as api:
         answers = [await api.agent().post("/v1/calls", json=ADD) for _ in range(6)]
         assert [answer.status_code for answer in answers] == [200] * 4 + [429] * 2

@@ -7,7 +7,7 @@ import pytest
 
 from counterseal.errors import StoreError
 from counterseal.web.api.problems import PROBLEMS
-from counterseal.web.middleware import Rate, RateLimits
+from counterseal.web.middleware import Rate, RequestLimits
 
 from .served import open_api
 
@@ -153,7 +153,7 @@ async def test_somebody_with_no_role_of_ours_may_not_even_look(api):
 
 async def test_who_asks_too_often_is_told_when_to_come_back():
     now = [0.0]
-    limits = RateLimits(credential=Rate(0.5, 2), address=Rate(1.0, 1), steady=lambda: now[0])
+    limits = RequestLimits(credential=Rate(0.5, 2), address=Rate(1.0, 1), steady=lambda: now[0])
     async with open_api(limits=limits) as api:
         vera, ada = api.by_key("vera"), api.by_key("ada")
         assert (await vera.get("/v1/me")).status_code == 200
@@ -170,7 +170,7 @@ async def test_who_asks_too_often_is_told_when_to_come_back():
 
 
 async def test_guessing_from_one_address_ends_without_shutting_out_who_has_a_key():
-    limits = RateLimits(credential=Rate(100.0, 100), address=Rate(1e-6, 3))
+    limits = RequestLimits(credential=Rate(100.0, 100), address=Rate(1e-6, 3))
     async with open_api(limits=limits) as api:
         bad = {"Authorization": "Bearer cs_person_0000000000000000_" + "x" * 43}
         found = [(await api.client(headers=bad).get("/v1/me")).status_code for _ in range(5)]

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from counterseal.contract.declare import Tool
 from counterseal.errors import IsolationError
 
-__all__ = ["Address", "CodeIn", "address_of", "load"]
+__all__ = ["CodeIn", "FunctionAddress", "address_of", "load"]
 
 _MAIN = "__counterseal_main__"
 """The main module's name in a new process, where the program must not start again."""
@@ -35,7 +35,7 @@ _MAIN = "__counterseal_main__"
 _SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)
 
 
-class Address(NamedTuple):
+class FunctionAddress(NamedTuple):
     """A function, and what a new process needs to import it."""
 
     module: str
@@ -49,7 +49,7 @@ class Address(NamedTuple):
         return f"{self.module}:{self.qualname}"
 
 
-def address_of(function: Callable[..., Any]) -> Address:
+def address_of(function: Callable[..., Any]) -> FunctionAddress:
     """Return the address of a tool's function. Raise IsolationError with the reason and the fix."""
     if isinstance(function, Tool):
         function = function.function
@@ -61,12 +61,12 @@ def address_of(function: Callable[..., Any]) -> Address:
     if module == "__main__":
         return _in_main(qualname, namespace)
     if not isinstance(file, str):
-        return Address(module, qualname)  # built into the interpreter
+        return FunctionAddress(module, qualname)  # built into the interpreter
     here = Path(file).absolute()
     root = _root(here, module)
     if root is None:
-        return Address(module, qualname, str(here.parent), str(here))
-    return Address(module, qualname, str(root))
+        return FunctionAddress(module, qualname, str(here.parent), str(here))
+    return FunctionAddress(module, qualname, str(root))
 
 
 def _refuse_the_nameless(function: Callable[..., Any]) -> None:
@@ -114,7 +114,7 @@ def _check_found(function: Callable[..., Any], name: str, namespace: Mapping[str
         )
 
 
-def _in_main(qualname: str, namespace: Mapping[str, Any]) -> Address:
+def _in_main(qualname: str, namespace: Mapping[str, Any]) -> FunctionAddress:
     file, spec = namespace.get("__file__"), namespace.get("__spec__")
     if not isinstance(file, str) or not Path(file).is_file():
         raise IsolationError(
@@ -124,8 +124,8 @@ def _in_main(qualname: str, namespace: Mapping[str, Any]) -> Address:
     here = Path(file).absolute()
     root = _root(here, spec.name) if isinstance(spec, ModuleSpec) else None
     if isinstance(spec, ModuleSpec) and root is not None:
-        return Address(spec.name, qualname, str(root))
-    return Address(_MAIN, qualname, str(here.parent), str(here))
+        return FunctionAddress(spec.name, qualname, str(root))
+    return FunctionAddress(_MAIN, qualname, str(here.parent), str(here))
 
 
 def _root(file: Path, module: str) -> Path | None:
@@ -179,7 +179,7 @@ def _spec_at(place: str, fullname: str) -> ModuleSpec | None:
     return None
 
 
-def load(address: Address, *, listed: bool = True) -> Tool[..., Any] | Callable[..., Any]:
+def load(address: FunctionAddress, *, listed: bool = True) -> Tool[..., Any] | Callable[..., Any]:
     """Import and return the tool or function at an address.
 
     `listed` is False in a sandbox, where folders can't be listed.
@@ -205,7 +205,7 @@ def _add(folder: str, *, listed: bool) -> None:
         sys.meta_path.insert(0, CodeIn(folder))
 
 
-def _run(address: Address) -> ModuleType:
+def _run(address: FunctionAddress) -> ModuleType:
     known = sys.modules.get(address.module)
     if known is not None and getattr(known, "__file__", None) == address.file:
         return known

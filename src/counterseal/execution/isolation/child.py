@@ -23,12 +23,12 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from counterseal.execution.isolation import processes
-from counterseal.execution.isolation.address import Address
+from counterseal.execution.isolation.address import FunctionAddress
 from counterseal.execution.isolation.messages import (
     LONGEST_MESSAGE,
     NO_COVER,
     Cover,
-    Job,
+    IsolatedJob,
     Kind,
     Reply,
     Tell,
@@ -271,14 +271,16 @@ class Child:
         self._data_at_start = processes.data_bytes(self.pid)
         processes.offer_to_oom_killer(self.pid)
 
-    async def load(self, address: Address, until: float) -> None:
+    async def load(self, address: FunctionAddress, until: float) -> None:
         """Import a tool before the first call."""
         self.folder = address.folder
         self._expect()
         self._send("load", list(address))
         self.fit = await self._answered(until) and self._answer.result() == "loaded"
 
-    async def run(self, job: Job, *, until: float, grace: float, tell: Tell | None) -> Reply:
+    async def run(
+        self, job: IsolatedJob, *, until: float, grace: float, tell: Tell | None
+    ) -> Reply:
         """Run one call, at most until the deadline plus the grace period.
 
         If the caller is cancelled, the tool is told at once, and the reply is returned anyway.
@@ -309,7 +311,7 @@ class Child:
             return Reply("late", began=self._began, interrupted=True)
         return ending.result()._replace(interrupted=interrupted)
 
-    async def _ending(self, job: Job, over: str | None, grace: float) -> Reply:
+    async def _ending(self, job: IsolatedJob, over: str | None, grace: float) -> Reply:
         try:
             if over is None and not self._answer.done():
                 await self._cancel(grace)
@@ -330,7 +332,7 @@ class Child:
     def _printed(self, line: str) -> None:
         self._pass_on("log", [logging.INFO, line])
 
-    def _record(self, job: Job, seconds: float) -> dict[str, Any]:
+    def _record(self, job: IsolatedJob, seconds: float) -> dict[str, Any]:
         start = self._data_at_start
         return {
             **job._asdict(),
@@ -385,7 +387,7 @@ class Child:
             await asyncio.wait({self._answer}, timeout=1.0)
         return self._answer.done() or self._exited.done()
 
-    async def _reply(self, job: Job) -> Reply:
+    async def _reply(self, job: IsolatedJob) -> Reply:
         answer = self._answer.result() if self._answer.done() else None
         if not self._answer.done() and not self._exited.done():
             await asyncio.wait({self._exited}, timeout=5.0)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
-from counterseal.execution.isolation.address import Address
+from counterseal.execution.isolation.address import FunctionAddress
 from counterseal.masking import SHORTEST, Mask
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "LONGEST_VALUE",
     "NO_COVER",
     "Cover",
-    "Job",
+    "IsolatedJob",
     "Kind",
     "Reply",
     "Tell",
@@ -51,10 +51,10 @@ Tell = Callable[[str, Any], None]
 Kind = Literal["value", "partial", "unserialisable", "fault", "died", "late", "unavailable"]
 
 
-class Job(NamedTuple):
+class IsolatedJob(NamedTuple):
     """A call for another process, as plain data."""
 
-    address: Address
+    address: FunctionAddress
     arguments: Mapping[str, Any]
     injected: Mapping[str, Any]
     """Resolved secrets, config and state, by parameter."""

@@ -27,11 +27,11 @@ from pydantic_core import PydanticSerializationError
 import counterseal
 from counterseal.errors import IsolationError
 from counterseal.execution.isolation import processes, sandbox
-from counterseal.execution.isolation.address import Address
+from counterseal.execution.isolation.address import FunctionAddress
 from counterseal.execution.isolation.child import Child, ChildLink, NotStartedError
-from counterseal.execution.isolation.messages import Job, Reply, Tell
+from counterseal.execution.isolation.messages import IsolatedJob, Reply, Tell
 
-__all__ = ["Job", "Reply", "Sandboxes", "Tell", "Workers", "start_sandbox", "start_worker"]
+__all__ = ["IsolatedJob", "Reply", "Sandboxes", "Tell", "Workers", "start_sandbox", "start_worker"]
 
 
 # --- starting processes ---------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def _pipes() -> tuple[list[int], list[int]]:
     return [job[1], ours_in, ours_printed], [job[0], theirs_out, theirs_err]
 
 
-async def start_sandbox(job: Job, directory: str, threads: ThreadPoolExecutor) -> Child:
+async def start_sandbox(job: IsolatedJob, directory: str, threads: ThreadPoolExecutor) -> Child:
     """Start a process in a sandbox that may write into the directory; needs a thread."""
     loop = asyncio.get_running_loop()
     path, code = sandbox.search_path()
@@ -237,7 +237,7 @@ class Workers(_Pool):
         self._warming = asyncio.Lock()
         self._replacing: set[asyncio.Task[None]] = set()
 
-    async def warm(self, count: int = 1, address: Address | None = None) -> None:
+    async def warm(self, count: int = 1, address: FunctionAddress | None = None) -> None:
         """Start processes in advance. A failure is reported by the first call."""
         until = asyncio.get_running_loop().time() + _START_SECONDS
         async with self._warming, AsyncExitStack() as stack:
@@ -252,7 +252,7 @@ class Workers(_Pool):
                         await child.load(address, until)
 
     async def run(
-        self, job: Job, *, seconds: float, grace: float = 0.25, tell: Tell | None = None
+        self, job: IsolatedJob, *, seconds: float, grace: float = 0.25, tell: Tell | None = None
     ) -> Reply:
         """Run one call in a process that has loaded only tools of the same folder.
 
@@ -293,7 +293,7 @@ class Workers(_Pool):
             self._retire(self._idle.pop(0))
         return await self._start(until)
 
-    def _give_back(self, child: Child, address: Address | None = None) -> None:
+    def _give_back(self, child: Child, address: FunctionAddress | None = None) -> None:
         if child.fit and child.calls < self._calls and not self._closed:
             self._idle.append(child)
             return
@@ -301,7 +301,7 @@ class Workers(_Pool):
         if address is not None:
             self._replace(address)
 
-    def _replace(self, address: Address) -> None:
+    def _replace(self, address: FunctionAddress) -> None:
         if not self._closed:
             task = self._soon(self.warm(1, address))
             self._replacing.add(task)
@@ -350,7 +350,7 @@ class Sandboxes(_Pool):
         sandbox.check()
 
     async def run(
-        self, job: Job, *, seconds: float, grace: float = 0.25, tell: Tell | None = None
+        self, job: IsolatedJob, *, seconds: float, grace: float = 0.25, tell: Tell | None = None
     ) -> Reply:
         """Run one call without network, writing into its files directory or a temporary one.
 
@@ -379,7 +379,7 @@ class Sandboxes(_Pool):
         return reply
 
     @asynccontextmanager
-    async def _directory(self, job: Job) -> AsyncIterator[str]:
+    async def _directory(self, job: IsolatedJob) -> AsyncIterator[str]:
         if job.files is not None:
             yield _made(job.files)
             return
@@ -389,7 +389,7 @@ class Sandboxes(_Pool):
         finally:
             await self._shielded(asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True))
 
-    async def _start(self, job: Job, directory: str) -> Child:
+    async def _start(self, job: IsolatedJob, directory: str) -> Child:
         if self._threads is None:
             # One thread waits for one sandbox and must outlive it: the kernel ends a sandbox with
             # the thread that started it.

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import counterseal
 from counterseal.errors import IsolationError
-from counterseal.execution.isolation.address import Address
+from counterseal.execution.isolation.address import FunctionAddress
 from counterseal.execution.isolation.seal import MACHINES
 
 __all__ = ["Process", "check", "search_path", "start"]
@@ -118,7 +118,7 @@ def check() -> None:
         )
 
 
-def start(program: list[str], address: Address, directory: str, memory_mb: int) -> Process:
+def start(program: list[str], address: FunctionAddress, directory: str, memory_mb: int) -> Process:
     """Start a program that may write into the directory. Blocks for a moment.
 
     Returns the process and our ends of its pipes: its input, its output, its standard error.
@@ -138,7 +138,7 @@ def start(program: list[str], address: Address, directory: str, memory_mb: int) 
     return Process(process, ends)
 
 
-def _walls(address: Address | None, directory: str, memory_mb: int) -> dict[str, Any]:
+def _walls(address: FunctionAddress | None, directory: str, memory_mb: int) -> dict[str, Any]:
     _, code = search_path()
     folders = dict.fromkeys(code)
     readable = _system()

@@ -36,7 +36,7 @@ from counterseal.contract.tool_context import Context
 from counterseal.errors import FilesError, ResponseTooLargeError, SpokenError
 from counterseal.execution.failures import describe
 from counterseal.execution.isolation import processes
-from counterseal.execution.isolation.address import Address, CodeIn, load
+from counterseal.execution.isolation.address import CodeIn, FunctionAddress, load
 from counterseal.execution.isolation.messages import (
     LONGEST_VALUE,
     NO_COVER,
@@ -322,7 +322,7 @@ class Worker:
         self._link = link
         self._listed = listed
         self._jobs: queue.SimpleQueue[tuple[str, int, Any] | None] = queue.SimpleQueue()
-        self._known: dict[Address, Loaded] = {}
+        self._known: dict[FunctionAddress, Loaded] = {}
         self._pid = os.getpid()
         self._running: WorkerServices | None = None
         self._threads = 0
@@ -397,7 +397,7 @@ class Worker:
         return False
 
     def _load(self, record: list[Any]) -> Loaded:
-        address = Address(*record)
+        address = FunctionAddress(*record)
         if address not in self._known:
             found = load(address, listed=self._listed)
             if isinstance(found, Tool):

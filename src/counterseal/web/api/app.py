@@ -38,7 +38,7 @@ from counterseal.web.api.openapi import document
 from counterseal.web.api.problems import RequestProblemError
 from counterseal.web.api.submit import CALLS, Submissions
 from counterseal.web.identity import Access, Verifier
-from counterseal.web.middleware import RateLimits
+from counterseal.web.middleware import RequestLimits
 
 __all__ = ["Api", "api_app", "api_document"]
 
@@ -70,12 +70,12 @@ def api_app(
     view_for: Callable[[Person], TenantView],
     public: str,
     origins: Collection[str] = (),
-    limits: RateLimits | None = None,
+    limits: RequestLimits | None = None,
     body_seconds: float = _BODY_SECONDS,
 ) -> Api:
     """Put the API together. `public` is our URL; `origins` are others that serve our pages."""
     url = public.rstrip("/")
-    submissions, limits = Submissions(runtime, url), limits or RateLimits()
+    submissions, limits = Submissions(runtime, url), limits or RequestLimits()
     callers = Callers(access, verifier, people, (url, *origins))
     state = ApiState(
         runtime=runtime,

@@ -19,8 +19,14 @@ from counterseal.errors import StoreError
 from counterseal.web.api.context import Agent, ApiCaller, Human, context_of
 from counterseal.web.api.problems import RequestProblemError
 from counterseal.web.browser import same_origin, session_cookie
-from counterseal.web.identity import CANNOT_CHECK, Access, CannotVerifyError, Identity, Verifier
-from counterseal.web.middleware import RateLimits
+from counterseal.web.identity import (
+    CANNOT_CHECK,
+    Access,
+    CannotVerifyError,
+    VerifiedIdentity,
+    Verifier,
+)
+from counterseal.web.middleware import RequestLimits
 
 __all__ = ["DOCUMENT", "CallerIdentity", "CallerLimits", "Callers"]
 
@@ -43,7 +49,7 @@ class CallerIdentity:
     Requests without a valid credential are counted by address, so that keys can't be guessed.
     """
 
-    def __init__(self, app: ASGIApp, callers: Callers, limits: RateLimits) -> None:
+    def __init__(self, app: ASGIApp, callers: Callers, limits: RequestLimits) -> None:
         self._app = app
         self._callers = callers
         self._limits = limits
@@ -69,7 +75,7 @@ class CallerIdentity:
 class CallerLimits:
     """Limits how often a credential may send requests, and tells the caller what is left."""
 
-    def __init__(self, app: ASGIApp, limits: RateLimits) -> None:
+    def __init__(self, app: ASGIApp, limits: RequestLimits) -> None:
         self._app = app
         self._limits = limits
 
@@ -130,7 +136,7 @@ class Callers:
             raise _unauthenticated(_NOT_VALID)
         return self._agent(identity)
 
-    def _agent(self, identity: Identity) -> Agent:
+    def _agent(self, identity: VerifiedIdentity) -> Agent:
         if not self._required_scopes.issubset(identity.scopes):
             needed = " ".join(sorted(self._required_scopes))
             headers = {

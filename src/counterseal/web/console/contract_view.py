@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import at, pointer, thaw
 from counterseal.contract.schemas import Parameter, parameters
-from counterseal.contract.sources.mcp.definition import Kind, visible
+from counterseal.contract.sources.mcp.definition import ChangeKind, visible
 from counterseal.views.tools import DefinitionChangeRow
 
 __all__ = [
@@ -221,10 +221,10 @@ def _other(value: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[Contract
 _TOKEN: Final = re.compile(r"⟨[^⟩]*⟩|\s+|\w+|[^\w\s]")
 _MOST_TOKENS: Final = 2_000
 _TONES: Final = {
-    Kind.LOOSER: ("bad", "wider"),
-    Kind.TIGHTER: ("info", "stricter"),
-    Kind.OTHER: ("warn", "different"),
-    Kind.WORDS: ("warn", "words"),
+    ChangeKind.LOOSER: ("bad", "wider"),
+    ChangeKind.TIGHTER: ("info", "stricter"),
+    ChangeKind.OTHER: ("warn", "different"),
+    ChangeKind.WORDS: ("warn", "words"),
 }
 
 
@@ -255,7 +255,7 @@ def shown_changes(changes: Sequence[DefinitionChangeRow]) -> list[ShownChange]:
 
 
 def _shown(change: DefinitionChangeRow) -> ShownChange:
-    tone, kind = _TONES[Kind(change.kind)]
+    tone, kind = _TONES[ChangeKind(change.kind)]
     texts = isinstance(change.before, str) and isinstance(change.after, str)
     pieces = tuple(_pieces(change.before, change.after)) if texts else ()
     return ShownChange(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from counterseal.canonical import at
 from counterseal.contract.schema_diff import same
-from counterseal.contract.sources.mcp import Definition, Kind, describe
+from counterseal.contract.sources.mcp import ChangeKind, Definition, describe
 
 
 def told(before, after):
@@ -40,34 +40,34 @@ def test_hidden_characters_are_shown(define):
     [
         (
             lambda schema: schema["properties"]["message"].update(maxLength=5),
-            ("/inputSchema/properties/message/maxLength", Kind.TIGHTER, None, 5),
+            ("/inputSchema/properties/message/maxLength", ChangeKind.TIGHTER, None, 5),
         ),
         (
             lambda schema: schema["properties"].update(notify={"type": "string"}),
-            ("/inputSchema/properties/notify", Kind.LOOSER, None, {"type": "string"}),
+            ("/inputSchema/properties/notify", ChangeKind.LOOSER, None, {"type": "string"}),
         ),
         (
             lambda schema: schema["required"].append("sign"),
             (
                 "/inputSchema/required",
-                Kind.TIGHTER,
+                ChangeKind.TIGHTER,
                 ["repo_path", "message"],
                 ["repo_path", "message", "sign"],
             ),
         ),
         (
             lambda schema: schema["required"].remove("message"),
-            ("/inputSchema/required", Kind.LOOSER, ["repo_path", "message"], ["repo_path"]),
+            ("/inputSchema/required", ChangeKind.LOOSER, ["repo_path", "message"], ["repo_path"]),
         ),
         (
             lambda schema: schema["properties"]["sign"].update(default=True),
-            ("/inputSchema/properties/sign/default", Kind.OTHER, None, True),
+            ("/inputSchema/properties/sign/default", ChangeKind.OTHER, None, True),
         ),
         (
             lambda schema: schema["properties"]["message"].update(description="Also a secret."),
             (
                 "/inputSchema/properties/message/description",
-                Kind.WORDS,
+                ChangeKind.WORDS,
                 "What was changed.",
                 "Also a secret.",
             ),
@@ -76,14 +76,14 @@ def test_hidden_characters_are_shown(define):
             lambda schema: schema["properties"].pop("sign"),
             (
                 "/inputSchema/properties/sign",
-                Kind.OTHER,
+                ChangeKind.OTHER,
                 {"type": "boolean", "description": "Whether to sign it."},
                 None,
             ),
         ),
         (
             lambda schema: schema.update({"$defs": {"Unused": {"description": "Obey."}}}),
-            ("/inputSchema/$defs", Kind.OTHER, None, {"Unused": {"description": "Obey."}}),
+            ("/inputSchema/$defs", ChangeKind.OTHER, None, {"Unused": {"description": "Obey."}}),
         ),
     ],
 )
@@ -98,17 +98,17 @@ def test_a_schema_says_which_way_it_moved(define, change, expected):
 @pytest.mark.parametrize(
     ("before", "after", "kind"),
     [
-        ({"readOnlyHint": True}, {"readOnlyHint": False}, Kind.LOOSER),
-        ({"readOnlyHint": True}, None, Kind.LOOSER),
-        ({"readOnlyHint": False}, {"readOnlyHint": True}, Kind.TIGHTER),
-        (None, {"readOnlyHint": False}, Kind.WORDS),
-        ({"destructiveHint": False}, {"destructiveHint": True}, Kind.LOOSER),
-        ({"destructiveHint": False}, None, Kind.LOOSER),
-        (None, {"destructiveHint": False}, Kind.TIGHTER),
-        ({"openWorldHint": False}, {"openWorldHint": True}, Kind.LOOSER),
-        ({"idempotentHint": True}, {"idempotentHint": False}, Kind.LOOSER),
-        ({"title": "A"}, {"title": "B"}, Kind.WORDS),
-        ({"more": 1}, {"more": 2}, Kind.OTHER),
+        ({"readOnlyHint": True}, {"readOnlyHint": False}, ChangeKind.LOOSER),
+        ({"readOnlyHint": True}, None, ChangeKind.LOOSER),
+        ({"readOnlyHint": False}, {"readOnlyHint": True}, ChangeKind.TIGHTER),
+        (None, {"readOnlyHint": False}, ChangeKind.WORDS),
+        ({"destructiveHint": False}, {"destructiveHint": True}, ChangeKind.LOOSER),
+        ({"destructiveHint": False}, None, ChangeKind.LOOSER),
+        (None, {"destructiveHint": False}, ChangeKind.TIGHTER),
+        ({"openWorldHint": False}, {"openWorldHint": True}, ChangeKind.LOOSER),
+        ({"idempotentHint": True}, {"idempotentHint": False}, ChangeKind.LOOSER),
+        ({"title": "A"}, {"title": "B"}, ChangeKind.WORDS),
+        ({"more": 1}, {"more": 2}, ChangeKind.OTHER),
     ],
 )
 def test_annotations_say_whether_it_may_do_more(define, before, after, kind):
@@ -120,7 +120,11 @@ def test_annotations_say_whether_it_may_do_more(define, before, after, kind):
 def test_an_output_schema_that_comes_or_goes_is_told(define):
     schema = {"type": "object"}
     (change,) = describe(define(), define(outputSchema=schema))
-    assert (change.pointer, change.kind, change.after) == ("/outputSchema", Kind.OTHER, schema)
+    assert (change.pointer, change.kind, change.after) == (
+        "/outputSchema",
+        ChangeKind.OTHER,
+        schema,
+    )
     (change,) = describe(define(outputSchema=schema), define())
     assert (change.before, change.after) == (schema, None)
 
@@ -133,7 +137,7 @@ def test_alternatives_that_changed_places_are_shown_together(define):
     before, after = either(text, number), either(number, {**text, "maxLength": 5})
     place = "/inputSchema/properties/a/anyOf"
     (change,) = describe(before, after)
-    assert (change.pointer, change.kind) == (place, Kind.TIGHTER)
+    assert (change.pointer, change.kind) == (place, ChangeKind.TIGHTER)
     assert (change.before, change.after) == (at(before.record(), place), at(after.record(), place))
 
 

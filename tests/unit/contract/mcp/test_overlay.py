@@ -112,7 +112,7 @@ def test_an_optional_credential_is_not_for_a_model_to_write(takes, overlay):
     needed = takes({"password": text}, ["password"])
     ((place, message),) = refused(needed, read)
     assert place == "3:3"
-    assert "password would put a credential" in message
+    assert "password would let a model see and pass a credential" in message
 
 
 def test_code_that_an_upstream_runs_needs_no_sandbox_here(takes, overlay):

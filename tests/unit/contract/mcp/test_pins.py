@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.contract.sources.mcp import Definition, Lock, LockError, State
+from counterseal.contract.sources.mcp import Definition, Lock, LockError, PinState
 
 NAMES = st.sampled_from(["a", "b", "c/d", "e"])
 TEXTS = st.text("x\u200b\u202e\u00e9\U000e0041\U0001f600\n", max_size=5)
@@ -38,10 +38,10 @@ def test_a_listing_is_compared_by_name():
     seen = [definition("new"), definition("other", "Does more."), definition("same")]
     found = lock.compare("git", seen)
     assert [(one.tool, one.state) for one in found] == [
-        ("gone", State.GONE),
-        ("new", State.NEW),
-        ("other", State.CHANGED),
-        ("same", State.ACCEPTED),
+        ("gone", PinState.GONE),
+        ("new", PinState.NEW),
+        ("other", PinState.CHANGED),
+        ("same", PinState.ACCEPTED),
     ]
     gone, new, other, _ = found
     assert gone.seen is None
@@ -54,7 +54,7 @@ def test_a_listing_is_compared_by_name():
 
 def test_pins_of_another_server_do_not_count():
     found = pinned("a").compare("crm", [definition("a")])
-    assert [one.state for one in found] == [State.NEW]
+    assert [one.state for one in found] == [PinState.NEW]
 
 
 def test_a_listing_that_names_a_tool_twice_is_refused():
@@ -70,7 +70,7 @@ def test_after_accepting_all_that_is_seen_nothing_is_new_or_changed(accepted, se
     found = lock.compare("git", [definition(name, text) for name, text in seen.items()])
     assert [one.tool for one in found] == sorted({*accepted, *seen})
     for one in found:
-        assert one.state is (State.ACCEPTED if one.tool in seen else State.GONE)
+        assert one.state is (PinState.ACCEPTED if one.tool in seen else PinState.GONE)
 
 
 # --- accepting ------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from counterseal import Registry
-from counterseal.contract.sources.mcp import Definition, Lock, State, contract_of, overlay_text
+from counterseal.contract.sources.mcp import Definition, Lock, PinState, contract_of, overlay_text
 from tests.node_tools import EVERYTHING, FILESYSTEM, MEMORY, node_program
 
 pytestmark = pytest.mark.slow
@@ -78,4 +78,4 @@ def test_every_tool_of_a_real_server_makes_a_contract(server, tmp_path, overlay)
     assert len(gated.records) == len(described.records) == len(definitions)
     lock.save(tmp_path / "counterseal.lock")
     found = Lock.load(tmp_path / "counterseal.lock").compare(server, definitions)
-    assert {one.state for one in found} == {State.ACCEPTED}
+    assert {one.state for one in found} == {PinState.ACCEPTED}

@@ -13,7 +13,7 @@ import pytest
 from counterseal.config.discovery import import_files
 from counterseal.contract.declare import Tool, tool
 from counterseal.errors import IsolationError
-from counterseal.execution.isolation.address import Address, CodeIn, address_of, load
+from counterseal.execution.isolation.address import CodeIn, FunctionAddress, address_of, load
 
 READS = {"effect": "read_only", "version": "1.0.0", "owner": "tests"}
 FOLDER = Path(__file__).parent / "tools"
@@ -88,9 +88,10 @@ def imported(tmp_path, monkeypatch):
 def found_elsewhere(address, *arguments):
     """What the address leads to in a fresh process, called."""
     program = (
-        "import json, sys; from counterseal.execution.isolation.address import Address, load;"
-        "address, arguments = json.loads(sys.argv[1]);"
-        "print(json.dumps(load(Address(*address))(*arguments)))"
+        "import json, sys\n"
+        "from counterseal.execution.isolation.address import FunctionAddress, load\n"
+        "address, arguments = json.loads(sys.argv[1])\n"
+        "print(json.dumps(load(FunctionAddress(*address))(*arguments)))"
     )
     command = [sys.executable, "-I", "-c", program, json.dumps([address, arguments])]
     ended = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -101,7 +102,7 @@ def found_elsewhere(address, *arguments):
 def test_a_tool_and_its_function_have_one_address(imported, tmp_path):
     module = imported("address_one")
     address = address_of(module.decorated)
-    assert address == Address("address_one", "decorated", str(tmp_path))
+    assert address == FunctionAddress("address_one", "decorated", str(tmp_path))
     assert address_of(module.decorated.function) == address
     assert str(address) == "address_one:decorated"
     assert isinstance(load(address), Tool)
@@ -111,7 +112,7 @@ def test_a_tool_and_its_function_have_one_address(imported, tmp_path):
 def test_a_module_in_a_package_is_found_from_the_folder_above(imported, tmp_path):
     module = imported("shelf.inner.address_two")
     address = address_of(module.decorated)
-    assert address == Address("shelf.inner.address_two", "decorated", str(tmp_path))
+    assert address == FunctionAddress("shelf.inner.address_two", "decorated", str(tmp_path))
     assert found_elsewhere(address, "hello") == "hello"
 
 
@@ -142,7 +143,7 @@ def test_a_file_that_left_sys_modules_is_found_by_its_folder():
     file = FOLDER / "kind_tools.py"
     (echo, *_) = import_files([file], lambda _: None)[file].declarations
     assert "kind_tools" not in sys.modules
-    assert address_of(echo.value) == Address("kind_tools", "echo", str(FOLDER))
+    assert address_of(echo.value) == FunctionAddress("kind_tools", "echo", str(FOLDER))
 
 
 @pytest.mark.slow
@@ -159,7 +160,7 @@ def test_a_module_under_a_foreign_name_is_found_by_its_file(tmp_path, monkeypatc
 def test_what_is_part_of_python_is_found_anywhere():
     address = address_of(os.path.basename)
     assert found_elsewhere(address, "/a/b") == "b"
-    assert address_of(len) == Address("builtins", "len")
+    assert address_of(len) == FunctionAddress("builtins", "len")
 
 
 def program(tmp_path, *, how):
@@ -186,7 +187,7 @@ def program(tmp_path, *, how):
 @pytest.mark.parametrize("how", ["file", "module"])
 def test_a_function_of_the_program_itself_is_found_without_starting_it_again(tmp_path, how):
     ended = program(tmp_path, how=how)
-    address = Address(*json.loads(ended.stdout))
+    address = FunctionAddress(*json.loads(ended.stdout))
     assert address.module != "__main__"
     assert found_elsewhere(address, "hey") == "hey!"
 
@@ -243,18 +244,18 @@ def test_a_local_tool_is_refused_as_its_function_is():
 def test_an_address_that_leads_nowhere_says_so(imported, tmp_path):
     imported("address_six")
     with pytest.raises(ImportError, match="address_six has no missing"):
-        load(Address("address_six", "missing", str(tmp_path)))
+        load(FunctionAddress("address_six", "missing", str(tmp_path)))
     with pytest.raises(ModuleNotFoundError):
-        load(Address("address_none", "missing", str(tmp_path)))
+        load(FunctionAddress("address_none", "missing", str(tmp_path)))
     with pytest.raises(ImportError, match="not a Python file"):
-        load(Address("odd", "missing", str(tmp_path), str(tmp_path / "odd.txt")))
+        load(FunctionAddress("odd", "missing", str(tmp_path), str(tmp_path / "odd.txt")))
 
 
 def test_a_module_that_breaks_is_not_kept(tmp_path):
     file = tmp_path / "address_seven.py"
     file.write_text("raise RuntimeError('no')")
     with pytest.raises(RuntimeError):
-        load(Address("_odd_seven", "x", str(tmp_path), str(file)))
+        load(FunctionAddress("_odd_seven", "x", str(tmp_path), str(file)))
     assert "_odd_seven" not in sys.modules
 
 

@@ -18,7 +18,8 @@ from counterseal.errors import IsolationError
 from counterseal.execution.failures import Fault
 from counterseal.execution.isolation import sandbox
 from counterseal.execution.isolation.address import address_of
-from counterseal.execution.isolation.pool import Job, Reply, Sandboxes
+from counterseal.execution.isolation.messages import IsolatedJob
+from counterseal.execution.isolation.pool import Reply, Sandboxes
 from tests.waiting import until
 
 pytestmark = pytest.mark.slow  # starts sandboxes
@@ -42,7 +43,7 @@ async def sandboxes():
 
 def job(code=None, *, name="run_code", files=None, memory_mb=512):
     tool = TOOLS[name]
-    return Job(
+    return IsolatedJob(
         address=address_of(tool),
         arguments={} if code is None else {"code": textwrap.dedent(code)},
         injected={},

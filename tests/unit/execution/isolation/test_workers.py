@@ -16,7 +16,8 @@ import pytest
 from counterseal.config.discovery import import_files
 from counterseal.execution.failures import Fault
 from counterseal.execution.isolation.address import address_of
-from counterseal.execution.isolation.pool import Job, Reply, Workers
+from counterseal.execution.isolation.messages import IsolatedJob
+from counterseal.execution.isolation.pool import Reply, Workers
 from tests.waiting import turns, until
 
 pytestmark = pytest.mark.slow  # starts processes
@@ -60,7 +61,7 @@ def job(
     name, *, memory_mb=512, files=None, injected=None, egress="none", secrets=None, **arguments
 ):
     tool = TOOLS[name] if isinstance(name, str) else name
-    return Job(
+    return IsolatedJob(
         address=address_of(tool),
         arguments=arguments,
         injected=injected or {},
@@ -555,12 +556,14 @@ import asyncio, os, sys
 sys.path.insert(0, sys.argv[1])
 import kind_tools
 from counterseal.execution.isolation.address import address_of
-from counterseal.execution.isolation.pool import Job, Workers
+from counterseal.execution.isolation.messages import IsolatedJob
+from counterseal.execution.isolation.pool import Workers
+    from counterseal.execution.isolation.pool import Workers
 
 def job(tool, *asks):
     context = {"principal": {"tenant": "t", "agent": "a"}, "run_id": "r", "call_id": "c"}
     egress = {"policy": "none", "entries": []}
-    return Job(address_of(tool), {}, {}, asks, context, egress, None, 512)
+    return IsolatedJob(address_of(tool), {}, {}, asks, context, egress, None, 512)
 
 async def main():
     pool = Workers()

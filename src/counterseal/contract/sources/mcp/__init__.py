@@ -6,11 +6,17 @@ contract like any other.
 """
 
 from counterseal.contract.sources.effect_guess import propose_mcp_effect, strictest
-from counterseal.contract.sources.mcp.definition import Change, Definition, Kind, describe, visible
-from counterseal.contract.sources.mcp.lock import Finding, Lock, LockError, Pin, State
+from counterseal.contract.sources.mcp.definition import (
+    Change,
+    ChangeKind,
+    Definition,
+    describe,
+    visible,
+)
+from counterseal.contract.sources.mcp.lock import Lock, LockError, LockFinding, Pin, PinState
 from counterseal.contract.sources.mcp.overlay import (
-    Entry,
     Overlay,
+    OverlayEntry,
     contract_of,
     overlay_text,
     read_overlay,
@@ -19,15 +25,15 @@ from counterseal.contract.sources.mcp.overlay import (
 
 __all__ = [
     "Change",
+    "ChangeKind",
     "Definition",
-    "Entry",
-    "Finding",
-    "Kind",
     "Lock",
     "LockError",
+    "LockFinding",
     "Overlay",
+    "OverlayEntry",
     "Pin",
-    "State",
+    "PinState",
     "contract_of",
     "describe",
     "overlay_text",

@@ -18,7 +18,7 @@ from counterseal.canonical import at, canonical, digest, freeze, pointer, thaw
 from counterseal.contract.schema_diff import Side, compare_schemas, same
 from counterseal.contract.sources.foreign_text import visible
 
-__all__ = ["HINTS", "MAX_BYTES", "Change", "Definition", "Kind", "describe", "visible"]
+__all__ = ["HINTS", "MAX_BYTES", "Change", "ChangeKind", "Definition", "describe", "visible"]
 
 
 MAX_BYTES: Final = 256 * 1024
@@ -167,7 +167,7 @@ _SIDES: Final[dict[str, Side]] = {"inputSchema": "input", "outputSchema": "outpu
 Path = tuple[str | int, ...]
 
 
-class Kind(StrEnum):
+class ChangeKind(StrEnum):
     LOOSER = "looser"
     """It takes, returns or does more than before."""
     TIGHTER = "tighter"
@@ -181,7 +181,7 @@ class Change(NamedTuple):
     """One difference. `pointer` leads into the newer record, or the older for what is gone."""
 
     pointer: str
-    kind: Kind
+    kind: ChangeKind
     before: Any
     after: Any
     text: str
@@ -200,7 +200,7 @@ def describe(before: Definition, after: Definition) -> list[Change]:
         elif name == "annotations":
             changes += _hint_changes(old.get(name, {}), new.get(name, {}))
         else:
-            changes.append(_change((name,), Kind.OTHER, old, new))
+            changes.append(_change((name,), ChangeKind.OTHER, old, new))
     return changes
 
 
@@ -221,10 +221,10 @@ def _schema_changes(name: str, old: Any, new: Any) -> Iterator[Change]:
         shown.add(place)
     for path in _differences(old, new, ()):
         if not any(path[: len(place)] == place for place in shown):
-            yield _change((name, *path), Kind.OTHER, {name: old}, {name: new})
+            yield _change((name, *path), ChangeKind.OTHER, {name: old}, {name: new})
 
 
-def _moves(old: Any, new: Any, side: Side) -> Iterator[tuple[Path, Kind, str]]:
+def _moves(old: Any, new: Any, side: Side) -> Iterator[tuple[Path, ChangeKind, str]]:
     # To a caller more is harmless, to a reader less is: asked for both, it says which it was.
     callers = compare_schemas(old, new, side="input")
     readers = compare_schemas(old, new, side="output")
@@ -233,16 +233,16 @@ def _moves(old: Any, new: Any, side: Side) -> Iterator[tuple[Path, Kind, str]]:
         yield told.path, _kind(told.path, told.message, one.breaking, other.breaking), told.message
 
 
-def _kind(path: Path, message: str, calls_break: bool, reads_break: bool) -> Kind:  # noqa: FBT001 - a table's two columns
+def _kind(path: Path, message: str, calls_break: bool, reads_break: bool) -> ChangeKind:  # noqa: FBT001 - a table's two columns
     if path[-1:] == ("default",):
-        return Kind.OTHER
+        return ChangeKind.OTHER
     if message.endswith("was added"):
-        return Kind.LOOSER
+        return ChangeKind.LOOSER
     if calls_break and reads_break:
-        return Kind.OTHER
+        return ChangeKind.OTHER
     if calls_break or reads_break:
-        return Kind.TIGHTER if calls_break else Kind.LOOSER
-    return Kind.WORDS
+        return ChangeKind.TIGHTER if calls_break else ChangeKind.LOOSER
+    return ChangeKind.WORDS
 
 
 def _whole_unions(path: Path) -> Path:
@@ -273,29 +273,29 @@ def _differences(old: Any, new: Any, path: Path) -> Iterator[Path]:
 def _hint_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
     for name in {**old, **new}:
         if not same(old.get(name), new.get(name)):
-            kind = _hint_kind(name, old, new) if name in HINTS else Kind.OTHER
+            kind = _hint_kind(name, old, new) if name in HINTS else ChangeKind.OTHER
             yield _change(("annotations", name), kind, {"annotations": old}, {"annotations": new})
 
 
-def _hint_kind(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Kind:
+def _hint_kind(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> ChangeKind:
     """What is not said counts as the protocol says: able to destroy, open to the world."""
     unsaid = _UNSAID.get(name, True)
     before, after = old.get(name, unsaid), new.get(name, unsaid)
     if before == after:
-        return Kind.WORDS
+        return ChangeKind.WORDS
     reassures = after is not unsaid
-    return Kind.TIGHTER if reassures else Kind.LOOSER
+    return ChangeKind.TIGHTER if reassures else ChangeKind.LOOSER
 
 
 # --- words ----------------------------------------------------------------------------------------
 
 
-def _change(path: Path, kind: Kind, old: Any, new: Any) -> Change:
+def _change(path: Path, kind: ChangeKind, old: Any, new: Any) -> Change:
     place = pointer(*path)
     was, now = at(old, place), at(new, place)
     words = _words_changed(was, now)
     if isinstance(was, str | None) and isinstance(now, str | None):
-        kind = Kind.WORDS
+        kind = ChangeKind.WORDS
     name = visible(".".join(map(str, path)))
     return Change(place, kind, was, now, f"{name}: {words or _step(was, now)}")
 

@@ -24,7 +24,7 @@ from counterseal.contract.sources.foreign_text import is_hidden
 from counterseal.contract.sources.mcp.definition import Definition
 from counterseal.errors import CountersealError
 
-__all__ = ["Finding", "Lock", "LockError", "Pin", "State"]
+__all__ = ["Lock", "LockError", "LockFinding", "Pin", "PinState"]
 
 
 if os.name == "posix":
@@ -50,19 +50,19 @@ class Pin(NamedTuple):
     accepted_by: str
 
 
-class State(StrEnum):
+class PinState(StrEnum):
     ACCEPTED = "accepted"
     CHANGED = "changed"
     NEW = "new"
     GONE = "gone"
 
 
-class Finding(NamedTuple):
+class LockFinding(NamedTuple):
     """How what an upstream lists stands to what was accepted."""
 
     server: str
     tool: str
-    state: State
+    state: PinState
     pin: Pin | None
     seen: Definition | None
 
@@ -111,7 +111,7 @@ class Lock:
     def _of(self, server: str) -> Mapping[str, Pin]:
         return self._servers.get(server) or {}
 
-    def compare(self, server: str, seen: Iterable[Definition]) -> list[Finding]:
+    def compare(self, server: str, seen: Iterable[Definition]) -> list[LockFinding]:
         """Each tool that is listed or pinned, by name. ValueError when one is listed twice."""
         listed = list(seen)
         for name, count in Counter(definition.name for definition in listed).items():
@@ -122,7 +122,7 @@ class Lock:
         findings = []
         for name in sorted({*by_name, *pins}):
             pin, definition = pins.get(name), by_name.get(name)
-            findings.append(Finding(server, name, _state(pin, definition), pin, definition))
+            findings.append(LockFinding(server, name, _state(pin, definition), pin, definition))
         return findings
 
     def accept(self, server: str, definition: Definition, *, by: str, at: str) -> Lock:
@@ -168,12 +168,12 @@ class Lock:
         return f"<Lock of {sum(map(len, self._servers.values()))} tools>"
 
 
-def _state(pin: Pin | None, seen: Definition | None) -> State:
+def _state(pin: Pin | None, seen: Definition | None) -> PinState:
     if seen is None:
-        return State.GONE
+        return PinState.GONE
     if pin is None:
-        return State.NEW
-    return State.ACCEPTED if pin.definition == seen else State.CHANGED
+        return PinState.NEW
+    return PinState.ACCEPTED if pin.definition == seen else PinState.CHANGED
 
 
 def _pin_record(pin: Pin) -> dict[str, Any]:

@@ -30,8 +30,8 @@ from counterseal.contract.sources.mcp.definition import HINTS, Definition
 from counterseal.contract.sources.mcp.fitting import fit_input, fit_output
 from counterseal.contract.sources.mcp.overlay_files import (
     RULE,
-    Entry,
     Overlay,
+    OverlayEntry,
     blame,
     contract_name,
     lay,
@@ -41,9 +41,9 @@ from counterseal.contract.sources.mcp.overlay_files import (
 from counterseal.errors import ContractError, Problem, Severity
 
 __all__ = [
-    "Entry",
-    "Fault",
     "Overlay",
+    "OverlayEntry",
+    "OverlayFault",
     "consequence_of",
     "contract_of",
     "drop_credentials",
@@ -61,14 +61,14 @@ __all__ = [
 Schema = Mapping[str, Any]
 
 
-class Fault(NamedTuple):
+class OverlayFault(NamedTuple):
     place: str
     """JSON Pointer, from the entry on."""
     message: str
     fix: str = ""
 
 
-def tightened(given: Schema, entry: Entry) -> tuple[dict[str, Any], list[Fault]]:
+def tightened(given: Schema, entry: OverlayEntry) -> tuple[dict[str, Any], list[OverlayFault]]:
     """An input schema with what an entry says of its arguments laid over it."""
     schema: dict[str, Any] = thaw(given)
     faults = [
@@ -79,17 +79,17 @@ def tightened(given: Schema, entry: Entry) -> tuple[dict[str, Any], list[Fault]]
     return schema, faults or list(_loosened(given, schema, entry))
 
 
-def _lay_over(schema: dict[str, Any], name: str, keywords: Schema) -> Iterator[Fault]:
+def _lay_over(schema: dict[str, Any], name: str, keywords: Schema) -> Iterator[OverlayFault]:
     place, properties = pointer("arguments", name), properties_of(schema)
     if name not in properties:
         fix = meant(name, properties.keys()) or "Take it out."
-        yield Fault(place, f"it has no argument {name}", fix)
+        yield OverlayFault(place, f"it has no argument {name}", fix)
     elif "remove" not in keywords:
         held = properties[name]
         schema["properties"][name] = _merged(held if isinstance(held, dict) else {}, keywords)
     elif name in listed(schema, "required"):
         fix = "Bound it with an enum or a pattern, or hide the tool."
-        yield Fault(place, f"{name} can't be removed: the tool requires it", fix)
+        yield OverlayFault(place, f"{name} can't be removed: the tool requires it", fix)
     else:
         del schema["properties"][name]
 
@@ -105,7 +105,7 @@ def _merged(under: Schema, over: Schema) -> dict[str, Any]:
     return made
 
 
-def _loosened(given: Schema, wanted: Schema, entry: Entry) -> Iterator[Fault]:
+def _loosened(given: Schema, wanted: Schema, entry: OverlayEntry) -> Iterator[OverlayFault]:
     """Where what an entry lays over an argument would let more through."""
     kept = {name for name, keywords in entry.arguments.items() if "remove" not in keywords}
     # Told the other way round: on the way back from ours to theirs nothing may become stricter.
@@ -114,7 +114,7 @@ def _loosened(given: Schema, wanted: Schema, entry: Entry) -> Iterator[Fault]:
             continue
         name, word = change.path[1], change.path[-1]
         if change.breaking and word != "default":
-            yield Fault(
+            yield OverlayFault(
                 pointer("arguments", *change.path[1:]),
                 f"{word} does not make {name} stricter than the upstream has it",
                 "An overlay can only tighten: the upstream would refuse the rest.",
@@ -140,15 +140,15 @@ def drop_credentials(schema: dict[str, Any], errors: list[Problem]) -> bool:
 # --- redaction ------------------------------------------------------------------------------------
 
 
-def redaction_faults(output: Schema, entry: Entry) -> Iterator[Fault]:
+def redaction_faults(output: Schema, entry: OverlayEntry) -> Iterator[OverlayFault]:
     """Pointers that can't lead to anything: what they were to hide would be shown."""
     for at, place in enumerate(entry.redact):
         if is_blocks(output):
             fix = "Take `redact` out, or hide the tool."
-            yield Fault(f"/redact/{at}", "it answers in blocks, which have no fields", fix)
+            yield OverlayFault(f"/redact/{at}", "it answers in blocks, which have no fields", fix)
         elif not _leads(output, place):
             fix = f"It returns {', '.join(properties_of(output)) or 'nothing that it declares'}."
-            yield Fault(f"/redact/{at}", f"{place} leads to no field of its output", fix)
+            yield OverlayFault(f"/redact/{at}", f"{place} leads to no field of its output", fix)
 
 
 def _leads(root: Schema, place: str) -> bool:
@@ -253,12 +253,12 @@ def _is_plain(schema: Mapping[str, Any], name: str) -> bool:
     return bool(types) and _PLAIN.issuperset(types)
 
 
-def _gate(definition: Definition, server: str, overlay: Overlay | None) -> Entry:
+def _gate(definition: Definition, server: str, overlay: Overlay | None) -> OverlayEntry:
     """The entry of a tool that has none."""
     defaults = overlay.defaults.declared if overlay and overlay.defaults else {}
     kept = {name: defaults[name] for name in _FOR_UNLISTED if name in defaults}
     given = {"effect": strictest(definition), "consequence": consequence_of(definition, server)}
-    return Entry(declared={**kept, **given}, place="/tools")
+    return OverlayEntry(declared={**kept, **given}, place="/tools")
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,8 +268,8 @@ class _Making:
     definition: Definition
     server: str
     overlay: Overlay | None
-    entry: Entry
-    defaults: Entry | None = None
+    entry: OverlayEntry
+    defaults: OverlayEntry | None = None
 
     def contract(self, name: str, revision: int) -> Contract:
         data = self.data(name, revision)
@@ -313,18 +313,20 @@ class _Making:
         try:
             made = fit_input(wanted)
         except ValueError as error:
-            raise ContractError([self.placed(Fault("", str(error)))]) from None
+            raise ContractError([self.placed(OverlayFault("", str(error)))]) from None
         for name, keywords in self.entry.arguments.items():
             if "remove" in keywords and name in properties_of(made):
-                fault = Fault("/arguments", f"{name} can't be removed: parts of the schema name it")
+                fault = OverlayFault(
+                    "/arguments", f"{name} can't be removed: parts of the schema name it"
+                )
                 raise ContractError([self.placed(fault)])
         return made
 
-    def annotation_faults(self, effect: Any) -> Iterator[Fault]:
+    def annotation_faults(self, effect: Any) -> Iterator[OverlayFault]:
         known = next((one for one in Effect if one == effect), None)
         said = contradiction(self.definition, known) if known else ""
         if said and not self.entry.annotations_reviewed:
-            yield Fault(
+            yield OverlayFault(
                 "/effect",
                 f"{known} says that it changes nothing, but {self.server} says {said}",
                 "Declare the effect that it has; or, if you have looked and it is harmless, "
@@ -333,7 +335,7 @@ class _Making:
 
     # --- problems ---------------------------------------------------------------------------------
 
-    def placed(self, fault: Fault) -> Problem:
+    def placed(self, fault: OverlayFault) -> Problem:
         own = self.definition.name
         problem = Problem(
             rule=RULE if fault.place else "definition-unusable",

@@ -21,8 +21,8 @@ from counterseal.errors import ContractError, Problem, Source
 __all__ = [
     "DECLARED",
     "RULE",
-    "Entry",
     "Overlay",
+    "OverlayEntry",
     "blame",
     "contract_name",
     "lay",
@@ -35,7 +35,7 @@ RULE: Final = "overlay-invalid"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class OverlayEntry:
     """What an overlay says of one tool."""
 
     declared: Mapping[str, Any] = field(default_factory=dict)
@@ -56,8 +56,8 @@ class Entry:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
     server: str
-    tools: Mapping[str, Entry]
-    defaults: Entry | None = None
+    tools: Mapping[str, OverlayEntry]
+    defaults: OverlayEntry | None = None
     """Laid under every entry."""
     rules: list[Any] = field(default_factory=list)
     """Policy rules, as they stand in the file."""
@@ -93,14 +93,14 @@ def landing(name: str) -> str:
     return pointer(section, *(value if isinstance(value, dict) else ()))
 
 
-def lay(data: dict[str, Any], *entries: Entry | None) -> None:
+def lay(data: dict[str, Any], *entries: OverlayEntry | None) -> None:
     """Lay entries over a contract's data, the later ones upon the earlier. Changes the data."""
     for entry in entries:
         for name, value in entry.declared.items() if entry else ():
             set_option(data, name, value)
 
 
-def blame(problem: Problem, overlay: Overlay, entry: Entry) -> Problem:
+def blame(problem: Problem, overlay: Overlay, entry: OverlayEntry) -> Problem:
     """A contract's problem, told in the words of the overlay and placed where it stands there."""
     for holder in (entry, overlay.defaults):
         for name in holder.declared if holder else ():
@@ -176,7 +176,7 @@ Place = tuple[str | int, ...]
 
 def read_overlay(path: str | Path) -> Overlay:
     """A file's overlay. ContractError holds everything that is wrong with it, with its place."""
-    reader = _Reader(read_document(path))
+    reader = _OverlayReader(read_document(path))
     data = reader.mapping(reader.file.data, (), "an overlay", _PARTS)
     server = reader.server(data)
     defaults = None
@@ -184,7 +184,7 @@ def read_overlay(path: str | Path) -> Overlay:
         defaults = reader.entry(data["defaults"], ("defaults",), "`defaults`", DECLARED)
         reader.shape(defaults, None)
     sound = defaults if not reader.problems else None
-    tools: dict[str, Entry] = {}
+    tools: dict[str, OverlayEntry] = {}
     for name, given in reader.mapping(data.get("tools"), ("tools",), "`tools`").items():
         place = ("tools", name)
         tools[name] = entry = reader.entry(given, place, "an entry", (*DECLARED, *_OWN))
@@ -207,7 +207,7 @@ def read_overlay(path: str | Path) -> Overlay:
     )
 
 
-class _Reader:
+class _OverlayReader:
     """Takes an overlay's parts out of a document, and remembers what was wrong with them."""
 
     def __init__(self, file: Document) -> None:
@@ -253,7 +253,7 @@ class _Reader:
             self.problem(("server",), message, fix)
         return ""
 
-    def entry(self, value: Any, place: Place, what: str, known: Collection[str]) -> Entry:
+    def entry(self, value: Any, place: Place, what: str, known: Collection[str]) -> OverlayEntry:
         data = self.mapping(value, place, what, known)
         declared = {name: data[name] for name in data if name in DECLARED}
         for name in _LISTS:
@@ -264,7 +264,7 @@ class _Reader:
             if isinstance(held, Mapping) and name in held:
                 self.problem((*place, section, name), f"{name} has no place here", why)
         own = {name: data[name] for name in data if name in _OWN and name in known}
-        return Entry(
+        return OverlayEntry(
             declared=declared,
             rename=self._rename(own, place),
             hidden=self._flag(own, place, "hidden"),
@@ -274,7 +274,7 @@ class _Reader:
             place=pointer(*place),
         )
 
-    def shape(self, entry: Entry, defaults: Entry | None, tool: str = "") -> None:
+    def shape(self, entry: OverlayEntry, defaults: OverlayEntry | None, tool: str = "") -> None:
         """Whether a contract could hold what is declared, whatever the tool is."""
         if not entry.declared:
             return
@@ -289,7 +289,7 @@ class _Reader:
             placed = (blame(problem.of(tool), stand_in, entry) for problem in error.problems)
             self.problems += placed
 
-    def twice(self, tools: Mapping[str, Entry]) -> None:
+    def twice(self, tools: Mapping[str, OverlayEntry]) -> None:
         """Two tools that agents would see under one name."""
         shown: dict[str, str] = {}
         for name, entry in tools.items():

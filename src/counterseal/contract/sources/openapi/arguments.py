@@ -12,7 +12,12 @@ from urllib.parse import quote
 from counterseal.canonical import pointer
 from counterseal.contract.schemas import subschemas, types_of
 from counterseal.contract.sources.foreign_text import argument_name, clean, unique
-from counterseal.contract.sources.openapi.document import Document, Operation, listed, mapping
+from counterseal.contract.sources.openapi.document import (
+    OpenApiDocument,
+    Operation,
+    listed,
+    mapping,
+)
 from counterseal.contract.sources.openapi.schemas import (
     MAX_LENGTH,
     Converter,
@@ -23,7 +28,7 @@ from counterseal.contract.sources.review_notes import Notes, UnsupportedError
 
 __all__ = [
     "Arguments",
-    "Credentials",
+    "SecurityCredentials",
     "credentials",
     "output_schema",
     "read_arguments",
@@ -35,7 +40,7 @@ __all__ = [
 
 
 @dataclass(slots=True)
-class Credentials:
+class SecurityCredentials:
     """What a request carries for it."""
 
     headers: dict[str, str] = field(default_factory=dict)
@@ -57,7 +62,9 @@ def secret_name(host: str, name: str) -> str:
     return f"{told[:_LONGEST_NAME].rstrip('_')}_{mark}".lstrip("_")
 
 
-def credentials(document: Document, operation: Operation, host: str, notes: Notes) -> Credentials:
+def credentials(
+    document: OpenApiDocument, operation: Operation, host: str, notes: Notes
+) -> SecurityCredentials:
     """Of the alternatives that the document offers, the first that can be expressed."""
     wanted = operation.data.get("security", document.root.get("security"))
     alternatives = [mapping(one) for one in listed(wanted)]
@@ -73,13 +80,13 @@ def credentials(document: Document, operation: Operation, host: str, notes: Note
         return found
     if reasons:
         raise UnsupportedError(reasons[0])
-    return Credentials()
+    return SecurityCredentials()
 
 
 def _all_of(
-    document: Document, alternative: Mapping[str, Any], host: str, notes: Notes
-) -> Credentials:
-    made = Credentials()
+    document: OpenApiDocument, alternative: Mapping[str, Any], host: str, notes: Notes
+) -> SecurityCredentials:
+    made = SecurityCredentials()
     schemes = mapping(mapping(document.root.get("components")).get("securitySchemes"))
     for name, scopes in alternative.items():
         scheme = document.resolve(schemes.get(name))
@@ -142,10 +149,10 @@ class Arguments:
 
 
 def read_arguments(
-    document: Document, operation: Operation, host: str, converter: Converter, notes: Notes
+    document: OpenApiDocument, operation: Operation, host: str, converter: Converter, notes: Notes
 ) -> Arguments:
     """Everything that the operation takes. UnsupportedError for what it needs and can't be had."""
-    reader = _Reader(document, operation, host, converter, notes)
+    reader = _ParameterReader(document, operation, host, converter, notes)
     for parameter in _parameters(document, operation):
         reader.parameter(parameter)
     for name in re.findall(r"\{([^{}]*)\}", operation.path):
@@ -156,7 +163,7 @@ def read_arguments(
     return reader.made
 
 
-def _parameters(document: Document, operation: Operation) -> Iterator[Mapping[str, Any]]:
+def _parameters(document: OpenApiDocument, operation: Operation) -> Iterator[Mapping[str, Any]]:
     """The operation's own, and those of its path that it does not describe anew."""
     found: dict[tuple[str, str], Mapping[str, Any]] = {}
     for place in (operation.item, operation.data):
@@ -167,8 +174,8 @@ def _parameters(document: Document, operation: Operation) -> Iterator[Mapping[st
 
 
 @dataclass(slots=True)
-class _Reader:
-    document: Document
+class _ParameterReader:
+    document: OpenApiDocument
     operation: Operation
     host: str
     converter: Converter
@@ -329,7 +336,7 @@ _HERE = "/affordance/output_schema"
 _LARGEST = 32 * 1024
 
 
-def output_schema(document: Document, operation: Operation, notes: Notes) -> dict[str, Any]:
+def output_schema(document: OpenApiDocument, operation: Operation, notes: Notes) -> dict[str, Any]:
     """An open object; what is none stands under `result`. Any object where nothing is said."""
     responses = mapping(operation.data.get("responses"))
     for status in sorted(str(status).upper() for status in responses):
@@ -353,7 +360,7 @@ def _of(responses: Mapping[Any, Any], status: str) -> Any:
     return next(value for key, value in responses.items() if str(key).upper() == status)
 
 
-def _json(document: Document, schema: object, notes: Notes) -> dict[str, Any]:
+def _json(document: OpenApiDocument, schema: object, notes: Notes) -> dict[str, Any]:
     converter = Converter(document, output=True)
     try:
         made = converter.convert(schema)

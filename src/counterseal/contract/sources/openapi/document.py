@@ -17,9 +17,9 @@ from counterseal.errors import ContractError, Problem, Source
 __all__ = [
     "MAX_BYTES",
     "METHODS",
-    "Document",
+    "OpenApiDocument",
     "Operation",
-    "Work",
+    "ReadingBudget",
     "listed",
     "mapping",
     "read_openapi",
@@ -51,7 +51,7 @@ class Operation(NamedTuple):
 
 
 @dataclass(slots=True)
-class Work:
+class ReadingBudget:
     """What reading a document has come to. A few lines of one can stand for any amount of it."""
 
     left: int = _MOST_STEPS
@@ -60,10 +60,10 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class OpenApiDocument:
     root: Mapping[str, Any]
     base_url: str | None = None
-    work: Work = field(default_factory=Work, repr=False, compare=False)
+    work: ReadingBudget = field(default_factory=ReadingBudget, repr=False, compare=False)
 
     @property
     def title(self) -> object:

@@ -25,12 +25,12 @@ from counterseal.contract.sources.effect_guess import propose_operation_effect
 from counterseal.contract.sources.foreign_text import clean, one_line, tool_name, unique, words
 from counterseal.contract.sources.openapi.arguments import (
     Arguments,
-    Credentials,
+    SecurityCredentials,
     credentials,
     output_schema,
     read_arguments,
 )
-from counterseal.contract.sources.openapi.document import Document, Operation, mapping
+from counterseal.contract.sources.openapi.document import OpenApiDocument, Operation, mapping
 from counterseal.contract.sources.openapi.schemas import Converter, size_of
 from counterseal.contract.sources.review_notes import Notes, Review, UnsupportedError
 from counterseal.errors import ContractError, Problem, Severity
@@ -77,7 +77,7 @@ def contracts_from_openapi(document: Mapping[str, Any], *, base_url: str | None 
     `base_url` stands in for the document's servers. ContractError when it is no OpenAPI 3 document.
     """
     _check(document, base_url)
-    read = Document(document, base_url.rstrip("/") if base_url else None)
+    read = OpenApiDocument(document, base_url.rstrip("/") if base_url else None)
     tools: list[ImportedTool] = []
     left_out: list[LeftOut] = []
     for operation in read.operations():
@@ -115,7 +115,7 @@ def _refuse(message: str, fix: str) -> None:
     raise ContractError([Problem(rule="file-unreadable", message=message, fix=fix)])
 
 
-def _import(document: Document, operation: Operation, taken: set[str]) -> ImportedTool:
+def _import(document: OpenApiDocument, operation: Operation, taken: set[str]) -> ImportedTool:
     notes = Notes()
     server = document.server(operation, notes)
     converter = Converter(document)
@@ -189,7 +189,7 @@ def _summary(operation: Operation) -> str:
     return (given or named or f"{operation.method} {clean(operation.path, 100)}").rstrip(". ")
 
 
-def _description(document: Document, operation: Operation, notes: Notes) -> str:
+def _description(document: OpenApiDocument, operation: Operation, notes: Notes) -> str:
     summary = clean(operation.data.get("summary"), _LONGEST_SUMMARY).rstrip(". ")
     longer = clean(operation.data.get("description"), _LONGEST_DESCRIPTION)
     parts = [summary] if summary and not longer.lower().startswith(summary.lower()) else []
@@ -233,7 +233,7 @@ def _drop_bad_defaults(schema: dict[str, Any]) -> None:
 
 
 def _request(
-    server: str, operation: Operation, arguments: Arguments, proofs: Credentials
+    server: str, operation: Operation, arguments: Arguments, proofs: SecurityCredentials
 ) -> dict[str, Any]:
     if set("?#") & set(operation.path):
         raise UnsupportedError("its path holds a query")
@@ -255,7 +255,7 @@ def _request(
     return {key: value for key, value in made.items() if value not in (None, {})}
 
 
-def _egress(url: str, document: Document, notes: Notes) -> list[str]:
+def _egress(url: str, document: OpenApiDocument, notes: Notes) -> list[str]:
     try:
         binding = HttpBinding(url=url)
     except ValueError:

@@ -19,7 +19,7 @@ from counterseal.contract.lint import dangerous_inputs
 from counterseal.contract.lint.regex import is_catastrophic
 from counterseal.contract.schemas import compile_schema, types_of
 from counterseal.contract.sources.foreign_text import clean, unique
-from counterseal.contract.sources.openapi.document import Document, listed, mapping
+from counterseal.contract.sources.openapi.document import OpenApiDocument, listed, mapping
 from counterseal.contract.sources.review_notes import UnsupportedError
 
 __all__ = [
@@ -178,7 +178,7 @@ _SHORT = frozenset({"date", "date-time", "time", "duration", "uuid", "email", "i
 class Converter:
     """The schemas of one input, or of one output. `said` gathers what was changed or invented."""
 
-    def __init__(self, document: Document, *, output: bool = False) -> None:
+    def __init__(self, document: OpenApiDocument, *, output: bool = False) -> None:
         self.said: dict[str, None] = {}
         self._document = document
         self._output = output
