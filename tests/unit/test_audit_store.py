@@ -97,7 +97,7 @@ async def test_who_is_always_too_late_gives_up(store, ring):
             return False
 
     await tell(store)
-    with pytest.raises(StoreError, match="somebody else sealed first"):
+    with pytest.raises(StoreError, match="another process sealed first"):
         await seal_store(Busy(), "acme", ring.signer("audit"), NOW)
 
 

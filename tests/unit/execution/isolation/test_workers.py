@@ -558,7 +558,6 @@ import kind_tools
 from counterseal.execution.isolation.address import address_of
 from counterseal.execution.isolation.messages import IsolatedJob
 from counterseal.execution.isolation.pool import Workers
-    from counterseal.execution.isolation.pool import Workers
 
 def job(tool, *asks):
     context = {"principal": {"tenant": "t", "agent": "a"}, "run_id": "r", "call_id": "c"}
