@@ -108,7 +108,7 @@ WORDS: dict[type[BaseModel], dict[str, str]] = {
         "invariants": "Rules about its own calls, see below.",
         "state_reads": "What it is given of the run's state, see below.",
         "state_effects": "What it leaves there, see below.",
-        "isolation": "Where it runs: see [execution](../execution.md#where-it-runs).",
+        "isolation": "Where it runs: see [execution](../execution.md#isolation).",
         "probe": "Reads what the call acts on: for the state gate, the packet and verification.",
         "preview": "Says what the call would lead to, for the packet.",
         "read_back": "Asks the destination what became of a call.",
