@@ -103,7 +103,7 @@ class PacketFormat(StrEnum):
 
 
 class Comments(TypedDict):
-    """Texts of a vote beside yes or no."""
+    """The texts that an approver adds to a vote."""
 
     comment: str
     justification: str
@@ -615,7 +615,7 @@ def _print_packet(packet: Packet, form: PacketFormat, now: float) -> None:
 def _missing(packet: Packet) -> int:
     """Return how many approvals are still missing; 0 for a decided request."""
     waits = packet.status == "waiting"
-    return packet.demand.approvers - int(packet.so_far.split()[0]) if waits else 0
+    return packet.demand.approvers - packet.approved if waits else 0
 
 
 def _outcome(packet: Packet) -> str:

@@ -266,14 +266,15 @@ def propose_operation_effect(
     method: str, path: str, operation: Mapping[str, Any], notes: Notes
 ) -> Effect:
     """The effect to write down, and in the notes why."""
-    effect = _BY_METHOD.get(method, Effect.EXTERNAL_NOTIFICATION)
+    effect = usual = _BY_METHOD.get(method, Effect.EXTERNAL_NOTIFICATION)
     why = f"proposed from {method}"
     word, place = _telling_word(method, path, operation)
     if word:
         told = Effect.IRREVERSIBLE if _is_final(word) else Effect.EXTERNAL_NOTIFICATION
         if _ORDER.index(told) > _ORDER.index(effect):
             effect, why = told, f"raised above {method}, for {word!r} in the {place}"
-    notes.add("/effect", f"{why}; set it to what the operation does")
+    raised = effect is not usual
+    notes.add("/effect", f"{why}; set it to what the operation does", raised=raised)
     return _raised(effect, operation.get("x-counterseal-effect"), notes)
 
 
@@ -283,7 +284,7 @@ def _raised(effect: Effect, wanted: object, notes: Notes) -> Effect:
         return effect
     known = next((one for one in Effect if one == wanted), None)
     if known is not None and _ORDER.index(known) > _ORDER.index(effect):
-        notes.add("/effect", "raised by the document's x-counterseal-effect")
+        notes.add("/effect", "raised by the document's x-counterseal-effect", raised=True)
         return known
     if known is not effect:
         shown = clean(str(wanted), 40)
