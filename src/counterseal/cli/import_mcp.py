@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from counterseal.cli.upstream_listings import Listing
     from counterseal.config import Settings
+    from counterseal.config.settings import SettingError
     from counterseal.contract.sources.mcp import Definition
 
 __all__ = ["ImportCommand", "import_mcp", "suggested_name", "toml_block", "upstream_table"]
@@ -157,9 +158,7 @@ def _plan(
     try:
         alone = settings_from({"upstreams": {name: entry}}, file)
     except ConfigError as error:
-        # The entry is not in the file yet, so its place there would mislead.
-        message = str(error).replace(f"{file}: upstreams.{name}", "").lstrip(".: ")
-        fail(message.replace("`insecure = true`", "give --insecure"))
+        fail("\n".join(_entry_error(name, one) for one in error.errors))
     # Secrets and the lock are where the project says.
     kept = {"secrets": project.secrets, "gateway": project.gateway}
     return _Plan(
@@ -169,6 +168,15 @@ def _plan(
         out=out or file.parent / usual_overlay(name),
         needs_entry=name not in project.upstreams,
     )
+
+
+def _entry_error(name: str, error: SettingError) -> str:
+    """Return the error without the key of the entry, which is not in the file yet."""
+    from counterseal.config.tables import INSECURE
+
+    message = error.message.replace(INSECURE, "give --insecure")
+    field = error.key.removeprefix(f"upstreams.{name}").removeprefix(".")
+    return f"{field}: {message}" if field else message
 
 
 def _listing(plan: _Plan) -> Listing:

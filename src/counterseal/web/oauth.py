@@ -229,7 +229,7 @@ async def _fetch_object(client: httpx.AsyncClient, url: str) -> dict[str, Any]:
 
 
 class VerifiedToken(NamedTuple):
-    """What a valid token says."""
+    """The caller and the expiry that a valid token states."""
 
     principal: Principal
     subject: str | None
