@@ -74,8 +74,8 @@ def diff(
     """Show new and changed tools of upstreams, and accept them.
 
     Lists the tools of the upstreams, and compares them with the accepted definitions in
-    counterseal.lock. Invisible characters are written by name. A tool that is not accepted is
-    refused to every agent. Exits with 1 if a tool is not accepted or an upstream is unreachable.
+    counterseal.lock. Invisible characters are written by name. No agent can call a tool before it
+    is accepted. Exits with 1 if a tool is not accepted or an upstream is unreachable.
     """
     require_packages("mcp")
     settings = project_settings()
