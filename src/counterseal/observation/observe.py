@@ -21,9 +21,9 @@ from counterseal.contract.outputs import Partial
 from counterseal.contract.schemas import Schema, Validator, resolve_local
 from counterseal.masking import NO_MASK, Mask
 from counterseal.observation.envelope import FieldError
+from counterseal.observation.invisible import neutralise
 from counterseal.observation.redact import Redaction, Redactor
-from counterseal.observation.render import said
-from counterseal.observation.text import neutralise
+from counterseal.observation.render import sentence_for
 
 __all__ = [
     "CONTRACT",
@@ -381,7 +381,7 @@ def _observe(
 
 def failure(code: Code, *, errors: Iterable[FieldError] = ()) -> Observed:
     """Return the observation of a failed outcome, which has no output."""
-    return Observed(code, None, tuple(errors) or (FieldError("", said(code), code.value),))
+    return Observed(code, None, tuple(errors) or (FieldError("", sentence_for(code), code.value),))
 
 
 def _as_json(value: Any) -> tuple[bytes, Any]:
@@ -594,5 +594,5 @@ def _sourceless(text: bytes, missing: list[str]) -> Observed:
 def _unusable(raw: bytes, why: str, fields: tuple[str, ...] = ()) -> Observed:
     code = Code.OBSERVATION_NORMALIZATION_FAIL
     where = f" (in {', '.join(fields)})" if fields else ""
-    message = neutralise(f"{said(code)} Reason: {why}{where}.")[0]
+    message = neutralise(f"{sentence_for(code)} Reason: {why}{where}.")[0]
     return Observed(code, None, (FieldError("", message, code.value),), raw=raw[:_LONGEST_RAW])

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import re2
 
 from counterseal.canonical import pointer
-from counterseal.observation.text import SUSPECT, neutralise
+from counterseal.observation.invisible import SUSPECT, neutralise
 
 __all__ = [
     "NEUTRALISED",
