@@ -108,7 +108,8 @@ def render(observation: Renderable) -> str:
 
 def _lines(observation: Renderable) -> Iterator[str]:
     ending = observation.errors[0].code if observation.errors else ""
-    yield f"{_line(observation.tool)}: {observation.code.value}. {sentence_for(observation.code, ending)}"
+    sentence = sentence_for(observation.code, ending)
+    yield f"{_line(observation.tool)}: {observation.code.value}. {sentence}"
     yield f"next action: {_line(observation.next_action)}"
     if observation.idempotency_hit:
         yield "replayed: this operation was executed before; nothing was executed again"

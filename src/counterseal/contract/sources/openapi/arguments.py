@@ -1,4 +1,4 @@
-"""What a model fills in: an operation's parameters and body as arguments, and where they go."""
+"""Converts an operation's parameters, body, credentials and responses to parts of a contract."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class SecurityCredentials:
-    """What a request carries for it."""
+    """The templates that send credentials, and the names of their secrets."""
 
     headers: dict[str, str] = field(default_factory=dict)
     query: dict[str, str] = field(default_factory=dict)
@@ -52,32 +52,32 @@ _LONGEST_NAME = 100
 
 
 def secret_name(host: str, name: str) -> str:
-    """A secret of this host. Named after what a document calls itself, anybody's could ask for it.
+    """Return the name of a secret for this host.
 
-    Host and name are written to be read, and two hosts may come out alike; the end tells them
-    apart. Only the host makes it: a document is free to choose the name.
+    It does not depend on the document's title, so another document cannot claim it. Hosts can have
+    the same readable part; the suffix is a hash of the host, because a document chooses `name`.
     """
-    told = "_".join(filter(None, re.split(r"[^a-z0-9]+", f"{host}_{name}".lower())))
-    mark = hashlib.sha256(host.lower().encode()).hexdigest()[:8]
-    return f"{told[:_LONGEST_NAME].rstrip('_')}_{mark}".lstrip("_")
+    readable = "_".join(filter(None, re.split(r"[^a-z0-9]+", f"{host}_{name}".lower())))
+    suffix = hashlib.sha256(host.lower().encode()).hexdigest()[:8]
+    return f"{readable[:_LONGEST_NAME].rstrip('_')}_{suffix}".lstrip("_")
 
 
 def credentials(
     document: OpenApiDocument, operation: Operation, host: str, notes: Notes
 ) -> SecurityCredentials:
-    """Of the alternatives that the document offers, the first that can be expressed."""
+    """Return the first of the document's authentication alternatives that is supported."""
     wanted = operation.data.get("security", document.root.get("security"))
-    alternatives = [mapping(one) for one in listed(wanted)]
+    alternatives = [mapping(alternative) for alternative in listed(wanted)]
     reasons: list[str] = []
     for alternative in alternatives:
         try:
-            found = _all_of(document, alternative, host, notes)
+            supported = _all_of(document, alternative, host, notes)
         except UnsupportedError as error:
             reasons.append(str(error))
             continue
         if len(alternatives) > 1:
             notes.add("/http/headers", f"one of {len(alternatives)} ways to authenticate")
-        return found
+        return supported
     if reasons:
         raise UnsupportedError(reasons[0])
     return SecurityCredentials()
@@ -97,12 +97,12 @@ def _all_of(
             raise UnsupportedError(f"it authenticates twice in {key}")
         target[key] = text
         made.secrets.append(secret)
-        notes.add("/secrets", f"{secret}: {_told(name, scheme, scopes)}")
+        notes.add("/secrets", f"{secret}: {_secret_note(name, scheme, scopes)}")
     return made
 
 
 def _placed(name: str, scheme: Mapping[str, Any], secret: str) -> tuple[str, str, str]:
-    """Where a credential goes: header or query, under which name, in which form."""
+    """Return the place of a credential (header or query), its name there, and its template."""
     kind = scheme.get("type")
     way = str(scheme.get("scheme", "")).lower()
     value = f"{{secret:{secret}}}"
@@ -116,8 +116,8 @@ def _placed(name: str, scheme: Mapping[str, Any], secret: str) -> tuple[str, str
     raise UnsupportedError(f"it authenticates by {clean(shown, 40) or clean(name, 40)}")
 
 
-def _told(name: str, scheme: Mapping[str, Any], scopes: object) -> str:
-    """What the operator has to put into the secret."""
+def _secret_note(name: str, scheme: Mapping[str, Any], scopes: object) -> str:
+    """Return the note that tells the operator the content of the secret."""
     if str(scheme.get("scheme", "")).lower() == "basic":
         return "the base64 form of user:password, as one value"
     kind = "an access token" if scheme.get("type") in ("oauth2", "openIdConnect") else "the value"
@@ -125,8 +125,8 @@ def _told(name: str, scheme: Mapping[str, Any], scopes: object) -> str:
     return f"{kind} of {clean(name, 60)}" + (f" with the scopes {needed}" if needed else "")
 
 
-_NOT_PARAMETERS = ("accept", "content-type", "authorization")
-"""By the specification these are said elsewhere."""
+_IGNORED_HEADERS = ("accept", "content-type", "authorization")
+"""Header parameters that the specification ignores."""
 _KEY_HEADER = re.compile(r"(?:x-)?idempotency-key", re.IGNORECASE)
 _NOT_IN_A_PATH = r"^[^/\\]+$"
 _SEPARATORS = {"spaceDelimited": "spaces", "pipeDelimited": "|"}
@@ -151,7 +151,7 @@ class Arguments:
 def read_arguments(
     document: OpenApiDocument, operation: Operation, host: str, converter: Converter, notes: Notes
 ) -> Arguments:
-    """Everything that the operation takes. UnsupportedError for what it needs and can't be had."""
+    """Return the operation's arguments. Raise UnsupportedError if a required one is unsupported."""
     reader = _ParameterReader(document, operation, host, converter, notes)
     for parameter in _parameters(document, operation):
         reader.parameter(parameter)
@@ -164,13 +164,13 @@ def read_arguments(
 
 
 def _parameters(document: OpenApiDocument, operation: Operation) -> Iterator[Mapping[str, Any]]:
-    """The operation's own, and those of its path that it does not describe anew."""
-    found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    """Yield the operation's parameters, and those of its path that it does not override."""
+    parameters: dict[tuple[str, str], Mapping[str, Any]] = {}
     for place in (operation.item, operation.data):
         for raw in listed(place.get("parameters")):
             parameter = document.resolve(raw)
-            found[str(parameter.get("name")), str(parameter.get("in"))] = parameter
-    return iter(found.values())
+            parameters[str(parameter.get("name")), str(parameter.get("in"))] = parameter
+    return iter(parameters.values())
 
 
 @dataclass(slots=True)
@@ -187,7 +187,7 @@ class _ParameterReader:
     def parameter(self, given: Mapping[str, Any]) -> None:
         name, place = str(given.get("name", "")), str(given.get("in"))
         required = given.get("required") is True or place == "path"
-        if place == "header" and name.lower() in _NOT_PARAMETERS:
+        if place == "header" and name.lower() in _IGNORED_HEADERS:
             return
         if place == "header" and _KEY_HEADER.fullmatch(name):
             self.made.key_header = name
@@ -213,7 +213,7 @@ class _ParameterReader:
         templates[name] = self._argument(name, place, schema, described, required=required)
 
     def _parameter_schema(self, given: Mapping[str, Any], place: str) -> dict[str, Any]:
-        """Its schema, or that of a text where a list is written as one."""
+        """Return the parameter's schema; a string's for a list that is sent as one value."""
         name, style = clean(given.get("name"), 60), given.get("style")
         if "content" in given:
             raise UnsupportedError(f"it takes {name} as a document of its own")
@@ -249,7 +249,7 @@ class _ParameterReader:
     def _argument(
         self, key: str, place: str, schema: dict[str, Any], described: str, *, required: bool
     ) -> str:
-        """Add an argument. Returns the placeholder for it."""
+        """Add an argument. Return its placeholder."""
         known = {name.lower() for name in self.made.properties}
         name = argument_name(key)
         if name.lower() in known:
@@ -259,9 +259,9 @@ class _ParameterReader:
         if not texts:
             texts = [f"{clean(key, 60)}, as the API takes it."]
             self.notes.add(here, "the document does not describe it")
-        for said in self.converter.said:
-            self.notes.add(here, said)
-        self.converter.said.clear()
+        for note in self.converter.notes:
+            self.notes.add(here, note)
+        self.converter.notes.clear()
         self.made.properties[name] = {**schema, "description": " ".join(dict.fromkeys(texts))}
         if required:
             self.made.required.append(name)
@@ -311,7 +311,7 @@ class _ParameterReader:
         self._fields(schema, self.made.body, form=False)
 
     def _fields(self, schema: object, templates: dict[str, str], *, form: bool) -> None:
-        """One argument for each field of the body."""
+        """Add an argument for each field of the body."""
         flat = self.converter.flat(schema)
         required = listed(flat.get("required"))
         for name, value in self.converter.fields(flat):
@@ -337,7 +337,10 @@ _LARGEST = 32 * 1024
 
 
 def output_schema(document: OpenApiDocument, operation: Operation, notes: Notes) -> dict[str, Any]:
-    """An open object; what is none stands under `result`. Any object where nothing is said."""
+    """Return the schema of the response: an open object, with other types under `result`.
+
+    Without a described JSON response it is any object.
+    """
     responses = mapping(operation.data.get("responses"))
     for status in sorted(str(status).upper() for status in responses):
         if not status.startswith("2"):
@@ -384,7 +387,7 @@ def _json(document: OpenApiDocument, schema: object, notes: Notes) -> dict[str, 
 
 
 def _in_use(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """The definitions that a schema leads to."""
+    """Return the definitions that a schema refers to, directly or not."""
     used: dict[str, Any] = {}
     waiting: list[Any] = [schema]
     while waiting:
