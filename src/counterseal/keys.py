@@ -58,7 +58,10 @@ class Purpose(StrEnum):
     VAULT = "vault"
     """Seals values in the vault."""
     SESSION = "session"
-    """Seals who is signed in, and what else clients carry for us. Without one the vault's does."""
+    """Derives the secrets that workers share: for cursors, MCP request state and fingerprints.
+
+    Without one, the oldest vault key is used.
+    """
 
 
 _SECRET: Final = (Purpose.VAULT, Purpose.SESSION)
@@ -158,9 +161,10 @@ def fingerprint_key(ring: KeyRing | None) -> bytes | None:
 
 
 def derived_key(ring: KeyRing | None, purpose: str) -> bytes | None:
-    """A secret of every worker's: from the newest session key.
+    """Return a secret that all workers share, derived from the newest session key.
 
-    Without one, from the oldest vault key, so that it stays the same when those are rotated.
+    Without a session key, the oldest vault key is used: it stays the same when vault keys are
+    rotated.
     """
     if ring is None:
         return None

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from counterseal import Proposal
 from counterseal.audit import Caller, Event, EventType
-from counterseal.audit.checkpoints import hash_of, make, receipt, sealed_heads
+from counterseal.audit.checkpoints import hash_of, make_checkpoint, receipt, sealed_heads
 from counterseal.audit.export import COLUMNS, csv_head, csv_line, json_line
 from counterseal.audit.verify import FindingKind
 from counterseal.errors import StoreError
@@ -97,7 +97,7 @@ async def test_who_is_always_too_late_gives_up(store, ring):
             return False
 
     await tell(store)
-    with pytest.raises(StoreError, match="somebody else sealed first"):
+    with pytest.raises(StoreError, match="another process sealed first"):
         await seal_store(Busy(), "acme", ring.signer("audit"), NOW)
 
 
@@ -106,8 +106,8 @@ def test_a_checkpoints_hash_covers_all_that_it_says(ring):
 
     signer = ring.signer("audit")
     heads = {"aa": Head(1, 2, bytes(32))}
-    first = make("acme", heads, None, NOW, signer)
-    made = make("acme", heads, first, NOW, signer)
+    first = make_checkpoint("acme", heads, None, NOW, signer)
+    made = make_checkpoint("acme", heads, first, NOW, signer)
     others = [
         replace(made, tenant="zeta"),
         replace(made, number=3),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from counterseal.audit import GENESIS, Caller, Event, EventType, Head, columns_of, extend
 from counterseal.audit.chain import BODY, Link, digest_of, link_hash
-from counterseal.audit.checkpoints import Checkpoint, hash_of, make, sealed_heads
+from counterseal.audit.checkpoints import Checkpoint, hash_of, make_checkpoint, sealed_heads
 from counterseal.audit.events import erasure_event
 from counterseal.audit.verify import LATE_MICROS, MAX_FINDINGS, FindingKind, RecordVerifier
 from counterseal.keys import Key, KeyRing, Purpose
@@ -89,7 +89,7 @@ class Log:
         }
         if grown:
             last = before[-1] if before else None
-            self.checkpoints.append(make(tenant, grown, last, self.now / 1e6, SIGNER))
+            self.checkpoints.append(make_checkpoint(tenant, grown, last, self.now / 1e6, SIGNER))
 
     def erase(self, tenant, segment, count):
         """As a store does it: the oldest ones, but never what tells of an erasure."""
@@ -424,7 +424,9 @@ def test_two_checkpoints_that_changed_places_are_found():
 def test_a_checkpoint_of_ones_own_is_found():
     log = a_log(tenants=("acme",))
     stranger = KeyRing([key()]).signer("audit")
-    log.checkpoints.append(make("acme", log.heads("acme"), log.checkpoints[-1], 1.0, stranger))
+    log.checkpoints.append(
+        make_checkpoint("acme", log.heads("acme"), log.checkpoints[-1], 1.0, stranger)
+    )
     (finding,) = log.check("acme").findings
     assert (finding.kind, finding.checkpoint) == (FindingKind.UNKNOWN_KEY, 3)
     assert stranger.key_id in finding.message
@@ -591,7 +593,7 @@ def test_an_older_key_still_verifies_after_a_newer_one_signs():
     ring = KeyRing([*RING.keys, key("audit-2")])
     assert ring.signer("audit").key_id != SIGNER.key_id
     log.checkpoints.append(
-        make("acme", log.heads("acme"), log.checkpoints[-1], 1.0, ring.signer("audit"))
+        make_checkpoint("acme", log.heads("acme"), log.checkpoints[-1], 1.0, ring.signer("audit"))
     )
     report = log.check("acme", ring=ring)
     assert (report.ok, report.unsealed) == (True, 0)

@@ -91,10 +91,14 @@ class Packet:
         return "".join(part.text for part in self.sentence)
 
     @property
+    def approved(self) -> int:
+        """How many different people have approved."""
+        return len({vote.approver for vote in self.votes if vote.decision is Choice.APPROVE})
+
+    @property
     def so_far(self) -> str:
         """How many have approved: "1 of 2"."""
-        approvers = {vote.approver for vote in self.votes if vote.decision is Choice.APPROVE}
-        return f"{len(approvers)} of {self.demand.approvers}"
+        return f"{self.approved} of {self.demand.approvers}"
 
     def record(self) -> dict[str, Any]:
         """Return plain JSON data."""

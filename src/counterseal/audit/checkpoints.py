@@ -15,7 +15,7 @@ from counterseal.audit.chain import Head
 from counterseal.canonical import canonical
 from counterseal.keys import Signer
 
-__all__ = ["Checkpoint", "hash_of", "make", "receipt", "sealed_heads"]
+__all__ = ["Checkpoint", "hash_of", "make_checkpoint", "receipt", "sealed_heads"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Checkpoint:
     signature: bytes = field(default=b"", repr=False)
 
 
-def make(
+def make_checkpoint(
     tenant: str,
     heads: Mapping[str, Head],
     previous: Checkpoint | None,

@@ -34,12 +34,15 @@ def json_line(event_id: str, event: Event) -> str:
 
 
 def csv_head() -> str:
-    """Return the first line: the names of the cells."""
+    """Return the header line: the column names."""
     return _line(COLUMNS)
 
 
 def csv_line(event_id: str, event: Event) -> str:
-    """Return an event as a line of CSV. A cell that would be calculated gets an apostrophe."""
+    """Return an event as a line of CSV.
+
+    A cell that a spreadsheet would run as a formula starts with an apostrophe.
+    """
     record = event.record(event_id)
     record["body"] = _json(record["body"]) if record["body"] else ""
     return _line(_harmless(record[name]) for name in COLUMNS)

@@ -1,4 +1,4 @@
-"""`counterseal diff`: compare what upstreams say of their tools with what a person accepted.
+"""`counterseal diff`: compare the tools of upstreams with the accepted definitions.
 
 The definitions that were shown are the ones that are pinned, even if an upstream changes them a
 moment later. A page shows everything that is pinned, with invisible characters spelt out by name,
@@ -40,7 +40,7 @@ from counterseal.cli.render import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from counterseal.cli.listings import Listing
+    from counterseal.cli.upstream_listings import Listing
     from counterseal.config import Settings
     from counterseal.contract.sources.mcp import Definition, Lock, LockFinding
 
@@ -73,7 +73,7 @@ def diff(
 ) -> None:
     """Show new and changed tools of upstreams, and accept them.
 
-    Asks the upstreams for their tools, and compares the answers with the accepted definitions in
+    Lists the tools of the upstreams, and compares them with the accepted definitions in
     counterseal.lock. Invisible characters are written by name. A tool that is not accepted is
     refused to every agent. Exits with 1 if a tool is not accepted or an upstream is unreachable.
     """
@@ -81,7 +81,7 @@ def diff(
     settings = project_settings()
     names = _upstreams(settings, server)
     lock = _load_lock(settings)
-    from counterseal.cli.listings import list_upstreams
+    from counterseal.cli.upstream_listings import list_upstreams
 
     listings = list_upstreams(settings, names)
     findings = _compare(lock, listings, settings, server, tool)
@@ -103,7 +103,7 @@ def diff(
     else:
         _print_summary(settings, accepted, forgotten, left)
     _note_trouble(listings, faults)
-    if left or any(listing.trouble for listing in listings):
+    if left or any(listing.error for listing in listings):
         raise typer.Exit(1)
 
 
@@ -139,7 +139,7 @@ def _compare(
     """Return a finding for each tool of the upstreams that answered."""
     findings: list[LockFinding] = []
     for listing in listings:
-        if not listing.trouble:
+        if not listing.error:
             findings += lock.compare(listing.server, listing.definitions)
     if server is None:
         for name in sorted(set(lock.servers) - set(settings.upstreams)):
@@ -147,7 +147,7 @@ def _compare(
     if tool is None:
         return findings
     named = [finding for finding in findings if finding.tool == tool]
-    if not named and not any(listing.trouble for listing in listings):
+    if not named and not any(listing.error for listing in listings):
         fail(f"{server} has no tool {tool!r}, and none is pinned under that name.")
     return named
 
@@ -172,7 +172,7 @@ def _hidden_tools(
                 faults += map(str, error.problems)
     for listing in listings:
         overlay = planned[listing.server].overlay
-        if overlay is not None and not listing.trouble:
+        if overlay is not None and not listing.error:
             faults += map(str, overlay.strays(tool.name for tool in listing.definitions))
     return hidden, faults
 
@@ -229,10 +229,10 @@ def _note_trouble(listings: Sequence[Listing], faults: Sequence[str]) -> None:
     for fault in faults:
         note(one_line(fault))
     for listing in listings:
-        for unusable in listing.refused:
+        for unusable in listing.unusable:
             note(f"{listing.server}: {unusable.tool} is never offered: {unusable.why}")
-        if listing.trouble:
-            note(f"{listing.server}: unreachable: {listing.trouble}")
+        if listing.error:
+            note(f"{listing.server}: unreachable: {listing.error}")
 
 
 # The page ----------------------------------------------------------------------------------------
@@ -383,8 +383,8 @@ def _record(
         "servers": [
             {
                 "server": listing.server,
-                "trouble": listing.trouble or None,
-                "refused": [unusable._asdict() for unusable in listing.refused],
+                "trouble": listing.error or None,
+                "refused": [unusable._asdict() for unusable in listing.unusable],
                 "tools": len(listing.definitions),
             }
             for listing in listings

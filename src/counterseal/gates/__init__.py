@@ -1,7 +1,7 @@
 """The gates, in the order in which a proposal meets them. The tuple is the whole pipeline.
 
-No gate can be left out, added or reordered: there is no other list. Where a contract gives a gate
-nothing to check, `gates_for` puts its constant answer in its place.
+A contract or a setting cannot leave out, add or reorder gates: this tuple is the only list. Where a
+contract gives a gate nothing to check, `gates_for` puts its constant answer in its place.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from counterseal.audit import EventType, Head
-from counterseal.audit.checkpoints import Checkpoint, make, sealed_heads
+from counterseal.audit.checkpoints import Checkpoint, make_checkpoint, sealed_heads
 from counterseal.audit.verify import LATE_MICROS, FindingKind, RecordVerifier, Report
 from counterseal.errors import StoreError
 from counterseal.keys import KeyRing, Signer
@@ -107,7 +107,7 @@ async def seal_store(store: Store, tenant: str, signer: Signer, now: float) -> C
         if not grown:
             return None
         last = checkpoints[-1] if checkpoints else None
-        checkpoint = make(tenant, grown, last, now, signer)
+        checkpoint = make_checkpoint(tenant, grown, last, now, signer)
         if await store.seal(checkpoint):
             return checkpoint
     raise StoreError(f"{tenant}: another process sealed first, {_TRIES} times; try again later")

@@ -273,14 +273,15 @@ def propose_operation_effect(
     method: str, path: str, operation: Mapping[str, Any], notes: Notes
 ) -> Effect:
     """Return the proposed effect of an operation, and add the reason to the notes."""
-    effect = _BY_METHOD.get(method, Effect.EXTERNAL_NOTIFICATION)
+    effect = usual = _BY_METHOD.get(method, Effect.EXTERNAL_NOTIFICATION)
     why = f"proposed from {method}"
     word, place = _strongest_word(method, path, operation)
     if word:
         implied = Effect.IRREVERSIBLE if _is_final(word) else Effect.EXTERNAL_NOTIFICATION
         if _ORDER.index(implied) > _ORDER.index(effect):
             effect, why = implied, f"raised above {method}, for {word!r} in the {place}"
-    notes.add("/effect", f"{why}; set it to what the operation does")
+    raised = effect is not usual
+    notes.add("/effect", f"{why}; set it to what the operation does", raised=raised)
     return _raised(effect, operation.get("x-counterseal-effect"), notes)
 
 
@@ -290,7 +291,7 @@ def _raised(effect: Effect, wanted: object, notes: Notes) -> Effect:
         return effect
     known = next((member for member in Effect if member == wanted), None)
     if known is not None and _ORDER.index(known) > _ORDER.index(effect):
-        notes.add("/effect", "raised by the document's x-counterseal-effect")
+        notes.add("/effect", "raised by the document's x-counterseal-effect", raised=True)
         return known
     if known is not effect:
         shown = clean(str(wanted), 40)

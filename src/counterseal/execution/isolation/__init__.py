@@ -1,6 +1,6 @@
 """Tools in processes and sandboxes of their own.
 
-`isolated` makes an attempt of it, `workers` keeps the processes; `child`, `pipes`, `framing`,
-`starting`, `processes` and `sandbox` are the runtime's side of one, and `worker`, `lending`,
-`limits` and `seal` what runs inside. `cover` hides secrets on both sides.
+`pool` keeps processes (`Workers`) and sandboxes (`Sandboxes`); `child` is the runtime's side of one
+process; `messages` frames jobs and replies and masks secrets; `address` names a function;
+`processes` reads /proc; `sandbox` starts a sandbox. `worker` and `seal` run inside.
 """
