@@ -48,17 +48,17 @@ class Definition:
         for name in ("input_schema", "output_schema", "annotations"):
             object.__setattr__(self, name, _frozen(name, getattr(self, name)))
         if any("\0" in text for text in _texts(self.record())):
-            raise ValueError("it holds a NUL character")
+            raise ValueError("it contains a NUL character")
         size = len(canonical(self.record()))
         if size > MAX_BYTES:
-            raise ValueError(f"it is {size:,} bytes long; at most {MAX_BYTES:,} are taken")
+            raise ValueError(f"it is {size:,} bytes long, the limit is {MAX_BYTES:,}")
         object.__setattr__(self, "hash", digest(self.record()))
 
     @classmethod
     def of(cls, wire: Mapping[str, Any]) -> Definition:
         """Return the definition of an item of tools/list. Raise ValueError if it is invalid."""
         if not isinstance(wire, Mapping):
-            raise ValueError("a tool's definition is an object")
+            raise ValueError("a tool's definition must be an object")
         hints = wire.get("annotations")
         if isinstance(hints, Mapping):
             # Some libraries write null for a missing hint.
@@ -104,35 +104,34 @@ class Definition:
 def _check(given: Definition) -> None:
     """Raise ValueError if a field does not have the type that the protocol requires."""
     if not isinstance(given.name, str):
-        raise ValueError("name is missing" if given.name is None else "name is not a text")
+        raise ValueError("name is missing" if given.name is None else "name must be a string")
     if not _NAME.fullmatch(given.name):
-        raise ValueError(
-            f"name {ascii(given.name)[:80]} is not 1 to 128 letters, digits, '_', '.', '-' and '/'"
-        )
+        expected = "1 to 128 letters, digits, '_', '.', '-' and '/'"
+        raise ValueError(f"name must be {expected}, got {ascii(given.name)[:80]}")
     _check_text("title", "" if given.title is None else given.title)
     _check_text("description", given.description)
     if not isinstance(given.input_schema, Mapping):
-        raise ValueError("inputSchema is not an object")
+        raise ValueError("inputSchema must be an object")
     if given.input_schema.get("type") != "object":
-        raise ValueError('inputSchema is not of "type": "object"')
+        raise ValueError('inputSchema must have "type": "object"')
     if given.output_schema is not None and not isinstance(given.output_schema, Mapping):
-        raise ValueError("outputSchema is not an object")
+        raise ValueError("outputSchema must be an object")
     _check_hints(given.annotations)
 
 
 def _check_hints(annotations: object) -> None:
     if not isinstance(annotations, Mapping):
-        raise ValueError("annotations is not an object")
+        raise ValueError("annotations must be an object")
     for hint in HINTS:
         if hint in annotations and not isinstance(annotations[hint], bool):
-            raise ValueError(f"annotations.{hint} is not true or false")
+            raise ValueError(f"annotations.{hint} must be true or false")
 
 
 def _check_text(name: str, text: object) -> None:
     if not isinstance(text, str):
-        raise ValueError(f"{name} is not a text")
+        raise ValueError(f"{name} must be a string")
     if any("\ud800" <= char <= "\udfff" for char in text):
-        raise ValueError(f"{name} holds a lone surrogate, which is not text")
+        raise ValueError(f"{name} contains a lone surrogate, which is not valid text")
 
 
 _WIRE = {"input_schema": "inputSchema", "output_schema": "outputSchema"}
@@ -336,7 +335,7 @@ def _words_changed(was: Any, now: Any) -> str:
     return " ".join("".join(out).split())
 
 
-def _context(kept: list[str], first: bool, last: bool) -> str:  # noqa: FBT001 - where it stands
+def _context(kept: list[str], first: bool, last: bool) -> str:  # noqa: FBT001 - its position
     """Return the start and end of an unchanged part, as context of the changes beside it."""
     head = [] if first else kept[:_CONTEXT]
     tail = [] if last else kept[-_CONTEXT:]

@@ -86,19 +86,19 @@ def credentials(
 def _all_of(
     document: OpenApiDocument, alternative: Mapping[str, Any], host: str, notes: Notes
 ) -> SecurityCredentials:
-    made = SecurityCredentials()
+    result = SecurityCredentials()
     schemes = mapping(mapping(document.root.get("components")).get("securitySchemes"))
     for name, scopes in alternative.items():
         scheme = document.resolve(schemes.get(name))
         secret = secret_name(host, name)
         place, key, text = _placed(name, scheme, secret)
-        target = made.headers if place == "header" else made.query
+        target = result.headers if place == "header" else result.query
         if key.lower() in {known.lower() for known in target}:
             raise UnsupportedError(f"it authenticates twice in {key}")
         target[key] = text
-        made.secrets.append(secret)
+        result.secrets.append(secret)
         notes.add("/secrets", f"{secret}: {_secret_note(name, scheme, scopes)}")
-    return made
+    return result
 
 
 def _placed(name: str, scheme: Mapping[str, Any], secret: str) -> tuple[str, str, str]:
@@ -156,11 +156,11 @@ def read_arguments(
     for parameter in _parameters(document, operation):
         reader.parameter(parameter)
     for name in re.findall(r"\{([^{}]*)\}", operation.path):
-        if name not in reader.made.path:
+        if name not in reader.arguments.path:
             notes.add("", f"{name} stands in the path, but the document does not describe it")
             reader.parameter({"name": name, "in": "path", "schema": {"type": "string"}})
     reader.body()
-    return reader.made
+    return reader.arguments
 
 
 def _parameters(document: OpenApiDocument, operation: Operation) -> Iterator[Mapping[str, Any]]:
@@ -180,7 +180,7 @@ class _ParameterReader:
     host: str
     converter: Converter
     notes: Notes
-    made: Arguments = field(default_factory=Arguments)
+    arguments: Arguments = field(default_factory=Arguments)
 
     # Parameters ----------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class _ParameterReader:
         if place == "header" and name.lower() in _IGNORED_HEADERS:
             return
         if place == "header" and _KEY_HEADER.fullmatch(name):
-            self.made.key_header = name
+            self.arguments.key_header = name
             return
         try:
             self._parameter(given, name, place, required=required)
@@ -204,7 +204,7 @@ class _ParameterReader:
     ) -> None:
         if place not in ("path", "query", "header"):
             raise UnsupportedError(f"it takes {clean(name, 60)} in a {clean(place, 20)}")
-        templates = getattr(self.made, "headers" if place == "header" else place)
+        templates = getattr(self.arguments, "headers" if place == "header" else place)
         if place != "path" and is_credential(name):
             templates[name] = self._secret(name)
             return
@@ -231,18 +231,18 @@ class _ParameterReader:
                 "maxLength": MAX_LENGTH,
                 "description": f"Several values are separated by {between}.",
             }
-        made = self.converter.convert(given.get("schema"))
-        open_text = made.get("type") == "string" and made.keys().isdisjoint(
+        result = self.converter.convert(given.get("schema"))
+        open_text = result.get("type") == "string" and result.keys().isdisjoint(
             ("enum", "const", "pattern", "format")
         )
         if place == "path" and open_text:
-            made["pattern"] = _NOT_IN_A_PATH
-        return made
+            result["pattern"] = _NOT_IN_A_PATH
+        return result
 
     def _secret(self, name: str) -> str:
         secret = secret_name(self.host, name)
-        if secret not in self.made.secrets:
-            self.made.secrets.append(secret)
+        if secret not in self.arguments.secrets:
+            self.arguments.secrets.append(secret)
             self.notes.add("/secrets", f"{secret}: {clean(name, 60)} sounds like a credential")
         return f"{{secret:{secret}}}"
 
@@ -250,7 +250,7 @@ class _ParameterReader:
         self, key: str, place: str, schema: dict[str, Any], described: str, *, required: bool
     ) -> str:
         """Add an argument. Return its placeholder."""
-        known = {name.lower() for name in self.made.properties}
+        known = {name.lower() for name in self.arguments.properties}
         name = argument_name(key)
         if name.lower() in known:
             name = unique(f"{place}_{name}", known)
@@ -262,9 +262,9 @@ class _ParameterReader:
         for note in self.converter.notes:
             self.notes.add(here, note)
         self.converter.notes.clear()
-        self.made.properties[name] = {**schema, "description": " ".join(dict.fromkeys(texts))}
+        self.arguments.properties[name] = {**schema, "description": " ".join(dict.fromkeys(texts))}
         if required:
-            self.made.required.append(name)
+            self.arguments.required.append(name)
         return f"{{{name}}}"
 
     # The body ------------------------------------------------------------------------------------
@@ -289,12 +289,12 @@ class _ParameterReader:
         for kind, plain in kinds.items():
             if plain.endswith(("/json", "+json")) or plain == "*/*":
                 if plain not in ("application/json", "*/*"):
-                    self.made.headers["Content-Type"] = quote(plain, safe="/+.-")
+                    self.arguments.headers["Content-Type"] = quote(plain, safe="/+.-")
                 self._json(mapping(content[kind]).get("schema"), required=required)
                 return
         for kind, plain in kinds.items():
             if plain == _FORM:
-                self._fields(mapping(content[kind]).get("schema"), self.made.form, form=True)
+                self._fields(mapping(content[kind]).get("schema"), self.arguments.form, form=True)
                 return
         raise UnsupportedError(f"it takes a body of {clean(', '.join(content), 60)}")
 
@@ -303,12 +303,14 @@ class _ParameterReader:
         alternatives = flat.get("anyOf") or flat.get("oneOf")
         whole = alternatives or isinstance(flat.get("additionalProperties"), Mapping)
         if whole or not mapping(flat.get("properties")):
-            made = self.converter.convert(schema)
-            described = "" if "description" in made else "What is sent, as a whole."
-            self.made.body = self._argument("body", "whole", made, described, required=required)
+            result = self.converter.convert(schema)
+            described = "" if "description" in result else "What is sent, as a whole."
+            self.arguments.body = self._argument(
+                "body", "whole", result, described, required=required
+            )
             return
-        self.made.body = {}
-        self._fields(schema, self.made.body, form=False)
+        self.arguments.body = {}
+        self._fields(schema, self.arguments.body, form=False)
 
     def _fields(self, schema: object, templates: dict[str, str], *, form: bool) -> None:
         """Add an argument for each field of the body."""
@@ -318,9 +320,9 @@ class _ParameterReader:
             if form and "object" in self.converter.kinds(value):
                 raise UnsupportedError(f"it takes an object, {clean(name, 60)}, in a form")
             if not is_credential(name):
-                made = self.converter.convert(value)
+                result = self.converter.convert(value)
                 needed = name in required
-                templates[name] = self._argument(name, "body", made, "", required=needed)
+                templates[name] = self._argument(name, "body", result, "", required=needed)
             elif name in required:
                 templates[name] = self._secret(name)
             else:
@@ -366,24 +368,24 @@ def _of(responses: Mapping[Any, Any], status: str) -> Any:
 def _json(document: OpenApiDocument, schema: object, notes: Notes) -> dict[str, Any]:
     converter = Converter(document, output=True)
     try:
-        made = converter.convert(schema)
+        result = converter.convert(schema)
         definitions = converter.definitions()
     except UnsupportedError as error:
         notes.add(_HERE, f"any object is taken, because {error}")
         return {"type": "object"}
-    if set(made) <= {"$ref", "description"} and "$ref" in made:
-        made = {**definitions[made["$ref"].rpartition("/")[2]]}
-    made.pop("description", None)
-    if not made:
+    if set(result) <= {"$ref", "description"} and "$ref" in result:
+        result = {**definitions[result["$ref"].rpartition("/")[2]]}
+    result.pop("description", None)
+    if not result:
         return {"type": "object"}
-    if types_of(made) != ("object",):
-        made = {"type": "object", "properties": {"result": made}, "required": ["result"]}
-    made |= _in_use(made, definitions)
-    if size_of(made) > _LARGEST:
+    if types_of(result) != ("object",):
+        result = {"type": "object", "properties": {"result": result}, "required": ["result"]}
+    result |= _in_use(result, definitions)
+    if size_of(result) > _LARGEST:
         notes.add(_HERE, "any object is taken, because the document describes it at great length")
         return {"type": "object"}
     notes.add(_HERE, "as the document promises it; further fields are let through")
-    return made
+    return result
 
 
 def _in_use(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:

@@ -177,10 +177,10 @@ def _errors(data: dict[str, Any]) -> list[Problem]:
 
 def _identity(name: str, operation: Operation, notes: Notes) -> dict[str, Any]:
     notes.add("/identity/owner", "name the team that answers for this tool")
-    made: dict[str, Any] = {"name": name, "owner": "unassigned"}
+    result: dict[str, Any] = {"name": name, "owner": "unassigned"}
     if operation.data.get("deprecated") is True:
-        made["lifecycle"] = {"status": "deprecated"}
-    return made
+        result["lifecycle"] = {"status": "deprecated"}
+    return result
 
 
 def _summary(operation: Operation) -> str:
@@ -244,7 +244,7 @@ def _request(
     )
     reserved = {name.lower() for name in security.headers}
     others = {key: text for key, text in arguments.headers.items() if key.lower() not in reserved}
-    made = {
+    result = {
         "method": operation.method,
         "url": f"{server.rstrip('/')}{path}",
         "query": {**arguments.query, **security.query},
@@ -252,7 +252,7 @@ def _request(
         "body": arguments.body,
         "form": arguments.form,
     }
-    return {key: value for key, value in made.items() if value not in (None, {})}
+    return {key: value for key, value in result.items() if value not in (None, {})}
 
 
 def _egress(url: str, document: OpenApiDocument, notes: Notes) -> list[str]:
@@ -276,10 +276,10 @@ def _governance(
     """Return the consequence and the idempotency header of a call that changes something."""
     if not EFFECTS[effect].mutates:
         return {}
-    made: dict[str, Any] = {"consequence": _consequence(operation, arguments, http)}
+    result: dict[str, Any] = {"consequence": _consequence(operation, arguments, http)}
     if arguments.key_header is not None:
-        made["idempotency"] = {"key_header": arguments.key_header}
-    return made
+        result["idempotency"] = {"key_header": arguments.key_header}
+    return result
 
 
 def _consequence(operation: Operation, arguments: Arguments, http: Mapping[str, Any]) -> str:
@@ -335,16 +335,18 @@ def _wrapped(text: str, indent: int) -> list[str]:
 
 def _node(value: Any, path: tuple[str | int, ...], reviews: dict[str, list[str]]) -> Any:
     if isinstance(value, dict):
-        made = CommentedMap()
+        result = CommentedMap()
         for key, item in value.items():
             here = (*path, key)
-            made[_text(key)] = _node(item, here, reviews)
+            result[_text(key)] = _node(item, here, reviews)
             indent = _INDENT * len(path)
             texts = "; ".join(reviews.get(pointer(*here), []))
             lines = _wrapped(f"review: {texts}", indent) if texts else []
             if lines:
-                made.yaml_set_comment_before_after_key(key, before="\n".join(lines), indent=indent)
-        return made
+                result.yaml_set_comment_before_after_key(
+                    key, before="\n".join(lines), indent=indent
+                )
+        return result
     if isinstance(value, list | tuple):
         sequence = CommentedSeq(_node(item, (*path, i), reviews) for i, item in enumerate(value))
         if all(not isinstance(item, dict | list) for item in value):

@@ -81,16 +81,16 @@ def _inferred_types(flat: Mapping[str, Any]) -> Iterator[str]:
 
 def values(flat: Mapping[str, Any], types: list[str]) -> dict[str, Any]:
     """Return `enum`, `const` and `default`, without values that JSON can't represent exactly."""
-    made: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     allowed = [_value(value, types) for value in listed(flat.get("enum")) if _is_plain(value)]
     if allowed:
         if "null" in types and None not in allowed:
             allowed.append(None)
-        made["enum"] = list(dict.fromkeys(allowed)) if _all_texts(allowed) else allowed
+        result["enum"] = list(dict.fromkeys(allowed)) if _all_texts(allowed) else allowed
     for word in ("const", "default"):
         if word in flat and _is_plain(flat[word]) and flat[word] is not None:
-            made[word] = _value(flat[word], types)
-    return made
+            result[word] = _value(flat[word], types)
+    return result
 
 
 def _all_texts(allowed: list[Any]) -> bool:
@@ -114,29 +114,29 @@ def _is_plain(value: object) -> bool:
 
 def bounds(flat: Mapping[str, Any], types: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:
     """Return the keywords that limit a value, and notes on those that were left out."""
-    made: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     notes: list[str] = []
     for kind in types:
         for word in _COUNTS.get(kind, ()):
             if type(flat.get(word)) is int and 0 <= flat[word] <= _EXACT:
-                made[word] = flat[word]
+                result[word] = flat[word]
     if "number" in types or "integer" in types:
-        made |= _limits(flat)
+        result |= _limits(flat)
     if "array" in types and flat.get("uniqueItems") is True:
-        made["uniqueItems"] = True
+        result["uniqueItems"] = True
     if "string" in types:
         if isinstance(flat.get("format"), str):
-            made["format"] = flat["format"][:40]
+            result["format"] = flat["format"][:40]
         pattern = flat.get("pattern")
         if isinstance(pattern, str) and _usable(pattern):
-            made["pattern"] = pattern
+            result["pattern"] = pattern
         elif pattern is not None:
             notes.append("a pattern was left out that not every engine can run safely")
-    return made, notes
+    return result, notes
 
 
 def _limits(flat: Mapping[str, Any]) -> dict[str, Any]:
-    made = {
+    result = {
         word: flat[word]
         for word in _LIMITS
         if isinstance(flat.get(word), int | float)
@@ -145,11 +145,11 @@ def _limits(flat: Mapping[str, Any]) -> dict[str, Any]:
     }
     # In 3.0 the exclusive limits are booleans beside the inclusive ones.
     for word, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if flat.get(word) is True and plain in made:
-            made[word] = made.pop(plain)
-    if made.get("multipleOf", 1) <= 0:
-        del made["multipleOf"]
-    return made
+        if flat.get(word) is True and plain in result:
+            result[word] = result.pop(plain)
+    if result.get("multipleOf", 1) <= 0:
+        del result["multipleOf"]
+    return result
 
 
 @lru_cache(maxsize=1024)
@@ -275,26 +275,26 @@ class Converter:
             taken = {name.lower() for name in self._names.values()}
             self._names[reference] = unique(last, taken)
             self._waiting.append(reference)
-        made: dict[str, Any] = {"$ref": f"#/$defs/{self._names[reference]}"}
+        result: dict[str, Any] = {"$ref": f"#/$defs/{self._names[reference]}"}
         if given.get("nullable") is True:
-            made = {"anyOf": [made, {"type": "null"}]}
-        return made | _described(given)
+            result = {"anyOf": [result, {"type": "null"}]}
+        return result | _described(given)
 
     def _plain(self, flat: Mapping[str, Any]) -> dict[str, Any]:
         alternatives = [listed(flat.get(word)) for word in _ALTERNATIVES if listed(flat.get(word))]
         if alternatives:
             return self._choice(flat, alternatives)
         types = types_in(flat)
-        made = {} if self._output else values(flat, types)
-        if not types and made.keys().isdisjoint(("enum", "const")):
+        result = {} if self._output else values(flat, types)
+        if not types and result.keys().isdisjoint(("enum", "const")):
             return self._anything() | _described(flat)
         if types:
-            made = {"type": types[0] if len(types) == 1 else types, **made}
+            result = {"type": types[0] if len(types) == 1 else types, **result}
         if "object" in types:
-            made |= self._object(flat)
+            result |= self._object(flat)
         if "array" in types:
-            made |= self._array(flat)
-        return self._bounded(made, flat) | _described(flat)
+            result |= self._array(flat)
+        return self._bounded(result, flat) | _described(flat)
 
     def _choice(self, flat: Mapping[str, Any], alternatives: list[Any]) -> dict[str, Any]:
         """Return a choice of types. Shared keywords are merged into each, so that each closes."""
@@ -326,15 +326,15 @@ class Converter:
             for name, value in self.fields(flat)
             if not self._hidden(name, required=name in required)
         }
-        made: dict[str, Any] = {"properties": properties} if properties else {}
+        result: dict[str, Any] = {"properties": properties} if properties else {}
         if kept := [name for name in dict.fromkeys(required) if name in properties]:
-            made["required"] = kept
+            result["required"] = kept
         rest = flat.get("additionalProperties")
         if isinstance(rest, Mapping) and rest:
-            made["additionalProperties"] = self.convert(rest)
+            result["additionalProperties"] = self.convert(rest)
         elif not self._output:
-            made["additionalProperties"] = self._anything() if not properties else False
-        return made
+            result["additionalProperties"] = self._anything() if not properties else False
+        return result
 
     def fields(self, flat: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         """Yield the properties of this direction: no readOnly inputs, no writeOnly outputs."""
@@ -353,29 +353,33 @@ class Converter:
         return True
 
     def _array(self, flat: Mapping[str, Any]) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         prefix = listed(flat.get("prefixItems"))
         if prefix:
-            made["prefixItems"] = [self.convert(item) for item in prefix]
+            result["prefixItems"] = [self.convert(item) for item in prefix]
         items = flat.get("items")
         if items is False:
-            return made | {"items": False}
-        return made | {"items": self.convert(items)}
+            return result | {"items": False}
+        return result | {"items": self.convert(items)}
 
-    def _bounded(self, made: dict[str, Any], flat: Mapping[str, Any]) -> dict[str, Any]:
+    def _bounded(self, result: dict[str, Any], flat: Mapping[str, Any]) -> dict[str, Any]:
         """Return the schema with the document's bounds, and for inputs with default bounds."""
         if self._output:
-            return made
-        limits, notes = bounds(flat, types_of(made))
+            return result
+        limits, notes = bounds(flat, types_of(result))
         self.notes |= dict.fromkeys(notes)
-        made |= limits
-        if "string" in types_of(made) and _endless(made):
-            made["maxLength"] = max(MAX_LENGTH, made.get("minLength", 0))
+        result |= limits
+        if "string" in types_of(result) and _endless(result):
+            result["maxLength"] = max(MAX_LENGTH, result.get("minLength", 0))
             self.notes[f"a length of {MAX_LENGTH:,} was invented"] = None
-        if "array" in types_of(made) and "maxItems" not in made and made.get("items") is not False:
-            made["maxItems"] = max(MAX_ITEMS, made.get("minItems", 0))
+        if (
+            "array" in types_of(result)
+            and "maxItems" not in result
+            and result.get("items") is not False
+        ):
+            result["maxItems"] = max(MAX_ITEMS, result.get("minItems", 0))
             self.notes[f"a length of {MAX_ITEMS} items was invented"] = None
-        return made
+        return result
 
     def _merged(self, under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         """Return the merge of two schemas of one value."""
@@ -425,9 +429,9 @@ def size_of(schema: Mapping[str, Any]) -> int:
         raise UnsupportedError("it holds what JSON can't keep") from None
 
 
-def _endless(made: Mapping[str, Any]) -> bool:
-    known = {"maxLength", "enum", "const"} & set(made)
-    return not known and made.get("format") not in _SHORT
+def _endless(result: Mapping[str, Any]) -> bool:
+    known = {"maxLength", "enum", "const"} & set(result)
+    return not known and result.get("format") not in _SHORT
 
 
 def _described(given: Mapping[str, Any]) -> dict[str, str]:
