@@ -101,9 +101,9 @@ class Mask:
         if isinstance(value, bytes):
             return self.raw(value)
         if isinstance(value, int | float):
-            told = _json_number(value)
-            shown = self.text(told)
-            return value if shown is told else shown
+            text = _json_number(value)
+            shown = self.text(text)
+            return value if shown is text else shown
         if isinstance(value, Mapping):
             return self._object(value)
         if isinstance(value, list | tuple):

@@ -431,7 +431,7 @@ class RecordVerifier:
         self._latest = max((head.number for head in (limits or {}).values()), default=0)
         self._segments: dict[str, Segment] = {}
         self._events = self._sealed = self._erased = 0
-        sealed = [until for one, until in erasures if self._is_sealed(*_place_of(one))]
+        sealed = [until for erasure, until in erasures if self._is_sealed(*_place_of(erasure))]
         self._announced = max(sealed, default=0)
         """Number until which erasures are announced by sealed events that are still to be fed."""
         self._until = self._until_unsealed = 0

@@ -92,12 +92,14 @@ def diff(
     shown = [finding for finding in findings if finding not in hidden]
     if not as_json:
         _print_findings(listings, shown, hidden)
-    accepted = [one for one in shown if accept and one.state.value in _WAITING]
-    forgotten = [one for one in findings if forget and one.state.value == "gone"]
+    accepted = [finding for finding in shown if accept and finding.state.value in _WAITING]
+    forgotten = [finding for finding in findings if forget and finding.state.value == "gone"]
     if accepted or forgotten:
         _confirm(len(accepted), len(forgotten), yes=yes)
         _write(settings, accepted, forgotten, by or user_name("--by"))
-    left = [one for one in shown if one.state.value in _WAITING and one not in accepted]
+    left = [
+        finding for finding in shown if finding.state.value in _WAITING and finding not in accepted
+    ]
     if as_json:
         print_json(_record(listings, shown, hidden, accepted, forgotten))
     else:
@@ -242,7 +244,9 @@ def _print_findings(
     listings: Sequence[Listing], findings: Sequence[LockFinding], hidden: Sequence[LockFinding]
 ) -> None:
     """Print the number of tools in each state, then every tool that is not accepted."""
-    servers = dict.fromkeys([*(one.server for one in listings), *(one.server for one in findings)])
+    servers = dict.fromkeys(
+        [*(listing.server for listing in listings), *(finding.server for finding in findings)]
+    )
     counts = [row for name in servers if (row := _counts(name, findings, hidden))]
     if counts:
         print_page(table(counts))
@@ -389,7 +393,9 @@ def _record(
             }
             for listing in listings
         ],
-        "tools": [_finding_record(one) for one in findings if one.state.value != "accepted"],
+        "tools": [
+            _finding_record(finding) for finding in findings if finding.state.value != "accepted"
+        ],
         "hidden": [_name_record(finding) for finding in hidden],
         "accepted": [_name_record(finding) for finding in accepted],
         "forgotten": [_name_record(finding) for finding in forgotten],

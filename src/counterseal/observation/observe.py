@@ -348,8 +348,12 @@ def observe_as(
     mask: Mask = NO_MASK,
 ) -> Observed:
     """Return what an agent may see of a registered tool's output."""
-    seen = _observe(outcome_data, compiled_output_validator, own, redactor, mask)
-    return seen._replace(raw=mask.raw(seen.raw)) if seen.raw is not None and mask else seen
+    observed = _observe(outcome_data, compiled_output_validator, own, redactor, mask)
+    return (
+        observed._replace(raw=mask.raw(observed.raw))
+        if observed.raw is not None and mask
+        else observed
+    )
 
 
 def _observe(
@@ -463,9 +467,9 @@ def _shown(
     """Return the redacted and bounded form of a checked output."""
     if own.redacted:
         shown, places = _without(output, own, code)
-        seen = _clean(code, shown, to_json(shown), own, redactor, mask)
+        observed = _clean(code, shown, to_json(shown), own, redactor, mask)
         taken = tuple(Redaction(CONTRACT, place) for place in places)
-        return seen._replace(redactions=(*taken, *seen.redactions), output=output)
+        return observed._replace(redactions=(*taken, *observed.redactions), output=output)
     return _clean(code, output, text, own, redactor, mask)
 
 
@@ -557,10 +561,10 @@ def _observe_partial(
         if missing := own.sourceless(data):
             return _sourceless(to_json(steps | {"data": data}), missing)
     output = steps | {"data": data}
-    seen = _shown(Code.PARTIAL_SUCCESS, output, to_json(output), own, redactor, mask)
+    observed = _shown(Code.PARTIAL_SUCCESS, output, to_json(output), own, redactor, mask)
     done, failed = (len(steps[name] or ()) for name in ("completed", "failed"))
     count = f"{failed} of {done + failed} steps failed; only the completed ones took effect."
-    return seen._replace(warnings=(count, *seen.warnings))
+    return observed._replace(warnings=(count, *observed.warnings))
 
 
 def _mismatch(text: bytes, output: Any, validator: Validator, own: Profile) -> Observed:
