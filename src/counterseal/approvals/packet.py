@@ -250,7 +250,7 @@ def _sentence(
     for piece in pieces:
         if isinstance(piece, str):
             yield Part(visible(" ".join(piece.split("\n"))))
-        elif piece.there:
+        elif piece.present:
             yield from fill(piece.value)
         else:
             yield Part("(not given)" if piece.reference.source == "argument" else "(unknown)")

@@ -147,8 +147,8 @@ def test_a_document_without_a_server_needs_one_to_be_given(run, write, folder):
     ("content", "says"),
     [
         ('{"swagger": "2.0"}', "Convert it to OpenAPI 3 first."),
-        ("a: 1", "this is no OpenAPI 3 document"),
-        ("a: [", "no YAML"),
+        ("a: 1", "not an OpenAPI 3 document"),
+        ("a: [", "not valid YAML"),
     ],
 )
 def test_a_file_that_is_no_document_is_wrong_use(run, write, content, says):

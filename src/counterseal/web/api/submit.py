@@ -26,7 +26,7 @@ from counterseal.canonical import json_default
 from counterseal.codes import Code
 from counterseal.gateway.calls import awaits_approval
 from counterseal.observation import Observation
-from counterseal.observation.render import said
+from counterseal.observation.render import sentence_for
 from counterseal.operations.approver import ApprovalError
 from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime
@@ -220,7 +220,9 @@ def _problem(
         code=observation.code.value,
         title="The call was not carried out" if response.status < 500 else "The call failed",
         status=status,
-        detail=observation.errors[0].message if observation.errors else said(observation.code),
+        detail=observation.errors[0].message
+        if observation.errors
+        else sentence_for(observation.code),
         param=first,
         where=None if first is None else "body",
         repairable=response.repairable,
