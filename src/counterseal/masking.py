@@ -101,9 +101,9 @@ class Mask:
         if isinstance(value, bytes):
             return self.raw(value)
         if isinstance(value, int | float):
-            told = _told(value)
-            shown = self.text(told)
-            return value if shown is told else shown
+            text = _json_number(value)
+            shown = self.text(text)
+            return value if shown is text else shown
         if isinstance(value, Mapping):
             return self._object(value)
         if isinstance(value, list | tuple):
@@ -126,8 +126,8 @@ class Mask:
 
     def _label(self, name: str) -> bytes:
         """Return the replacement of a secret: valid in JSON and URLs, and not a secret itself."""
-        told = f"[secret.{re.sub(r'[^A-Za-z0-9._-]', '_', name)}]"
-        return next((text for text in (told, "[secret]") if not self.found(text)), "***").encode()
+        label = f"[secret.{re.sub(r'[^A-Za-z0-9._-]', '_', name)}]"
+        return next((text for text in (label, "[secret]") if not self.found(text)), "***").encode()
 
     def _once(self, raw: bytes) -> bytes:
         views = list(_views(raw))
@@ -152,10 +152,10 @@ class Mask:
 def _united(spans: Iterable[_Span]) -> list[_Span]:
     """Return the spans in order; overlapping ones are joined under the longest one's name."""
     united: list[_Span] = []
-    for span in sorted(spans, key=lambda one: one[:2]):
+    for span in sorted(spans, key=lambda span: span[:2]):
         if united and span[0] < united[-1][1]:
             last = united.pop()
-            longest = max(last, span, key=lambda one: (one[1] - one[0], len(one[2].form)))
+            longest = max(last, span, key=lambda other: (other[1] - other[0], len(other[2].form)))
             span = (last[0], max(last[1], span[1]), longest[2])  # noqa: PLW2901 - it grew
         united.append(span)
     return united
@@ -168,7 +168,7 @@ def _leaves(value: Any) -> Iterator[bytes]:
     elif isinstance(value, bytes):
         yield value
     elif isinstance(value, int | float):
-        yield _told(value).encode()
+        yield _json_number(value).encode()
     elif isinstance(value, Mapping):
         for key, item in value.items():
             yield from _leaves(key)
@@ -178,7 +178,7 @@ def _leaves(value: Any) -> Iterator[bytes]:
             yield from _leaves(item)
 
 
-def _told(number: float) -> str:
+def _json_number(number: float) -> str:
     try:
         return json.dumps(number)
     except ValueError:  # Python refuses to convert integers of thousands of digits

@@ -1,6 +1,6 @@
 """A request's page says all that its outline says."""
 
-from counterseal.approvals.packet_formats import outline
+from counterseal.approvals.packet_formats import RowKey, outline
 from counterseal.web.console.approvals import packet_card
 
 
@@ -17,16 +17,16 @@ async def test_nothing_of_the_outline_is_left_out(bank):
     for approval_id in (await bank.notice(), await bank.closing(), await bank.refund()):
         packet = await bank.packet(approval_id)
         now = bank.clock()
-        told = outline(packet, now=now, characters=10_000, values=1_000)
+        told = outline(packet, now=now, max_characters=10_000, max_values=1_000)
         shown = set(texts_of(packet_card(packet, now=now)))
         elsewhere = {" → ", f"{packet.so_far} approved"}
         for group in told.groups:
             for row in group:
-                if row.label == "Expires":
+                if row.key is RowKey.EXPIRES:
                     continue
                 for line in row.lines:
-                    missing = {part.text for part in line.parts} - shown - elsewhere
-                    assert {one for one in missing if one.strip(" ()") not in shown} == set()
+                    texts = {line.origin_text, *(part.text for part in line.parts)}
+                    assert texts - shown - elsewhere == set()
 
 
 async def test_what_changes_comes_first_and_what_stays_is_said_to(bank):

@@ -85,6 +85,7 @@ async def test_every_page_says_which_resource_it_shows(bank, ann):
         ("/", "/v1/approvals?status=waiting"),
         ("/approvals?tool=x", "/v1/approvals?status=waiting&amp;tool=x"),
         ("/approvals?status=decided", "/v1/approvals?status=decided"),
+        ("/approvals?status=executed", "/v1/approvals?status=spent"),
         ("/approvals?status=void&text=x", "/v1/approvals?status=void&amp;text=x"),
         (f"/approvals/{approval_id}", f"/v1/approvals/{approval_id}"),
     ):

@@ -66,7 +66,7 @@ def test_only_an_allowance_without_a_rule_is_plain():
 def test_decisions_are_taken_back_to_where_decide_began():
     runtime = runtime_for()
     call = a_call(runtime)
-    call.decided(allow("scope"))
+    call.add_decision(allow("scope"))
     call.first_decision = 1
     run_gates(call, [gate(require_approval("approval", "ask"))], runtime)
     call.forget_decisions()

@@ -11,7 +11,7 @@ from counterseal import ProposedCall, Runtime
 from counterseal.config import ConfigError, load_settings, open_runtime
 from counterseal.contract.invariants import Correction
 from counterseal.observation.envelope import FieldError
-from counterseal.observation.text import neutralise
+from counterseal.observation.invisible import neutralise
 from counterseal.plans import (
     Fate,
     Plan,

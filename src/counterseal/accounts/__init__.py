@@ -1,4 +1,9 @@
-"""People who sign in: users and their roles, passwords, sessions and personal keys."""
+"""People who sign in: users and their roles, passwords, sessions and personal keys.
+
+A `User` is the stored account, with its password hash and its roles in every tenant. A `Person` is
+a user who works in one tenant, with the roles that count there. A `Voter` (see `approvals.votes`)
+is a person who votes on a request for approval.
+"""
 
 from counterseal.accounts.people import People
 from counterseal.accounts.sessions import SESSION_SECONDS, Session, Sessions, check_csrf

@@ -141,7 +141,7 @@ class Directory(Protocol):
         """Return the user, active or not; None if there is none. May be a second old."""
 
     async def user_now(self, name: str) -> User | None:
-        """Return the user as of this moment, for decisions that let somebody in."""
+        """Return the user as of this moment, for decisions that grant access."""
 
     async def holder(self, key_id: str) -> User | None:
         """Return the user who holds a personal key; None if no user does."""
@@ -307,10 +307,10 @@ class Accounts:
         """
         new = await self._passwords.hashed(password)
 
-        def altered(now: User) -> User:
-            if now.hash != user.hash:
+        def altered(current: User) -> User:
+            if current.hash != user.hash:
                 raise RegistryError(f"the password of {user.name} was changed meanwhile")
-            return replace(now, hash=new)
+            return replace(current, hash=new)
 
         reason = "hashed anew, by today's parameters"
         return await self._alter(user.name, "rehashed", reason, altered, ends_sessions=False)
@@ -345,5 +345,7 @@ class Accounts:
 def _only_tenant(user: User) -> str:
     (first, *others) = user.tenants
     if others or first == EVERYWHERE:
-        raise RegistryError(f"tenant: {user.name} works in several tenants; name one for the key")
+        raise RegistryError(
+            f"tenant: {user.name} works in several tenants; give the tenant that the key is for"
+        )
     return first

@@ -22,8 +22,10 @@ __all__ = [
     "leaves",
     "name_of",
     "shown",
+    "shown_status",
     "span",
     "stamp",
+    "stored_status",
     "value_parts",
     "visible",
 ]
@@ -42,11 +44,27 @@ _LONGEST_NAME: Final = 60
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,62}")
 
 
+_EXECUTED: Final = ("spent", "executed")
+"""The status of an approval whose call was executed: in the store and the API, and for people."""
+
+
 class Part(NamedTuple):
     """A piece of displayed text. `value` marks foreign data."""
 
     text: str
     value: bool = False
+
+
+def shown_status(status: str) -> str:
+    """Return the word for an approval's status that people see."""
+    stored, word = _EXECUTED
+    return word if status == stored else status
+
+
+def stored_status(word: str) -> str:
+    """Return the stored status of an approval for a word that a person typed."""
+    stored, shown = _EXECUTED
+    return stored if word == shown else word
 
 
 def visible(text: str) -> str:

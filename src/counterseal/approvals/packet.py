@@ -91,10 +91,14 @@ class Packet:
         return "".join(part.text for part in self.sentence)
 
     @property
+    def approved(self) -> int:
+        """How many different people have approved."""
+        return len({vote.approver for vote in self.votes if vote.decision is Choice.APPROVE})
+
+    @property
     def so_far(self) -> str:
         """How many have approved: "1 of 2"."""
-        approvers = {vote.approver for vote in self.votes if vote.decision is Choice.APPROVE}
-        return f"{len(approvers)} of {self.demand.approvers}"
+        return f"{self.approved} of {self.demand.approvers}"
 
     def record(self) -> dict[str, Any]:
         """Return plain JSON data."""
@@ -246,7 +250,7 @@ def _sentence(
     for piece in pieces:
         if isinstance(piece, str):
             yield Part(visible(" ".join(piece.split("\n"))))
-        elif piece.there:
+        elif piece.present:
             yield from fill(piece.value)
         else:
             yield Part("(not given)" if piece.reference.source == "argument" else "(unknown)")

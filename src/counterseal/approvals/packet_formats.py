@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
 from functools import lru_cache
 from html import escape
 from typing import Any, Final, NamedTuple
@@ -19,22 +20,79 @@ from counterseal.approvals.display import (
     fill,
     leaves,
     name_of,
+    shown_status,
     span,
     stamp,
     value_parts,
     visible,
 )
-from counterseal.approvals.packet import Packet
+from counterseal.approvals.packet import Origin, Packet
 from counterseal.approvals.terms import PATTERNS, who_may
 from counterseal.approvals.votes import Choice, Vote
 
-__all__ = ["PacketLine", "PacketOutline", "PacketRow", "html", "markdown", "outline", "text"]
+__all__ = [
+    "PacketLine",
+    "PacketOutline",
+    "PacketRow",
+    "RowKey",
+    "html",
+    "markdown",
+    "outline",
+    "text",
+]
 
 
-_ORIGINS: Final = {
+_ORIGINS: Final[Mapping[Origin, str]] = {
     "user": "from the user",
     "trusted": "from a trusted tool",
     "untrusted": "from untrusted text",
+}
+
+
+class RowKey(StrEnum):
+    """Identifies a row of the outline. The value is part of the row's CSS class."""
+
+    CONSEQUENCE = "if-approved"
+    ACTION = "action"
+    TARGET = "target"
+    ARGUMENTS = "arguments"
+    CONFIG = "config"
+    BEFORE = "before"
+    AFTER = "after"
+    REVERSIBLE = "reversible"
+    IF_REJECTED = "if-rejected"
+    EXPIRES = "expires"
+    REQUESTER = "asked-by"
+    REASON = "why"
+    APPROVERS = "approval"
+    VOTES = "so-far"
+    DATA_CLASS = "data-class"
+    FINGERPRINT = "fingerprint"
+    APPROVAL_ID = "approval-id"
+    TRACE_ID = "trace-id"
+    CONTRACT = "contract"
+
+
+_LABELS: Final = {
+    RowKey.CONSEQUENCE: "If approved",
+    RowKey.ACTION: "Action",
+    RowKey.TARGET: "Target",
+    RowKey.ARGUMENTS: "Arguments",
+    RowKey.CONFIG: "Config",
+    RowKey.BEFORE: "Before",
+    RowKey.AFTER: "After",
+    RowKey.REVERSIBLE: "Reversible",
+    RowKey.IF_REJECTED: "If rejected",
+    RowKey.EXPIRES: "Expires",
+    RowKey.REQUESTER: "Asked by",
+    RowKey.REASON: "Why",
+    RowKey.APPROVERS: "Approval",
+    RowKey.VOTES: "So far",
+    RowKey.DATA_CLASS: "Data class",
+    RowKey.FINGERPRINT: "Fingerprint",
+    RowKey.APPROVAL_ID: "Approval id",
+    RowKey.TRACE_ID: "Trace id",
+    RowKey.CONTRACT: "Contract",
 }
 
 
@@ -43,11 +101,29 @@ class PacketLine(NamedTuple):
 
     parts: tuple[Part, ...]
     name: str = ""
+    origin: Origin | None = None
+    """The origin of an argument's value, if it is known."""
+
+    @property
+    def origin_text(self) -> str:
+        """The origin in words; empty if it is not known."""
+        return "" if self.origin is None else _ORIGINS[self.origin]
+
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        """The parts, and the origin in brackets."""
+        return (*self.parts, Part(f"  ({self.origin_text})")) if self.origin else self.parts
 
 
 class PacketRow(NamedTuple):
-    label: str
+    """One row of the outline; without lines it is left out."""
+
+    key: RowKey
     lines: tuple[PacketLine, ...]
+
+    @property
+    def label(self) -> str:
+        return _LABELS[self.key]
 
 
 class PacketOutline(NamedTuple):
@@ -56,48 +132,52 @@ class PacketOutline(NamedTuple):
     groups: tuple[tuple[PacketRow, ...], ...]
 
 
-def outline(packet: Packet, *, now: float | None, characters: int, values: int) -> PacketOutline:
+def outline(
+    packet: Packet, *, now: float | None, max_characters: int, max_values: int
+) -> PacketOutline:
     """Return the packet in rows. Long texts and large objects are cut to these limits."""
     groups = (
-        (_row("If approved", packet.sentence),),
+        (_row(RowKey.CONSEQUENCE, packet.sentence),),
         (
-            _row("Action", _action(packet)),
-            _row("Target", fill(packet.target) if packet.target else ()),
-            PacketRow("Arguments", tuple(_arguments(packet, characters, values))),
-            PacketRow("Config", tuple(_fields(packet.config, characters, values))),
+            _row(RowKey.ACTION, _action(packet)),
+            _row(RowKey.TARGET, fill(packet.target) if packet.target else ()),
+            PacketRow(RowKey.ARGUMENTS, tuple(_arguments(packet, max_characters, max_values))),
+            PacketRow(RowKey.CONFIG, tuple(_fields(packet.config, max_characters, max_values))),
         ),
-        tuple(_state(packet, characters, values)),
+        tuple(_state(packet, max_characters, max_values)),
         (
-            _row("Reversible", [Part(packet.reversibility)]),
-            _row("If rejected", [Part(visible(packet.if_rejected))]),
-            _row("Expires", [Part(_expiry(packet, now))]),
-        ),
-        (
-            _row("Asked by", _requester(packet)),
-            _row("Why", _why(packet)),
-            _row("Approval", _approval(packet)),
-            PacketRow("So far", tuple(_votes(packet, characters))),
-            _row("Data class", _data(packet)),
+            _row(RowKey.REVERSIBLE, [Part(packet.reversibility)]),
+            _row(RowKey.IF_REJECTED, [Part(visible(packet.if_rejected))]),
+            _row(RowKey.EXPIRES, [Part(_expiry(packet, now))]),
         ),
         (
-            _row("Fingerprint", [Part(visible(packet.fingerprint))]),
-            _row("Approval id", fill(packet.approval_id)),
-            _row("Trace id", fill(packet.trace_id)),
-            _row("Contract", fill(packet.contract_hash)),
+            _row(RowKey.REQUESTER, _requester(packet)),
+            _row(RowKey.REASON, _why(packet)),
+            _row(RowKey.APPROVERS, _approval(packet)),
+            PacketRow(RowKey.VOTES, tuple(_votes(packet, max_characters))),
+            _row(RowKey.DATA_CLASS, _data(packet)),
+        ),
+        (
+            _row(RowKey.FINGERPRINT, [Part(visible(packet.fingerprint))]),
+            _row(RowKey.APPROVAL_ID, fill(packet.approval_id)),
+            _row(RowKey.TRACE_ID, fill(packet.trace_id)),
+            _row(RowKey.CONTRACT, fill(packet.contract_hash)),
         ),
     )
     filled = (tuple(row for row in group if row.lines) for group in groups)
     waiting = packet.status == "waiting"
     return PacketOutline(
-        "APPROVAL NEEDED" if waiting else f"APPROVAL {visible(packet.status).upper()}",
+        "APPROVAL NEEDED"
+        if waiting
+        else f"APPROVAL {visible(shown_status(packet.status)).upper()}",
         packet.risk,
         tuple(group for group in filled if group),
     )
 
 
-def _row(label: str, parts: Iterable[Part]) -> PacketRow:
+def _row(key: RowKey, parts: Iterable[Part]) -> PacketRow:
     line = tuple(parts)
-    return PacketRow(label, (PacketLine(line),) if line else ())
+    return PacketRow(key, (PacketLine(line),) if line else ())
 
 
 # --- the action -----------------------------------------------------------------------------------
@@ -109,35 +189,36 @@ def _action(packet: Packet) -> Iterator[Part]:
         yield Part(f" ({packet.effect})")
 
 
-def _arguments(packet: Packet, characters: int, values: int) -> Iterator[PacketLine]:
+def _arguments(packet: Packet, max_characters: int, max_values: int) -> Iterator[PacketLine]:
     if not packet.arguments:
         yield PacketLine((Part("none"),))
-    for line, place in _named(packet.arguments, characters, values):
-        origin = _origin(packet, place)
-        note = (Part(f"  ({origin})"),) if origin else ()
-        yield line._replace(parts=(*line.parts, *note))
+    for line, place in _named(packet.arguments, max_characters, max_values):
+        yield line._replace(origin=_origin(packet, place))
 
 
-def _origin(packet: Packet, place: str | None) -> str:
+def _origin(packet: Packet, place: str | None) -> Origin | None:
     """Return the origin of a value, or of the nearest value around it."""
     while place:
         if place in packet.origins:
-            return _ORIGINS.get(packet.origins[place], "")
+            origin = packet.origins[place]
+            return origin if origin in _ORIGINS else None
         place = place.rpartition("/")[0]
-    return ""
+    return None
 
 
-def _fields(value: Mapping[str, Any], characters: int, values: int) -> Iterator[PacketLine]:
-    for line, _ in _named(value, characters, values) if value else ():
+def _fields(value: Mapping[str, Any], max_characters: int, max_values: int) -> Iterator[PacketLine]:
+    for line, _ in _named(value, max_characters, max_values) if value else ():
         yield line
 
 
-def _named(value: Any, characters: int, values: int) -> Iterator[tuple[PacketLine, str | None]]:
+def _named(
+    value: Any, max_characters: int, max_values: int
+) -> Iterator[tuple[PacketLine, str | None]]:
     """Yield every value with its name and place; then how many more there are."""
     more = 0
     for count, (place, item) in enumerate(leaves(value)):
-        if count < values:
-            yield PacketLine(tuple(value_parts(item, characters)), name_of(place[1:])), place
+        if count < max_values:
+            yield PacketLine(tuple(value_parts(item, max_characters)), name_of(place[1:])), place
         else:
             more += 1
     if more:
@@ -147,27 +228,27 @@ def _named(value: Any, characters: int, values: int) -> Iterator[tuple[PacketLin
         )
 
 
-def _state(packet: Packet, characters: int, values: int) -> Iterator[PacketRow]:
+def _state(packet: Packet, max_characters: int, max_values: int) -> Iterator[PacketRow]:
     """Yield the state before the call and the expected state after it."""
     changed = tuple(
         PacketLine(
             (
-                *value_parts(change.before, characters),
+                *value_parts(change.before, max_characters),
                 Part(" → "),
-                *value_parts(change.after, characters),
+                *value_parts(change.after, max_characters),
             ),
             name_of(change.pointer[1:]) if change.pointer else "",
         )
         for change in packet.changes
     )
     if packet.before is not None:
-        yield PacketRow("Before", tuple(_fields(packet.before, characters, values)))
+        yield PacketRow(RowKey.BEFORE, tuple(_fields(packet.before, max_characters, max_values)))
     if changed:
-        yield PacketRow("After", changed)
+        yield PacketRow(RowKey.AFTER, changed)
     elif packet.after is not None and packet.before is None:
-        yield PacketRow("After", tuple(_fields(packet.after, characters, values)))
+        yield PacketRow(RowKey.AFTER, tuple(_fields(packet.after, max_characters, max_values)))
     elif packet.after is not None:
-        yield _row("After", [Part("as before")])
+        yield _row(RowKey.AFTER, [Part("as before")])
 
 
 # --- people and time-------------------------------------------------------------------------------
@@ -208,20 +289,20 @@ def _approval(packet: Packet) -> Iterator[Part]:
             yield Part(text)
 
 
-def _votes(packet: Packet, characters: int) -> Iterator[PacketLine]:
+def _votes(packet: Packet, max_characters: int) -> Iterator[PacketLine]:
     yield PacketLine((Part(f"{packet.so_far} approved"),))
     for vote in packet.votes:
-        yield PacketLine(tuple(_vote(vote, characters)))
+        yield PacketLine(tuple(_vote(vote, max_characters)))
 
 
-def _vote(vote: Vote, characters: int) -> Iterator[Part]:
+def _vote(vote: Vote, max_characters: int) -> Iterator[Part]:
     yield from fill(vote.approver)
     decision = "approved" if vote.decision is Choice.APPROVE else "rejected"
     yield Part(f" {decision} at {clock(vote.voted_at)}")
     for label, text in (("why", vote.justification), ("comment", vote.comment)):
         if text:
             yield Part(f", {label}: ")
-            yield from value_parts(text, characters)
+            yield from value_parts(text, max_characters)
 
 
 def _data(packet: Packet) -> Iterator[Part]:
@@ -254,12 +335,12 @@ def text(
     *,
     now: float | None = None,
     plain: bool = False,
-    characters: int = 600,
-    values: int = 60,
+    max_characters: int = 600,
+    max_values: int = 60,
 ) -> str:
     """Return a card without a right edge. With `now` it counts down; `plain` draws it in ASCII."""
     width = max(width, _NARROWEST)
-    content = outline(packet, now=now, characters=characters, values=values)
+    content = outline(packet, now=now, max_characters=max_characters, max_values=max_values)
     body: list[str] = []
     for group in content.groups:
         body.append("")
@@ -287,7 +368,7 @@ def _text_row(row: PacketRow, width: int, *, plain: bool) -> Iterator[str]:
 
 
 def _text_line(line: PacketLine, column: int, width: int, *, plain: bool) -> Iterator[str]:
-    text = _joined(line.parts, plain=plain)
+    text = _joined(line.all_parts, plain=plain)
     if not line.name:
         yield from _wrap(text, width)
         return
@@ -353,7 +434,7 @@ _TICKS = re.compile(r"`+")
 
 def markdown(packet: Packet, *, now: float | None = None) -> str:
     """Return Markdown. Values are in code spans, where no markup and no mention works."""
-    content = outline(packet, now=now, characters=10_000, values=1_000)
+    content = outline(packet, now=now, max_characters=10_000, max_values=1_000)
     lines = [f"### {_escaped(content.title.capitalize())}: {_code(content.risk)}"]
     for group in content.groups:
         lines += ["", *(line for row in group for line in _markdown_row(row))]
@@ -362,12 +443,12 @@ def markdown(packet: Packet, *, now: float | None = None) -> str:
 
 def _markdown_row(row: PacketRow) -> Iterator[str]:
     if len(row.lines) == 1 and not row.lines[0].name:
-        yield f"- **{row.label}:** {_markdown_parts(row.lines[0].parts)}"
+        yield f"- **{row.label}:** {_markdown_parts(row.lines[0].all_parts)}"
         return
     yield f"- **{row.label}:**"
     for line in row.lines:
         name = f"{_code(line.name)}: " if line.name else ""
-        yield f"  - {name}{_markdown_parts(line.parts)}"
+        yield f"  - {name}{_markdown_parts(line.all_parts)}"
 
 
 def _markdown_parts(parts: Iterable[Part]) -> str:
@@ -391,7 +472,7 @@ def _code(text: str) -> str:
 
 def html(packet: Packet, *, now: float | None = None) -> str:
     """Return an `article` without script or style. Values are in `code` and `bdi` elements."""
-    content = outline(packet, now=now, characters=10_000, values=1_000)
+    content = outline(packet, now=now, max_characters=10_000, max_values=1_000)
     pattern, status = escape(packet.demand.pattern.value), escape(packet.status)
     about = f'data-pattern="{pattern}" data-status="{status}"'
     until = f'data-expires-at="{stamp(packet.expires_at)}"'
@@ -409,14 +490,13 @@ def html(packet: Packet, *, now: float | None = None) -> str:
 
 
 def _html_row(row: PacketRow) -> Iterator[str]:
-    name = row.label.lower().replace(" ", "-")
-    yield f'<dt class="packet-{name}">{escape(row.label)}</dt>'
-    yield from (f'<dd class="packet-{name}">{_html_line(line)}</dd>' for line in row.lines)
+    yield f'<dt class="packet-{row.key.value}">{escape(row.label)}</dt>'
+    yield from (f'<dd class="packet-{row.key.value}">{_html_line(line)}</dd>' for line in row.lines)
 
 
 def _html_line(line: PacketLine) -> str:
     name = f"<bdi><code>{escape(line.name)}</code></bdi> " if line.name else ""
-    return f"{name}{_html_parts(line.parts)}"
+    return f"{name}{_html_parts(line.all_parts)}"
 
 
 def _html_parts(parts: Iterable[Part]) -> str:

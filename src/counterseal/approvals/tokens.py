@@ -26,7 +26,7 @@ __all__ = [
     "SCOPE",
     "SKEW",
     "Claims",
-    "Expected",
+    "ExpectedCall",
     "TokenError",
     "check",
     "issue",
@@ -95,7 +95,7 @@ class Claims:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class ExpectedCall:
     """The call that is about to be executed; a token must match it."""
 
     approval_id: str
@@ -127,7 +127,7 @@ def issue(claims: Claims, ring: KeyRing) -> str:
 def check(
     token: str,
     ring: KeyRing,
-    expected: Expected,
+    expected: ExpectedCall,
     *,
     may_approve: Callable[[str], bool],
     now: float,
@@ -219,7 +219,7 @@ def _read(payload: Mapping[str, Any]) -> Claims:
     people = payload.get("approver_ids")
     complete = all(isinstance(payload.get(name), str) and payload[name] for name in _TEXTS)
     if not complete or not isinstance(people, list) or payload["approver_id"] not in people:
-        raise TokenError("malformed", "a claim is missing from the token")
+        raise TokenError("malformed", "a claim of the token is missing or invalid")
     if not all(isinstance(person, str) and person for person in people):
         raise TokenError("malformed", "the token has an invalid approver")
     approved, expires = _moment(payload["approved_at"]), _moment(payload["expires_at"])

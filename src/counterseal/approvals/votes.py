@@ -55,7 +55,7 @@ class Voter:
         for name in ("user", "tenant"):
             value = getattr(self, name)
             if not isinstance(value, str) or not value.strip():
-                raise ValueError(f"{name}: a voter needs one")
+                raise ValueError(f"{name} must be a non-empty text, got {value!r}")
         if self.user != self.user.strip() or visible(self.user) != self.user:
             # One person must not be able to look like two, or like another one.
             raise ValueError("user: the name has spaces around it, or invisible characters")

@@ -27,6 +27,7 @@ __all__ = [
     "Columns",
     "Head",
     "Link",
+    "UnknownEventIdError",
     "columns_of",
     "digest_of",
     "event_of",
@@ -159,11 +160,18 @@ def micros(moment: float) -> int:
     return int(moment * 1e6)
 
 
+class UnknownEventIdError(CountersealError):
+    """A text is not the id of an event."""
+
+
 def place_of(event_id: str) -> tuple[int, str]:
-    """Return where an event stands in its tenant's log: its number and its segment."""
+    """Return where an event stands in its tenant's log: its number and its segment.
+
+    Raises UnknownEventIdError.
+    """
     if event_id.startswith("evt_"):
         with suppress(ValueError):
             return int(event_id[4:18], 16), event_id[18:]
-    raise CountersealError(
+    raise UnknownEventIdError(
         f"after: {event_id!r} is not the id of an event; use an id that a search has returned"
     )

@@ -162,7 +162,7 @@ class Seals:
             before = checkpoint
         for key_id, numbers in self._unknown.items():
             self._report_unknown_key(key_id, numbers)
-        self._compare(receipts, {one.number: one.hash for one in checkpoints})
+        self._compare(receipts, {checkpoint.number: checkpoint.hash for checkpoint in checkpoints})
 
     def _gap(self, last: int, number: int) -> None:
         if number > last + 1:
@@ -208,12 +208,12 @@ class Seals:
         )
         self._add(FindingKind.UNKNOWN_KEY, first, text)
 
-    def _compare(self, receipts: Mapping[int, bytes], there: Mapping[int, bytes]) -> None:
+    def _compare(self, receipts: Mapping[int, bytes], seals: Mapping[int, bytes]) -> None:
         for number, seal in sorted(receipts.items()):
-            if number not in there:
+            if number not in seals:
                 text = f"checkpoint {number} is missing, of which there is a receipt"
                 self._add(FindingKind.CHECKPOINT_MISSING, number, text)
-            elif there[number] != seal:
+            elif seals[number] != seal:
                 text = f"checkpoint {number} is another than the one of which there is a receipt"
                 self._add(FindingKind.CHECKPOINT, number, text)
 
@@ -377,15 +377,15 @@ class Segment:
 
     def _report_rewritten(self, place: int) -> None:
         """Report a rewritten chain once: rewriting changes all places behind."""
-        number, there = self._sealed[place][1], self._replaced_ids.get(place)
+        number, event_id = self._sealed[place][1], self._replaced_ids.get(place)
         kind = FindingKind.REWRITTEN
         text = f"is another than checkpoint {number} sealed; look behind place {self._since(place)}"
-        if there is None:
+        if event_id is None:
             kind, text = (
                 FindingKind.MISSING,
                 f"place {place} is missing, which checkpoint {number} sealed",
             )
-        self._findings.add(AuditFinding(kind, text, there, self._name, place, number))
+        self._findings.add(AuditFinding(kind, text, event_id, self._name, place, number))
 
     def _since(self, place: int) -> int:
         return self._found if self._found < place else 0
@@ -431,7 +431,7 @@ class RecordVerifier:
         self._latest = max((head.number for head in (limits or {}).values()), default=0)
         self._segments: dict[str, Segment] = {}
         self._events = self._sealed = self._erased = 0
-        sealed = [until for one, until in erasures if self._is_sealed(*_place_of(one))]
+        sealed = [until for erasure, until in erasures if self._is_sealed(*_place_of(erasure))]
         self._announced = max(sealed, default=0)
         """Number until which erasures are announced by sealed events that are still to be fed."""
         self._until = self._until_unsealed = 0

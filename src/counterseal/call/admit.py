@@ -169,7 +169,11 @@ async def _refused(call: Call, admission: Admission, services: CallServices) -> 
 async def _over_budget(
     call: Call, charge: Charge, spent: float, services: CallServices
 ) -> End | None:
-    """Refuse a call that exceeds a budget, or ask approvers where the budget says so."""
+    """Refuse a call that exceeds a budget, or ask approvers where the budget says so.
+
+    A call that approvers have allowed is submitted to admission again. Each time, one more budget
+    is in `over_budget` and its charges have no limit, so the recursion ends.
+    """
     if not can_ask(call.ctx, charge):
         return _overruled(call, exhausted(charge, spent))
     return await decide_over_budget(call, charge, spent, services) or await admit(call, services)

@@ -41,8 +41,8 @@ NOT_BEGUN: Final = Outcome(Code.TIMEOUT, began=False)
 MAX_LOOKS: Final = 10
 """How often a resumed call is looked at before a person has to find out what became of it."""
 _MAY_HAVE_HAPPENED: Final = {Code.TIMEOUT, Code.DEPENDENCY_UNAVAILABLE, Code.UNKNOWN_ERROR}
-"""A tool that fails with an unknown error may have failed after it had acted."""
-_TOOL_SAID_SO: Final = "counterseal.errors.ToolFailedError"
+"""After these codes the tool may have acted."""
+_TOOL_FAILED: Final = "counterseal.errors.ToolFailedError"
 
 
 class DecideAgain:
@@ -88,7 +88,8 @@ class Call:
     policy_version: str | None = None
     skip_state_gate: bool = False
     """True for a step of a plan whose target an earlier step may change."""
-    refusal: Decision | None = None
+    refused_by: Decision | None = None
+    """The decision that refused the call, once it is recorded."""
     attempts_exhausted: bool = False
     """True if the agent has used up its attempts to get this call right."""
 
@@ -123,7 +124,8 @@ class Call:
         """Put facts into the context for the gates and steps that follow."""
         self.ctx = self.ctx.replace(**facts)
 
-    def decided(self, decision: Decision, nanoseconds: int = 0) -> None:
+    def add_decision(self, decision: Decision, nanoseconds: int = 0) -> None:
+        """Append a decision, with the time that its gate took."""
         self.decisions.append(TimedDecision(decision, nanoseconds))
 
     def overrule(self, decision: Decision) -> None:
@@ -176,8 +178,8 @@ class Call:
             return False
         if not outcome.answered:
             return True
-        said_so = outcome.fault is not None and _TOOL_SAID_SO in outcome.fault.kinds
-        return outcome.code in _MAY_HAVE_HAPPENED and not said_so
+        tool_reported_failure = outcome.fault is not None and _TOOL_FAILED in outcome.fault.kinds
+        return outcome.code in _MAY_HAVE_HAPPENED and not tool_reported_failure
 
 
 class Patience:

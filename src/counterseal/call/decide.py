@@ -189,7 +189,7 @@ def _take(
     else:
         error = TypeError(f"the gate returned {type(result).__name__}, not a Decision")
         decision = _broken(call, gate, error, services)
-    call.decided(decision, nanoseconds)
+    call.add_decision(decision, nanoseconds)
     if decision.verdict is Verdict.DENY:
         return decision
     if decision.verdict is Verdict.REQUIRE_APPROVAL:
@@ -310,7 +310,7 @@ async def preview(
             return Preview.of(call, Verdict.ALLOW, known.code, reason)
         end = known
         if end is not None:
-            call.decided(end)  # by the ledger, not by a gate
+            call.add_decision(end)  # by the ledger, not by a gate
         memory = call.ctx.memory or await read_memory(call, services)
         if planned is not None:
             call.learn(memory=planned.added_to(memory))

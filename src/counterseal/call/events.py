@@ -162,7 +162,7 @@ def emit_span(call: Call, answer: Observation, telemetry: Telemetry) -> None:
             repairable=answer.response.repairable,
             approval_id=answer.approval_id,
             corrected=bool(ctx.corrections),
-            refused_by=call.refusal.gate if call.refusal else None,
+            refused_by=call.refused_by.gate if call.refused_by else None,
             idempotency_hit=answer.idempotency_hit,
             started=ctx.now,
             ended=ctx.now + (perf_counter_ns() - call.started_ns) / 1e9,
@@ -176,9 +176,9 @@ def emit_span(call: Call, answer: Observation, telemetry: Telemetry) -> None:
 async def refuse(call: Call, decision: Decision, services: EventServices) -> Observation:
     """Record a refusal and return it as an observation; `escalate` if it happens too often."""
     code = decision.code or Code.UNKNOWN_ERROR
-    call.refusal = decision
+    call.refused_by = decision
     if not call.decisions or decision != call.decisions[-1].decision:
-        call.decided(decision)  # by the ledger, not by a gate
+        call.add_decision(decision)  # by the ledger, not by a gate
     if decision.voids and decision.approval_id is not None:
         reason = {"approval_id": decision.approval_id, "reason": decision.reason}
         voided = event(call, EventType.APPROVAL_VOID, "void", reason)
@@ -208,9 +208,9 @@ def refuse_unrecorded(call: Call, error: StoreError, services: EventServices) ->
     """Return the answer when the store fails: what can't be recorded is not executed."""
     services.report(call.call_id, "store", error)
     code = Code.DEPENDENCY_UNAVAILABLE
-    call.refusal = deny("ledger", code, NOT_RECORDED, rule="store-failed")
-    call.decided(call.refusal)
-    return refused_observation(call, call.refusal)
+    call.refused_by = deny("ledger", code, NOT_RECORDED, rule="store-failed")
+    call.add_decision(call.refused_by)
+    return refused_observation(call, call.refused_by)
 
 
 def refused_observation(
@@ -269,7 +269,7 @@ async def count_refusal(
 
 def _limits(call: Call, answer: Observation) -> dict[str, int]:
     """Return what is counted of a refusal, and how often it may happen."""
-    path, code, refused = answer.path, answer.code.value, call.refusal
+    path, code, refused = answer.path, answer.code.value, call.refused_by
     if answer.code in FINAL:
         # Trying one tool after another is one pattern, so they are counted together.
         return {f"run/{code}": _DENIALS}

@@ -13,7 +13,7 @@ from counterseal.cli import (
     call,
     diff,
     explain,
-    imports,
+    import_openapi,
     init,
     keys,
     lint,
@@ -72,7 +72,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(registry.app, name="registry")
 app.add_typer(users.app, name="users")
 app.add_typer(reconcile.app, name="reconcile")
-app.add_typer(imports.app, name="import")
+app.add_typer(import_openapi.app, name="import")
 
 
 def _version(wanted: bool) -> None:

@@ -103,7 +103,7 @@ class PacketFormat(StrEnum):
 
 
 class Comments(TypedDict):
-    """Texts of a vote beside yes or no."""
+    """The texts that an approver adds to a vote."""
 
     comment: str
     justification: str
@@ -127,12 +127,16 @@ def list_requests(
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """List requests for approval. Waiting ones that expire first, decided ones that are newest."""
+    """List requests for approval.
+
+    Waiting requests are ordered by expiry, decided ones newest first.
+    """
+    from counterseal.approvals.display import shown_status, stored_status
     from counterseal.ledger.records import HeldStatus
 
-    stored = "spent" if status == "executed" else status  # its name in the store and on the wire
+    stored = stored_status(status)
     if stored not in set(HeldStatus):
-        known = ("executed" if name == "spent" else name for name in HeldStatus)
+        known = map(shown_status, HeldStatus)
         fail(f"Unknown status {status!r}.", f"Allowed: {', '.join(known)}.")
     with opened_project(project_settings(), store) as project:
         requests = project.run(_requests(project, tenant, stored, limit))
@@ -301,7 +305,7 @@ def _confirm_critical(packet: Packet, *, yes: bool, confirm: str | None) -> None
     question = f"Type {packet.tool} to approve it"
     typed: str = typer.prompt(question, default="", show_default=False, err=True)
     if typed.strip() not in words:
-        fail(f"Expected {packet.tool}.", "Nothing was decided.", code=REFUSED)
+        fail(f"You typed {typed!r}; expected {packet.tool}.", "Nothing was decided.", code=REFUSED)
 
 
 def _check_vote(
@@ -565,13 +569,13 @@ def _entry(request: ListedRequest, now: float) -> Iterator[RenderableType]:
 
 
 def _time_left(row: ApprovalRow, now: float) -> str:
-    from counterseal.approvals.display import clock, span
+    from counterseal.approvals.display import clock, shown_status, span
 
     expires_at = row.expires_at.timestamp()
     if row.status == "expired" and now >= expires_at:
         return f"expired at {clock(expires_at)}"
     if row.status != "waiting":
-        return "executed" if row.status == "spent" else row.status
+        return shown_status(row.status)
     return f"{span(expires_at - now)} left"
 
 
@@ -611,18 +615,18 @@ def _print_packet(packet: Packet, form: PacketFormat, now: float) -> None:
 def _missing(packet: Packet) -> int:
     """Return how many approvals are still missing; 0 for a decided request."""
     waits = packet.status == "waiting"
-    return packet.demand.approvers - int(packet.so_far.split()[0]) if waits else 0
+    return packet.demand.approvers - packet.approved if waits else 0
 
 
 def _outcome(packet: Packet) -> str:
-    from counterseal.approvals.display import clock
+    from counterseal.approvals.display import clock, shown_status
 
     if packet.status == "rejected":
         return _REJECTED
     if packet.status == "waiting":
         return f"Your approval is on record: {packet.so_far}. {_missing(packet)} more needed."
     if packet.status != "approved":
-        return f"Your vote is on record. The request is {packet.status}."
+        return f"Your vote is on record. The request is {shown_status(packet.status)}."
     if packet.demand.then.value == "execute":
         return "Approved. The next pass of `counterseal reconcile` executes the call."
     return f"Approved. The agent can send the call again until {clock(packet.expires_at)}."

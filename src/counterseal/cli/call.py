@@ -44,11 +44,19 @@ def call(
     user: AsUser = None,
     scopes: Annotated[
         list[str] | None,
-        typer.Option("--scope", metavar="S", help="Instead of the agent's own; can be repeated."),
+        typer.Option(
+            "--scope",
+            metavar="S",
+            help="Scope to act with, instead of the agent's own; can be repeated.",
+        ),
     ] = None,
     roles: Annotated[
         list[str] | None,
-        typer.Option("--role", metavar="R", help="Instead of the agent's own; can be repeated."),
+        typer.Option(
+            "--role",
+            metavar="R",
+            help="Role to act with, instead of the agent's own; can be repeated.",
+        ),
     ] = None,
     run: Annotated[
         str | None, typer.Option("--run", metavar="RUN", help="The run of the call.")

@@ -1,4 +1,4 @@
-"""`counterseal diff`: compare what upstreams say of their tools with what a person accepted.
+"""`counterseal diff`: compare the tools of upstreams with the accepted definitions.
 
 The definitions that were shown are the ones that are pinned, even if an upstream changes them a
 moment later. A page shows everything that is pinned, with invisible characters spelt out by name,
@@ -40,7 +40,7 @@ from counterseal.cli.render import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from counterseal.cli.listings import Listing
+    from counterseal.cli.upstream_listings import Listing
     from counterseal.config import Settings
     from counterseal.contract.sources.mcp import Definition, Lock, LockFinding
 
@@ -73,15 +73,15 @@ def diff(
 ) -> None:
     """Show new and changed tools of upstreams, and accept them.
 
-    Asks the upstreams for their tools, and compares the answers with the accepted definitions in
-    counterseal.lock. Invisible characters are written by name. A tool that is not accepted is
-    refused to every agent. Exits with 1 if a tool is not accepted or an upstream is unreachable.
+    Lists the tools of the upstreams, and compares them with the accepted definitions in
+    counterseal.lock. Invisible characters are written by name. No agent can call a tool before it
+    is accepted. Exits with 1 if a tool is not accepted or an upstream is unreachable.
     """
     require_packages("mcp")
     settings = project_settings()
     names = _upstreams(settings, server)
     lock = _load_lock(settings)
-    from counterseal.cli.listings import list_upstreams
+    from counterseal.cli.upstream_listings import list_upstreams
 
     listings = list_upstreams(settings, names)
     findings = _compare(lock, listings, settings, server, tool)
@@ -92,18 +92,20 @@ def diff(
     shown = [finding for finding in findings if finding not in hidden]
     if not as_json:
         _print_findings(listings, shown, hidden)
-    accepted = [one for one in shown if accept and one.state.value in _WAITING]
-    forgotten = [one for one in findings if forget and one.state.value == "gone"]
+    accepted = [finding for finding in shown if accept and finding.state.value in _WAITING]
+    forgotten = [finding for finding in findings if forget and finding.state.value == "gone"]
     if accepted or forgotten:
         _confirm(len(accepted), len(forgotten), yes=yes)
         _write(settings, accepted, forgotten, by or user_name("--by"))
-    left = [one for one in shown if one.state.value in _WAITING and one not in accepted]
+    left = [
+        finding for finding in shown if finding.state.value in _WAITING and finding not in accepted
+    ]
     if as_json:
         print_json(_record(listings, shown, hidden, accepted, forgotten))
     else:
         _print_summary(settings, accepted, forgotten, left)
     _note_trouble(listings, faults)
-    if left or any(listing.trouble for listing in listings):
+    if left or any(listing.error for listing in listings):
         raise typer.Exit(1)
 
 
@@ -139,7 +141,7 @@ def _compare(
     """Return a finding for each tool of the upstreams that answered."""
     findings: list[LockFinding] = []
     for listing in listings:
-        if not listing.trouble:
+        if not listing.error:
             findings += lock.compare(listing.server, listing.definitions)
     if server is None:
         for name in sorted(set(lock.servers) - set(settings.upstreams)):
@@ -147,7 +149,7 @@ def _compare(
     if tool is None:
         return findings
     named = [finding for finding in findings if finding.tool == tool]
-    if not named and not any(listing.trouble for listing in listings):
+    if not named and not any(listing.error for listing in listings):
         fail(f"{server} has no tool {tool!r}, and none is pinned under that name.")
     return named
 
@@ -164,15 +166,15 @@ def _hidden_tools(
     with errors_end_the_command("nothing was compared"):
         planned = upstream_plans(settings)
     for finding in findings:
-        if finding.server in planned and finding.seen is not None:
+        if finding.server in planned and finding.definition is not None:
             try:
-                if planned[finding.server].contract(finding.seen, revision=1) is None:
+                if planned[finding.server].contract(finding.definition, revision=1) is None:
                     hidden.append(finding)
             except ContractError as error:
                 faults += map(str, error.problems)
     for listing in listings:
         overlay = planned[listing.server].overlay
-        if overlay is not None and not listing.trouble:
+        if overlay is not None and not listing.error:
             faults += map(str, overlay.strays(tool.name for tool in listing.definitions))
     return hidden, faults
 
@@ -199,8 +201,8 @@ def _write(
 
     def change(lock: Lock) -> Lock:
         for finding in accepted:
-            if finding.seen is not None:
-                lock = lock.accept(finding.server, finding.seen, by=by, at=now)
+            if finding.definition is not None:
+                lock = lock.accept(finding.server, finding.definition, by=by, at=now)
         for finding in forgotten:
             # Another person may have accepted it again since it was compared.
             if lock.pin(finding.server, finding.tool) == finding.pin:
@@ -229,10 +231,10 @@ def _note_trouble(listings: Sequence[Listing], faults: Sequence[str]) -> None:
     for fault in faults:
         note(one_line(fault))
     for listing in listings:
-        for unusable in listing.refused:
+        for unusable in listing.unusable:
             note(f"{listing.server}: {unusable.tool} is never offered: {unusable.why}")
-        if listing.trouble:
-            note(f"{listing.server}: unreachable: {listing.trouble}")
+        if listing.error:
+            note(f"{listing.server}: unreachable: {listing.error}")
 
 
 # The page ----------------------------------------------------------------------------------------
@@ -242,7 +244,9 @@ def _print_findings(
     listings: Sequence[Listing], findings: Sequence[LockFinding], hidden: Sequence[LockFinding]
 ) -> None:
     """Print the number of tools in each state, then every tool that is not accepted."""
-    servers = dict.fromkeys([*(one.server for one in listings), *(one.server for one in findings)])
+    servers = dict.fromkeys(
+        [*(listing.server for listing in listings), *(finding.server for finding in findings)]
+    )
     counts = [row for name in servers if (row := _counts(name, findings, hidden))]
     if counts:
         print_page(table(counts))
@@ -267,17 +271,17 @@ def _counts(
 def _finding_page(finding: LockFinding) -> Iterator[RenderableType]:
     title = heading(f"{finding.server} {finding.tool}")
     title.append(f"  {finding.state.value}", style=_STYLES[finding.state.value])
-    if finding.seen is not None:
-        title.append(f"  {_short_hash(finding.seen.hash)}", style="dim")
+    if finding.definition is not None:
+        title.append(f"  {_short_hash(finding.definition.hash)}", style="dim")
     yield title
     pin = finding.pin
     if pin is not None:
         accepted = f"accepted by {pin.accepted_by} on {pin.accepted_at[:10]}"
         yield _line(f"revision {pin.revision}, {accepted}", style="dim")
-    if finding.state.value == "changed" and pin is not None and finding.seen is not None:
-        yield from _changes(pin.definition, finding.seen)
-    elif finding.state.value == "new" and finding.seen is not None:
-        yield from _definition(finding.seen)
+    if finding.state.value == "changed" and pin is not None and finding.definition is not None:
+        yield from _changes(pin.definition, finding.definition)
+    elif finding.state.value == "new" and finding.definition is not None:
+        yield from _definition(finding.definition)
 
 
 def _changes(before: Definition, after: Definition) -> Iterator[RenderableType]:
@@ -383,13 +387,15 @@ def _record(
         "servers": [
             {
                 "server": listing.server,
-                "trouble": listing.trouble or None,
-                "refused": [unusable._asdict() for unusable in listing.refused],
+                "trouble": listing.error or None,
+                "refused": [unusable._asdict() for unusable in listing.unusable],
                 "tools": len(listing.definitions),
             }
             for listing in listings
         ],
-        "tools": [_finding_record(one) for one in findings if one.state.value != "accepted"],
+        "tools": [
+            _finding_record(finding) for finding in findings if finding.state.value != "accepted"
+        ],
         "hidden": [_name_record(finding) for finding in hidden],
         "accepted": [_name_record(finding) for finding in accepted],
         "forgotten": [_name_record(finding) for finding in forgotten],
@@ -397,14 +403,14 @@ def _record(
 
 
 def _name_record(finding: LockFinding) -> dict[str, Any]:
-    digest = finding.seen.hash if finding.seen else None
+    digest = finding.definition.hash if finding.definition else None
     return {"server": finding.server, "tool": finding.tool, "hash": digest}
 
 
 def _finding_record(finding: LockFinding) -> dict[str, Any]:
     from counterseal.contract.sources.mcp import describe
 
-    before, after = (finding.pin.definition if finding.pin else None), finding.seen
+    before, after = (finding.pin.definition if finding.pin else None), finding.definition
     changes = () if before is None or after is None else describe(before, after)
     return {
         **_name_record(finding),

@@ -8,10 +8,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -21,6 +19,7 @@ import typer
 from typer.core import TyperCommand
 
 from counterseal.cli.options import AsJson, By
+from counterseal.cli.output_files import check_overwrite, relative, write_files
 from counterseal.cli.project import (
     errors_end_the_command,
     project_settings_if_any,
@@ -32,8 +31,9 @@ from counterseal.cli.render import counted, fail, heading, note, one_line, rende
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from counterseal.cli.listings import Listing
+    from counterseal.cli.upstream_listings import Listing
     from counterseal.config import Settings
+    from counterseal.config.settings import SettingError
     from counterseal.contract.sources.mcp import Definition
 
 __all__ = ["ImportCommand", "import_mcp", "suggested_name", "toml_block", "upstream_table"]
@@ -91,34 +91,31 @@ def import_mcp(
     """
     require_packages("mcp")
     plan = _plan(words, name, out, header or [], env or [], insecure=insecure)
-    if not dry_run and not force and os.path.lexists(plan.out):
-        fail(
-            f"{_relative(plan.out)} already exists.",
-            "Nothing was written. Give --force to overwrite it, or --out FILE.",
-        )
+    if not dry_run:
+        check_overwrite([plan.out], force=force, out="FILE")
     listing = _listing(plan)
     from counterseal.contract.sources.mcp import overlay_text
 
     with errors_end_the_command("nothing was written"):
         text = overlay_text(plan.name, listing.definitions, source=_source(words))
     if not dry_run:
-        _write(plan.out, text)
+        write_files({plan.out: text})
         if accept:
             _accept(plan, listing, by or user_name("--by"))
-    done = _Done(listing, text, written=not dry_run, accepted=accept and not dry_run)
-    render(_record(plan, done), lambda: _page(plan, done), as_json=as_json)
+    result = _ImportResult(listing, text, written=not dry_run, accepted=accept and not dry_run)
+    render(_record(plan, result), lambda: _page(plan, result), as_json=as_json)
     _note_credentials(plan)
 
 
 class _Plan(NamedTuple):
-    """What is imported, and into which file."""
+    """The upstream to import and the file to write."""
 
     name: str
     table: dict[str, Any]
     settings: Settings
     """The project's settings, with this upstream only."""
     out: Path
-    missing: bool
+    needs_entry: bool
     """Whether the project's file has no entry for it yet."""
 
     @property
@@ -131,7 +128,7 @@ class _Plan(NamedTuple):
         return toml_block(self.name, {**self.table, **named})
 
 
-class _Done(NamedTuple):
+class _ImportResult(NamedTuple):
     """The result of the import."""
 
     listing: Listing
@@ -161,9 +158,7 @@ def _plan(
     try:
         alone = settings_from({"upstreams": {name: entry}}, file)
     except ConfigError as error:
-        # The entry is not in the file yet, so its place there would mislead.
-        message = str(error).replace(f"{file}: upstreams.{name}", "").lstrip(".: ")
-        fail(message.replace("`insecure = true`", "give --insecure"))
+        fail("\n".join(_entry_error(name, one) for one in error.errors))
     # Secrets and the lock are where the project says.
     kept = {"secrets": project.secrets, "gateway": project.gateway}
     return _Plan(
@@ -171,40 +166,30 @@ def _plan(
         table=entry,
         settings=alone.model_copy(update=kept),
         out=out or file.parent / usual_overlay(name),
-        missing=name not in project.upstreams,
+        needs_entry=name not in project.upstreams,
     )
 
 
+def _entry_error(name: str, error: SettingError) -> str:
+    """Return the error without the key of the entry, which is not in the file yet."""
+    from counterseal.config.tables import INSECURE
+
+    message = error.message.replace(INSECURE, "give --insecure")
+    field = error.key.removeprefix(f"upstreams.{name}").removeprefix(".")
+    return f"{field}: {message}" if field else message
+
+
 def _listing(plan: _Plan) -> Listing:
-    from counterseal.cli.listings import list_upstreams
+    from counterseal.cli.upstream_listings import list_upstreams
 
     (listing,) = list_upstreams(plan.settings, [plan.name])
-    if listing.trouble:
-        fail(f"{plan.name} is unreachable: {listing.trouble}", "Nothing was written.", code=1)
+    if listing.error:
+        fail(f"{plan.name} is unreachable: {listing.error}", "Nothing was written.", code=1)
     if not listing.definitions:
-        for unusable in listing.refused:
+        for unusable in listing.unusable:
             note(f"{unusable.tool}: {unusable.why}")
         fail(f"{plan.name} has no usable tool.", "Nothing was written.", code=1)
     return listing
-
-
-def _write(file: Path, text: str) -> None:
-    """Write the whole file, or nothing."""
-    if file.is_dir():
-        fail(f"{_relative(file)} is a folder.", "Nothing was written.")
-    missing = [folder for folder in file.parents if not folder.exists()]
-    part = file.with_name(f".{file.name}.{secrets.token_hex(4)}.part")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        part.replace(file)
-    except OSError as error:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
-        for folder in missing:
-            with suppress(OSError):
-                folder.rmdir()
-        fail(f"Can't write {error.filename or file}: {error.strerror}.", "Nothing was written.")
 
 
 def _accept(plan: _Plan, listing: Listing, by: str) -> None:
@@ -224,21 +209,21 @@ def _accept(plan: _Plan, listing: Listing, by: str) -> None:
 # Page and record ---------------------------------------------------------------------------------
 
 
-def _page(plan: _Plan, done: _Done) -> Iterator[RenderableType]:
-    yield from _proposals(done.listing)
-    tools = counted(len(done.listing.definitions), "tool")
-    verb = "written" if done.written else "would be written"
+def _page(plan: _Plan, result: _ImportResult) -> Iterator[RenderableType]:
+    yield from _proposals(result.listing)
+    tools = counted(len(result.listing.definitions), "tool")
+    verb = "written" if result.written else "would be written"
     yield ""
-    yield f"{plan.name}: an overlay for {tools} {verb} to {_relative(plan.out)}."
-    yield "Check every line `# review:` before an agent gets them."
-    if done.accepted:
+    yield f"{plan.name}: an overlay for {tools} {verb} to {relative(plan.out)}."
+    yield "Check every line marked `# review:` before you grant these tools."
+    if result.accepted:
         yield f"Their definitions are accepted in {plan.settings.lock_path().name}."
-    if plan.missing:
+    if plan.needs_entry:
         yield f"\nAdd to {plan.settings.file.name}:\n\n{plan.block}"
         yield "# and a grant for each tool that an agent is to have:"
-        first = done.listing.definitions[0].name
+        first = result.listing.definitions[0].name
         yield f'# [[grants]]\n# agent = "AGENT"\n# tool = "{first}"\n'
-    for step in _next_steps(plan, done):
+    for step in _next_steps(plan, result):
         yield f"Next: {step}"
 
 
@@ -253,17 +238,17 @@ def _proposals(listing: Listing) -> Iterator[RenderableType]:
     yield table(rows, titles=("Tool", "Effect", "Why"))
     suspicious = [(one.name, "has invisible characters") for one in _with_invisible_text(listing)]
     unfit = [(one.name, why) for one in listing.definitions if (why := _why_unfit(one))]
-    unusable = [(one.tool, one.why) for one in listing.refused]
+    unusable = [(one.tool, one.why) for one in listing.unusable]
     for title, pairs in (("Look twice", suspicious), ("Hidden", unfit), ("Left out", unusable)):
         if pairs:
             yield heading(title)
             yield table([(one_line(visible(name)), one_line(why)) for name, why in pairs])
 
 
-def _record(plan: _Plan, done: _Done) -> dict[str, Any]:
+def _record(plan: _Plan, result: _ImportResult) -> dict[str, Any]:
     from counterseal.contract.sources.mcp import propose_mcp_effect
 
-    listing, tools = done.listing, []
+    listing, tools = result.listing, []
     suspicious = {definition.name for definition in _with_invisible_text(listing)}
     for definition in listing.definitions:
         effect, reasons = propose_mcp_effect(definition)
@@ -279,14 +264,14 @@ def _record(plan: _Plan, done: _Done) -> dict[str, Any]:
         )
     return {
         "name": plan.name,
-        "written": done.written,
+        "written": result.written,
         "file": str(plan.out),
-        "text": done.text,
-        "accepted": done.accepted,
+        "text": result.text,
+        "accepted": result.accepted,
         "tools": tools,
-        "left_out": [unusable._asdict() for unusable in listing.refused],
-        "config": plan.block if plan.missing else None,
-        "next": _next_steps(plan, done),
+        "left_out": [unusable._asdict() for unusable in listing.unusable],
+        "config": plan.block if plan.needs_entry else None,
+        "next": _next_steps(plan, result),
     }
 
 
@@ -326,10 +311,10 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _next_steps(plan: _Plan, done: _Done) -> list[str]:
-    if not done.written:
+def _next_steps(plan: _Plan, result: _ImportResult) -> list[str]:
+    if not result.written:
         return []
-    review = [] if done.accepted else [f"counterseal diff {plan.name} --accept"]
+    review = [] if result.accepted else [f"counterseal diff {plan.name} --accept"]
     return [*review, "counterseal serve"]
 
 
@@ -345,12 +330,6 @@ def _note_credentials(plan: _Plan) -> None:
     ]
     if plain:
         note(f"{', '.join(plain)}: keep credentials out of the file; write {{secret:name}} there.")
-
-
-def _relative(path: Path) -> str:
-    absolute = path.absolute()
-    here = Path.cwd()
-    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
 
 
 # From words to an upstream's table ---------------------------------------------------------------

@@ -56,17 +56,23 @@ AllTenants = Annotated[
 
 AsAgent = Annotated[str | None, typer.Option("--as", metavar="AGENT", help="The agent to act as.")]
 AsTenant = Annotated[
-    str | None, typer.Option("--tenant", metavar="T", help="Instead of the agent's own.")
+    str | None,
+    typer.Option("--tenant", metavar="T", help="Tenant to act as, instead of the agent's own."),
 ]
 AsUser = Annotated[
-    str | None, typer.Option("--user", metavar="U", help="Instead of the agent's own.")
+    str | None,
+    typer.Option("--user", metavar="U", help="User to act as, instead of the agent's own."),
 ]
 
 Reason = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Why. Asked for if not given.")
+    str | None,
+    typer.Option(
+        "--reason", metavar="TEXT", help="Reason for the record; prompted for if left out."
+    ),
 ]
 By = Annotated[
-    str | None, typer.Option("--by", metavar="NAME", help="Who.  [default: your user name]")
+    str | None,
+    typer.Option("--by", metavar="NAME", help="Name for the record.  [default: your user name]"),
 ]
 Expires = Annotated[
     str | None,

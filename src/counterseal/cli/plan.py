@@ -135,10 +135,9 @@ def _check(
 def _page(checked: Plan, file: Path, principal: Principal) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    who = principal
-    yield title_line(str(file), agent=who.agent, tenant=who.tenant, user=who.user)
+    yield title_line(str(file), agent=principal.agent, tenant=principal.tenant, user=principal.user)
     yield Text()
-    yield table(map(_row, checked.steps), titles=("Step", "Tool", "Fate", "Why"))
+    yield table(map(_row, checked.steps), titles=("Step", "Tool", "Outcome", "Why"))
     corrections = [line for step in checked.steps for line in _corrections(step)]
     if corrections:
         yield heading("Corrected")

@@ -113,8 +113,9 @@ def _approvers(preview: Preview) -> int:
 
 
 def _title(tool: str, version: str, principal: Principal) -> Text:
-    who = principal
-    return title_line(tool, version, agent=who.agent, tenant=who.tenant, user=who.user)
+    return title_line(
+        tool, version, agent=principal.agent, tenant=principal.tenant, user=principal.user
+    )
 
 
 def _timeline(decisions: Sequence[TimedDecision], *more: Sequence[Text]) -> RenderableType:

@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, Field, PrivateAttr, ValidationError
 
@@ -39,6 +39,7 @@ from counterseal.errors import CountersealError
 __all__ = [
     "FILE_NAME",
     "ConfigError",
+    "SettingError",
     "Settings",
     "find_config",
     "load_settings",
@@ -53,8 +54,20 @@ _SQLITE = "sqlite:///"
 _PLACE = re.compile(r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", re.DOTALL)
 
 
+class SettingError(NamedTuple):
+    """One invalid setting. The key is dotted: `upstreams.files.url`."""
+
+    key: str
+    message: str
+
+
 class ConfigError(CountersealError):
     """The configuration is invalid, or names something that does not exist."""
+
+    def __init__(self, message: str, errors: Sequence[SettingError] = ()) -> None:
+        super().__init__(message)
+        self.errors = tuple(errors)
+        """The invalid settings; empty for an error of another kind."""
 
 
 class Settings(Table):
@@ -185,7 +198,9 @@ def settings_from(data: Mapping[str, Any], file: Path) -> Settings:
     try:
         settings = Settings.model_validate(data)
     except ValidationError as error:
-        raise ConfigError("\n".join(f"{file}: {line}" for line in _key_errors(error))) from None
+        errors = _setting_errors(error)
+        text = "\n".join(f"{file}: {one.key}: {one.message}" for one in errors)
+        raise ConfigError(text, errors) from None
     # Not a field, because the file does not contain its own path.
     settings._file = file  # noqa: SLF001 - set once, where the settings are made
     return settings
@@ -199,20 +214,24 @@ def _syntax_error(file: Path, text: str, message: str) -> str:
     return f"{file}:{line}:{column}: invalid TOML: {what[:1].lower()}{what[1:]}"
 
 
-def _key_errors(error: ValidationError) -> list[str]:
-    lines = []
+def _setting_errors(error: ValidationError) -> list[SettingError]:
+    errors = []
     for detail in error.errors(include_url=False, include_input=False):
         key = ".".join(str(part) for part in detail["loc"])
+        message = detail["msg"]
+        message = f"{message[:1].lower()}{message[1:]}"
         if detail["type"] == "extra_forbidden":
-            lines.append(f"{key}: unknown setting; {_allowed_keys(detail['loc'])}")
+            message = f"unknown setting; {_allowed_keys(detail['loc'])}"
         elif detail["type"] == "value_error":
             # The message of a table begins with the field; that of a name does not.
-            name = key.removesuffix(".[key]")
-            lines.append(f"{name}{'.' if name == key else ': '}{detail['ctx']['error']}")
-        else:
-            message = detail["msg"]
-            lines.append(f"{key}: {message[:1].lower()}{message[1:]}")
-    return lines
+            message = str(detail["ctx"]["error"])
+            field, separator, rest = message.partition(": ")
+            if key.endswith(".[key]"):
+                key = key.removesuffix(".[key]")
+            elif separator:
+                key, message = f"{key}.{field}", rest
+        errors.append(SettingError(key, message))
+    return errors
 
 
 def _allowed_keys(location: tuple[int | str, ...]) -> str:

@@ -31,6 +31,7 @@ from counterseal.registry import Grant
 
 __all__ = [
     "ALGORITHMS",
+    "INSECURE",
     "AgentTable",
     "ApproverTable",
     "BudgetsTable",
@@ -340,6 +341,10 @@ class UpstreamTable(Table):
                 yield "command: every user of the machine can see arguments; put secrets into env"
 
 
+INSECURE: Final = "`insecure = true`"
+"""The setting that allows an upstream without encryption. A command names its option instead."""
+
+
 def _upstream_url_faults(url: str, *, insecure: bool) -> Iterator[str]:
     if "{" in url:
         yield "url: must not have placeholders, because URLs are logged; put secrets into headers"
@@ -349,7 +354,7 @@ def _upstream_url_faults(url: str, *, insecure: bool) -> Iterator[str]:
         yield f"url: {fault}"
     elif not insecure and urlsplit(url).scheme == "http" and not is_loopback(url):
         yield (
-            f"url: {url!r} is not encrypted; write https, or `insecure = true` if the network "
+            f"url: {url!r} is not encrypted; write https, or {INSECURE} if the network "
             "between is your own"
         )
 

@@ -140,7 +140,7 @@ class ConsequenceSlot(NamedTuple):
     """A reference in a consequence, with its value if there is one."""
 
     reference: ValueReference
-    there: bool
+    present: bool
     value: Any
 
 
@@ -159,8 +159,8 @@ def consequence_slots(
             yield part
             continue
         reference = _reference(part, "state")
-        there, value = _find(arguments if reference.source == "argument" else state, reference)
-        yield ConsequenceSlot(reference, there, value)
+        present, value = _find(arguments if reference.source == "argument" else state, reference)
+        yield ConsequenceSlot(reference, present, value)
 
 
 def _find(value: Any, reference: ValueReference) -> tuple[bool, Any]:
@@ -191,11 +191,11 @@ def consequence_problems(contract: Contract, probe: Contract) -> Iterator[Proble
 
 
 class StateDifference(NamedTuple):
-    """A place where the probed state differs. `found` is None where there is nothing."""
+    """A place where the probed state differs. `actual` is None for a missing field."""
 
     pointer: str
     expected: Any
-    found: Any
+    actual: Any
 
 
 def expected_state(

@@ -95,7 +95,7 @@ def resolve_local(root: Schema, reference: str) -> Any:
     registry = Registry[Any]().with_resource("", Specification.OPAQUE.create_resource(root))
     try:
         return registry.resolver().lookup(reference).contents
-    except (Unresolvable, ValueError):
+    except (Unresolvable, ValueError, TypeError):  # TypeError: the path leads into a scalar
         return None
 
 

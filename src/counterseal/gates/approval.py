@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from counterseal.approvals.terms import Demand, Pattern, Then, contract_terms, strictest
-from counterseal.approvals.tokens import Expected, TokenError
+from counterseal.approvals.tokens import ExpectedCall, TokenError
 from counterseal.approvals.tokens import check as check_token
 from counterseal.approvals.votes import Choice, Tally, Vote, tally
 from counterseal.canonical import canonical, digest
@@ -142,7 +142,7 @@ def _denied_as_unproven(ctx: GateContext, held: Held, required: Decision) -> Dec
     if ring is None or record is None or not has_keys(ring):
         return None
     given, demand = ctx.proposal.approval, demand_of(ctx)
-    expected = Expected(
+    expected = ExpectedCall(
         approval_id=held.approval_id,
         trace_id=held.trace_id,
         tenant=held.tenant,
@@ -248,7 +248,7 @@ def has_unknown_keys(held: Held, ring: KeyRing) -> bool:
 
 
 def unproven(
-    held: Held, token: str | None, ring: KeyRing, expected: Expected, demand: Demand, now: float
+    held: Held, token: str | None, ring: KeyRing, expected: ExpectedCall, demand: Demand, now: float
 ) -> str | None:
     """Return in one word why an approval is not valid for this call; None if it is."""
     votes = proven_votes(held, ring)

@@ -15,7 +15,7 @@ from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, allow, deny
 from counterseal.gates.parse import kind_of
 from counterseal.observation.envelope import FieldError
-from counterseal.observation.text import neutralise
+from counterseal.observation.invisible import neutralise
 from counterseal.registry import Reason
 
 __all__ = ["ALLOW", "check", "field_errors"]

@@ -64,7 +64,7 @@ class QuarantinedTools:
         """
         _, finding = self._find(name, tenant)
         before = finding.pin.definition if finding.pin else None
-        return describe(before or _empty(finding), finding.seen or _empty(finding))
+        return describe(before or _empty(finding), finding.definition or _empty(finding))
 
     def accept(self, name: str, definition: str, *, by: str, tenant: str | None = None) -> None:
         """Accept a tool with the definition that was shown, by its hash.
@@ -72,11 +72,11 @@ class QuarantinedTools:
         Raises CountersealError if its definition is another one by now.
         """
         held, finding = self._find(name, tenant)
-        if finding.seen is None or finding.seen.hash != definition:
+        if finding.definition is None or finding.definition.hash != definition:
             raise CountersealError(
                 f"{name} has changed since it was shown; review it again and accept it then"
             )
-        listed, at = finding.seen, datetime.now(UTC).isoformat(timespec="seconds")
+        listed, at = finding.definition, datetime.now(UTC).isoformat(timespec="seconds")
         Lock.update(
             self._upstreams.lock, lambda lock: lock.accept(held.server, listed, by=by, at=at)
         )
@@ -120,7 +120,7 @@ def _quarantined(name: str, why: str, finding: LockFinding) -> QuarantinedTool:
         server=finding.server,
         tool=finding.tool,
         why=why,
-        definition=finding.seen.hash if finding.seen else "",
+        definition=finding.definition.hash if finding.definition else "",
         pinned=finding.pin.definition.hash if finding.pin else "",
     )
 

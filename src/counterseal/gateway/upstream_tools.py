@@ -240,7 +240,7 @@ class UpstreamTools:
         quarantine = Quarantine.of(name, _WHY[finding.state], plan.tenants)
         if quarantine not in self.runtime.registry.quarantined:
             self.runtime.registry.quarantine(quarantine)
-            definition = finding.seen.hash if finding.seen else ""
+            definition = finding.definition.hash if finding.definition else ""
             why = quarantine.why.value
             self._note(EventType.QUARANTINED, plan.server, name, definition, why)
 

@@ -1,6 +1,7 @@
 """Observations: the answers to an agent's calls, validated, redacted, bounded and labelled."""
 
 from counterseal.observation.envelope import FieldError, ObservationEnvelope
+from counterseal.observation.invisible import neutralise
 from counterseal.observation.observation import (
     NOT_VERIFIED,
     Observation,
@@ -19,8 +20,7 @@ from counterseal.observation.observe import (
     refine,
 )
 from counterseal.observation.redact import Redaction, Redactor
-from counterseal.observation.render import said
-from counterseal.observation.text import neutralise
+from counterseal.observation.render import sentence_for
 
 __all__ = [
     "NOT_VERIFIED",
@@ -41,5 +41,5 @@ __all__ = [
     "profile",
     "refine",
     "refusal",
-    "said",
+    "sentence_for",
 ]

@@ -17,7 +17,7 @@ from counterseal.contract.model import Contract
 from counterseal.observation.envelope import FieldError
 from counterseal.observation.observe import Observed, Profile, profile, refine
 from counterseal.observation.redact import Redaction
-from counterseal.observation.render import render, said
+from counterseal.observation.render import render, sentence_for
 
 __all__ = [
     "NOT_VERIFIED",
@@ -162,7 +162,7 @@ class Observation(NamedTuple):
 
     def record(self, decisions: Sequence[Recordable] | None = None) -> dict[str, Any]:
         """Return the full record as plain JSON data, optionally with other decisions."""
-        told = self.decisions if decisions is None else decisions
+        shown_decisions = self.decisions if decisions is None else decisions
         return {
             **self.envelope(),
             "response": self.response.vector(),
@@ -175,7 +175,7 @@ class Observation(NamedTuple):
             "approval_id": self.approval_id,
             "retry_after": self.retry_after,
             "raw": self.raw,
-            "decisions": [decision.record() for decision in told],
+            "decisions": [decision.record() for decision in shown_decisions],
         }
 
     @classmethod
@@ -241,8 +241,8 @@ class Observation(NamedTuple):
 def response_of(code: Code, status: int, vector: Mapping[str, Any]) -> Response:
     """Return the response with this vector."""
     usual = RESPONSES[code]
-    said = {name: vector[name] for name in usual.vector() if name != "error_code"}
-    recorded = Response(code=code, status=status, **said)
+    fields = {name: vector[name] for name in usual.vector() if name != "error_code"}
+    recorded = Response(code=code, status=status, **fields)
     return usual if recorded == usual else recorded
 
 
@@ -345,7 +345,7 @@ def refusal(
     response = refine(code, contract)
     listed = tuple(errors)
     if not listed or (reason and all(error.message != reason for error in listed)):
-        listed = (FieldError("", reason or said(code), code.value), *listed)
+        listed = (FieldError("", reason or sentence_for(code), code.value), *listed)
     return Observation(
         tool,
         version or (contract.version if contract else ""),

@@ -21,9 +21,9 @@ from counterseal.contract.outputs import Partial
 from counterseal.contract.schemas import Schema, Validator, resolve_local
 from counterseal.masking import NO_MASK, Mask
 from counterseal.observation.envelope import FieldError
+from counterseal.observation.invisible import neutralise
 from counterseal.observation.redact import Redaction, Redactor
-from counterseal.observation.render import said
-from counterseal.observation.text import neutralise
+from counterseal.observation.render import sentence_for
 
 __all__ = [
     "CONTRACT",
@@ -348,8 +348,12 @@ def observe_as(
     mask: Mask = NO_MASK,
 ) -> Observed:
     """Return what an agent may see of a registered tool's output."""
-    seen = _observe(outcome_data, compiled_output_validator, own, redactor, mask)
-    return seen._replace(raw=mask.raw(seen.raw)) if seen.raw is not None and mask else seen
+    observed = _observe(outcome_data, compiled_output_validator, own, redactor, mask)
+    return (
+        observed._replace(raw=mask.raw(observed.raw))
+        if observed.raw is not None and mask
+        else observed
+    )
 
 
 def _observe(
@@ -381,7 +385,7 @@ def _observe(
 
 def failure(code: Code, *, errors: Iterable[FieldError] = ()) -> Observed:
     """Return the observation of a failed outcome, which has no output."""
-    return Observed(code, None, tuple(errors) or (FieldError("", said(code), code.value),))
+    return Observed(code, None, tuple(errors) or (FieldError("", sentence_for(code), code.value),))
 
 
 def _as_json(value: Any) -> tuple[bytes, Any]:
@@ -463,9 +467,9 @@ def _shown(
     """Return the redacted and bounded form of a checked output."""
     if own.redacted:
         shown, places = _without(output, own, code)
-        seen = _clean(code, shown, to_json(shown), own, redactor, mask)
+        observed = _clean(code, shown, to_json(shown), own, redactor, mask)
         taken = tuple(Redaction(CONTRACT, place) for place in places)
-        return seen._replace(redactions=(*taken, *seen.redactions), output=output)
+        return observed._replace(redactions=(*taken, *observed.redactions), output=output)
     return _clean(code, output, text, own, redactor, mask)
 
 
@@ -557,10 +561,10 @@ def _observe_partial(
         if missing := own.sourceless(data):
             return _sourceless(to_json(steps | {"data": data}), missing)
     output = steps | {"data": data}
-    seen = _shown(Code.PARTIAL_SUCCESS, output, to_json(output), own, redactor, mask)
+    observed = _shown(Code.PARTIAL_SUCCESS, output, to_json(output), own, redactor, mask)
     done, failed = (len(steps[name] or ()) for name in ("completed", "failed"))
     count = f"{failed} of {done + failed} steps failed; only the completed ones took effect."
-    return seen._replace(warnings=(count, *seen.warnings))
+    return observed._replace(warnings=(count, *observed.warnings))
 
 
 def _mismatch(text: bytes, output: Any, validator: Validator, own: Profile) -> Observed:
@@ -594,5 +598,5 @@ def _sourceless(text: bytes, missing: list[str]) -> Observed:
 def _unusable(raw: bytes, why: str, fields: tuple[str, ...] = ()) -> Observed:
     code = Code.OBSERVATION_NORMALIZATION_FAIL
     where = f" (in {', '.join(fields)})" if fields else ""
-    message = neutralise(f"{said(code)} Reason: {why}{where}.")[0]
+    message = neutralise(f"{sentence_for(code)} Reason: {why}{where}.")[0]
     return Observed(code, None, (FieldError("", message, code.value),), raw=raw[:_LONGEST_RAW])

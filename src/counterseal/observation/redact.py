@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import re2
 
 from counterseal.canonical import pointer
-from counterseal.observation.text import SUSPECT, neutralise
+from counterseal.observation.invisible import SUSPECT, neutralise
 
 __all__ = [
     "NEUTRALISED",
@@ -382,10 +382,10 @@ class Redactor:
     def _object(self, value: Mapping[str, Any], at: str, counts: Counts) -> dict[str, Any]:
         clean: dict[str, Any] = {}
         for key, item in value.items():
-            found: Counts = {}
-            shown = _unused(self._text(key, "", found), clean)
+            key_counts: Counts = {}
+            shown = _unused(self._text(key, "", key_counts), clean)
             here = at + pointer(shown)
-            for (rule, _), count in found.items():
+            for (rule, _), count in key_counts.items():
                 counts[rule, here] = counts.get((rule, here), 0) + count
             if secret_name(key) and _holds_something(item):
                 counts["password", here] = counts.get(("password", here), 0) + 1

@@ -16,15 +16,15 @@ from pydantic_core import to_json
 from counterseal.codes import Code
 from counterseal.contract.effects import Trust
 from counterseal.observation.envelope import FieldError
-from counterseal.observation.text import neutralise
+from counterseal.observation.invisible import neutralise
 
-__all__ = ["Renderable", "fence", "render", "said"]
+__all__ = ["Renderable", "fence", "render", "sentence_for"]
 
 
 # --- sentences for the codes ----------------------------------------------------------------------
 
 
-_SAID = {
+_SENTENCES = {
     Code.SUCCESS: "The call succeeded.",
     Code.PARTIAL_SUCCESS: "Some steps of the call succeeded, others failed.",
     Code.SYNTACTIC_PARSE_FAIL: "The arguments are not valid JSON. Send one JSON object.",
@@ -47,17 +47,17 @@ _SAID = {
     Code.COMPENSATION_FAILED: "Reversing an earlier step failed. A person must look at it.",
     Code.UNKNOWN_ERROR: "The tool failed. The details are on record, not here.",
 }
-_ENDED = {
+_APPROVAL_ENDINGS = {
     "rejected": "A person has refused this call. Nothing was executed.",
     "expired": "This call was not approved in time. Nothing was executed.",
 }
 
 
-def said(code: Code, ended: str = "") -> str:
+def sentence_for(code: Code, ending: str = "") -> str:
     """Return the sentence for a code, or for the end of an approval request."""
     if code is Code.CONFIRMATION_MISSING:
-        return _ENDED.get(ended, _SAID[code])
-    return _SAID[code]
+        return _APPROVAL_ENDINGS.get(ending, _SENTENCES[code])
+    return _SENTENCES[code]
 
 
 _LONGEST_LINE = 500
@@ -106,31 +106,34 @@ def render(observation: Renderable) -> str:
     return "\n".join(_lines(observation))
 
 
-def _lines(seen: Renderable) -> Iterator[str]:
-    ended = seen.errors[0].code if seen.errors else ""
-    yield f"{_line(seen.tool)}: {seen.code.value}. {said(seen.code, ended)}"
-    yield f"next action: {_line(seen.next_action)}"
-    if seen.idempotency_hit:
+def _lines(observation: Renderable) -> Iterator[str]:
+    ending = observation.errors[0].code if observation.errors else ""
+    sentence = sentence_for(observation.code, ending)
+    yield f"{_line(observation.tool)}: {observation.code.value}. {sentence}"
+    yield f"next action: {_line(observation.next_action)}"
+    if observation.idempotency_hit:
         yield "replayed: this operation was executed before; nothing was executed again"
-    if seen.approval_id:
-        yield f"approval: {_line(seen.approval_id)}"
-    if seen.retry_after is not None:
-        yield f"retry after: {seen.retry_after:g} seconds"
-    errors = [line for line in map(_error, seen.errors) if line != said(seen.code)]
+    if observation.approval_id:
+        yield f"approval: {_line(observation.approval_id)}"
+    if observation.retry_after is not None:
+        yield f"retry after: {observation.retry_after:g} seconds"
+    errors = [
+        line for line in map(_error, observation.errors) if line != sentence_for(observation.code)
+    ]
     if errors:
         yield "errors:"
         yield from (f"- {line}" for line in errors)
-    if seen.warnings:
+    if observation.warnings:
         yield "warnings:"
-        yield from (f"- {_line(warning)}" for warning in seen.warnings)
-    if seen.data is not None:
-        yield from fence(to_json(seen.data).decode(), seen.call_id, seen.trust)
+        yield from (f"- {_line(warning)}" for warning in observation.warnings)
+    if observation.data is not None:
+        yield from fence(to_json(observation.data).decode(), observation.call_id, observation.trust)
 
 
 def _error(error: FieldError) -> str:
     place = f"{_line(error.field)}: " if error.field else ""
-    told = error.expected in error.message  # the message says it already
-    wanted = f"expected {_line(error.expected)}" if error.expected and not told else ""
+    already_named = error.expected in error.message
+    wanted = f"expected {_line(error.expected)}" if error.expected and not already_named else ""
     got = f"got {_line(error.actual)}" if error.actual and error.actual not in error.message else ""
     detail = ", ".join(filter(None, (wanted, got)))
     return f"{place}{_line(error.message)}{f' ({detail})' if detail else ''}"

@@ -33,12 +33,14 @@ _PLAIN: Final = ((), (), False, 1, (), None, None, None, NOT_VERIFIED)
 """The default values that `stored` leaves out, in the order of its checks."""
 
 
-def stored(seen: Observation, decisions: Sequence[Recordable] | None = None) -> dict[str, Any]:
+def stored(
+    observation: Observation, decisions: Sequence[Recordable] | None = None
+) -> dict[str, Any]:
     """Return the observation as new plain JSON data, optionally with other decisions."""
     # fmt: off
     (tool, version, call_id, code, response, next_action, timestamp, data, errors, warnings,
      latency_ms, hit, trace_id, attempt, trust, redactions, approval_id, retry_after, raw,
-     verification, told) = seen
+     verification, own_decisions) = observation
     # fmt: on
     kept: dict[str, Any] = {
         "tool": tool,
@@ -55,7 +57,7 @@ def stored(seen: Observation, decisions: Sequence[Recordable] | None = None) -> 
         kept["response"] = {**response.vector(), "status": response.status}
     if next_action != response.next_action:
         kept["next_action"] = next_action
-    asked = (
+    optional = (
         errors,
         warnings,
         hit,
@@ -66,27 +68,28 @@ def stored(seen: Observation, decisions: Sequence[Recordable] | None = None) -> 
         raw,
         verification,
     )
-    if asked != _PLAIN:
-        kept.update(_particulars(seen))
+    if optional != _PLAIN:
+        kept.update(_particulars(observation))
     if decisions is None:
-        decisions = told
+        decisions = own_decisions
     if decisions:
         kept["decisions"] = [decision.record() for decision in decisions]
     return kept
 
 
-def _particulars(seen: Observation) -> dict[str, Any]:
+def _particulars(observation: Observation) -> dict[str, Any]:
     """Fields that a plain success does not have."""
+    hint = observation.verification
     every = {
-        "errors": [error.record() for error in seen.errors],
-        "warnings": list(seen.warnings),
-        "idempotency_hit": seen.idempotency_hit,
-        "attempt": seen.attempt,
-        "redactions": [redaction.record() for redaction in seen.redactions],
-        "approval_id": seen.approval_id,
-        "retry_after": seen.retry_after,
-        "raw": seen.raw,
-        "verification": None if seen.verification == NOT_VERIFIED else thaw(seen.verification),
+        "errors": [error.record() for error in observation.errors],
+        "warnings": list(observation.warnings),
+        "idempotency_hit": observation.idempotency_hit,
+        "attempt": observation.attempt,
+        "redactions": [redaction.record() for redaction in observation.redactions],
+        "approval_id": observation.approval_id,
+        "retry_after": observation.retry_after,
+        "raw": observation.raw,
+        "verification": None if hint == NOT_VERIFIED else thaw(hint),
     }
     # By identity, since zero seconds to wait differ from none given.
     return {
@@ -140,9 +143,9 @@ class KeptRead(NamedTuple):
     """What is missing of the text; empty if it is complete."""
 
 
-def pack_read(seen: Observation, most: int) -> bytes:
+def pack_read(observation: Observation, most: int) -> bytes:
     """Return what to keep of a read, with at most so many bytes of its text."""
-    shown = seen._replace(raw=None, decisions=())
+    shown = observation._replace(raw=None, decisions=())
     text = shown.for_model().encode()
     if len(text) <= most:
         return to_json({"record": shown.record()})
@@ -156,14 +159,14 @@ def pack_read(seen: Observation, most: int) -> bytes:
 def open_read(kept: bytes) -> KeptRead:
     """Return a kept read. Raise ValueError if the bytes are not one."""
     try:
-        told = from_json(kept)
-        seen = Observation.from_record(told["record"])
-        if "text" not in told:
-            return KeptRead(told["record"], seen.for_model())
-        begun, size = str(told["text"]), int(told["bytes"])
+        kept_data = from_json(kept)
+        observation = Observation.from_record(kept_data["record"])
+        if "text" not in kept_data:
+            return KeptRead(kept_data["record"], observation.for_model())
+        begun, size = str(kept_data["text"]), int(kept_data["bytes"])
     except (AttributeError, LookupError, TypeError, ValueError):
         raise ValueError("not a kept observation") from None
-    return KeptRead(told["record"], begun, _missing(begun, size))
+    return KeptRead(kept_data["record"], begun, _missing(begun, size))
 
 
 def _missing(begun: str, size: int) -> str:

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from counterseal.canonical import pointer, thaw
 from counterseal.contract.invariants import Correction
 from counterseal.observation.envelope import FieldError
-from counterseal.observation.text import neutralise
+from counterseal.observation.invisible import neutralise
 from counterseal.plans.rules import PlanRule
 from counterseal.proposal import Proposal
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from counterseal.audit import Event
-from counterseal.audit.chain import micros, place_of
+from counterseal.audit.chain import UnknownEventIdError, micros, place_of
 from counterseal.audit.events import filed
 from counterseal.call.hold import bounded_copy as within_bounds
 from counterseal.codes import Code
@@ -227,10 +227,8 @@ class CallViews(TenantSection):
 async def _latest_calls(section: TenantSection, query: CallFilter) -> list[tuple[str, Event]]:
     try:
         return list(await section.runtime.store.calls(section.tenant, query))
-    except CountersealError as error:
-        if query.after is not None and str(error).startswith("after:"):
-            raise cursor_error() from None
-        raise
+    except UnknownEventIdError:
+        raise cursor_error() from None
 
 
 def _executed_call(call_id: str, events: Events) -> str:

@@ -83,11 +83,15 @@ class MetricViews(TenantSection):
     """Metrics of a tenant, for every viewer."""
 
     async def rows(self, window: str = "24h") -> list[MetricRow]:
-        """Return all metrics over a window that ends now. ValueError for the window."""
+        """Return all metrics over a window that ends now. Raises ValueError for another window."""
         return await metric_rows(self.runtime.store, self.tenant, window, self.runtime.clock())
 
     async def series(self, metric: str, window: str = "24h", buckets: int = 24) -> MetricSeries:
-        """Return one metric for each of the window's equal parts. NotFoundError for the metric."""
+        """Return one metric in equal parts of a window that ends now.
+
+        Raises NotFoundError for an unknown metric, ValueError for an invalid window or number of
+        parts.
+        """
         formula = METRICS.get(metric)
         if formula is None:
             raise NotFoundError("metric")
@@ -171,7 +175,12 @@ def prometheus(metrics: Sequence[tuple[str, Sequence[MetricRow]]]) -> str:
 
 def _lines(metrics: Sequence[tuple[str, Sequence[MetricRow]]]) -> Iterator[str]:
     for name, formula in METRICS.items():
-        rows = [(tenant, row) for tenant, some in metrics for row in some if row.name == name]
+        rows = [
+            (tenant, row)
+            for tenant, tenant_rows in metrics
+            for row in tenant_rows
+            if row.name == name
+        ]
         for suffix, part, help_text in (
             ("", "value", f"{formula.words}: {formula.meaning}"),
             ("_numerator", "numerator", f"The numerator of {name}."),

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any, Final, Literal
 
 from counterseal.audit import Event, EventType, Head
+from counterseal.audit.chain import UnknownEventIdError
 from counterseal.audit.checkpoints import sealed_heads
 from counterseal.audit.export import csv_head, csv_line, json_line
 from counterseal.audit.verify import LATE_MICROS
-from counterseal.errors import CountersealError
 from counterseal.ledger.requests import EventFilter
 from counterseal.operations.auditor import verify_store
 from counterseal.views.base import (
@@ -77,6 +77,7 @@ class ChainStatus(RowModel):
     sealed_hash: str | None
     segments: int
     unsealed: int | None
+    """Segments that are new or longer since the last checkpoint. None without a checkpoint."""
     has_key: bool
 
 
@@ -99,11 +100,14 @@ class AuditReport(RowModel):
     events: int
     segments: int
     sealed: int
+    """Events covered by a checkpoint whose signature was verified."""
     unsealed: int
+    """All other events."""
     erased: int
     erased_unsealed: int
     checkpoints: int
     found: int
+    """Number of findings; `findings` may be cut."""
     findings: list[FindingRow]
 
 
@@ -134,7 +138,15 @@ class RecordViews(TenantSection):
         if not storable(call_id, run_id, tool, after):
             return Page[EventRow](items=[], next=None)
         wanted = EventFilter(
-            call_id, run_id, tool, types or None, since, until, after, limit + 1, True
+            call_id=call_id,
+            run_id=run_id,
+            tool=tool,
+            types=types or None,
+            since=since,
+            until=until,
+            after=after,
+            limit=limit + 1,
+            newest_first=True,
         )
         events = await self._search(wanted)
         shown = events[:limit]
@@ -144,10 +156,8 @@ class RecordViews(TenantSection):
     async def _search(self, wanted: EventFilter) -> list[tuple[str, Event]]:
         try:
             return list(await self.runtime.store.search(self.tenant, wanted))
-        except CountersealError as error:
-            if wanted.after is not None and str(error).startswith("after:"):
-                raise cursor_error() from None
-            raise
+        except UnknownEventIdError:
+            raise cursor_error() from None
 
     async def chain(self) -> ChainStatus:
         """Return how far the record is sealed."""

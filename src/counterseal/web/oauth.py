@@ -90,8 +90,8 @@ class OAuth:
                 raise ValueError(f"{name}: {fault}")
         unknown = set(self.algorithms) - set(ALGORITHMS)
         if unknown or not self.algorithms:
-            # With a shared secret, everyone who can check a token could also make one.
-            raise ValueError(f"algorithms: must be some of {', '.join(ALGORITHMS)}")
+            # With a shared secret, every server that verifies tokens could also issue them.
+            raise ValueError(f"algorithms: must be one or more of {', '.join(ALGORITHMS)}")
         if not {"tenant", "agent"} <= self.claims.keys() <= CLAIMS.keys():
             raise ValueError("claims: must name tenant and agent, and may name user and roles")
 
@@ -164,7 +164,7 @@ class Issuer:
         url = self._oauth.jwks_url or await self._discover(client)
         keys = (await _fetch_object(client, url)).get("keys")
         if not isinstance(keys, list) or len(keys) > _MAX_KEYS:
-            raise ValueError(f"{url} has no list of at most {_MAX_KEYS} keys")
+            raise ValueError(f"{url} must have `keys`, a list of at most {_MAX_KEYS}")
         return tuple(key for key in keys if isinstance(key, dict))
 
     async def _discover(self, client: httpx.AsyncClient) -> str:
@@ -177,13 +177,13 @@ class Issuer:
                 first_error = first_error or error
                 continue
             if metadata.get("issuer") != self._oauth.issuer:
-                raise ValueError(f"{url} is the metadata of another issuer")
+                raise ValueError(f"{url} names another issuer: {metadata.get('issuer')!r}")
             keys = metadata.get("jwks_uri")
             fault = _url_fault(keys) if isinstance(keys, str) else "missing"
             if fault is not None:
                 raise ValueError(f"jwks_uri in {url}: {fault}")
             return str(keys)
-        raise ValueError(f"no metadata ({first_error})")
+        raise ValueError(f"the issuer's metadata can't be read: {first_error}")
 
 
 def _fits(key: Mapping[str, Any], kid: str | None, algorithm: str) -> bool:
@@ -221,7 +221,7 @@ async def _fetch_object(client: httpx.AsyncClient, url: str) -> dict[str, Any]:
                 raise ValueError(f"{url} answers with more than {_MAX_RESPONSE:,} bytes")
     value = jiter.from_json(body)
     if not isinstance(value, dict):
-        raise ValueError(f"{url} has no JSON object")
+        raise ValueError(f"{url} does not answer with a JSON object")
     return value
 
 
@@ -229,7 +229,7 @@ async def _fetch_object(client: httpx.AsyncClient, url: str) -> dict[str, Any]:
 
 
 class VerifiedToken(NamedTuple):
-    """What a valid token says."""
+    """The caller and the expiry that a valid token states."""
 
     principal: Principal
     subject: str | None

@@ -281,6 +281,7 @@ def test_the_card_counts_down(packet, now, said):
 def test_a_request_that_is_decided_says_so(packet):
     assert text(packet(status="rejected")).startswith("┌─ APPROVAL REJECTED ─")
     assert 'data-status="rejected"' in html(packet(status="rejected"))
+    assert text(packet(status="spent")).startswith("┌─ APPROVAL EXECUTED ─")
 
 
 @pytest.mark.parametrize(

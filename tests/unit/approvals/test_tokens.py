@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import jwt
 import pytest
 
-from counterseal.approvals.tokens import Claims, Expected, TokenError, check, issue
+from counterseal.approvals.tokens import Claims, ExpectedCall, TokenError, check, issue
 from counterseal.keys import KeyRing, KeysError, Purpose, new_key
 
 APPROVED = 1_781_364_600.0
@@ -27,7 +27,7 @@ CLAIMS = Claims(
     approved_at=APPROVED,
     expires_at=APPROVED + 600,
 )
-EXPECTED = Expected(
+EXPECTED = ExpectedCall(
     approval_id="appr_123",
     trace_id="trace_abc123",
     tenant="acme",

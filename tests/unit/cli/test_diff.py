@@ -259,7 +259,7 @@ def test_lock_that_cannot_be_read_is_wrong_use(run, project, write):
     write("counterseal.lock", "<<<<<<< mine\n")
     result = run("diff")
     assert result.exit_code == 2
-    assert "counterseal.lock: is not JSON" in result.stderr
+    assert "counterseal.lock: not valid JSON" in result.stderr
 
 
 def test_without_upstreams_there_is_nothing_to_look_at(run, write):

@@ -147,8 +147,8 @@ def test_a_document_without_a_server_needs_one_to_be_given(run, write, folder):
     ("content", "says"),
     [
         ('{"swagger": "2.0"}', "Convert it to OpenAPI 3 first."),
-        ("a: 1", "this is no OpenAPI 3 document"),
-        ("a: [", "no YAML"),
+        ("a: 1", "not an OpenAPI 3 document"),
+        ("a: [", "not valid YAML"),
     ],
 )
 def test_a_file_that_is_no_document_is_wrong_use(run, write, content, says):
@@ -164,6 +164,22 @@ def test_a_missing_file_and_a_bad_base_url_are_wrong_use(run, shop):
     result = run("import", "openapi", "shop.json", "--base-url", "api.example.org")
     assert result.exit_code == 2
     assert "base URL" in result.stderr
+
+
+def test_a_failure_after_the_first_file_names_what_was_written(run, shop, folder, monkeypatch):
+    replace = Path.replace
+
+    def fail_on_second(self, target):
+        if target.name == "sendThing.yaml":
+            raise OSError(28, "No space left on device", str(target))
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", fail_on_second)
+    result = run("import", "openapi", "shop.json")
+    assert result.exit_code == 2
+    assert "Written before: tools/listThings.yaml." in result.stderr
+    assert "Nothing was written" not in result.stderr
+    assert files(folder) == ["listThings.yaml"]
 
 
 def test_a_failure_half_way_leaves_nothing_behind(run, shop, write, folder):

@@ -103,7 +103,7 @@ def test_page_shows_every_step_what_was_corrected_and_the_verdict(plan):
     assert result.stdout == (
         "plan.json  as bot (tenant acme, user u_1)\n"
         "\n"
-        "  Step  Tool    Fate     Why\n"
+        "  Step  Tool    Outcome  Why\n"
         "  1     search  correct  A search for news needs the web.\n"
         "  2     search  drop     This step should not be taken: Nothing is searched\n"
         "                         twice.\n"

@@ -270,4 +270,4 @@ def test_upstream_whose_files_are_broken_does_not_keep_others_from_being_stopped
     write("counterseal.lock", "<<<<<<< mine\n")
     result = kill("find_order")
     assert (result.exit_code, result.stdout) == (0, "kill_1 stops find_order.\n")
-    assert "counterseal.lock: is not JSON" in result.stderr
+    assert "counterseal.lock: not valid JSON" in result.stderr

@@ -398,13 +398,13 @@ def test_a_consequence_comes_in_pieces_that_tell_whose_they_are():
     pieces = list(consequence_slots(told, {"case_id": "case_7"}, {"box": {"row": 4}}))
     assert pieces == [
         "{Case} ",
-        ConsequenceSlot(ValueReference("argument", ("case_id",)), there=True, value="case_7"),
+        ConsequenceSlot(ValueReference("argument", ("case_id",)), present=True, value="case_7"),
         " of ",
-        ConsequenceSlot(ValueReference("state", ("box", "row")), there=True, value=4),
+        ConsequenceSlot(ValueReference("state", ("box", "row")), present=True, value=4),
         ", ",
-        ConsequenceSlot(ValueReference("argument", ("copies",)), there=False, value=None),
+        ConsequenceSlot(ValueReference("argument", ("copies",)), present=False, value=None),
         "; ",
-        ConsequenceSlot(ValueReference("state", ("gone",)), there=False, value=None),
+        ConsequenceSlot(ValueReference("state", ("gone",)), present=False, value=None),
         ".",
     ]
     assert str(pieces[3].reference) == "{state.box.row}"

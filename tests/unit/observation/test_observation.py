@@ -18,7 +18,7 @@ from counterseal.observation import (
     answer,
     refine,
     refusal,
-    said,
+    sentence_for,
 )
 from counterseal.observation.render import fence
 
@@ -119,8 +119,8 @@ def test_feedback_tells_a_repair_loop_what_to_mend():
 
 @pytest.mark.parametrize("code", Code)
 def test_every_code_has_words_of_its_own(code):
-    assert said(code)
-    assert len({said(other) for other in Code}) == len(Code)
+    assert sentence_for(code)
+    assert len({sentence_for(other) for other in Code}) == len(Code)
 
 
 # --- refusals -------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ def test_refusal_without_a_contract_stands_on_the_code_alone():
     assert PUBLISHED.is_valid(observation.envelope())
     assert observation.response is RESPONSES[Code.STRUCTURAL_VIOLATION]
     assert observation.errors == (
-        FieldError("", said(Code.STRUCTURAL_VIOLATION), "STRUCTURAL_VIOLATION"),
+        FieldError("", sentence_for(Code.STRUCTURAL_VIOLATION), "STRUCTURAL_VIOLATION"),
     )
 
 

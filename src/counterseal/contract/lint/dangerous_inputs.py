@@ -106,12 +106,12 @@ def argument_sounds(name: str, description: str) -> Sounds | None:
         return Sounds("a shell command", certain=True)
     if code and not about and not other:
         return Sounds("code", certain=True)
-    if _said(_A_LANGUAGE_RUN if about or other else _SURELY_RUN, description):
+    if _affirms(_A_LANGUAGE_RUN if about or other else _SURELY_RUN, description):
         return Sounds("code", certain=not about)
     if about or other:
         return None
     doubtful = _DOUBTFUL & words and not _OTHER_DOUBTS & words
-    if doubtful or _said(_MAYBE_RUN, description) or _said(_IN_A_LANGUAGE, description):
+    if doubtful or _affirms(_MAYBE_RUN, description) or _affirms(_IN_A_LANGUAGE, description):
         return Sounds("what may be code", certain=False)
     return None
 
@@ -130,13 +130,13 @@ def tool_sounds(
         plain = rest <= _CODE | _SHELL or "eval" in runs
         yield ("identity", "name"), Sounds("code", certain=writes and plain)
     place = ("affordance", "model_description")
-    if _said(_A_LANGUAGE_RUN, description):
+    if _affirms(_A_LANGUAGE_RUN, description):
         yield place, Sounds("code", certain=writes)
-    elif _said(_MAYBE_RUN, description):
+    elif _affirms(_MAYBE_RUN, description):
         yield place, Sounds("what may be code", certain=False)
 
 
-def _said(pattern: re.Pattern[str], text: str) -> bool:
+def _affirms(pattern: re.Pattern[str], text: str) -> bool:
     """Return whether a text matches and does not deny it: "no code is run", "never run"."""
     text = text[:4_000].lower()
     return any(

@@ -1,8 +1,8 @@
-"""Words that say that something is changed, in what a document says of a request that should read.
+"""Proposes the effect of an imported tool from its name, texts and annotations.
 
-Some words are verbs of change wherever they stand: delete, cancel, revoke. Others are as often the
-names of things, so that they count only where a verb stands: GET /charges lists charges, "Charge
-the card" does not. When in doubt it is a change: a person reads why, and may lower it.
+Some words are always verbs of change: delete, cancel, revoke. Others are often nouns, so they count
+only in the place of a verb: GET /charges lists charges, "Charge the card" does not. In doubt it is
+a change: a reviewer sees the reason and may lower the effect.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _OFTEN_NOUNS = _set(
     "charge transfer refund drop set post put order open block issue import process run start "
     "stop book mark lock sign close invite email archive merge sync grant void ban"
 )
-"""Verbs too, but GET /order/7 shows one, and "Charge details" are for reading."""
-_DEEDS = _set(
+"""Verbs that are often nouns: GET /order/7 and "Charge details" only read."""
+_ACTION_NOUNS = _set(
     "deletion removal destruction cancellation cancelation termination revocation erasure "
     "deactivation invalidation decommissioning"
 )
-"""What is done, as a noun: "User deletion" does it, "List deletions" doesn't."""
+"""Nouns for a change: "User deletion" changes something, "List deletions" does not."""
 _DETERMINERS = _set("a an the all this that these your one new it them each every any")
 _READERS = _set(
     "get list find fetch search read retrieve show count check describe query download export "
@@ -63,17 +63,17 @@ _BEFORE_VERBS = _set(
     "bulk batch mass force forced soft hard quick auto async please deprecated beta experimental "
     "internal legacy admin obsolete also then now"
 )
-"""What may stand before the verb at a sentence's beginning; so may whatever ends in -ly."""
+"""Words that may precede the verb at the start of a sentence, like all words in -ly."""
 _AND = _set("and or then also")
-_WHO = _set("you us one users clients callers customers developers anyone")
-"""Whoever is enabled to do something: "Enables you to list charges" changes nothing."""
+_ENABLED = _set("you us one users clients callers customers developers anyone")
+"""Objects of "enable" that make it harmless: "Enables you to list charges" changes nothing."""
 
 
 # The forms of a verb -----------------------------------------------------------------------------
 
 
 def _plain(word: str) -> Iterator[str]:
-    """What a word may be a form of: `deletes` of delete, `resetting` of reset."""
+    """Yield the possible base forms of a word: delete for `deletes`, reset for `resetting`."""
     yield word
     for end in ("s", "es"):
         if word.endswith(end):
@@ -87,16 +87,16 @@ def _certain(word: str) -> str:
     return next((plain for plain in _plain(word) if plain in _CERTAIN), "")
 
 
-def _suffered(word: str) -> str:
-    """A verb of change in the passive: `deleted` for delete."""
+def _passive(word: str) -> str:
+    """Return the base form of a passive verb of change, like delete for `deleted`; or empty."""
     stem = word.removesuffix("ed") if word.endswith("ed") else ""
     forms = (stem, f"{stem}e", stem[:-1]) if stem else ()
-    found = next((plain for plain in forms if plain in _CERTAIN), "")
-    return found or {"reset": "reset", "overwritten": "overwrite"}.get(word, "")
+    verb = next((plain for plain in forms if plain in _CERTAIN), "")
+    return verb or {"reset": "reset", "overwritten": "overwrite"}.get(word, "")
 
 
 def _verb(word: str, *, noun: bool) -> str:
-    """A verb of change in its plain form, for `send` and for `sends`; `noun` if it could be one."""
+    """Return the base form of a verb of change, or empty. `noun`: the word could be a noun here."""
     known = _VERBS if noun else _VERBS | _OFTEN_NOUNS
     for plain in (word, word.removesuffix("s"), word.removesuffix("es")):
         if plain in known:
@@ -104,106 +104,108 @@ def _verb(word: str, *, noun: bool) -> str:
     return ""
 
 
-def _acting(spoken: list[str], at: int) -> str:
-    """The verb where one must stand, unless what follows shows that it is a thing."""
-    word, *acts_on = spoken[at : at + 2] or [""]
-    found = _verb(word, noun=_DETERMINERS.isdisjoint(acts_on))
-    return "" if found == "enable" and not _WHO.isdisjoint(acts_on) else found
+def _acting(tokens: list[str], at: int) -> str:
+    """Return the verb at a verb's place, or empty if the next word shows that it is a noun."""
+    word, *acts_on = tokens[at : at + 2] or [""]
+    verb = _verb(word, noun=_DETERMINERS.isdisjoint(acts_on))
+    return "" if verb == "enable" and not _ENABLED.isdisjoint(acts_on) else verb
 
 
-def _deeds(spoken: list[str]) -> list[str]:
-    return [word for word in spoken if word in _DEEDS and _READERS.isdisjoint(spoken)]
+def _action_nouns(tokens: list[str]) -> list[str]:
+    return [word for word in tokens if word in _ACTION_NOUNS and _READERS.isdisjoint(tokens)]
 
 
 # Names -------------------------------------------------------------------------------------------
 
 
 def changes_in_name(text: object) -> Iterator[str]:
-    """The verbs of an operation's name: `user_delete_by_id`, `getAndResetCounters`."""
-    spoken = words(text)
-    reads = not _READERS.isdisjoint(spoken)
-    yield from filter(None, map(_certain, spoken))
-    for word in (*spoken[:1], *([] if reads else spoken[-1:])):
+    """Yield the verbs of change in an operation's name, like `user_delete_by_id`."""
+    tokens = words(text)
+    reads = not _READERS.isdisjoint(tokens)
+    yield from filter(None, map(_certain, tokens))
+    for word in (*tokens[:1], *([] if reads else tokens[-1:])):
         yield from filter(None, [_verb(word, noun=reads)])
-    for before, word in pairwise(spoken):
+    for before, word in pairwise(tokens):
         if before in _AND and word in _VERBS:
             yield word
-    yield from _deeds(spoken)
+    yield from _action_nouns(tokens)
 
 
 def changes_in_path(text: object) -> Iterator[str]:
-    """`/users/{id}/send-email`: an action on something, written as if it were a part of it."""
+    """Yield the verbs of change in a path, like `/users/{id}/send-email`."""
     segments = str(text).strip("/").split("/")
     plain = [re.sub(r"\{[^{}]*\}", " ", segment) for segment in segments]
-    # In the plural it would be a collection.
+    # A plural would be a collection.
     yield from (word for segment in plain for word in words(segment) if word in _CERTAIN)
     for index, segment in enumerate(plain):
         thing, _, action = segment.partition(":")
-        # `/users:batchSend` is an action by its form.
+        # A colon marks an action, as in `/users:batchSend`.
         yield from filter(None, (_verb(word, noun=False) for word in words(action)))
-        spoken = [] if segments[index].startswith("{") else words(thing)
+        tokens = [] if segments[index].startswith("{") else words(thing)
         after_an_id = index > 0 and segments[index - 1].startswith("{")
-        noun = not (after_an_id and len(spoken) == 1)
-        if spoken and _verb(spoken[0], noun=noun) == spoken[0]:
-            yield spoken[0]
+        noun = not (after_an_id and len(tokens) == 1)
+        if tokens and _verb(tokens[0], noun=noun) == tokens[0]:
+            yield tokens[0]
 
 
 # Sentences ---------------------------------------------------------------------------------------
 
 
 def changes_in_prose(text: object, *, brief: bool = False) -> Iterator[str]:
-    """The verbs of a description; in a summary (`brief`) they need no place of their own."""
+    """Yield the verbs of change in a description. In a summary (`brief`) any position counts."""
     for line in text.splitlines() if isinstance(text, str) else ():
         for sentence in re.split(r"[.!?;:]+(?=\s|$)", clean(line, len(line) + 2)):
-            spoken = words(sentence)
-            yield from filter(None, _said(spoken, brief=brief))
+            tokens = words(sentence)
+            yield from filter(None, _verbs_in(tokens, brief=brief))
 
 
 _HEADING = 4
 
 
-def _said(spoken: list[str], *, brief: bool) -> Iterator[str]:
-    # "To delete it, call …" speaks of another request, "deletes" of this one.
-    yield from (_certain(word) for word in spoken if brief or word.endswith("s"))
-    if brief or len(spoken) <= _HEADING:
-        yield from _deeds(spoken)
-    start = _past_adverbs(spoken, 0)
-    yield from (_acting(spoken, 0), _acting(spoken, start), _certain("".join(spoken[start:][:1])))
-    for at, (before, _) in enumerate(pairwise(spoken), start=1):
-        if before in _AND and not _DETERMINERS.isdisjoint(spoken[at + 1 : at + 2]):
-            yield _acting(spoken, at)
-    if spoken[1:2] and spoken[1] in _AND:
-        yield _verb("".join(spoken[2:3]), noun=True)
-    yield from _purposes(spoken)
-    yield from _claims(spoken)
-    yield from _deeds_done(spoken)
+def _verbs_in(tokens: list[str], *, brief: bool) -> Iterator[str]:
+    # "To delete it, call …" is about another request, "deletes" about this one.
+    yield from (_certain(word) for word in tokens if brief or word.endswith("s"))
+    if brief or len(tokens) <= _HEADING:
+        yield from _action_nouns(tokens)
+    start = _past_adverbs(tokens, 0)
+    yield from (_acting(tokens, 0), _acting(tokens, start), _certain("".join(tokens[start:][:1])))
+    for at, (before, _) in enumerate(pairwise(tokens), start=1):
+        if before in _AND and not _DETERMINERS.isdisjoint(tokens[at + 1 : at + 2]):
+            yield _acting(tokens, at)
+    if tokens[1:2] and tokens[1] in _AND:
+        yield _verb("".join(tokens[2:3]), noun=True)
+    yield from _purposes(tokens)
+    yield from _claims(tokens)
+    yield from _passive_verbs(tokens)
 
 
 def _leads_to_a_verb(word: str) -> bool:
     return word in _BEFORE_VERBS or word.endswith("ly")
 
 
-def _past_adverbs(spoken: list[str], at: int) -> int:
-    while at < len(spoken) - 1 and _leads_to_a_verb(spoken[at]):
+def _past_adverbs(tokens: list[str], at: int) -> int:
+    while at < len(tokens) - 1 and _leads_to_a_verb(tokens[at]):
         at += 1
     return at
 
 
-_MEANS = _set("used allows allow lets let enables enable permits permit serves intended designed")
-_MEANS |= _set("meant helps endpoint operation method call request api")
-_NO_MEANS = _set("access link links reference references path url uri key due according back")
+_PURPOSES = _set(
+    "used allows allow lets let enables enable permits permit serves intended designed"
+)
+_PURPOSES |= _set("meant helps endpoint operation method call request api")
+_NO_PURPOSE = _set("access link links reference references path url uri key due according back")
 
 
-def _purposes(spoken: list[str]) -> Iterator[str]:
-    """The verbs of what it is for: "is used to delete …", "allows you to cancel …"."""
-    for at in range(2, len(spoken)):
-        *before, whom, last = spoken[max(0, at - 5) : at]
+def _purposes(tokens: list[str]) -> Iterator[str]:
+    """Yield the verbs of a purpose: "is used to delete …", "allows you to cancel …"."""
+    for at in range(2, len(tokens)):
+        *before, whom, last = tokens[max(0, at - 5) : at]
         if last == "to":
-            means = whom not in _NO_MEANS and not _MEANS.isdisjoint([*before, whom])
+            means = whom not in _NO_PURPOSE and not _PURPOSES.isdisjoint([*before, whom])
         else:
             means = whom in ("lets", "let", "helps")
         if means:
-            yield _acting(spoken, _past_adverbs(spoken, at))
+            yield _acting(tokens, _past_adverbs(tokens, at))
 
 
 _SUBJECTS = _set("this it which that will also")
@@ -211,12 +213,12 @@ _BETWEEN = _set("endpoint operation call method request api resource route")
 _MODALS = _set("will can may also then immediately permanently automatically")
 
 
-def _claims(spoken: list[str]) -> Iterator[str]:
-    """The verbs after a subject: "this endpoint also resets …", "which will delete …"."""
-    for index, word in enumerate(spoken):
+def _claims(tokens: list[str]) -> Iterator[str]:
+    """Yield the verbs after a subject: "this endpoint also resets …", "which will delete …"."""
+    for index, word in enumerate(tokens):
         if word not in _SUBJECTS:
             continue
-        after = [other for other in spoken[index : index + 5] if other not in _BETWEEN]
+        after = [other for other in tokens[index : index + 5] if other not in _BETWEEN]
         modal = any(other in _MODALS for other in after[:-1])
         rest = [other for other in after[1:] if other not in _MODALS]
         # "this post" is a noun, "this posts" and "this will post" are not.
@@ -225,16 +227,21 @@ def _claims(spoken: list[str]) -> Iterator[str]:
 
 
 _IS = _set("is are be gets get being")
-_ASKS = _set("that which who if whether when where once until not")
+_SUBORDINATORS = _set("that which who if whether when where once until not")
 
 
-def _deeds_done(spoken: list[str]) -> Iterator[str]:
-    """The verbs of what is done: "all sessions are revoked", not "orders that are cancelled"."""
-    for index, word in enumerate(spoken):
-        rest = [other for other in spoken[index + 1 : index + 4] if not _leads_to_a_verb(other)]
-        asks = word != "be" and not _ASKS.isdisjoint(spoken[max(0, index - 3) : index])
-        if word in _IS and rest and not asks:
-            yield _suffered(rest[0])
+def _passive_verbs(tokens: list[str]) -> Iterator[str]:
+    """Yield passive verbs of main clauses: "all sessions are revoked".
+
+    Not those of subordinate clauses: "orders that are cancelled".
+    """
+    for index, word in enumerate(tokens):
+        rest = [other for other in tokens[index + 1 : index + 4] if not _leads_to_a_verb(other)]
+        subordinate = word != "be" and not _SUBORDINATORS.isdisjoint(
+            tokens[max(0, index - 3) : index]
+        )
+        if word in _IS and rest and not subordinate:
+            yield _passive(rest[0])
 
 
 # --- OpenAPI operations ---------------------------------------------------------------------------
@@ -252,7 +259,7 @@ _ORDER = (
 )
 _BY_METHOD = {"GET": Effect.RETRIEVE, "HEAD": Effect.RETRIEVE, "DELETE": Effect.IRREVERSIBLE}
 
-# The beginnings of words: delet is delete, deletes, deleted, deleting, deletion.
+# Word stems: delet is delete, deletes, deleted, deleting, deletion.
 _STEMS = "delet|remov|purg|charg|terminat|revok|revoc|eras|wip|overwrit|expung|irrevers"
 _WORDS = "destroy|cancell?|transferr?|refund|dropp?|withdraw|payout|deduct|debit"
 _ENDS = "e|es|ed|ing|al|als|ion|ions|ation|ations|ible|ibly"
@@ -265,25 +272,26 @@ _FINAL_WORD = re.compile(
 def propose_operation_effect(
     method: str, path: str, operation: Mapping[str, Any], notes: Notes
 ) -> Effect:
-    """The effect to write down, and in the notes why."""
-    effect = _BY_METHOD.get(method, Effect.EXTERNAL_NOTIFICATION)
+    """Return the proposed effect of an operation, and add the reason to the notes."""
+    effect = usual = _BY_METHOD.get(method, Effect.EXTERNAL_NOTIFICATION)
     why = f"proposed from {method}"
-    word, place = _telling_word(method, path, operation)
+    word, place = _strongest_word(method, path, operation)
     if word:
-        told = Effect.IRREVERSIBLE if _is_final(word) else Effect.EXTERNAL_NOTIFICATION
-        if _ORDER.index(told) > _ORDER.index(effect):
-            effect, why = told, f"raised above {method}, for {word!r} in the {place}"
-    notes.add("/effect", f"{why}; set it to what the operation does")
+        implied = Effect.IRREVERSIBLE if _is_final(word) else Effect.EXTERNAL_NOTIFICATION
+        if _ORDER.index(implied) > _ORDER.index(effect):
+            effect, why = implied, f"raised above {method}, for {word!r} in the {place}"
+    raised = effect is not usual
+    notes.add("/effect", f"{why}; set it to what the operation does", raised=raised)
     return _raised(effect, operation.get("x-counterseal-effect"), notes)
 
 
 def _raised(effect: Effect, wanted: object, notes: Notes) -> Effect:
-    """A document may ask for more care, never for less."""
+    """Return the stricter of an effect and the one that the document asks for."""
     if wanted is None:
         return effect
-    known = next((one for one in Effect if one == wanted), None)
+    known = next((member for member in Effect if member == wanted), None)
     if known is not None and _ORDER.index(known) > _ORDER.index(effect):
-        notes.add("/effect", "raised by the document's x-counterseal-effect")
+        notes.add("/effect", "raised by the document's x-counterseal-effect", raised=True)
         return known
     if known is not effect:
         shown = clean(str(wanted), 40)
@@ -291,17 +299,17 @@ def _raised(effect: Effect, wanted: object, notes: Notes) -> Effect:
     return effect
 
 
-def _telling_word(method: str, path: str, operation: Mapping[str, Any]) -> tuple[str, str]:
-    """The word that says most, and where it stands."""
+def _strongest_word(method: str, path: str, operation: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the word that implies the strictest effect, and its place; empty if there is none."""
     texts = {
         "operationId": operation.get("operationId"),
         "summary": operation.get("summary"),
         "path": path,
         "description": operation.get("description"),
     }
-    read = _READING if method in ("GET", "HEAD") else dict.fromkeys(texts, _final_words)
-    told = [(word, place) for place, text in texts.items() for word in read[place](text)]
-    return next((pair for pair in told if _is_final(pair[0])), told[0] if told else ("", ""))
+    read = _READERS_BY_PLACE if method in ("GET", "HEAD") else dict.fromkeys(texts, _final_words)
+    hits = [(word, place) for place, text in texts.items() for word in read[place](text)]
+    return next((hit for hit in hits if _is_final(hit[0])), hits[0] if hits else ("", ""))
 
 
 def _is_final(word: str) -> bool:
@@ -312,13 +320,13 @@ def _final_words(text: object) -> Iterator[str]:
     return filter(_is_final, words(text))
 
 
-_READING: dict[str, Callable[[object], Iterator[str]]] = {
+_READERS_BY_PLACE: dict[str, Callable[[object], Iterator[str]]] = {
     "operationId": changes_in_name,
     "summary": partial(changes_in_prose, brief=True),
     "path": changes_in_path,
     "description": changes_in_prose,
 }
-"""How a request that should only read is read: its nouns must not count."""
+"""How the texts of a GET or HEAD request are searched, so that nouns do not count."""
 
 
 # --- MCP tools ------------------------------------------------------------------------------------
@@ -338,7 +346,7 @@ _WRITING: Final = _set(
     "disable open close start stop restart mark toggle archive restore init register schedule "
     "change configure sync link unlink upsert make mkdir touch click type fill press navigate"
 )
-_TELLING: Final = _set(
+_NOTIFYING: Final = _set(
     "send post notify publish email mail message tweet reply comment share invite submit push "
     "broadcast announce call dial book order request trigger subscribe alert forward"
 )
@@ -352,7 +360,7 @@ _UNAMBIGUOUS: Final = _FINAL - _set(
     "clear command script sql charge refund transfer trade release run merge force void flush "
     "order sell"
 )
-"""Not the names of things that a reader lists: `list_runs` runs nothing."""
+"""Without words that are also nouns: `list_runs` runs nothing."""
 
 _MCP_ORDER: Final = (
     Effect.COMPUTE,
@@ -363,13 +371,14 @@ _MCP_ORDER: Final = (
 )
 _KINDS: Final = (
     (Effect.IRREVERSIBLE, _FINAL),
-    (Effect.EXTERNAL_NOTIFICATION, _TELLING),
+    (Effect.EXTERNAL_NOTIFICATION, _NOTIFYING),
     (Effect.INTERNAL_MUTATION, _WRITING),
 )
+_UNKNOWN_CHANGE: Final = Effect.EXTERNAL_NOTIFICATION
 
 
 class AnnotatedTool(Protocol):
-    """The parts of an MCP tool's definition that tell its effect."""
+    """The parts of an MCP tool's definition from which its effect is proposed."""
 
     @property
     def name(self) -> str: ...
@@ -381,12 +390,12 @@ class AnnotatedTool(Protocol):
 
 
 def propose_mcp_effect(definition: AnnotatedTool) -> tuple[Effect, tuple[str, ...]]:
-    """The effect to write down for a person to review, and the reasons in the order they came."""
+    """Return the proposed effect of an MCP tool for review, and the reasons in order."""
     effect, why = _by_name(definition.name)
     reasons = [why]
-    for told, reason in (*_by_prose(definition), *_by_hints(definition, effect)):
-        if _MCP_ORDER.index(told) > _MCP_ORDER.index(effect):
-            effect = told
+    for implied, reason in (*_by_prose(definition), *_by_hints(definition, effect)):
+        if _MCP_ORDER.index(implied) > _MCP_ORDER.index(effect):
+            effect = implied
             reasons.append(reason)
     if not EFFECTS[effect].mutates and definition.hint("readOnlyHint") is False:
         effect = Effect.INTERNAL_MUTATION
@@ -397,14 +406,14 @@ def propose_mcp_effect(definition: AnnotatedTool) -> tuple[Effect, tuple[str, ..
 
 
 def strictest(definition: AnnotatedTool) -> Effect:
-    """The effect of a tool that nobody has described: a person approves each call."""
+    """Return the effect of a tool without an entry: one for which a person approves each call."""
     if definition.hint("destructiveHint"):
         return Effect.IRREVERSIBLE
     return Effect.EXTERNAL_NOTIFICATION
 
 
 def contradiction(definition: AnnotatedTool, effect: Effect) -> str:
-    """The annotation that says more than an effect admits; empty when none does."""
+    """Return the annotation that contradicts an effect, or empty if none does."""
     if EFFECTS[effect].mutates:
         return ""
     if definition.hint("destructiveHint"):
@@ -413,26 +422,26 @@ def contradiction(definition: AnnotatedTool, effect: Effect) -> str:
 
 
 def _by_name(name: str) -> tuple[Effect, str]:
-    spoken = words(name)
-    reader = next((at for at, word in enumerate(spoken) if word in _READING_WORDS), None)
-    acting = spoken if reader is None else spoken[:reader]
+    tokens = words(name)
+    reader = next((at for at, word in enumerate(tokens) if word in _READING_WORDS), None)
+    acting = tokens if reader is None else tokens[:reader]
     for effect, verbs in _KINDS:
-        found = next((word for word in acting if word in verbs), None)
-        later = next((word for word in spoken if word in _UNAMBIGUOUS & verbs), None)
-        if found or later:
-            return effect, f"proposed for {found or later!r} in its name"
+        verb = next((word for word in acting if word in verbs), None)
+        later = next((word for word in tokens if word in _UNAMBIGUOUS & verbs), None)
+        if verb or later:
+            return effect, f"proposed for {verb or later!r} in its name"
     if reader is not None:
-        return Effect.RETRIEVE, f"proposed for {spoken[reader]!r} in its name"
-    counted = next((word for word in spoken if word in _COMPUTING), None)
-    if counted:
-        return Effect.COMPUTE, f"proposed for {counted!r} in its name"
+        return Effect.RETRIEVE, f"proposed for {tokens[reader]!r} in its name"
+    computing = next((word for word in tokens if word in _COMPUTING), None)
+    if computing:
+        return Effect.COMPUTE, f"proposed for {computing!r} in its name"
     return Effect.EXTERNAL_NOTIFICATION, "its name does not say what it does"
 
 
 def _by_prose(definition: AnnotatedTool) -> Iterator[tuple[Effect, str]]:
-    """What a description admits of a tool whose name only reads."""
+    """Yield the effects that a description implies, with reasons."""
     for word in changes_in_prose(definition.description):
-        effect = next((one for one, verbs in _KINDS if word in verbs), Effect.EXTERNAL_NOTIFICATION)
+        effect = next((kind for kind, verbs in _KINDS if word in verbs), _UNKNOWN_CHANGE)
         yield effect, f"raised, for {word!r} in its description"
 
 

@@ -1,7 +1,7 @@
-"""Characters that a reader can't see, or takes for others: found, shown, or taken out.
+"""Untrusted texts: invisible and lookalike characters, clean names and sentences.
 
-`visible` is for people who review a stranger's text: it writes them by name. `plain` is for models:
-it takes them out. Neither looks at what the text says.
+`visible` is for reviewers: it replaces such characters with their names. `plain` is for models: it
+removes invisible characters. Neither judges the content of the text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = [
 
 _KEPT: Final = "\n\t"
 _INVISIBLE_CATEGORIES: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs")
-# Letters, marks and signs that show nothing. Written as code points: nobody could review the rest.
+# Invisible letters, marks and signs. Written as code points, because a reviewer can't see them.
 _INVISIBLE_OTHERS: Final = (
     (0x34F, 0x34F),  # combining grapheme joiner
     (0x115F, 0x1160),  # Hangul fillers
@@ -54,13 +54,13 @@ _UNNAMED: Final = {
 }
 _KINDS: Final = {"Cc": "CONTROL", "Cs": "SURROGATE", "Co": "PRIVATE USE", "Cn": "UNASSIGNED"}
 _ALIKE: Final = ("ARMENIAN", "CHEROKEE", "COPTIC", "CYRILLIC", "GREEK", "LISU")
-"""The alphabets whose letters pass for Latin ones."""
+"""Alphabets with letters that look like Latin ones."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
 
 
 @lru_cache(maxsize=4096)
 def is_hidden(char: str) -> bool:
-    """Whether a character shows nothing of itself. Space, newline and tab are no secret."""
+    """Return whether a character is invisible. Space, newline and tab do not count."""
     if char == " " or char in _KEPT:
         return False
     if unicodedata.category(char) in _INVISIBLE_CATEGORIES:
@@ -70,27 +70,30 @@ def is_hidden(char: str) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _poses(char: str) -> bool:
-    """Whether it is a Latin letter in disguise: full-width, mathematical, the Kelvin sign."""
+def _is_latin_variant(char: str) -> bool:
+    """Return whether the character is a variant of a Latin letter or digit, like full-width A."""
     if char <= "\xff":
         return False
-    meant = unicodedata.normalize("NFKC", char)
-    return len(meant) == 1 and meant.isascii() and meant.isalnum()
+    normal = unicodedata.normalize("NFKC", char)
+    return len(normal) == 1 and normal.isascii() and normal.isalnum()
 
 
 def visible(text: str) -> str:
-    """The text with every such character written by name: `⟨U+200B ZERO WIDTH SPACE⟩`."""
+    """Return the text with names for invisible and lookalike characters.
+
+    A name looks like `⟨U+200B ZERO WIDTH SPACE⟩`.
+    """
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     suspects = _lookalikes(text)
     return "".join(
-        _named(char) if is_hidden(char) or _poses(char) or at in suspects else char
+        _named(char) if is_hidden(char) or _is_latin_variant(char) or at in suspects else char
         for at, char in enumerate(text)
     )
 
 
 def plain(text: str, limit: int) -> str:
-    """The text without what can't be seen, cut to a length."""
+    """Return the text without invisible characters, cut to a length."""
     shown = re.sub("\r\n|[\u2028\u2029]", "\n", text[: 4 * limit])
     kept = "".join(_kept(char) for char in shown).strip()
     return kept if len(kept) <= limit else kept[: limit - 1].rstrip() + "…"
@@ -103,16 +106,16 @@ def _kept(char: str) -> str:
 
 
 def _lookalikes(text: str) -> set[int]:
-    """Where letters of another alphabet stand inside a Latin word."""
-    found: set[int] = set()
+    """Return the positions of other alphabets' letters inside Latin words."""
+    positions: set[int] = set()
     for word in _WORD.finditer(text):
         letters = word.group()
         if letters.isascii():
             continue
         if any(_alphabet(char) == "LATIN" for char in letters):
             others = (at for at, char in enumerate(letters) if _alphabet(char) in _ALIKE)
-            found.update(word.start() + at for at in others)
-    return found
+            positions.update(word.start() + at for at in others)
+    return positions
 
 
 @lru_cache(maxsize=4096)
@@ -139,7 +142,7 @@ _LONGEST_READ = 20_000
 
 
 def clean(text: object, limit: int) -> str:
-    """One paragraph of plain text: no markup, no link targets, nothing invisible."""
+    """Return one paragraph of plain text, without markup, link targets and invisible characters."""
     if not isinstance(text, str):
         return ""
     plain = _MARKS.sub("", _LINK.sub(r"\1", _MARKUP.sub(" ", text[:_LONGEST_READ])))
@@ -150,40 +153,40 @@ def clean(text: object, limit: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """One line, without what nobody would see."""
-    seen = (
+    """Return the text on one line, without invisible characters."""
+    shown = (
         " " if char.isspace() else char
         for char in text
         if char.isspace() or unicodedata.category(char) not in _INVISIBLE
     )
-    return " ".join("".join(seen).split())
+    return " ".join("".join(shown).split())
 
 
 def words(text: object) -> list[str]:
-    """The words of a name or a sentence, in small letters: `getUser_byID` is get, user, by, id."""
+    """Return the lower-case words of a name or sentence: `getUser_byID` is get, user, by, id."""
     plain = text[:_LONGEST_READ] if isinstance(text, str) else ""
     return [word.lower() for word in _PART_OF_NAME.findall(plain)]
 
 
 def slug(text: object, *, most: int = 4) -> str:
-    """The first words of a text as one name."""
+    """Return the first words of a text, joined with underscores."""
     return "_".join(words(text)[:most])
 
 
 def tool_name(operation_id: object, method: str, path: str) -> str:
-    """The operation's own name as far as a contract takes it, else one made of its request."""
+    """Return a valid tool name of the operation's id, or of its method and path without one."""
     given = operation_id if isinstance(operation_id, str) else ""
     name = re.sub(r"[^a-zA-Z0-9_.-]+", "_", given).strip("._-")
     return name[:64] or f"{method.lower()}_{slug(path, most=12)}".strip("_")[:64]
 
 
 def argument_name(name: str) -> str:
-    """A name that every provider takes as the key of an argument."""
+    """Return a name that every model provider accepts for an argument."""
     return re.sub(r"[^a-zA-Z0-9_]+", "_", name).strip("_")[:60] or "argument"
 
 
 def unique(name: str, taken: Container[str]) -> str:
-    """The name, or the first of name_2, name_3, … that is free, whatever its case."""
+    """Return the name, or the first free one of name_2, name_3, … (case-insensitive)."""
     number, candidate = 1, name
     while candidate.lower() in taken:
         number += 1

@@ -18,6 +18,8 @@ class Review(NamedTuple):
     pointer: str
     """Empty for the contract as a whole."""
     text: str
+    raised: bool = False
+    """True if the effect was raised above the usual one."""
 
 
 @dataclass(slots=True)
@@ -26,5 +28,5 @@ class Notes:
 
     reviews: dict[Review, None] = field(default_factory=dict)
 
-    def add(self, pointer: str, text: str) -> None:
-        self.reviews.setdefault(Review(pointer, text))
+    def add(self, pointer: str, text: str, *, raised: bool = False) -> None:
+        self.reviews.setdefault(Review(pointer, text, raised))

@@ -157,7 +157,7 @@ def _allowed_methods(routes: Sequence[Route], path: str) -> str:
     matching = [route for route in routes if route.path_regex.match(path)]
     exact = [route for route in matching if route.path == path]
     methods: set[str] = set()
-    for route in exact or matching:  # a fixed path is nobody's id
+    for route in exact or matching:  # a fixed path wins over one with an id
         methods |= route.methods or set()
     if not methods:
         return ""

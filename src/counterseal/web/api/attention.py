@@ -50,7 +50,7 @@ async def list_concerns(
 
 @router.post("/v1/concerns/{kind}/{key:path}/{action}", status_code=204)
 async def act_on_concern(
-    view: ForPeople, kind: Kind, key: str, action: Act, given: AttentionBody
+    view: ForPeople, kind: Kind, key: str, action: Act, body: AttentionBody
 ) -> None:
     """Carry out one of an item's `actions`. Requires the role operator."""
-    await view.attention.act(kind, key, action, reason=given.reason, data=given.data)
+    await view.attention.act(kind, key, action, reason=body.reason, data=body.data)

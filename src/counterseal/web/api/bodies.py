@@ -124,8 +124,8 @@ def _is_json(media_type: str | None) -> bool:
 def body_object(body: bytes) -> dict[str, Any]:
     """Return the object that a call's body is, read as strictly as a model's arguments.
 
-    Where only the arguments are not sound (a key stands twice in them, say), they are returned as
-    text: to refuse them, and to put that on record, is the first gate's work. Raises ProblemError.
+    If only the arguments are invalid (for example, with a key twice), they are returned as text:
+    the parse gate refuses and records them. Raises RequestProblemError.
     """
     try:
         value = _parsed(body)

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from counterseal.accounts import People, Session, check_csrf
 from counterseal.accounts.users import PERSON_MARK
 from counterseal.errors import StoreError
-from counterseal.web.api.context import Agent, ApiCaller, Human, context_of
+from counterseal.web.api.context import AgentCaller, ApiCaller, PersonCaller, context_of
 from counterseal.web.api.problems import RequestProblemError
 from counterseal.web.browser import same_origin, session_cookie
 from counterseal.web.identity import (
@@ -106,7 +106,7 @@ class Callers:
     async def identify(
         self, connection: HTTPConnection, headers: Mapping[str, str], method: str
     ) -> ApiCaller:
-        """Return the caller of a request. Raises ProblemError, also for a forged form."""
+        """Return the caller of a request. Raises RequestProblemError, also for a forged form."""
         authorization = headers.get("authorization")
         try:
             if authorization is not None:
@@ -120,7 +120,7 @@ class Callers:
             return self._without_credential(headers)
         if method not in _SAFE_METHODS:
             self._refuse_forged(session, headers)
-        return Human(session.person, f"session:{session.session_id}", session)
+        return PersonCaller(session.person, f"session:{session.session_id}", session)
 
     async def _by_header(self, authorization: str) -> ApiCaller:
         scheme, _, token = authorization.partition(" ")
@@ -130,13 +130,13 @@ class Callers:
             person = await self._people.by_key(token)
             if person is None:
                 raise _unauthenticated(_NOT_VALID)
-            return Human(person, f"person:{person.tenant}:{person.name}")
+            return PersonCaller(person, f"person:{person.tenant}:{person.name}")
         identity = await self._verifier.verify_token(token)
         if identity is None:
             raise _unauthenticated(_NOT_VALID)
         return self._agent(identity)
 
-    def _agent(self, identity: VerifiedIdentity) -> Agent:
+    def _agent(self, identity: VerifiedIdentity) -> AgentCaller:
         if not self._required_scopes.issubset(identity.scopes):
             needed = " ".join(sorted(self._required_scopes))
             headers = {
@@ -144,7 +144,7 @@ class Callers:
             }
             detail = f"The token must have these scopes: {needed}."
             raise RequestProblemError("scope-required", detail, headers=headers)
-        return Agent(identity.principal, identity.token)
+        return AgentCaller(identity.principal, identity.token)
 
     def _without_credential(self, headers: Mapping[str, str]) -> ApiCaller:
         """Return the anonymous caller where that is allowed, but not for another site's page."""

@@ -33,11 +33,11 @@ from counterseal.views import TenantView
 from counterseal.web.api.problems import MEDIA_TYPE, RequestProblemError, problem_of
 
 __all__ = [
-    "Agent",
+    "AgentCaller",
     "ApiCaller",
     "ApiState",
     "Cursors",
-    "Human",
+    "PersonCaller",
     "ProblemResponses",
     "ReadResponses",
     "RequestContext",
@@ -54,7 +54,7 @@ _MAX_MARKED: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiState:
-    """What all requests to the API share."""
+    """The parts of the server that all requests to the API share."""
 
     runtime: Runtime
     view_for: Callable[[Person], TenantView]
@@ -64,7 +64,7 @@ class ApiState:
     """Our URL, without a slash at its end."""
 
 
-class Agent(NamedTuple):
+class AgentCaller(NamedTuple):
     """A caller that makes calls, and sees its own."""
 
     principal: Principal
@@ -76,7 +76,7 @@ class Agent(NamedTuple):
         return self.principal.tenant
 
 
-class Human(NamedTuple):
+class PersonCaller(NamedTuple):
     """A caller that looks and decides: a person by a session or a personal key."""
 
     person: Person
@@ -88,7 +88,7 @@ class Human(NamedTuple):
         return self.person.tenant
 
 
-ApiCaller = Agent | Human
+ApiCaller = AgentCaller | PersonCaller
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class RequestContext:
     state: ApiState
     method: str
     headers: Mapping[str, str]
-    """By lower-case name. Of a header that is sent twice both values are there, joined."""
+    """By lower-case name. The values of a repeated header are joined."""
     request_id: str
     caller: ApiCaller | None = None
     """Set by the identity middleware."""
@@ -191,7 +191,7 @@ class ProblemResponses:
                     "internal", "The error is logged under this request's id."
                 )
             if started and not ended:
-                raise  # the server must cut the connection: half a response is not a whole one
+                raise  # the server must cut the connection: the response is incomplete
             if not started:
                 response = Response(
                     problem.body(request_id),
@@ -203,7 +203,7 @@ class ProblemResponses:
 
 
 class _ReadResponse:
-    """Holds the start of a response back until its first part shows whether it is whole."""
+    """Holds back the start of a response until the first part of its body has come."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self._context = context_of(scope)
@@ -293,7 +293,7 @@ class Cursors:
         return base64.urlsafe_b64encode(sealed).decode().rstrip("=")
 
     def open(self, tenant: str, subject: str, cursor: str | None) -> str | None:
-        """Return the position that a cursor stands for. Raises ProblemError for a foreign one."""
+        """Return the position of a cursor. Raises RequestProblemError for one of another list."""
         if cursor is None:
             return None
         try:

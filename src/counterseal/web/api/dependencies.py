@@ -13,7 +13,13 @@ from starlette.requests import Request
 
 from counterseal.accounts import Person, Role
 from counterseal.views import NotFoundError, Page, TenantView
-from counterseal.web.api.context import Agent, ApiCaller, Human, RequestContext, context_of
+from counterseal.web.api.context import (
+    AgentCaller,
+    ApiCaller,
+    PersonCaller,
+    RequestContext,
+    context_of,
+)
 from counterseal.web.api.problems import RequestProblemError, refuse_unknown_parameters
 
 __all__ = [
@@ -85,10 +91,10 @@ class CallerView:
     def __init__(self, context: RequestContext, caller: ApiCaller) -> None:
         self.context = context
         self.caller = caller
-        self.agent = caller.principal.agent if isinstance(caller, Agent) else None
-        self.user = caller.principal.user if isinstance(caller, Agent) else None
+        self.agent = caller.principal.agent if isinstance(caller, AgentCaller) else None
+        self.user = caller.principal.user if isinstance(caller, AgentCaller) else None
         """The agent's user; an agent without one sees all of its own calls."""
-        person = caller.person if isinstance(caller, Human) else _viewer(caller)
+        person = caller.person if isinstance(caller, PersonCaller) else _viewer(caller)
         self.view = context.state.view_for(person)
 
     @property
@@ -111,7 +117,7 @@ class CallerView:
         )
 
 
-def _viewer(caller: Agent) -> Person:
+def _viewer(caller: AgentCaller) -> Person:
     """Return an agent as a person with the role viewer."""
     principal = caller.principal
     roles = frozenset({Role.VIEWER.value})
@@ -136,7 +142,7 @@ async def _caller_view(context: Requested) -> CallerView:
 
 
 async def _person_view(context: Requested) -> TenantView:
-    if not isinstance(context.caller, Human):
+    if not isinstance(context.caller, PersonCaller):
         detail = "Agents cannot use this. Sign in, or use a personal key."
         raise RequestProblemError("people-only", detail)
     return context.state.view_for(context.caller.person)
@@ -160,7 +166,7 @@ def seal_cursor(context: RequestContext, subject: str, position: str | None) -> 
 
 
 def open_cursor(context: RequestContext, subject: str, cursor: str | None) -> str | None:
-    """Return the position that a cursor stands for. ProblemError for a foreign one."""
+    """Return the position of a cursor. Raises RequestProblemError for one of another list."""
     return context.state.cursors.open(_tenant(context), subject, cursor)
 
 

@@ -197,7 +197,7 @@ def invalid_request(
 
 
 def refuse_unknown_parameters(given: Iterable[str], allowed: Sequence[str]) -> None:
-    """Raise ProblemError for a query parameter that the route does not have.
+    """Raise RequestProblemError for a query parameter that the route does not have.
 
     Ignoring it would make a list look narrower than it is.
     """

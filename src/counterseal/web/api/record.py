@@ -24,7 +24,7 @@ from counterseal.views import (
     TenantView,
 )
 from counterseal.views.metrics import MetricSeries
-from counterseal.web.api.context import Agent, Human
+from counterseal.web.api.context import AgentCaller, PersonCaller
 from counterseal.web.api.dependencies import (
     Cursor,
     Filter,
@@ -198,7 +198,7 @@ async def metric_series(
 async def show_me(context: Requested) -> Me:
     """Show the caller's own identity."""
     caller = context.caller
-    if isinstance(caller, Agent):
+    if isinstance(caller, AgentCaller):
         principal = caller.principal
         return Me(
             kind="agent",
@@ -209,7 +209,7 @@ async def show_me(context: Requested) -> Me:
             scopes=sorted(principal.scopes),
             everywhere=[],
         )
-    if isinstance(caller, Human):
+    if isinstance(caller, PersonCaller):
         person = caller.person
         return Me(
             kind="person",

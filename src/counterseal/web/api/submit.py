@@ -26,14 +26,14 @@ from counterseal.canonical import json_default
 from counterseal.codes import Code
 from counterseal.gateway.calls import awaits_approval
 from counterseal.observation import Observation
-from counterseal.observation.render import said
+from counterseal.observation.render import sentence_for
 from counterseal.operations.approver import ApprovalError
 from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime
 from counterseal.views.base import JsonObject
 from counterseal.views.problems import FieldProblem
 from counterseal.web.api.bodies import body_object
-from counterseal.web.api.context import Agent, ApiCaller, context_of
+from counterseal.web.api.context import AgentCaller, ApiCaller, context_of
 from counterseal.web.api.problems import (
     MEDIA_TYPE,
     WHOLE,
@@ -81,7 +81,7 @@ class Submission(RequestBody):
         None, description="Tells a call that is meant again from one that is repeated."
     )
     expected_version: str | Annotated[int, WHOLE] | None = Field(
-        None, description="The version of the resource that the call was thought up against."
+        None, description="The version of the resource that the call is based on."
     )
     configurable: JsonObject | None = Field(
         None, description="Values for the contract's config params."
@@ -99,7 +99,7 @@ class Submissions:
         self._ended = asyncio.Event()
 
     async def endpoint(self, request: Request) -> Response:
-        """Answer `POST /v1/calls`. Raises ProblemError for a request that is no call."""
+        """Answer `POST /v1/calls`. Raises RequestProblemError for a request that is no call."""
         refuse_unknown_parameters(request.query_params, ())
         context = context_of(request.scope)
         principal = _principal(context.caller)
@@ -143,7 +143,7 @@ class Submissions:
         return await self._runtime.submit(proposal, principal, wait=max(0.0, until - monotonic()))
 
     def _require_key(self, proposal: Proposal, principal: Principal) -> None:
-        """Refuse a call without a key of a tool whose same call may be meant twice.
+        """Refuse a call without a key if its tool is repeatable.
 
         Only callers who may use the tool are told so.
         """
@@ -157,7 +157,8 @@ class Submissions:
         if repeatable and registry.grants_of(principal.agent, proposal.tool):
             raise RequestProblemError(
                 "idempotency-key-required",
-                "The same call may be meant twice. Send an Idempotency-Key, or an operation_id.",
+                "This tool is repeatable, so each call needs a key. "
+                "Send an Idempotency-Key, or an operation_id.",
                 param="/idempotency-key",
                 where="header",
             )
@@ -219,7 +220,9 @@ def _problem(
         code=observation.code.value,
         title="The call was not carried out" if response.status < 500 else "The call failed",
         status=status,
-        detail=observation.errors[0].message if observation.errors else said(observation.code),
+        detail=observation.errors[0].message
+        if observation.errors
+        else sentence_for(observation.code),
         param=first,
         where=None if first is None else "body",
         repairable=response.repairable,
@@ -232,7 +235,7 @@ def _problem(
 
 
 def _principal(caller: ApiCaller | None) -> Principal:
-    if isinstance(caller, Agent):
+    if isinstance(caller, AgentCaller):
         return caller.principal
     detail = "Only agents make calls, with an API key or a token. People decide on them."
     raise RequestProblemError("agents-only", detail)

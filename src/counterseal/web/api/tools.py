@@ -21,7 +21,7 @@ from counterseal.views.tools import (
     StoppedTool,
     ToolVersion,
 )
-from counterseal.web.api.context import Agent
+from counterseal.web.api.context import AgentCaller
 from counterseal.web.api.dependencies import (
     Filter,
     ForPeople,
@@ -125,7 +125,7 @@ async def list_tools(
     run: Annotated[Filter, Query(description="For an agent: the tools of this run.")] = None,
 ) -> Items[ToolRow] | Items[CatalogueEntry]:
     """List the tenant's tools; to an agent, those that it may use, in MCP's form."""
-    if not isinstance(caller.caller, Agent):
+    if not isinstance(caller.caller, AgentCaller):
         return Items[ToolRow](items=caller.view.tools.rows())
     entries = await caller.context.state.catalogue.tools(caller.caller.principal, run)
     return Items[CatalogueEntry](items=[_entry(entry) for entry in entries])

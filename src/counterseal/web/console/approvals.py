@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple
 from starlette.responses import Response
 from starlette.routing import Route
 
-from counterseal.approvals.display import Part, name_of, value_parts
+from counterseal.approvals.display import Part, name_of, shown_status, stored_status, value_parts
 from counterseal.approvals.packet import Packet
-from counterseal.approvals.packet_formats import PacketLine, PacketRow, outline
+from counterseal.approvals.packet_formats import PacketLine, PacketRow, RowKey, outline
 from counterseal.approvals.votes import Choice, Objection
 from counterseal.contract.approval_terms import Then
 from counterseal.contract.effects import RiskClass
@@ -48,9 +48,10 @@ _ENDED: Final = ("approved", "spent", "rejected", "expired", "void")
 
 async def inbox(request: PageRequest) -> Response:
     """Show requests that wait, in the order in which they expire; or decided ones."""
-    status = request.parameter("status") or "waiting"
+    status = stored_status(request.parameter("status") or "waiting")
     if status not in ("waiting", "decided", *_ENDED):
-        raise PageError(400, f"status: expected waiting, decided, {', '.join(_ENDED)}")
+        known = ", ".join(map(shown_status, _ENDED))
+        raise PageError(400, f"status: expected waiting, decided, {known}")
     filters = {name: request.parameter(name) for name in _FILTERS}
     query: dict[str, Any] = {**filters, "cursor": request.parameter("cursor")}
     with parameter_errors():
@@ -235,16 +236,18 @@ async def _next_request(request: PageRequest, approval_id: str) -> ApprovalRow |
 
 _MAX_CHARACTERS: Final = 10_000
 _MAX_VALUES: Final = 1_000
-_ORIGINS: Final = {
-    "from the user": "user",
-    "from a trusted tool": "trusted",
-    "from untrusted text": "untrusted",
-}
-"""The outline's words for where an argument comes from, and their style."""
-_FACTS: Final = ("Action", "Target", "Reversible", "If rejected")
-_PEOPLE: Final = ("Asked by", "Why", "Approval", "Data class")
-_IDS: Final = ("Fingerprint", "Approval id", "Trace id", "Contract")
-_ELSEWHERE: Final = ("If approved", "Arguments", "Config", "Before", "After", "So far", "Expires")
+_FACTS: Final = (RowKey.ACTION, RowKey.TARGET, RowKey.REVERSIBLE, RowKey.IF_REJECTED)
+_PEOPLE: Final = (RowKey.REQUESTER, RowKey.REASON, RowKey.APPROVERS, RowKey.DATA_CLASS)
+_IDS: Final = (RowKey.FINGERPRINT, RowKey.APPROVAL_ID, RowKey.TRACE_ID, RowKey.CONTRACT)
+_ELSEWHERE: Final = (
+    RowKey.CONSEQUENCE,
+    RowKey.ARGUMENTS,
+    RowKey.CONFIG,
+    RowKey.BEFORE,
+    RowKey.AFTER,
+    RowKey.VOTES,
+    RowKey.EXPIRES,
+)
 """Rows of the outline that have a place of their own on the page."""
 
 
@@ -287,41 +290,36 @@ class PacketCard(NamedTuple):
 
 def packet_card(packet: Packet, *, now: float) -> PacketCard:
     """Return a packet as the page shows it."""
-    shown = outline(packet, now=now, characters=_MAX_CHARACTERS, values=_MAX_VALUES)
-    rows = {row.label: row for group in shown.groups for row in group}
+    shown = outline(packet, now=now, max_characters=_MAX_CHARACTERS, max_values=_MAX_VALUES)
+    rows = {row.key: row for group in shown.groups for row in group}
     placed = {*_FACTS, *_PEOPLE, *_IDS, *_ELSEWHERE}
-    before = _lines(rows, "Before")
+    before = _lines(rows, RowKey.BEFORE)
     return PacketCard(
         title=shown.title,
         risk=shown.risk,
         sentence=packet.sentence,
         facts=_named(rows, _FACTS),
-        arguments=tuple(_argument(line) for line in _lines(rows, "Arguments")),
-        config=_lines(rows, "Config"),
+        arguments=tuple(_argument(line) for line in _lines(rows, RowKey.ARGUMENTS)),
+        config=_lines(rows, RowKey.CONFIG),
         differences=tuple(_differences(packet, before)),
-        expected=() if packet.changes or before else _lines(rows, "After"),
-        votes=_lines(rows, "So far")[1:],
+        expected=() if packet.changes or before else _lines(rows, RowKey.AFTER),
+        votes=_lines(rows, RowKey.VOTES)[1:],
         people=_named(rows, _PEOPLE),
         ids=_named(rows, _IDS),
-        more=tuple(row for label, row in rows.items() if label not in placed),
+        more=tuple(row for key, row in rows.items() if key not in placed),
     )
 
 
-def _named(rows: dict[str, PacketRow], labels: Sequence[str]) -> tuple[PacketRow, ...]:
-    return tuple(rows[label] for label in labels if label in rows)
+def _named(rows: dict[RowKey, PacketRow], keys: Sequence[RowKey]) -> tuple[PacketRow, ...]:
+    return tuple(rows[key] for key in keys if key in rows)
 
 
-def _lines(rows: dict[str, PacketRow], label: str) -> tuple[PacketLine, ...]:
-    return rows[label].lines if label in rows else ()
+def _lines(rows: dict[RowKey, PacketRow], key: RowKey) -> tuple[PacketLine, ...]:
+    return rows[key].lines if key in rows else ()
 
 
 def _argument(line: PacketLine) -> Argument:
-    """Split off the origin, which the outline puts behind the value in brackets."""
-    *rest, last = line.parts
-    origin = last.text.strip(" ()")
-    if rest and not last.value and origin in _ORIGINS:
-        return Argument(line.name, tuple(rest), origin, _ORIGINS[origin])
-    return Argument(line.name, line.parts)
+    return Argument(line.name, line.parts, line.origin_text, line.origin or "")
 
 
 def _differences(packet: Packet, before: Sequence[PacketLine]) -> Iterator[ShownDifference]:

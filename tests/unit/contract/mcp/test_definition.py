@@ -105,29 +105,29 @@ def test_two_definitions_are_equal_exactly_when_their_json_is(one, other):
     ("change", "said"),
     [
         ({"name": None}, "name is missing"),
-        ({"name": 7}, "name is not a text"),
+        ({"name": 7}, "name must be a string"),
         ({"name": ""}, "1 to 128"),
         ({"name": "a" * 129}, "1 to 128"),
         ({"name": "a b"}, "1 to 128"),
         ({"name": "name\n"}, "1 to 128"),
         ({"name": "n\u0430me"}, "1 to 128"),
-        ({"title": 0}, "title is not a text"),
-        ({"description": ["x"]}, "description is not a text"),
-        ({"description": "half \ud800"}, "description holds a lone surrogate"),
-        ({"inputSchema": None}, "inputSchema is not an object"),
-        ({"inputSchema": {}}, 'inputSchema is not of "type": "object"'),
-        ({"inputSchema": {"type": ["object"]}}, 'inputSchema is not of "type": "object"'),
+        ({"title": 0}, "title must be a string"),
+        ({"description": ["x"]}, "description must be a string"),
+        ({"description": "half \ud800"}, "description contains a lone surrogate"),
+        ({"inputSchema": None}, "inputSchema must be an object"),
+        ({"inputSchema": {}}, 'inputSchema must have "type": "object"'),
+        ({"inputSchema": {"type": ["object"]}}, 'inputSchema must have "type": "object"'),
         ({"inputSchema": {"type": "object", "x": "\udfff"}}, "inputSchema: /x: a lone surrogate"),
         ({"inputSchema": {"type": "object", "x": float("nan")}}, "inputSchema: /x: NaN"),
         ({"inputSchema": {"type": "object", "x": 2**60}}, "inputSchema: /x: an integer beyond"),
         ({"inputSchema": {"type": "object", "x": {1, 2}}}, "inputSchema: /x: set is not"),
         ({"inputSchema": {"type": "object", 1: 2}}, "inputSchema: value: the key 1"),
-        ({"inputSchema": {"type": "object", "a\0": 2}}, "holds a NUL"),
-        ({"description": "a\0b"}, "holds a NUL"),
-        ({"outputSchema": "any"}, "outputSchema is not an object"),
-        ({"annotations": []}, "annotations is not an object"),
-        ({"annotations": {"readOnlyHint": "true"}}, "annotations.readOnlyHint is not true or"),
-        ({"description": "x" * MAX_BYTES}, "at most 262,144 are taken"),
+        ({"inputSchema": {"type": "object", "a\0": 2}}, "contains a NUL"),
+        ({"description": "a\0b"}, "contains a NUL"),
+        ({"outputSchema": "any"}, "outputSchema must be an object"),
+        ({"annotations": []}, "annotations must be an object"),
+        ({"annotations": {"readOnlyHint": "true"}}, "annotations.readOnlyHint must be true or"),
+        ({"description": "x" * MAX_BYTES}, "the limit is 262,144"),
     ],
 )
 def test_what_is_no_definition_is_refused_with_the_reason(change, said):
@@ -145,7 +145,7 @@ def test_a_definition_can_not_nest_for_ever():
 
 
 def test_what_is_not_even_an_object_is_refused():
-    with pytest.raises(ValueError, match="is an object"):
+    with pytest.raises(ValueError, match="must be an object"):
         Definition.of(["name"])
 
 

@@ -44,11 +44,11 @@ def test_a_listing_is_compared_by_name():
         ("same", PinState.ACCEPTED),
     ]
     gone, new, other, _ = found
-    assert gone.seen is None
+    assert gone.definition is None
     assert gone.pin is not None
     assert new.pin is None
     assert other.pin.definition == definition("other")
-    assert other.seen == definition("other", "Does more.")
+    assert other.definition == definition("other", "Does more.")
     assert {one.server for one in found} == {"git"}
 
 
@@ -172,19 +172,25 @@ def edited(tmp_path, change):
     [
         (
             lambda _, pin: pin["definition"].update(description="Does more."),
-            "git a: the hash is not the definition's, it was edited; take the file from version",
+            "git a: the hash does not match the edited definition; restore the file",
         ),
-        (lambda _, pin: pin.update(hash="sha256:0"), "git a: the hash is not the definition's"),
-        (lambda _, pin: pin["definition"].update(name="b"), "git a: the definition is not written"),
-        (lambda _, pin: pin["definition"].update(icons=[]), "git a: the definition is not written"),
-        (lambda _, pin: pin["definition"].pop("inputSchema"), "git a: is no definition: inputSche"),
-        (lambda _, pin: pin.update(revision=0), "git a: revision is a number from 1"),
-        (lambda _, pin: pin.update(revision=True), "git a: revision is a number from 1"),
-        (lambda _, pin: pin.pop("accepted_by"), "git a: a pin has accepted_at"),
-        (lambda _, pin: pin.update(approved=True), "git a: a pin has accepted_at"),
-        (lambda data, _: data.update(version=2), "has the format 2; this counterseal reads 1"),
-        (lambda data, _: data.pop("servers"), "is no lock"),
-        (lambda data, _: data["servers"].update(git=[]), "git: is not an object of tools"),
+        (
+            lambda _, pin: pin.update(hash="sha256:0"),
+            "git a: the hash does not match",
+        ),
+        (lambda _, pin: pin["definition"].update(name="b"), "git a: the definition is not in its"),
+        (lambda _, pin: pin["definition"].update(icons=[]), "git a: the definition is not in its"),
+        (
+            lambda _, pin: pin["definition"].pop("inputSchema"),
+            "git a: invalid definition: input",
+        ),
+        (lambda _, pin: pin.update(revision=0), "git a: revision must be 1 or more"),
+        (lambda _, pin: pin.update(revision=True), "git a: revision must be 1 or more"),
+        (lambda _, pin: pin.pop("accepted_by"), "git a: a pin needs exactly accepted_at"),
+        (lambda _, pin: pin.update(approved=True), "git a: a pin needs exactly accepted_at"),
+        (lambda data, _: data.update(version=2), "format version 2; this counterseal reads 1"),
+        (lambda data, _: data.pop("servers"), "not a lock file"),
+        (lambda data, _: data["servers"].update(git=[]), "git: must be an object"),
     ],
 )
 def test_a_lock_that_was_edited_by_hand_is_refused_with_its_place(tmp_path, change, said):
@@ -195,7 +201,7 @@ def test_a_lock_that_was_edited_by_hand_is_refused_with_its_place(tmp_path, chan
 def test_a_file_that_is_no_json_is_refused(tmp_path, text):
     file = tmp_path / "counterseal.lock"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(LockError, match="is not JSON"):
+    with pytest.raises(LockError, match="not valid JSON"):
         Lock.load(file)
 
 

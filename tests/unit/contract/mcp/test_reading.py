@@ -92,21 +92,21 @@ rules: {}
     found = problems(overlay, text)
     assert [(place, message) for place, message, _ in found] == [
         ("2:1", "default is not a field of an overlay"),
-        ("1:1", "'Git' is no upstream's name"),
+        ("1:1", "'Git' is not a valid upstream name"),
         ("4:9", "efect is not a field of an entry"),
         ("4:3", "one has no effect"),
         ("9:5", "'a b' is not a tool name"),
-        ("8:5", "hidden is true or false, not a text"),
-        ("12:11", "remove is true, and stands alone"),
-        ("10:14", "'email' is no JSON Pointer"),
-        ("10:21", "'/a~2' is no JSON Pointer"),
+        ("8:5", "hidden must be true or false, not a text"),
+        ("12:11", "remove must be true, without other keywords"),
+        ("10:14", "'email' is not a JSON Pointer"),
+        ("10:21", "'/a~2' is not a JSON Pointer"),
         ("7:5", "scopes: input should be a valid tuple"),
         ("6:5", found[10][1]),
-        ("13:3", "an entry is a mapping, not a number"),
+        ("13:3", "an entry must be a mapping, not a number"),
         ("14:28", "isolation is not a field of an entry"),
         ("14:48", "name is not a field of an entry"),
-        ("14:72", "name has no place here"),
-        ("15:1", "`rules` is a list, not a mapping"),
+        ("14:72", "name can't be set here"),
+        ("15:1", "`rules` must be a list, not a mapping"),
     ]
     assert found[10][1].startswith("effect: input should be 'read_only'")
     fixes = {message: fix for _, message, fix in found}
@@ -163,7 +163,7 @@ def test_keys_with_nothing_behind_them_are_as_good_as_none(overlay):
 @pytest.mark.parametrize("text", ["", "[]", "tools"])
 def test_a_file_that_is_no_mapping_is_refused(overlay, text):
     ((_, message, _),) = problems(overlay, text)
-    assert message.startswith("an overlay is a mapping")
+    assert message.startswith("an overlay must be a mapping")
 
 
 def test_a_file_that_is_not_there_is_told():

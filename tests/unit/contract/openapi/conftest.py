@@ -73,4 +73,4 @@ def schema_of(tool):
 
 
 def said(tool, pointer=None):
-    return [text for place, text in tool.reviews if pointer in (None, place)]
+    return [one.text for one in tool.reviews if pointer in (None, one.pointer)]

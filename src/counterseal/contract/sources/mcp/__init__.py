@@ -1,8 +1,8 @@
-"""Tools of MCP servers: what an upstream says of them, what we say, and what a person accepted.
+"""Contracts for the tools of MCP servers. Opens no connections.
 
-Knows nothing of connections. A *definition* is the upstream's, an *overlay* is ours, a *pin* is a
-definition that somebody accepted; `contract_of` lays the overlay over the definition and makes a
-contract like any other.
+A *definition* is the upstream's description of a tool, an *overlay* is the operator's, and a *pin*
+is a definition that an operator accepted. `contract_of` makes a contract of a definition and an
+overlay.
 """
 
 from counterseal.contract.sources.effect_guess import propose_mcp_effect, strictest

@@ -1,7 +1,7 @@
-"""A definition: what an upstream says of one of its tools, taken in with care, hashed for its pin.
+"""An upstream's definition of a tool, hashed for its pin.
 
-A stranger wrote it, so it is checked and bounded before anybody looks at it. Fields that nobody
-here reads (icons, `_meta`, what a later protocol adds) are left out, and not part of the hash.
+It is untrusted, so it is checked and bounded first. Unused fields (icons, `_meta`) are dropped and
+not hashed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ __all__ = ["HINTS", "MAX_BYTES", "Change", "ChangeKind", "Definition", "describe
 
 
 MAX_BYTES: Final = 256 * 1024
-"""Of the canonical record. What is longer serves no model."""
+"""Maximum size of the canonical record."""
 
 HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
-"""The annotations that speak of what a tool does. A stranger's word: they can only tighten."""
+"""The annotations about a tool's effect. They are untrusted and can only make it stricter."""
 
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Definition:
-    """One tool as its upstream describes it. Two are equal when their hashes are."""
+    """A tool as its upstream describes it. Two definitions are equal if their hashes are."""
 
     name: str
     title: str | None
@@ -41,30 +41,30 @@ class Definition:
     output_schema: Mapping[str, Any] | None
     annotations: Mapping[str, Any]
     hash: str = field(init=False)
-    """`sha256:…` of the canonical record: neither key order nor the spelling of numbers counts."""
+    """`sha256:…` of the canonical record. Key order and number spelling make no difference."""
 
     def __post_init__(self) -> None:
         _check(self)
         for name in ("input_schema", "output_schema", "annotations"):
             object.__setattr__(self, name, _frozen(name, getattr(self, name)))
         if any("\0" in text for text in _texts(self.record())):
-            raise ValueError("it holds a NUL character")
+            raise ValueError("it contains a NUL character")
         size = len(canonical(self.record()))
         if size > MAX_BYTES:
-            raise ValueError(f"it is {size:,} bytes long; at most {MAX_BYTES:,} are taken")
+            raise ValueError(f"it is {size:,} bytes long, the limit is {MAX_BYTES:,}")
         object.__setattr__(self, "hash", digest(self.record()))
 
     @classmethod
     def of(cls, wire: Mapping[str, Any]) -> Definition:
-        """One item of tools/list, as JSON. ValueError says what is wrong with it."""
+        """Return the definition of an item of tools/list. Raise ValueError if it is invalid."""
         if not isinstance(wire, Mapping):
-            raise ValueError("a tool's definition is an object")
+            raise ValueError("a tool's definition must be an object")
         hints = wire.get("annotations")
         if isinstance(hints, Mapping):
-            # To leave a hint out and to say null is the same; some libraries always write it.
+            # Some libraries write null for a missing hint.
             hints = {key: value for key, value in hints.items() if value is not None}
         return cls(
-            name=wire.get("name"),  # type: ignore[arg-type]  # checked when it is made
+            name=wire.get("name"),  # type: ignore[arg-type]  # checked in __post_init__
             title=wire.get("title"),
             description="" if wire.get("description") is None else wire["description"],
             input_schema=wire.get("inputSchema"),  # type: ignore[arg-type]  # likewise
@@ -73,8 +73,8 @@ class Definition:
         )
 
     def record(self) -> dict[str, Any]:
-        """As it is pinned: camelCase JSON, without what was not said."""
-        made = {
+        """Return the definition as it is pinned: camelCase JSON without missing fields."""
+        fields = {
             "name": self.name,
             "title": self.title,
             "description": self.description,
@@ -82,11 +82,15 @@ class Definition:
             "outputSchema": thaw(self.output_schema),
             "annotations": thaw(self.annotations),
         }
-        unsaid: dict[str, Any] = {"title": None, "outputSchema": None, "annotations": {}}
-        return {key: made[key] for key in made if key not in unsaid or made[key] != unsaid[key]}
+        missing: dict[str, Any] = {"title": None, "outputSchema": None, "annotations": {}}
+        return {
+            key: value
+            for key, value in fields.items()
+            if key not in missing or value != missing[key]
+        }
 
     def hint(self, name: str) -> bool | None:
-        """What an annotation says; None when it says nothing."""
+        """Return the value of an annotation, or None if it is missing."""
         value = self.annotations.get(name)
         return value if isinstance(value, bool) else None
 
@@ -98,37 +102,36 @@ class Definition:
 
 
 def _check(given: Definition) -> None:
-    """Whether everything is of the kind that the protocol says."""
+    """Raise ValueError if a field does not have the type that the protocol requires."""
     if not isinstance(given.name, str):
-        raise ValueError("name is missing" if given.name is None else "name is not a text")
+        raise ValueError("name is missing" if given.name is None else "name must be a string")
     if not _NAME.fullmatch(given.name):
-        raise ValueError(
-            f"name {ascii(given.name)[:80]} is not 1 to 128 letters, digits, '_', '.', '-' and '/'"
-        )
+        expected = "1 to 128 letters, digits, '_', '.', '-' and '/'"
+        raise ValueError(f"name must be {expected}, got {ascii(given.name)[:80]}")
     _check_text("title", "" if given.title is None else given.title)
     _check_text("description", given.description)
     if not isinstance(given.input_schema, Mapping):
-        raise ValueError("inputSchema is not an object")
+        raise ValueError("inputSchema must be an object")
     if given.input_schema.get("type") != "object":
-        raise ValueError('inputSchema is not of "type": "object"')
+        raise ValueError('inputSchema must have "type": "object"')
     if given.output_schema is not None and not isinstance(given.output_schema, Mapping):
-        raise ValueError("outputSchema is not an object")
+        raise ValueError("outputSchema must be an object")
     _check_hints(given.annotations)
 
 
 def _check_hints(annotations: object) -> None:
     if not isinstance(annotations, Mapping):
-        raise ValueError("annotations is not an object")
+        raise ValueError("annotations must be an object")
     for hint in HINTS:
         if hint in annotations and not isinstance(annotations[hint], bool):
-            raise ValueError(f"annotations.{hint} is not true or false")
+            raise ValueError(f"annotations.{hint} must be true or false")
 
 
 def _check_text(name: str, text: object) -> None:
     if not isinstance(text, str):
-        raise ValueError(f"{name} is not a text")
+        raise ValueError(f"{name} must be a string")
     if any("\ud800" <= char <= "\udfff" for char in text):
-        raise ValueError(f"{name} holds a lone surrogate, which is not text")
+        raise ValueError(f"{name} contains a lone surrogate, which is not valid text")
 
 
 _WIRE = {"input_schema": "inputSchema", "output_schema": "outputSchema"}
@@ -142,7 +145,7 @@ def _frozen(name: str, value: Any) -> Any:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a JSON value, keys too."""
+    """Yield every string in a JSON value, including keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -161,7 +164,8 @@ _TOKEN: Final = re.compile(r"\s+|\w+|[^\w\s]")
 _MOST_TOKENS: Final = 2_000
 _CONTEXT: Final = 6
 _UNIONS: Final = ("allOf", "anyOf", "oneOf")
-_UNSAID: Final = {"readOnlyHint": False, "idempotentHint": False}
+_HINT_DEFAULTS: Final = {"readOnlyHint": False, "idempotentHint": False}
+"""The protocol's defaults; those of the other hints are true."""
 _SIDES: Final[dict[str, Side]] = {"inputSchema": "input", "outputSchema": "output"}
 
 Path = tuple[str | int, ...]
@@ -169,27 +173,27 @@ Path = tuple[str | int, ...]
 
 class ChangeKind(StrEnum):
     LOOSER = "looser"
-    """It takes, returns or does more than before."""
+    """The tool accepts, returns or does more than before."""
     TIGHTER = "tighter"
     OTHER = "other"
-    """Which way it moved can't be told."""
+    """The direction of the change is unknown."""
     WORDS = "words"
-    """What people and models read; no value passes or fails by it."""
+    """Only text for people and models changed; validation is the same."""
 
 
 class Change(NamedTuple):
-    """One difference. `pointer` leads into the newer record, or the older for what is gone."""
+    """A difference. `pointer` is a place in the newer record; in the older one for a removal."""
 
     pointer: str
     kind: ChangeKind
     before: Any
     after: Any
     text: str
-    """One line for people. Nothing in it is invisible."""
+    """One line for people, without invisible characters."""
 
 
 def describe(before: Definition, after: Definition) -> list[Change]:
-    """Every difference, in the order of the record. Empty exactly when the hashes are equal."""
+    """Return every difference, in the order of the record. Empty only if the hashes are equal."""
     old, new = before.record(), after.record()
     changes: list[Change] = []
     for name in {**old, **new}:
@@ -208,15 +212,15 @@ def describe(before: Definition, after: Definition) -> list[Change]:
 
 
 def _schema_changes(name: str, old: Any, new: Any) -> Iterator[Change]:
-    """What is known of the moves first, then whatever that did not show."""
+    """Yield the changes with a known direction, then the remaining differences."""
     shown: set[Path] = set()
-    for path, kind, told in _moves(old, new, _SIDES[name]):
+    for path, kind, message in _moves(old, new, _SIDES[name]):
         if not path:
-            continue  # of the whole: its parts say more
+            continue  # the changes of its parts are more precise
         place = _whole_unions(path)
         was, now = at(old, pointer(*place)), at(new, pointer(*place))
         words = _words_changed(was, now)
-        text = f"{visible(told)}: {words}" if words else visible(told)
+        text = f"{visible(message)}: {words}" if words else visible(message)
         yield Change(pointer(name, *place), kind, was, now, text)
         shown.add(place)
     for path in _differences(old, new, ()):
@@ -225,12 +229,13 @@ def _schema_changes(name: str, old: Any, new: Any) -> Iterator[Change]:
 
 
 def _moves(old: Any, new: Any, side: Side) -> Iterator[tuple[Path, ChangeKind, str]]:
-    # To a caller more is harmless, to a reader less is: asked for both, it says which it was.
-    callers = compare_schemas(old, new, side="input")
-    readers = compare_schemas(old, new, side="output")
-    for one, other in zip(callers, readers, strict=True):
-        told = one if side == "input" else other
-        yield told.path, _kind(told.path, told.message, one.breaking, other.breaking), told.message
+    # A looser schema breaks only readers, a stricter one only callers: both sides give the kind.
+    as_input = compare_schemas(old, new, side="input")
+    as_output = compare_schemas(old, new, side="output")
+    for calls, reads in zip(as_input, as_output, strict=True):
+        change = calls if side == "input" else reads
+        kind = _kind(change.path, change.message, calls.breaking, reads.breaking)
+        yield change.path, kind, change.message
 
 
 def _kind(path: Path, message: str, calls_break: bool, reads_break: bool) -> ChangeKind:  # noqa: FBT001 - a table's two columns
@@ -246,7 +251,7 @@ def _kind(path: Path, message: str, calls_break: bool, reads_break: bool) -> Cha
 
 
 def _whole_unions(path: Path) -> Path:
-    """Alternatives may have changed places, so they are shown together."""
+    """Return the path up to the first union: its alternatives may only have been reordered."""
     for index, step in enumerate(path):
         named = index > 0 and path[index - 1] in ("properties", "$defs", "definitions")
         if step in _UNIONS and not named:
@@ -278,12 +283,12 @@ def _hint_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Ch
 
 
 def _hint_kind(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> ChangeKind:
-    """What is not said counts as the protocol says: able to destroy, open to the world."""
-    unsaid = _UNSAID.get(name, True)
-    before, after = old.get(name, unsaid), new.get(name, unsaid)
+    """Return the kind of a hint's change. A missing hint has the protocol's default."""
+    default = _HINT_DEFAULTS.get(name, True)
+    before, after = old.get(name, default), new.get(name, default)
     if before == after:
         return ChangeKind.WORDS
-    reassures = after is not unsaid
+    reassures = after is not default
     return ChangeKind.TIGHTER if reassures else ChangeKind.LOOSER
 
 
@@ -312,7 +317,7 @@ def _brief(value: Any) -> str:
 
 
 def _words_changed(was: Any, now: Any) -> str:
-    """Two texts as one: `the [-old-]{+new+} words`. Empty for what are no texts, or too long."""
+    """Return a word diff: `the [-old-]{+new+} words`. Empty for other types or long texts."""
     if not isinstance(was, str) or not isinstance(now, str):
         return ""
     old, new = _TOKEN.findall(visible(was)), _TOKEN.findall(visible(now))
@@ -320,18 +325,18 @@ def _words_changed(was: Any, now: Any) -> str:
         return ""
     out: list[str] = []
     steps = SequenceMatcher(None, old, new).get_opcodes()
-    for index, (what, first, last, start, end) in enumerate(steps):
-        if what == "equal":
+    for index, (step, first, last, start, end) in enumerate(steps):
+        if step == "equal":
             at_end = (index == 0, index == len(steps) - 1)
             out.append(_context(old[first:last], *at_end))
             continue
-        gone, come = "".join(old[first:last]), "".join(new[start:end])
-        out.append((f"[-{gone}-]" if gone else "") + (f"{{+{come}+}}" if come else ""))
+        removed, added = "".join(old[first:last]), "".join(new[start:end])
+        out.append((f"[-{removed}-]" if removed else "") + (f"{{+{added}+}}" if added else ""))
     return " ".join("".join(out).split())
 
 
-def _context(kept: list[str], first: bool, last: bool) -> str:  # noqa: FBT001 - where it stands
-    """As much of what stayed as it takes to find the place."""
+def _context(kept: list[str], first: bool, last: bool) -> str:  # noqa: FBT001 - its position
+    """Return the start and end of an unchanged part, as context of the changes beside it."""
     head = [] if first else kept[:_CONTEXT]
     tail = [] if last else kept[-_CONTEXT:]
     if len(head) + len(tail) >= len(kept):

@@ -1,9 +1,11 @@
-"""A stranger's schemas as contracts want them: 2020-12, closed, typed, bounded, described.
+"""Converts an upstream's schema to the form that contracts need.
 
-What a schema lets through stays what it was, as far as arguments are declared at all: closing an
-object takes away what nobody declared, a bound takes away what nobody sends. Words of older drafts
-are rewritten, patterns that can't be run safely are left to the upstream to check. What can't be
-made to fit is left as it is, for lint to refuse.
+The result is JSON Schema 2020-12: closed, typed, bounded, and with a description for each argument.
+
+Declared arguments keep their meaning. Closing an object removes undeclared properties, and missing
+bounds get generous defaults. Keywords of older drafts are rewritten. Patterns that can't be run
+safely are removed, and only the upstream checks them. A schema that can't be converted is left for
+lint to reject.
 """
 
 from __future__ import annotations
@@ -41,11 +43,11 @@ _MANY: Final = ("allOf", "anyOf", "oneOf")
 _ONE: Final = ("if", "then", "else", "not")
 _MOST_COPIES: Final = 50
 _MOST_NAMES: Final = 20_000
-"""How many names all parts of an object together may come to list."""
+"""Maximum number of names that all parts of an object list together."""
 
 
 class Anything:
-    """A definition for values of every kind, put into a schema's `$defs` when it is needed."""
+    """A definition for any JSON value, added to a schema's `$defs` if it is used."""
 
     def __init__(self, root: Node, *, max_length: int, max_items: int) -> None:
         self._root = root
@@ -62,7 +64,7 @@ class Anything:
         return {"$ref": f"#/$defs/{self._name}"}
 
     def define(self) -> None:
-        """Called when all references are made."""
+        """Add the definition to the schema if it is used. Call it after the last `ref`."""
         if not self._used:
             return
         max_length, max_items = self._limits
@@ -77,9 +79,9 @@ class Anything:
 
 
 def join(root: Node, anything: Anything) -> None:
-    """Let the parts of each object list the same names. Changes its argument.
+    """Make all parts of each object list the same property names. Changes its argument.
 
-    ValueError where that can't be done.
+    Raise ValueError if that is not possible.
     """
     copies = _Copies(root)
     for path, inner in subschemas(root):
@@ -89,28 +91,28 @@ def join(root: Node, anything: Anything) -> None:
             inner.setdefault("allOf", []).append({"$ref": inner.pop("$ref")})
         if not path or _joins(inner):
             parts = list(_parts(inner, copies, ()))
-            speaking = [part for part in parts if "properties" in part]
-            if any("$ref" in part for part in parts) and (speaking or inner.get("properties")):
+            with_names = [part for part in parts if "properties" in part]
+            if any("$ref" in part for part in parts) and (with_names or inner.get("properties")):
                 raise ValueError("its arguments are put together in a way that can't be followed")
-            _share(inner, speaking, anything)
+            _share(inner, with_names, anything)
 
 
 def _joins(schema: Node) -> bool:
-    """Whether its parts are about one object. Mere alternatives are each for themselves."""
+    """Return whether the schema's parts describe one object, and not just alternatives."""
     return bool(schema.get("properties")) or any(
         word in schema for word in ("allOf", "dependentSchemas", *_ONE)
     )
 
 
 class _Copies:
-    """What references lead to, copied to where they stand."""
+    """Replaces references with copies of their targets."""
 
     def __init__(self, root: Node) -> None:
         self._root = root
         self._left = _MOST_COPIES
 
     def of(self, part: Node, followed: tuple[str, ...]) -> tuple[Node, tuple[str, ...]]:
-        """A part without its reference. As it is, where that leads nowhere or in a circle."""
+        """Return a part with its reference inlined; unchanged if that is broken or circular."""
         reference = part.get("$ref")
         if not isinstance(reference, str) or reference in followed or not self._left:
             return part, followed
@@ -120,12 +122,12 @@ class _Copies:
         self._left -= 1
         own = {key: value for key, value in part.items() if key != "$ref"}
         if own.keys() & target.keys() - {"title", "description", "default"}:
-            return part, followed  # neither replaces the other
+            return part, followed  # both apply, so neither may replace the other
         return {**deepcopy(target), **own}, (*followed, reference)
 
 
 def _parts(schema: Node, copies: _Copies, followed: tuple[str, ...]) -> Iterator[Node]:
-    """The schemas that apply to the same value as this one does."""
+    """Yield the schemas that apply to the same value as this one."""
     for holder, key in _places(schema):
         if isinstance(holder[key], dict):
             holder[key], now_followed = copies.of(holder[key], followed)
@@ -176,7 +178,7 @@ def _list(properties: Any, names: list[str], anything: Anything) -> None:
 
 MAX_LENGTH: Final = 100_000
 MAX_ITEMS: Final = 10_000
-"""Where a definition has no bound of its own."""
+"""The default bounds of strings and arrays."""
 _MOST_COMPILED: Final = 4_000_000
 _LONGEST_TEXT: Final = 4_000
 _LONGEST_PATTERN: Final = 1_000
@@ -190,7 +192,7 @@ _OPEN: Final[tuple[Any, ...]] = (True, {})
 
 
 def fit_input(schema: Mapping[str, Any]) -> Node:
-    """An input schema that lint lets pass, if there is one. ValueError says why there is none."""
+    """Return an input schema for a contract. Raise ValueError if there is none."""
     own: Node = thaw(schema)
     _modernise(own)
     anything = Anything(own, max_length=MAX_LENGTH, max_items=MAX_ITEMS)
@@ -204,14 +206,14 @@ def fit_input(schema: Mapping[str, Any]) -> Node:
     if size > MAX_BYTES:
         raise ValueError(f"its input takes {size:,} bytes to describe; at most {MAX_BYTES:,} do")
     _drop_bad_defaults(own)
-    # Said of a schema of this dialect, it stays: clients may go by it.
+    # Clients may depend on the `$schema` of a schema that already was of this dialect.
     return {"$schema": DIALECT, **own} if schema.get("$schema") == DIALECT else own
 
 
 def fit_output(schema: Mapping[str, Any]) -> Node:
-    """An output schema. It stays as open as it was: third parties add fields.
+    """Return an output schema for a contract. It stays open, because upstreams add fields.
 
-    By the rules of 2020-12 a format is a note; upstreams are careless with them.
+    Formats are removed: in 2020-12 they are annotations, and upstreams do not keep to them.
     """
     own: Node = thaw(schema)
     _modernise(own)
@@ -228,7 +230,7 @@ def fit_output(schema: Mapping[str, Any]) -> Node:
 
 
 def _is_object(root: Node, schema: Any) -> bool:
-    """Whether a schema without a type speaks of an object all the same."""
+    """Return whether a schema without a type describes an object."""
     full = without_refs(root, schema)
     if types_of(full) == ("object",) or "properties" in full:
         return True
@@ -242,7 +244,7 @@ def _is_object(root: Node, schema: Any) -> bool:
 
 
 def _modernise(root: Node) -> None:
-    """Rewrite what older drafts have other words for, and clean the texts."""
+    """Rewrite keywords of older drafts, and clean the texts."""
     for _, inner in subschemas(root):
         if not isinstance(inner, dict):
             continue
@@ -252,13 +254,13 @@ def _modernise(root: Node) -> None:
         for word in ("title", "description"):
             if isinstance(inner.get(word), str):
                 inner[word] = plain(inner[word], _LONGEST_TEXT)
-        _mend_types(inner)
-        _mend_lists(inner)
-        _mend_limits(inner)
-        _mend_patterns(inner)
+        _fix_types(inner)
+        _fix_lists(inner)
+        _fix_limits(inner)
+        _fix_patterns(inner)
 
 
-def _mend_types(schema: Node) -> None:
+def _fix_types(schema: Node) -> None:
     known = [word for word in types_of(schema) if word in _TYPES]
     if "type" in schema and len(known) < len(types_of(schema)):
         schema.pop("type")
@@ -270,7 +272,7 @@ def _mend_types(schema: Node) -> None:
         del schema["required"]
 
 
-def _mend_lists(schema: Node) -> None:
+def _fix_lists(schema: Node) -> None:
     if isinstance(schema.get("items"), list):
         schema["prefixItems"] = schema.pop("items")
         if "additionalItems" in schema:
@@ -282,15 +284,15 @@ def _mend_lists(schema: Node) -> None:
         schema.setdefault(word, {})[name] = value
 
 
-def _mend_limits(schema: Node) -> None:
-    """In draft 4 the exclusive ones are booleans beside the plain ones."""
+def _fix_limits(schema: Node) -> None:
+    """Rewrite the exclusive limits of draft 4, which are booleans beside the inclusive ones."""
     for word, beside in _LIMITS:
         excludes = isinstance(schema.get(word), bool) and schema.pop(word)
         if excludes and beside in schema:
             schema[word] = schema.pop(beside)
 
 
-def _mend_patterns(schema: Node) -> None:
+def _fix_patterns(schema: Node) -> None:
     if isinstance(schema.get("pattern"), str) and not _usable(schema["pattern"]):
         del schema["pattern"]
 
@@ -310,7 +312,7 @@ def _usable(pattern: str) -> bool:
 
 
 def _close(root: Node, anything: Anything) -> None:
-    """No argument that nobody declared; inside of one, whatever its author left open on purpose."""
+    """Close the arguments, and each object in them that is not explicitly open."""
     if root.get("additionalProperties", True) in _OPEN:
         free = not root.get("properties") and "additionalProperties" in root
         root["additionalProperties"] = anything.ref() if free else False
@@ -342,7 +344,7 @@ def _type(root: Node, anything: Anything) -> None:
 
 
 def _holders(schema: Node) -> Iterator[tuple[Any, Any]]:
-    """Where the schemas of values inside a value stand."""
+    """Yield the places of the schemas of a value's properties and items."""
     for word in ("properties", "patternProperties"):
         held = schema.get(word)
         if isinstance(held, dict):
@@ -355,15 +357,15 @@ def _holders(schema: Node) -> Iterator[tuple[Any, Any]]:
 
 
 def _typed(value: Any, anything: Anything, *, plainly: bool) -> Any:
-    """A schema that says its type. One that is meant can be seen, where nothing hangs on it."""
+    """Return the schema with a type. A type is inferred only outside of conditions (`plainly`)."""
     if says_type(value):
         return value
     if not isinstance(value, dict):
         return anything.ref()
-    seen = types_in(value)
+    inferred = types_in(value)
     options = value.get("anyOf") or value.get("oneOf")
-    if seen and plainly:
-        value["type"] = seen[0]
+    if inferred and plainly:
+        value["type"] = inferred[0]
     elif isinstance(options, list):
         options[:] = [_typed(option, anything, plainly=False) for option in options]
     else:
@@ -390,20 +392,22 @@ def _count(schema: Node, word: str) -> int:
 def _describe(root: Node) -> None:
     for name, value in properties_of(root).items():
         if isinstance(value, dict):
-            told = without_refs(root, value).get("description")
-            if not isinstance(told, str) or not told.strip():
+            description = without_refs(root, value).get("description")
+            if not isinstance(description, str) or not description.strip():
                 title = value.get("title")
-                said = title if isinstance(title, str) and title.strip() else name
-                value["description"] = f"{said} (its author gave no description)"
+                label = title if isinstance(title, str) and title.strip() else name
+                value["description"] = f"{label} (its author gave no description)"
 
 
 def _drop_bad_defaults(root: Node) -> None:
-    """Take out defaults that break their own schema, or that are too many to find that out."""
+    """Remove defaults that violate their schema, and all of them if there are too many to check."""
     shared = {word: root[word] for word in _SHARED if word in root}
-    said = [value for _, _, value in fields(root) if isinstance(value, dict) and "default" in value]
-    # Each is checked by itself, with all definitions at hand; here and wherever contracts are read.
-    too_much = len(said) * len(canonical(shared)) > _MOST_COMPILED
-    for value in said:
+    with_default = [
+        value for _, _, value in fields(root) if isinstance(value, dict) and "default" in value
+    ]
+    # Each check compiles all definitions, here and wherever the contract is read.
+    too_much = len(with_default) * len(canonical(shared)) > _MOST_COMPILED
+    for value in with_default:
         if too_much or not _fits(value, shared):
             del value["default"]
 

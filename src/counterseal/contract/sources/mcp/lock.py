@@ -1,9 +1,8 @@
 """Pins: the definitions that a person accepted, kept in `counterseal.lock`.
 
-The file holds them in full, so that what changed since can be shown. It is JSON, in one order,
-with what nobody could see in a review written as escapes. A lock in memory never changes: `accept`
-and `forget` make another one, and `Lock.update` brings a change to the file without losing
-somebody else's.
+The file has the full definitions, so that later changes can be shown. It is JSON with sorted keys.
+Invisible characters are written as escapes. A `Lock` is immutable: `accept` and `forget` return a
+new one. `Lock.update` applies a change under a file lock, so that concurrent changes are kept.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _PIN_FIELDS: Final = ("accepted_at", "accepted_by", "definition", "hash", "revis
 
 
 class LockError(CountersealError):
-    """The lock can't be read or written. Says which file, where in it, and what to do."""
+    """The lock can't be read or written; the message has the file, the place in it and the fix."""
 
 
 class Pin(NamedTuple):
@@ -45,7 +44,7 @@ class Pin(NamedTuple):
 
     definition: Definition
     revision: int
-    """How many definitions of this tool were accepted, this one included."""
+    """The number of definitions of this tool that were accepted, including this one."""
     accepted_at: str
     accepted_by: str
 
@@ -58,13 +57,13 @@ class PinState(StrEnum):
 
 
 class LockFinding(NamedTuple):
-    """How what an upstream lists stands to what was accepted."""
+    """The state of a listed or pinned tool, compared with its pin."""
 
     server: str
     tool: str
     state: PinState
     pin: Pin | None
-    seen: Definition | None
+    definition: Definition | None
 
 
 class Lock:
@@ -78,7 +77,7 @@ class Lock:
 
     @classmethod
     def load(cls, path: str | Path) -> Lock:
-        """A file's pins; none where there is no file. LockError names the place of a fault."""
+        """Return the file's lock; an empty one if there is no file. LockError names the place."""
         try:
             raw = Path(path).read_bytes()
         except FileNotFoundError:
@@ -91,9 +90,9 @@ class Lock:
 
     @classmethod
     def update(cls, path: str | Path, change: Callable[[Lock], Lock]) -> Lock:
-        """Change the file: nobody else does in between. Returns the lock as it is now."""
+        """Change the file under an exclusive lock. Return the changed lock."""
         file = Path(path).resolve()
-        with _alone(file):
+        with _exclusive(file):
             before = cls.load(file)
             after = change(before)
             if after != before or not file.exists():
@@ -102,7 +101,7 @@ class Lock:
 
     @property
     def servers(self) -> Mapping[str, Mapping[str, Pin]]:
-        """Pins by the upstream's name, then by the tool's."""
+        """Return the pins by the upstream's name, then by the tool's name."""
         return self._servers
 
     def pin(self, server: str, tool: str) -> Pin | None:
@@ -111,9 +110,12 @@ class Lock:
     def _of(self, server: str) -> Mapping[str, Pin]:
         return self._servers.get(server) or {}
 
-    def compare(self, server: str, seen: Iterable[Definition]) -> list[LockFinding]:
-        """Each tool that is listed or pinned, by name. ValueError when one is listed twice."""
-        listed = list(seen)
+    def compare(self, server: str, definitions: Iterable[Definition]) -> list[LockFinding]:
+        """Return a finding for each listed or pinned tool, sorted by name.
+
+        Raise ValueError if a tool is listed twice.
+        """
+        listed = list(definitions)
         for name, count in Counter(definition.name for definition in listed).items():
             if count > 1:
                 raise ValueError(f"{server} lists the tool {name} {count} times")
@@ -126,27 +128,27 @@ class Lock:
         return findings
 
     def accept(self, server: str, definition: Definition, *, by: str, at: str) -> Lock:
-        """A lock with this definition as the tool's; the same lock where it is already."""
+        """Return a lock with this definition pinned, or this lock if it is pinned already."""
         pin = self.pin(server, definition.name)
         if pin is not None and pin.definition == definition:
             return self
         revision = 1 if pin is None else pin.revision + 1
-        made = Pin(definition, revision, accepted_at=at, accepted_by=by)
-        return self._with(server, {**self._of(server), definition.name: made})
+        accepted = Pin(definition, revision, accepted_at=at, accepted_by=by)
+        return self._with(server, {**self._of(server), definition.name: accepted})
 
     def forget(self, server: str, tool: str) -> Lock:
-        """A lock without this tool."""
+        """Return a lock without this tool."""
         pins = self._of(server)
         return self._with(server, {name: pin for name, pin in pins.items() if name != tool})
 
     def save(self, path: str | Path) -> None:
-        """Write the file: all of it, or nothing. What others wrote meanwhile is lost: `update`."""
+        """Replace the file atomically. Concurrent changes are lost; `update` keeps them."""
         file = Path(path).resolve()
-        with _alone(file):
+        with _exclusive(file):
             _write(file, self.record())
 
     def record(self) -> dict[str, Any]:
-        """As it is written."""
+        """Return the lock as it is written to the file."""
         return {
             "version": FORMAT,
             "servers": {
@@ -168,12 +170,12 @@ class Lock:
         return f"<Lock of {sum(map(len, self._servers.values()))} tools>"
 
 
-def _state(pin: Pin | None, seen: Definition | None) -> PinState:
-    if seen is None:
+def _state(pin: Pin | None, definition: Definition | None) -> PinState:
+    if definition is None:
         return PinState.GONE
     if pin is None:
         return PinState.NEW
-    return PinState.ACCEPTED if pin.definition == seen else PinState.CHANGED
+    return PinState.ACCEPTED if pin.definition == definition else PinState.CHANGED
 
 
 def _pin_record(pin: Pin) -> dict[str, Any]:
@@ -193,13 +195,13 @@ def _read(name: str, raw: bytes) -> dict[str, dict[str, Pin]]:
     try:
         data = json.loads(raw, object_pairs_hook=_pairs)
     except (ValueError, RecursionError) as error:
-        mend = "take it from version control again, or mend it (a merge may have left marks in it)"
-        raise LockError(f"{name}: is not JSON: {str(error)[:200]}; {mend}") from None
+        fix = "restore it from version control, or repair it (check for merge conflict markers)"
+        raise LockError(f"{name}: not valid JSON: {str(error)[:200]}; {fix}") from None
     if not isinstance(data, dict) or not isinstance(data.get("servers"), dict):
-        raise LockError(f"{name}: is no lock: it has no `servers`")
+        raise LockError(f"{name}: not a lock file: `servers` is missing")
     if data.get("version") != FORMAT:
         shown = str(data.get("version"))[:20]
-        raise LockError(f"{name}: has the format {shown}; this counterseal reads {FORMAT}")
+        raise LockError(f"{name}: format version {shown}; this counterseal reads {FORMAT}")
     return {
         server: {tool: _read_pin(f"{name}: {server} {tool}", tool, pins[tool]) for tool in pins}
         for server, pins in _objects(name, data["servers"])
@@ -209,34 +211,35 @@ def _read(name: str, raw: bytes) -> dict[str, dict[str, Pin]]:
 def _objects(name: str, servers: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for server, pins in servers.items():
         if not isinstance(pins, dict):
-            raise LockError(f"{name}: {server}: is not an object of tools")
+            raise LockError(f"{name}: {server}: must be an object with a pin for each tool")
         yield server, pins
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A merge can leave two pins of one tool; which of them counts must not be left to chance."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    """Return the object. Raise ValueError for duplicate keys, which a merge can leave."""
+    data = dict(pairs)
+    if len(data) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise ValueError(f"the key {twice[:80]!r} stands twice in one object")
-    return found
+        raise ValueError(f"duplicate key {twice[:80]!r} in one object")
+    return data
 
 
 def _read_pin(place: str, tool: str, data: Any) -> Pin:
-    again = "take the file from version control again, or accept the tool anew: `counterseal diff`"
+    again = "restore the file from version control, or accept the tool again: `counterseal diff`"
     if not isinstance(data, dict) or sorted(data) != list(_PIN_FIELDS):
-        raise LockError(f"{place}: a pin has {', '.join(_PIN_FIELDS)}; {again}")
+        raise LockError(f"{place}: a pin needs exactly {', '.join(_PIN_FIELDS)}; {again}")
     try:
         definition = Definition.of(data["definition"])
     except ValueError as error:
-        raise LockError(f"{place}: is no definition: {error}; {again}") from None
+        raise LockError(f"{place}: invalid definition: {error}; {again}") from None
     if definition.name != tool or definition.record() != data["definition"]:
-        raise LockError(f"{place}: the definition is not written as it is pinned; {again}")
+        raise LockError(f"{place}: the definition is not in its canonical form; {again}")
     if definition.hash != data["hash"]:
-        raise LockError(f"{place}: the hash is not the definition's, it was edited; {again}")
+        raise LockError(f"{place}: the hash does not match the edited definition; {again}")
     revision, at, by = data["revision"], data["accepted_at"], data["accepted_by"]
     if type(revision) is not int or revision < 1 or not all(isinstance(v, str) for v in (at, by)):
-        raise LockError(f"{place}: revision is a number from 1, accepted_at and accepted_by texts")
+        expected = "revision must be 1 or more, accepted_at and accepted_by must be strings"
+        raise LockError(f"{place}: {expected}; {again}")
     return Pin(definition, revision, accepted_at=at, accepted_by=by)
 
 
@@ -252,22 +255,22 @@ def _write(file: Path, record: Mapping[str, Any]) -> None:
 
 
 def _escaped(text: str) -> str:
-    """JSON in which a reviewer sees every character: what shows nothing stands as an escape."""
+    """Return JSON with invisible characters as escapes, so that a reviewer sees them."""
     return re.sub(
         r"[^\x20-\x7e\n]",
-        lambda found: json.dumps(found[0])[1:-1] if is_hidden(found[0]) else found[0],
+        lambda match: json.dumps(match[0])[1:-1] if is_hidden(match[0]) else match[0],
         text,
     )
 
 
 @contextmanager
-def _alone(file: Path) -> Iterator[None]:
-    """Only one process at a time is in here, for the files of one folder.
+def _exclusive(file: Path) -> Iterator[None]:
+    """Hold an exclusive lock on the file's folder.
 
-    The folder is what is locked: the file itself is replaced, and a lock on it would go with it.
+    The folder is locked and not the file, because a write replaces the file.
     """
     if not _POSIX:
-        yield  # of two who write at once, one's change may be lost
+        yield  # no file locks here: one of two concurrent changes may be lost
         return
     try:
         folder = os.open(file.parent, os.O_RDONLY)

@@ -1,8 +1,8 @@
-"""From a definition and an overlay to a contract.
+"""Makes a contract of a definition and an overlay.
 
-The definition says how a tool is called, the overlay what calling it means. Of a stranger's word
-only what is stricter counts: annotations can contradict an entry that sounds too harmless, and
-arguments can be tightened but not loosened.
+The definition has the tool's schemas and texts, the overlay its effect and rules. The upstream is
+untrusted: its annotations can contradict an effect that is too mild, but not lower one. An overlay
+can make arguments stricter, not looser.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from counterseal.contract.sources.mcp.overlay_files import (
     RULE,
     Overlay,
     OverlayEntry,
-    blame,
+    apply_entries,
     contract_name,
-    lay,
-    meant,
+    locate_problem,
     read_overlay,
+    suggestion,
 )
 from counterseal.errors import ContractError, Problem, Severity
 
@@ -63,26 +63,26 @@ Schema = Mapping[str, Any]
 
 class OverlayFault(NamedTuple):
     place: str
-    """JSON Pointer, from the entry on."""
+    """JSON Pointer inside the entry."""
     message: str
     fix: str = ""
 
 
 def tightened(given: Schema, entry: OverlayEntry) -> tuple[dict[str, Any], list[OverlayFault]]:
-    """An input schema with what an entry says of its arguments laid over it."""
+    """Return the input schema with an entry's keywords for its arguments, and the faults."""
     schema: dict[str, Any] = thaw(given)
     faults = [
         fault
         for name, keywords in entry.arguments.items()
-        for fault in _lay_over(schema, name, keywords)
+        for fault in _apply_keywords(schema, name, keywords)
     ]
     return schema, faults or list(_loosened(given, schema, entry))
 
 
-def _lay_over(schema: dict[str, Any], name: str, keywords: Schema) -> Iterator[OverlayFault]:
+def _apply_keywords(schema: dict[str, Any], name: str, keywords: Schema) -> Iterator[OverlayFault]:
     place, properties = pointer("arguments", name), properties_of(schema)
     if name not in properties:
-        fix = meant(name, properties.keys()) or "Take it out."
+        fix = suggestion(name, properties.keys()) or "Remove it."
         yield OverlayFault(place, f"it has no argument {name}", fix)
     elif "remove" not in keywords:
         held = properties[name]
@@ -95,20 +95,20 @@ def _lay_over(schema: dict[str, Any], name: str, keywords: Schema) -> Iterator[O
 
 
 def _merged(under: Schema, over: Schema) -> dict[str, Any]:
-    made = dict(under)
+    merged = dict(under)
     for word, value in over.items():
-        held = made.get(word)
+        held = merged.get(word)
         if isinstance(held, Mapping) and isinstance(value, Mapping):
-            made[word] = _merged(held, value)
+            merged[word] = _merged(held, value)
         else:
-            made[word] = thaw(value)
-    return made
+            merged[word] = thaw(value)
+    return merged
 
 
 def _loosened(given: Schema, wanted: Schema, entry: OverlayEntry) -> Iterator[OverlayFault]:
-    """Where what an entry lays over an argument would let more through."""
+    """Yield a fault for each argument that an entry's keywords would make looser."""
     kept = {name for name, keywords in entry.arguments.items() if "remove" not in keywords}
-    # Told the other way round: on the way back from ours to theirs nothing may become stricter.
+    # Compared backwards: if the upstream's schema is stricter than the result, that is looser.
     for change in compare_schemas(wanted, thaw(given), side="input"):
         if change.path[:1] != ("properties",) or not kept.intersection(change.path[1:2]):
             continue
@@ -122,7 +122,7 @@ def _loosened(given: Schema, wanted: Schema, entry: OverlayEntry) -> Iterator[Ov
 
 
 def drop_credentials(schema: dict[str, Any], errors: list[Problem]) -> bool:
-    """Take out optional arguments that no model may write. Whether there were any."""
+    """Remove optional arguments that are credentials. Return whether there were any."""
     dropped = False
     for problem in errors:
         if problem.rule != "credential-argument":
@@ -141,17 +141,17 @@ def drop_credentials(schema: dict[str, Any], errors: list[Problem]) -> bool:
 
 
 def redaction_faults(output: Schema, entry: OverlayEntry) -> Iterator[OverlayFault]:
-    """Pointers that can't lead to anything: what they were to hide would be shown."""
+    """Yield a fault for each pointer that matches no field: the data would not be redacted."""
     for at, place in enumerate(entry.redact):
         if is_blocks(output):
-            fix = "Take `redact` out, or hide the tool."
+            fix = "Remove `redact`, or hide the tool."
             yield OverlayFault(f"/redact/{at}", "it answers in blocks, which have no fields", fix)
-        elif not _leads(output, place):
+        elif not _matches(output, place):
             fix = f"It returns {', '.join(properties_of(output)) or 'nothing that it declares'}."
             yield OverlayFault(f"/redact/{at}", f"{place} leads to no field of its output", fix)
 
 
-def _leads(root: Schema, place: str) -> bool:
+def _matches(root: Schema, place: str) -> bool:
     reached: list[Any] = [root]
     for part in place.split("/")[1:]:
         step = _unescaped(part)
@@ -160,9 +160,9 @@ def _leads(root: Schema, place: str) -> bool:
 
 
 def _inside(root: Schema, schema: Any, step: str) -> Iterator[Any]:
-    """What a step leads to; an empty schema where nothing is said of what is there."""
+    """Yield the schemas that a step leads to; an empty one for an undescribed field."""
     full = without_refs(root, schema)
-    branches = [one for word in ("allOf", "anyOf", "oneOf") for one in listed(full, word)]
+    branches = [branch for word in ("allOf", "anyOf", "oneOf") for branch in listed(full, word)]
     for branch in branches:
         if branch is not schema:
             yield from _inside(root, branch, step)
@@ -184,7 +184,7 @@ def _unescaped(part: str) -> str:
 
 
 _LONGEST_DESCRIPTION: Final = 8_000
-_FOR_UNLISTED: Final = (
+_DEFAULTS_FOR_UNLISTED: Final = (
     "scopes",
     "owner",
     "data_classification",
@@ -193,8 +193,8 @@ _FOR_UNLISTED: Final = (
     "timeout_ms",
     "max_output_bytes",
 )
-"""Of an overlay's defaults, what a tool without an entry gets: nothing that could loosen it."""
-_TOLD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+"""The defaults that also apply to a tool without an entry: none can make it less strict."""
+_PLACEHOLDER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _PLAIN: Final = frozenset({"string", "integer", "number", "boolean"})
 
 
@@ -207,13 +207,13 @@ def contract_of(
     unlisted: str = "hidden",
     revision: int = 1,
 ) -> Contract | None:
-    """The contract of a tool; None when it is hidden.
+    """Return the contract of a tool, or None if it is hidden.
 
     A tool without an entry is `hidden`, or `gated`: visible, and a person approves each call.
-    ContractError says what is wrong, in the overlay's file where it stands there.
+    Raise ContractError with the problems, and their places in the overlay's file.
     """
     if unlisted not in ("hidden", "gated"):
-        raise ValueError(f"unlisted is hidden or gated, not {unlisted!r}")
+        raise ValueError(f"unlisted must be hidden or gated, not {unlisted!r}")
     if overlay is not None and overlay.server != server:
         message = f"this is the overlay of {overlay.server}, not of {server}"
         raise ContractError([Problem(rule=RULE, message=message, source=overlay.source("/server"))])
@@ -222,14 +222,14 @@ def contract_of(
         return None
     entry = overlay.tools.get(definition.name) if overlay else None
     if overlay is None or entry is None:
-        making = _Making(definition, server, overlay, _gate(definition, server, overlay))
+        builder = _ContractBuilder(definition, server, overlay, _gate(definition, server, overlay))
     else:
-        making = _Making(definition, server, overlay, entry, overlay.defaults)
-    return making.contract(name, revision)
+        builder = _ContractBuilder(definition, server, overlay, entry, overlay.defaults)
+    return builder.contract(name, revision)
 
 
 def shown_name(tool: str, overlay: Overlay | None, *, prefix: str, unlisted: str) -> str | None:
-    """The name that agents have for a tool, whatever its definition says; None: it is hidden."""
+    """Return the name that agents see for a tool, or None if it is hidden."""
     entry = overlay.tools.get(tool) if overlay else None
     if entry.hidden if entry else unlisted == "hidden":
         return None
@@ -237,14 +237,14 @@ def shown_name(tool: str, overlay: Overlay | None, *, prefix: str, unlisted: str
 
 
 def consequence_of(definition: Definition, server: str) -> str:
-    """A sentence for approvers, where nobody has written one."""
+    """Return a default consequence."""
     schema = definition.input_schema
-    told = [
+    arguments = [
         f"{name} {{{name}}}"
         for name in listed(schema, "required")
-        if isinstance(name, str) and _TOLD.fullmatch(name) and _is_plain(schema, name)
+        if isinstance(name, str) and _PLACEHOLDER.fullmatch(name) and _is_plain(schema, name)
     ]
-    with_these = f" with {', '.join(told[:4])}" if told else ""
+    with_these = f" with {', '.join(arguments[:4])}" if arguments else ""
     return f"{definition.name} of {server}{with_these}."
 
 
@@ -254,16 +254,16 @@ def _is_plain(schema: Mapping[str, Any], name: str) -> bool:
 
 
 def _gate(definition: Definition, server: str, overlay: Overlay | None) -> OverlayEntry:
-    """The entry of a tool that has none."""
+    """Return the entry of a tool without one: the strictest effect."""
     defaults = overlay.defaults.declared if overlay and overlay.defaults else {}
-    kept = {name: defaults[name] for name in _FOR_UNLISTED if name in defaults}
+    kept = {name: defaults[name] for name in _DEFAULTS_FOR_UNLISTED if name in defaults}
     given = {"effect": strictest(definition), "consequence": consequence_of(definition, server)}
     return OverlayEntry(declared={**kept, **given}, place="/tools")
 
 
 @dataclass(frozen=True, slots=True)
-class _Making:
-    """One contract on its way."""
+class _ContractBuilder:
+    """Builds a contract, and places its problems in the overlay."""
 
     definition: Definition
     server: str
@@ -277,13 +277,13 @@ class _Making:
             *self.annotation_faults(data.get("effect")),
             *redaction_faults(data["affordance"]["output_schema"], self.entry),
         ]
-        made, errors = _examined(data)
+        contract, errors = _examined(data)
         if drop_credentials(data["affordance"]["input_schema"], errors):
-            made, errors = _examined(data)
-        if made is None or errors or faults:
-            told = [self.placed(fault) for fault in faults]
-            raise ContractError([*told, *(self.blamed(problem) for problem in errors)])
-        return made
+            contract, errors = _examined(data)
+        if contract is None or errors or faults:
+            problems = [self.placed(fault) for fault in faults]
+            raise ContractError([*problems, *(self.located(problem) for problem in errors)])
+        return contract
 
     def data(self, name: str, revision: int) -> dict[str, Any]:
         own, entry = self.definition, self.entry
@@ -297,13 +297,13 @@ class _Making:
                 "output_schema": BLOCKS if output is None else fit_output(output),
             },
             "trust": Trust.UNTRUSTED,
-            # Nothing of it is run here; what the upstream does with it, the effect has to tell.
+            # The upstream runs it, not this process; the declared effect has to cover that.
             "runs_code": False,
             "mcp": McpBinding(server=self.server, tool=own.name, definition=own.hash),
         }
-        lay(data, self.defaults, entry)
-        told = str(data["affordance"]["model_description"])
-        data.setdefault("usage", plain(told, _LONGEST_DESCRIPTION))
+        apply_entries(data, self.defaults, entry)
+        description = str(data["affordance"]["model_description"])
+        data.setdefault("usage", plain(description, _LONGEST_DESCRIPTION))
         return data
 
     def input_schema(self) -> dict[str, Any]:
@@ -311,26 +311,26 @@ class _Making:
         if faults:
             raise ContractError(self.placed(fault) for fault in faults)
         try:
-            made = fit_input(wanted)
+            schema = fit_input(wanted)
         except ValueError as error:
             raise ContractError([self.placed(OverlayFault("", str(error)))]) from None
         for name, keywords in self.entry.arguments.items():
-            if "remove" in keywords and name in properties_of(made):
+            if "remove" in keywords and name in properties_of(schema):
                 fault = OverlayFault(
                     "/arguments", f"{name} can't be removed: parts of the schema name it"
                 )
                 raise ContractError([self.placed(fault)])
-        return made
+        return schema
 
     def annotation_faults(self, effect: Any) -> Iterator[OverlayFault]:
-        known = next((one for one in Effect if one == effect), None)
-        said = contradiction(self.definition, known) if known else ""
-        if said and not self.entry.annotations_reviewed:
+        known = next((member for member in Effect if member == effect), None)
+        annotation = contradiction(self.definition, known) if known else ""
+        if annotation and not self.entry.annotations_reviewed:
             yield OverlayFault(
                 "/effect",
-                f"{known} says that it changes nothing, but {self.server} says {said}",
-                "Declare the effect that it has; or, if you have looked and it is harmless, "
-                "annotations_reviewed: true.",
+                f"{known} says that it changes nothing, but {self.server} says {annotation}",
+                "Declare the tool's real effect. If you reviewed the tool and it is harmless, "
+                "set annotations_reviewed: true.",
             )
 
     # --- problems ---------------------------------------------------------------------------------
@@ -348,26 +348,32 @@ class _Making:
         source = self.overlay.source(self.entry.place + fault.place)
         return replace(problem, message=f"{own}: {fault.message}", source=source)
 
-    def blamed(self, problem: Problem) -> Problem:
-        """Lint's advice is for whoever writes the schema; here that is a stranger."""
+    def located(self, problem: Problem) -> Problem:
+        """Replace lint's fix where it concerns the upstream's schema, which the user can't edit.
+
+        The problem's place is the overlay's file, if there is one.
+        """
         theirs = problem.pointer.startswith(("/affordance/input_", "/affordance/output_"))
-        told = replace(problem, fix=self.hide_it()) if theirs else problem
-        return told if self.overlay is None else blame(told, self.overlay, self.entry)
+        if theirs:
+            problem = replace(problem, fix=self.hide_it())
+        if self.overlay is None:
+            return problem
+        return locate_problem(problem, self.overlay, self.entry)
 
     def hide_it(self) -> str:
         hidden = f"{self.definition.name}: {{hidden: true}}"
-        return f"If {self.server} can't be mended, hide the tool in its overlay: {hidden}."
+        return f"If {self.server} can't be changed, hide the tool in its overlay: {hidden}."
 
 
 def _examined(data: Mapping[str, Any]) -> tuple[Contract | None, list[Problem]]:
-    made, problems = examine(data)
-    return made, [problem for problem in problems if problem.severity is Severity.ERROR]
+    contract, problems = examine(data)
+    return contract, [problem for problem in problems if problem.severity is Severity.ERROR]
 
 
 def _description(definition: Definition) -> str:
-    told = plain(definition.description, _LONGEST_DESCRIPTION)
-    if told:
-        return told
+    description = plain(definition.description, _LONGEST_DESCRIPTION)
+    if description:
+        return description
     title = plain(definition.title or "", 200)
     return f"{title or definition.name} (its author gave no description)"
 
@@ -381,12 +387,12 @@ _LONGEST_LINE: Final = 300
 
 
 def overlay_text(server: str, definitions: Iterable[Definition], *, source: str = "") -> str:
-    """The text of an overlay file, tools by name. `source` says where the server was found.
+    """Return the text of an overlay file for review. `source` names the server's address.
 
-    What can't be put under contract is hidden, with the reason.
+    A tool that can't have a contract is hidden, with the reason in a comment.
     """
     tools = CommentedMap()
-    for definition in sorted(definitions, key=lambda one: one.name):
+    for definition in sorted(definitions, key=lambda definition: definition.name):
         entry, notes = _entry(definition, server)
         tools[definition.name] = entry
         tools.yaml_set_comment_before_after_key(
@@ -401,9 +407,9 @@ def overlay_text(server: str, definitions: Iterable[Definition], *, source: str 
 
 
 def _head(server: str, source: str) -> str:
-    found = f", found at {source}" if source else ""
+    origin = f", found at {source}" if source else ""
     lines = [
-        f"What the tools of {server} mean{found}.",
+        f"What the tools of {server} mean{origin}.",
         "Effects were proposed from names, descriptions and annotations: a stranger's words. What",
         "was guessed is marked with `review:`. Take a mark out when you have looked.",
     ]
@@ -411,15 +417,15 @@ def _head(server: str, source: str) -> str:
 
 
 def _entry(definition: Definition, server: str) -> tuple[dict[str, Any], list[str]]:
-    """A tool's entry, and the comments above it."""
+    """Return a tool's entry, and the comments above it."""
     effect, reasons = propose_mcp_effect(definition)
     entry: dict[str, Any] = {"effect": effect.value}
     notes = [f"It says: {_first_line(definition.description) or 'nothing'}"]
     hints = [(hint, definition.hint(hint)) for hint in HINTS]
-    if told := ", ".join(
-        f"{hint}: {str(said).lower()}" for hint, said in hints if said is not None
+    if annotations := ", ".join(
+        f"{hint}: {str(value).lower()}" for hint, value in hints if value is not None
     ):
-        notes.append(f"Its annotations: {told}")
+        notes.append(f"Its annotations: {annotations}")
     hidden = _why_not(definition, server)
     if hidden:
         entry = {"hidden": True}
@@ -444,6 +450,6 @@ def _first_line(text: str) -> str:
 
 
 def _line(text: str) -> str:
-    """One line of a comment, whatever it is made of."""
+    """Return the text as one line of a comment."""
     line = " ".join(visible(text).split())
     return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"

@@ -1,6 +1,6 @@
-"""Entries: what an overlay says of the tools of an upstream, and where it says so.
+"""Overlay files: an operator's entries for the tools of an upstream, with their places in the file.
 
-`reading` makes them of a file, `overlay` lays them over definitions.
+`read_overlay` reads a file. The module `overlay` applies the entries to definitions.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ __all__ = [
     "RULE",
     "Overlay",
     "OverlayEntry",
-    "blame",
+    "apply_entries",
     "contract_name",
-    "lay",
-    "meant",
+    "locate_problem",
     "read_overlay",
+    "suggestion",
 ]
 
 
@@ -36,19 +36,19 @@ RULE: Final = "overlay-invalid"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverlayEntry:
-    """What an overlay says of one tool."""
+    """An overlay's entry for one tool."""
 
     declared: Mapping[str, Any] = field(default_factory=dict)
-    """By the names that `@tool` has."""
+    """Options, by their names in `@tool`."""
     rename: str | None = None
     """The name that agents see."""
     hidden: bool = False
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Keywords laid over the schemas of arguments; `remove: true` takes an optional one away."""
+    """Schema keywords for each argument; `remove: true` removes an optional argument."""
     redact: tuple[str, ...] = ()
     """JSON Pointers into the output; `*` stands for every item of a list."""
     annotations_reviewed: bool = False
-    """Whether a person looked at annotations that say more than the effect, and disagrees."""
+    """Whether a person reviewed the annotations that contradict the effect, and rejected them."""
     place: str = ""
     """JSON Pointer into the overlay's file."""
 
@@ -58,25 +58,25 @@ class Overlay:
     server: str
     tools: Mapping[str, OverlayEntry]
     defaults: OverlayEntry | None = None
-    """Laid under every entry."""
+    """Applied before every entry."""
     rules: list[Any] = field(default_factory=list)
-    """Policy rules, as they stand in the file."""
+    """Policy rules, as written in the file."""
     path: Path
     document: Document = field(repr=False)
 
     def source(self, place: str) -> Source:
-        """Where a JSON Pointer stands in the file."""
+        """Return the place of a JSON Pointer in the file."""
         return self.document.source(place)
 
     def strays(self, listed: Iterable[str]) -> list[Problem]:
-        """The entries of tools that the upstream does not list."""
+        """Return a problem for each entry of a tool that the upstream does not list."""
         known = sorted(set(listed))
         return [
             Problem(
                 rule=RULE,
                 tool=name,
                 message=f"{self.server} has no tool {name}",
-                fix=meant(name, known) or "Take the entry out.",
+                fix=suggestion(name, known) or "Remove the entry.",
                 pointer=entry.place,
                 source=self.source(entry.place),
             )
@@ -85,29 +85,29 @@ class Overlay:
         ]
 
 
-def landing(name: str) -> str:
-    """Where one of the declared names lands in a contract, as a JSON Pointer."""
+def contract_place(name: str) -> str:
+    """Return the place of an option in a contract, as a JSON Pointer."""
     data: dict[str, Any] = {}
     set_option(data, name, {} if name in Contract.model_fields else None)
     section, value = next(iter(data.items()))
     return pointer(section, *(value if isinstance(value, dict) else ()))
 
 
-def lay(data: dict[str, Any], *entries: OverlayEntry | None) -> None:
-    """Lay entries over a contract's data, the later ones upon the earlier. Changes the data."""
+def apply_entries(data: dict[str, Any], *entries: OverlayEntry | None) -> None:
+    """Apply entries to a contract's data, in order. Changes the data."""
     for entry in entries:
         for name, value in entry.declared.items() if entry else ():
             set_option(data, name, value)
 
 
-def blame(problem: Problem, overlay: Overlay, entry: OverlayEntry) -> Problem:
-    """A contract's problem, told in the words of the overlay and placed where it stands there."""
+def locate_problem(problem: Problem, overlay: Overlay, entry: OverlayEntry) -> Problem:
+    """Return a contract's problem with the overlay's name of the option and its place there."""
     for holder in (entry, overlay.defaults):
         for name in holder.declared if holder else ():
-            lands = landing(name)
-            if holder and (problem.pointer == lands or problem.pointer.startswith(f"{lands}/")):
-                place = f"{holder.place}/{name}{problem.pointer[len(lands) :]}"
-                return _told(problem, lands, name).at(overlay.source(place))
+            inside = contract_place(name)
+            if holder and (problem.pointer == inside or problem.pointer.startswith(f"{inside}/")):
+                place = f"{holder.place}/{name}{problem.pointer[len(inside) :]}"
+                return _with_declared_name(problem, inside, name).at(overlay.source(place))
     place = entry.place
     if problem.pointer == "/identity/name" and entry.rename is not None:
         place += "/rename"
@@ -124,24 +124,24 @@ def _argument(place: str) -> str:
     return parts[4].replace("~1", "/").replace("~0", "~")
 
 
-def _told(problem: Problem, lands: str, name: str) -> Problem:
-    dotted = lands[1:].replace("/", ".")
+def _with_declared_name(problem: Problem, inside: str, name: str) -> Problem:
+    dotted = inside[1:].replace("/", ".")
     if not problem.message.startswith(dotted):
         return problem
     return replace(problem, message=name + problem.message[len(dotted) :])
 
 
 def contract_name(name: str) -> str:
-    """A tool's name with what a contract's can't have replaced."""
+    """Return a tool's name with underscores for characters that a contract's name can't have."""
     return re.sub(r"[^a-zA-Z0-9_.-]", "_", name)
 
 
-def meant(word: str, known: Collection[str]) -> str:
-    """What to do about a word that nobody knows."""
+def suggestion(word: str, known: Collection[str]) -> str:
+    """Return a fix for an unknown word: the nearest known one, or the list if it is short."""
     near = get_close_matches(str(word), list(known), n=1)
     if near:
         return f"Did you mean {near[0]}?"
-    return f"It takes {', '.join(known)}." if known and len(known) < 10 else ""
+    return f"Allowed: {', '.join(known)}." if known and len(known) < 10 else ""
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -151,31 +151,31 @@ SERVER: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 _NOT_HERE: Final = {
     "name": "rename it",
-    "version": "it is counted by how many definitions of the tool were accepted",
+    "version": "it is the number of accepted definitions of the tool",
     "secrets": "the upstream's credentials are set where it is configured",
     "egress": "the upstream connects, not this process",
     "isolation": "the upstream runs it, not this process",
     "memory_mb": "the upstream runs it, not this process",
     "runs_code": "the upstream runs it, not this process",
 }
-"""What `@tool` takes and an entry does not, and why."""
+"""Options of `@tool` that an entry can't have, with the reason."""
 _OWN: Final = ("rename", "hidden", "arguments", "redact", "annotations_reviewed")
 _BESIDE: Final = {*_NOT_HERE, *_OWN}
 DECLARED: Final = tuple(name for name in ToolOptions.__annotations__ if name not in _BESIDE)
 _NOT_INSIDE: Final = (
     ("identity", "name", "Write `rename`."),
-    ("identity", "version", "Leave it out: it is counted by what was accepted."),
+    ("identity", "version", "Leave it out: it is the number of accepted definitions."),
     ("runtime", "sandbox_isolated", "Leave it out: the upstream runs it, not this process."),
 )
 _PARTS: Final = ("server", "defaults", "tools", "rules")
 _LISTS: Final = ("config_params", "state_reads")
-_STAND_IN: Final = {"model_description": "-", "input_schema": {"type": "object"}}
+_AFFORDANCE: Final = {"model_description": "-", "input_schema": {"type": "object"}}
 
 Place = tuple[str | int, ...]
 
 
 def read_overlay(path: str | Path) -> Overlay:
-    """A file's overlay. ContractError holds everything that is wrong with it, with its place."""
+    """Return the overlay of a file. Raise ContractError with every problem and its place."""
     reader = _OverlayReader(read_document(path))
     data = reader.mapping(reader.file.data, (), "an overlay", _PARTS)
     server = reader.server(data)
@@ -191,7 +191,7 @@ def read_overlay(path: str | Path) -> Overlay:
         reader.shape(entry, sound, tool=name)
         effect = "effect" in entry.declared or "effect" in (defaults.declared if defaults else ())
         if isinstance(given, Mapping | None) and not entry.hidden and not effect:
-            fix = "Say what it does: `effect: retrieve`, …; or `hidden: true`."
+            fix = "Declare its effect, like `effect: retrieve`, or hide it with `hidden: true`."
             reader.problem(place, f"{name} has no effect", fix)
     reader.twice(tools)
     rules = reader.items(data.get("rules"), ("rules",), "`rules`")
@@ -208,7 +208,7 @@ def read_overlay(path: str | Path) -> Overlay:
 
 
 class _OverlayReader:
-    """Takes an overlay's parts out of a document, and remembers what was wrong with them."""
+    """Reads the parts of an overlay, and collects the problems."""
 
     def __init__(self, file: Document) -> None:
         self.file = file
@@ -226,21 +226,21 @@ class _OverlayReader:
         self, value: Any, place: Place, what: str, known: Collection[str] = ()
     ) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):
-            # A key with nothing behind it is as good as none, but a file with nothing in it is not.
+            # A key without a value counts as missing; an empty file is an error.
             if value is not None or not place:
-                self.problem(place, f"{what} is a mapping, not {_kind(value)}")
+                self.problem(place, f"{what} must be a mapping, not {_kind(value)}")
             return {}
         for key in value if known else ():
             if key not in known:
                 why = _NOT_HERE.get(key, "") if place else ""
-                fix = f"Leave it out: {why}." if why else meant(key, known)
+                fix = f"Leave it out: {why}." if why else suggestion(key, known)
                 fix = "Write `rename`." if key == "name" and place else fix
                 self.problem((*place, key), f"{key} is not a field of {what}", fix)
         return value
 
     def items(self, value: Any, place: Place, what: str) -> list[Any]:
         if value is not None and not isinstance(value, list):
-            self.problem(place, f"{what} is a list, not {_kind(value)}")
+            self.problem(place, f"{what} must be a list, not {_kind(value)}")
         return value if isinstance(value, list) else []
 
     def server(self, data: Mapping[str, Any]) -> str:
@@ -248,7 +248,9 @@ class _OverlayReader:
         if isinstance(name, str) and SERVER.fullmatch(name):
             return name
         if isinstance(self.file.data, Mapping):
-            message = "server is missing" if name is None else f"{name!r} is no upstream's name"
+            message = (
+                "server is missing" if name is None else f"{name!r} is not a valid upstream name"
+            )
             fix = "Name the upstream as counterseal.toml does: `server: git` for [upstreams.git]."
             self.problem(("server",), message, fix)
         return ""
@@ -262,7 +264,7 @@ class _OverlayReader:
         for section, name, why in _NOT_INSIDE:
             held = declared.get(section)
             if isinstance(held, Mapping) and name in held:
-                self.problem((*place, section, name), f"{name} has no place here", why)
+                self.problem((*place, section, name), f"{name} can't be set here", why)
         own = {name: data[name] for name in data if name in _OWN and name in known}
         return OverlayEntry(
             declared=declared,
@@ -275,37 +277,42 @@ class _OverlayReader:
         )
 
     def shape(self, entry: OverlayEntry, defaults: OverlayEntry | None, tool: str = "") -> None:
-        """Whether a contract could hold what is declared, whatever the tool is."""
+        """Add a problem for each declared option that no contract could have."""
         if not entry.declared:
             return
-        data: dict[str, Any] = {"identity": {"name": "tool"}, "affordance": dict(_STAND_IN)}
+        data: dict[str, Any] = {
+            "identity": {"name": "tool"},
+            "affordance": dict(_AFFORDANCE),
+        }
         try:
-            lay(data, defaults, entry)
+            apply_entries(data, defaults, entry)
             Contract.model_validate(data)
         except ContractError as error:
             stand_in = Overlay(
                 server="", tools={}, defaults=defaults, path=Path(), document=self.file
             )
-            placed = (blame(problem.of(tool), stand_in, entry) for problem in error.problems)
+            placed = (
+                locate_problem(problem.of(tool), stand_in, entry) for problem in error.problems
+            )
             self.problems += placed
 
     def twice(self, tools: Mapping[str, OverlayEntry]) -> None:
-        """Two tools that agents would see under one name."""
-        shown: dict[str, str] = {}
+        """Add a problem for each two tools that agents would see under one name."""
+        first_by_name: dict[str, str] = {}
         for name, entry in tools.items():
             if entry.hidden:
                 continue
-            seen = contract_name(entry.rename or name)
-            first = shown.setdefault(seen, name)
+            shown = contract_name(entry.rename or name)
+            first = first_by_name.setdefault(shown, name)
             if first != name:
                 place = ("tools", name, "rename") if entry.rename else ("tools", name)
                 fix = "Rename one of them, or hide it."
-                self.problem(place, f"{first} and {name} would both be called {seen}", fix)
+                self.problem(place, f"{first} and {name} would both be called {shown}", fix)
 
     def _flag(self, own: Mapping[str, Any], place: Place, name: str) -> bool:
         value = own.get(name, False)
         if not isinstance(value, bool):
-            self.problem((*place, name), f"{name} is true or false, not {_kind(value)}")
+            self.problem((*place, name), f"{name} must be true or false, not {_kind(value)}")
         return value is True
 
     def _rename(self, own: Mapping[str, Any], place: Place) -> str | None:
@@ -322,14 +329,16 @@ class _OverlayReader:
     def _arguments(self, own: Mapping[str, Any], place: Place) -> dict[str, Mapping[str, Any]]:
         here = (*place, "arguments")
         given = self.mapping(own.get("arguments"), here, "`arguments`")
-        found = {}
-        for name, keywords in given.items():
-            found[name] = self.mapping(keywords, (*here, name), f"the argument {name}")
-            remove = found[name].get("remove", True)
-            if remove is not True or ("remove" in found[name] and len(found[name]) > 1):
+        arguments = {}
+        for name, value in given.items():
+            keywords = self.mapping(value, (*here, name), f"the argument {name}")
+            arguments[name] = keywords
+            remove = keywords.get("remove", True)
+            if remove is not True or ("remove" in keywords and len(keywords) > 1):
                 fix = "Write `remove: true` alone, or leave it out."
-                self.problem((*here, name, "remove"), "remove is true, and stands alone", fix)
-        return found
+                message = "remove must be true, without other keywords"
+                self.problem((*here, name, "remove"), message, fix)
+        return arguments
 
     def _pointers(self, own: Mapping[str, Any], place: Place) -> Iterator[str]:
         here = (*place, "redact")
@@ -337,8 +346,8 @@ class _OverlayReader:
             if isinstance(item, str) and re.fullmatch(r"(?:/(?:[^~/]|~[01])*)+", item):
                 yield item
             else:
-                fix = "Write it like /author/email, or /items/*/email for each of a list."
-                self.problem((*here, at), f"{_shown(item)} is no JSON Pointer", fix)
+                fix = "Write it like /author/email, or /items/*/email for each item of a list."
+                self.problem((*here, at), f"{_shown(item)} is not a JSON Pointer", fix)
 
 
 def _kind(value: Any) -> str:

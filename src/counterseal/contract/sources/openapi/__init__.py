@@ -1,7 +1,7 @@
-"""An OpenAPI 3 document as contracts with HTTP requests, one an operation, for a person to review.
+"""Converts an OpenAPI 3 document to contracts for review, one HTTP request for each operation.
 
-The document is a stranger's: its texts are cleaned and bounded, nothing outside it is fetched, and
-what it does not say is guessed on the strict side and marked. What can't be expressed is left out,
+The document is untrusted: its texts are cleaned and bounded, and nothing outside of it is fetched.
+Missing information is guessed strictly and marked for review. Unsupported operations are left out,
 with the reason.
 """
 

@@ -1,4 +1,4 @@
-"""What a model fills in: an operation's parameters and body as arguments, and where they go."""
+"""Converts an operation's parameters, body, credentials and responses to parts of a contract."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 
 @dataclass(slots=True)
 class SecurityCredentials:
-    """What a request carries for it."""
+    """The templates that send credentials, and the names of their secrets."""
 
     headers: dict[str, str] = field(default_factory=dict)
     query: dict[str, str] = field(default_factory=dict)
@@ -52,32 +52,32 @@ _LONGEST_NAME = 100
 
 
 def secret_name(host: str, name: str) -> str:
-    """A secret of this host. Named after what a document calls itself, anybody's could ask for it.
+    """Return the name of a secret for this host.
 
-    Host and name are written to be read, and two hosts may come out alike; the end tells them
-    apart. Only the host makes it: a document is free to choose the name.
+    It does not depend on the document's title, so another document cannot claim it. Hosts can have
+    the same readable part; the suffix is a hash of the host, because a document chooses `name`.
     """
-    told = "_".join(filter(None, re.split(r"[^a-z0-9]+", f"{host}_{name}".lower())))
-    mark = hashlib.sha256(host.lower().encode()).hexdigest()[:8]
-    return f"{told[:_LONGEST_NAME].rstrip('_')}_{mark}".lstrip("_")
+    readable = "_".join(filter(None, re.split(r"[^a-z0-9]+", f"{host}_{name}".lower())))
+    suffix = hashlib.sha256(host.lower().encode()).hexdigest()[:8]
+    return f"{readable[:_LONGEST_NAME].rstrip('_')}_{suffix}".lstrip("_")
 
 
 def credentials(
     document: OpenApiDocument, operation: Operation, host: str, notes: Notes
 ) -> SecurityCredentials:
-    """Of the alternatives that the document offers, the first that can be expressed."""
+    """Return the first of the document's authentication alternatives that is supported."""
     wanted = operation.data.get("security", document.root.get("security"))
-    alternatives = [mapping(one) for one in listed(wanted)]
+    alternatives = [mapping(alternative) for alternative in listed(wanted)]
     reasons: list[str] = []
     for alternative in alternatives:
         try:
-            found = _all_of(document, alternative, host, notes)
+            supported = _all_of(document, alternative, host, notes)
         except UnsupportedError as error:
             reasons.append(str(error))
             continue
         if len(alternatives) > 1:
             notes.add("/http/headers", f"one of {len(alternatives)} ways to authenticate")
-        return found
+        return supported
     if reasons:
         raise UnsupportedError(reasons[0])
     return SecurityCredentials()
@@ -86,23 +86,23 @@ def credentials(
 def _all_of(
     document: OpenApiDocument, alternative: Mapping[str, Any], host: str, notes: Notes
 ) -> SecurityCredentials:
-    made = SecurityCredentials()
+    result = SecurityCredentials()
     schemes = mapping(mapping(document.root.get("components")).get("securitySchemes"))
     for name, scopes in alternative.items():
         scheme = document.resolve(schemes.get(name))
         secret = secret_name(host, name)
         place, key, text = _placed(name, scheme, secret)
-        target = made.headers if place == "header" else made.query
+        target = result.headers if place == "header" else result.query
         if key.lower() in {known.lower() for known in target}:
             raise UnsupportedError(f"it authenticates twice in {key}")
         target[key] = text
-        made.secrets.append(secret)
-        notes.add("/secrets", f"{secret}: {_told(name, scheme, scopes)}")
-    return made
+        result.secrets.append(secret)
+        notes.add("/secrets", f"{secret}: {_secret_note(name, scheme, scopes)}")
+    return result
 
 
 def _placed(name: str, scheme: Mapping[str, Any], secret: str) -> tuple[str, str, str]:
-    """Where a credential goes: header or query, under which name, in which form."""
+    """Return the place of a credential (header or query), its name there, and its template."""
     kind = scheme.get("type")
     way = str(scheme.get("scheme", "")).lower()
     value = f"{{secret:{secret}}}"
@@ -116,8 +116,8 @@ def _placed(name: str, scheme: Mapping[str, Any], secret: str) -> tuple[str, str
     raise UnsupportedError(f"it authenticates by {clean(shown, 40) or clean(name, 40)}")
 
 
-def _told(name: str, scheme: Mapping[str, Any], scopes: object) -> str:
-    """What the operator has to put into the secret."""
+def _secret_note(name: str, scheme: Mapping[str, Any], scopes: object) -> str:
+    """Return the note that tells the operator the content of the secret."""
     if str(scheme.get("scheme", "")).lower() == "basic":
         return "the base64 form of user:password, as one value"
     kind = "an access token" if scheme.get("type") in ("oauth2", "openIdConnect") else "the value"
@@ -125,8 +125,8 @@ def _told(name: str, scheme: Mapping[str, Any], scopes: object) -> str:
     return f"{kind} of {clean(name, 60)}" + (f" with the scopes {needed}" if needed else "")
 
 
-_NOT_PARAMETERS = ("accept", "content-type", "authorization")
-"""By the specification these are said elsewhere."""
+_IGNORED_HEADERS = ("accept", "content-type", "authorization")
+"""Header parameters that the specification ignores."""
 _KEY_HEADER = re.compile(r"(?:x-)?idempotency-key", re.IGNORECASE)
 _NOT_IN_A_PATH = r"^[^/\\]+$"
 _SEPARATORS = {"spaceDelimited": "spaces", "pipeDelimited": "|"}
@@ -151,26 +151,26 @@ class Arguments:
 def read_arguments(
     document: OpenApiDocument, operation: Operation, host: str, converter: Converter, notes: Notes
 ) -> Arguments:
-    """Everything that the operation takes. UnsupportedError for what it needs and can't be had."""
+    """Return the operation's arguments. Raise UnsupportedError if a required one is unsupported."""
     reader = _ParameterReader(document, operation, host, converter, notes)
     for parameter in _parameters(document, operation):
         reader.parameter(parameter)
     for name in re.findall(r"\{([^{}]*)\}", operation.path):
-        if name not in reader.made.path:
+        if name not in reader.arguments.path:
             notes.add("", f"{name} stands in the path, but the document does not describe it")
             reader.parameter({"name": name, "in": "path", "schema": {"type": "string"}})
     reader.body()
-    return reader.made
+    return reader.arguments
 
 
 def _parameters(document: OpenApiDocument, operation: Operation) -> Iterator[Mapping[str, Any]]:
-    """The operation's own, and those of its path that it does not describe anew."""
-    found: dict[tuple[str, str], Mapping[str, Any]] = {}
+    """Yield the operation's parameters, and those of its path that it does not override."""
+    parameters: dict[tuple[str, str], Mapping[str, Any]] = {}
     for place in (operation.item, operation.data):
         for raw in listed(place.get("parameters")):
             parameter = document.resolve(raw)
-            found[str(parameter.get("name")), str(parameter.get("in"))] = parameter
-    return iter(found.values())
+            parameters[str(parameter.get("name")), str(parameter.get("in"))] = parameter
+    return iter(parameters.values())
 
 
 @dataclass(slots=True)
@@ -180,17 +180,17 @@ class _ParameterReader:
     host: str
     converter: Converter
     notes: Notes
-    made: Arguments = field(default_factory=Arguments)
+    arguments: Arguments = field(default_factory=Arguments)
 
     # Parameters ----------------------------------------------------------------------------------
 
     def parameter(self, given: Mapping[str, Any]) -> None:
         name, place = str(given.get("name", "")), str(given.get("in"))
         required = given.get("required") is True or place == "path"
-        if place == "header" and name.lower() in _NOT_PARAMETERS:
+        if place == "header" and name.lower() in _IGNORED_HEADERS:
             return
         if place == "header" and _KEY_HEADER.fullmatch(name):
-            self.made.key_header = name
+            self.arguments.key_header = name
             return
         try:
             self._parameter(given, name, place, required=required)
@@ -204,7 +204,7 @@ class _ParameterReader:
     ) -> None:
         if place not in ("path", "query", "header"):
             raise UnsupportedError(f"it takes {clean(name, 60)} in a {clean(place, 20)}")
-        templates = getattr(self.made, "headers" if place == "header" else place)
+        templates = getattr(self.arguments, "headers" if place == "header" else place)
         if place != "path" and is_credential(name):
             templates[name] = self._secret(name)
             return
@@ -213,7 +213,7 @@ class _ParameterReader:
         templates[name] = self._argument(name, place, schema, described, required=required)
 
     def _parameter_schema(self, given: Mapping[str, Any], place: str) -> dict[str, Any]:
-        """Its schema, or that of a text where a list is written as one."""
+        """Return the parameter's schema; a string's for a list that is sent as one value."""
         name, style = clean(given.get("name"), 60), given.get("style")
         if "content" in given:
             raise UnsupportedError(f"it takes {name} as a document of its own")
@@ -231,26 +231,26 @@ class _ParameterReader:
                 "maxLength": MAX_LENGTH,
                 "description": f"Several values are separated by {between}.",
             }
-        made = self.converter.convert(given.get("schema"))
-        open_text = made.get("type") == "string" and made.keys().isdisjoint(
+        result = self.converter.convert(given.get("schema"))
+        open_text = result.get("type") == "string" and result.keys().isdisjoint(
             ("enum", "const", "pattern", "format")
         )
         if place == "path" and open_text:
-            made["pattern"] = _NOT_IN_A_PATH
-        return made
+            result["pattern"] = _NOT_IN_A_PATH
+        return result
 
     def _secret(self, name: str) -> str:
         secret = secret_name(self.host, name)
-        if secret not in self.made.secrets:
-            self.made.secrets.append(secret)
+        if secret not in self.arguments.secrets:
+            self.arguments.secrets.append(secret)
             self.notes.add("/secrets", f"{secret}: {clean(name, 60)} sounds like a credential")
         return f"{{secret:{secret}}}"
 
     def _argument(
         self, key: str, place: str, schema: dict[str, Any], described: str, *, required: bool
     ) -> str:
-        """Add an argument. Returns the placeholder for it."""
-        known = {name.lower() for name in self.made.properties}
+        """Add an argument. Return its placeholder."""
+        known = {name.lower() for name in self.arguments.properties}
         name = argument_name(key)
         if name.lower() in known:
             name = unique(f"{place}_{name}", known)
@@ -259,12 +259,12 @@ class _ParameterReader:
         if not texts:
             texts = [f"{clean(key, 60)}, as the API takes it."]
             self.notes.add(here, "the document does not describe it")
-        for said in self.converter.said:
-            self.notes.add(here, said)
-        self.converter.said.clear()
-        self.made.properties[name] = {**schema, "description": " ".join(dict.fromkeys(texts))}
+        for note in self.converter.notes:
+            self.notes.add(here, note)
+        self.converter.notes.clear()
+        self.arguments.properties[name] = {**schema, "description": " ".join(dict.fromkeys(texts))}
         if required:
-            self.made.required.append(name)
+            self.arguments.required.append(name)
         return f"{{{name}}}"
 
     # The body ------------------------------------------------------------------------------------
@@ -289,12 +289,12 @@ class _ParameterReader:
         for kind, plain in kinds.items():
             if plain.endswith(("/json", "+json")) or plain == "*/*":
                 if plain not in ("application/json", "*/*"):
-                    self.made.headers["Content-Type"] = quote(plain, safe="/+.-")
+                    self.arguments.headers["Content-Type"] = quote(plain, safe="/+.-")
                 self._json(mapping(content[kind]).get("schema"), required=required)
                 return
         for kind, plain in kinds.items():
             if plain == _FORM:
-                self._fields(mapping(content[kind]).get("schema"), self.made.form, form=True)
+                self._fields(mapping(content[kind]).get("schema"), self.arguments.form, form=True)
                 return
         raise UnsupportedError(f"it takes a body of {clean(', '.join(content), 60)}")
 
@@ -303,24 +303,26 @@ class _ParameterReader:
         alternatives = flat.get("anyOf") or flat.get("oneOf")
         whole = alternatives or isinstance(flat.get("additionalProperties"), Mapping)
         if whole or not mapping(flat.get("properties")):
-            made = self.converter.convert(schema)
-            described = "" if "description" in made else "What is sent, as a whole."
-            self.made.body = self._argument("body", "whole", made, described, required=required)
+            result = self.converter.convert(schema)
+            described = "" if "description" in result else "What is sent, as a whole."
+            self.arguments.body = self._argument(
+                "body", "whole", result, described, required=required
+            )
             return
-        self.made.body = {}
-        self._fields(schema, self.made.body, form=False)
+        self.arguments.body = {}
+        self._fields(schema, self.arguments.body, form=False)
 
     def _fields(self, schema: object, templates: dict[str, str], *, form: bool) -> None:
-        """One argument for each field of the body."""
+        """Add an argument for each field of the body."""
         flat = self.converter.flat(schema)
         required = listed(flat.get("required"))
         for name, value in self.converter.fields(flat):
             if form and "object" in self.converter.kinds(value):
                 raise UnsupportedError(f"it takes an object, {clean(name, 60)}, in a form")
             if not is_credential(name):
-                made = self.converter.convert(value)
+                result = self.converter.convert(value)
                 needed = name in required
-                templates[name] = self._argument(name, "body", made, "", required=needed)
+                templates[name] = self._argument(name, "body", result, "", required=needed)
             elif name in required:
                 templates[name] = self._secret(name)
             else:
@@ -337,7 +339,10 @@ _LARGEST = 32 * 1024
 
 
 def output_schema(document: OpenApiDocument, operation: Operation, notes: Notes) -> dict[str, Any]:
-    """An open object; what is none stands under `result`. Any object where nothing is said."""
+    """Return the schema of the response: an open object, with other types under `result`.
+
+    Without a described JSON response it is any object.
+    """
     responses = mapping(operation.data.get("responses"))
     for status in sorted(str(status).upper() for status in responses):
         if not status.startswith("2"):
@@ -363,28 +368,28 @@ def _of(responses: Mapping[Any, Any], status: str) -> Any:
 def _json(document: OpenApiDocument, schema: object, notes: Notes) -> dict[str, Any]:
     converter = Converter(document, output=True)
     try:
-        made = converter.convert(schema)
+        result = converter.convert(schema)
         definitions = converter.definitions()
     except UnsupportedError as error:
         notes.add(_HERE, f"any object is taken, because {error}")
         return {"type": "object"}
-    if set(made) <= {"$ref", "description"} and "$ref" in made:
-        made = {**definitions[made["$ref"].rpartition("/")[2]]}
-    made.pop("description", None)
-    if not made:
+    if set(result) <= {"$ref", "description"} and "$ref" in result:
+        result = {**definitions[result["$ref"].rpartition("/")[2]]}
+    result.pop("description", None)
+    if not result:
         return {"type": "object"}
-    if types_of(made) != ("object",):
-        made = {"type": "object", "properties": {"result": made}, "required": ["result"]}
-    made |= _in_use(made, definitions)
-    if size_of(made) > _LARGEST:
+    if types_of(result) != ("object",):
+        result = {"type": "object", "properties": {"result": result}, "required": ["result"]}
+    result |= _in_use(result, definitions)
+    if size_of(result) > _LARGEST:
         notes.add(_HERE, "any object is taken, because the document describes it at great length")
         return {"type": "object"}
     notes.add(_HERE, "as the document promises it; further fields are let through")
-    return made
+    return result
 
 
 def _in_use(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """The definitions that a schema leads to."""
+    """Return the definitions that a schema refers to, directly or not."""
     used: dict[str, Any] = {}
     waiting: list[Any] = [schema]
     while waiting:

@@ -1,4 +1,4 @@
-"""An OpenAPI document as data that may be odd: references inside it, operations, servers."""
+"""Reads an untrusted OpenAPI document: its references, operations and servers."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _MOST_STEPS = 20_000_000
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """The value, or nothing where a mapping should be and is not."""
+    """Return the value if it is a mapping, else an empty one."""
     return value if isinstance(value, Mapping) else {}
 
 
 def listed(value: object) -> Sequence[Any]:
-    """The value, or nothing where a list should be and is not."""
+    """Return the value if it is a list, else an empty one."""
     return value if isinstance(value, list | tuple) else ()
 
 
@@ -46,17 +46,17 @@ class Operation(NamedTuple):
     method: str
     path: str
     item: Mapping[str, Any]
-    """The path item that it stands in."""
+    """The path item of the operation."""
     data: Mapping[str, Any]
 
 
 @dataclass(slots=True)
 class ReadingBudget:
-    """What reading a document has come to. A few lines of one can stand for any amount of it."""
+    """The remaining steps for a document: references let a few lines expand without limit."""
 
     left: int = _MOST_STEPS
     flat: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Types that were laid flat already, by reference."""
+    """Flattened types, by reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,25 +70,25 @@ class OpenApiDocument:
         return mapping(self.root.get("info")).get("title")
 
     def target(self, reference: object) -> Any:
-        """What a reference leads to. Nothing is fetched: outside the document is nowhere."""
+        """Return the target of a reference. Raise UnsupportedError if it is not in the document."""
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise UnsupportedError(f"it refers to {str(reference)[:80]!r}, outside the document")
-        found = resolve_local(self.root, reference)
-        if found is None:
+        target = resolve_local(self.root, reference)
+        if target is None:
             raise UnsupportedError(f"it refers to {reference[:80]}, which is not there")
-        return found
+        return target
 
     def resolve(self, value: object) -> Mapping[str, Any]:
-        """A parameter, body or response, with its references followed."""
+        """Return a parameter, body or response, with its references followed."""
         for _ in range(_MOST_HOPS):
-            found = mapping(value)
-            if "$ref" not in found:
-                return found
-            value = self.target(found["$ref"])
+            data = mapping(value)
+            if "$ref" not in data:
+                return data
+            value = self.target(data["$ref"])
         raise UnsupportedError("its references lead in a circle")
 
     def operations(self) -> Iterator[Operation]:
-        """In the document's order."""
+        """Yield the operations, in the document's order."""
         for path, raw in mapping(self.root.get("paths")).items():
             if not str(path).startswith("/"):
                 continue
@@ -101,10 +101,10 @@ class OpenApiDocument:
         try:
             return self.resolve(raw)
         except UnsupportedError:
-            return {}  # said by `unread`
+            return {}  # reported by `unread`
 
     def unread(self) -> Iterator[tuple[str, str]]:
-        """What stands in the document and is no request that a tool could make, with the reason."""
+        """Yield the parts of the document that are no request of a tool, with the reason."""
         for path, raw in mapping(self.root.get("paths")).items():
             if raw and not self._item(raw):
                 yield str(path), "it refers to something that is not in the document"
@@ -115,7 +115,7 @@ class OpenApiDocument:
             yield f"webhook {name}", "it is a request that comes in, not one that goes out"
 
     def server(self, operation: Operation, notes: Notes) -> str:
-        """The address that the operation's path is appended to."""
+        """Return the URL to which the operation's path is appended."""
         if self.base_url is not None:
             return self.base_url
         for place in (operation.data, operation.item, self.root):
@@ -129,9 +129,9 @@ class OpenApiDocument:
 def _filled(server: Mapping[str, Any], notes: Notes) -> str:
     variables = mapping(server.get("variables"))
 
-    def value(found: re.Match[str]) -> str:
-        default = str(mapping(variables.get(found[1])).get("default", ""))
-        notes.add("/http/url", f"{found[1]} is taken as {default!r}, the document's default")
+    def value(match: re.Match[str]) -> str:
+        default = str(mapping(variables.get(match[1])).get("default", ""))
+        notes.add("/http/url", f"{match[1]} is taken as {default!r}, the document's default")
         return default
 
     return re.sub(r"\{([^{}]*)\}", value, str(server["url"]))
@@ -159,7 +159,7 @@ _MOST_VALUES = 4_000_000
 
 
 def read_openapi(path: str | Path) -> dict[str, Any]:
-    """The document. ContractError says why it can't be read."""
+    """Return the document's data. Raise ContractError if it can't be read."""
     path = Path(path)
     try:
         raw = path.read_bytes() if path.stat().st_size <= MAX_BYTES else None
@@ -175,7 +175,7 @@ def read_openapi(path: str | Path) -> dict[str, Any]:
         reason = " ".join(str(error).split())[:200]
         raise _unreadable(path, f"can't be read: {reason}") from None
     if not isinstance(plain, dict):
-        raise _unreadable(path, "a document is a mapping")
+        raise _unreadable(path, "the document must be a mapping")
     return plain
 
 
@@ -193,10 +193,10 @@ def _json(text: str) -> Any:
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return found
+    data = dict(pairs)
+    if len(data) < len(pairs):
+        raise ValueError("duplicate key in one object")
+    return data
 
 
 def _yaml(text: str) -> Any:
@@ -206,20 +206,20 @@ def _yaml(text: str) -> Any:
     try:
         return YAML(typ="safe", pure=True).load(text)
     except YAMLError as error:
-        raise ValueError(f"no YAML: {error}") from None
+        raise ValueError(f"not valid YAML: {error}") from None
 
 
 class _Plain:
-    """JSON data from what YAML can hold: keys become texts, and so do dates."""
+    """Converts YAML data to JSON data: keys and dates become strings."""
 
     def __init__(self) -> None:
         self._left = _MOST_VALUES
 
     def of(self, value: Any, depth: int) -> Any:
-        # Aliases let a few lines stand for more than any memory holds.
+        # Aliases let a few lines expand to more than fits in memory.
         self._left -= 1
         if self._left < 0 or depth > _DEEPEST:
-            raise ValueError("it unfolds into too much")
+            raise ValueError("too many values, or nested too deeply")
         if isinstance(value, Mapping):
             return {str(key): self.of(item, depth + 1) for key, item in value.items()}
         if isinstance(value, list | tuple):

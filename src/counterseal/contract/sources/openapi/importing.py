@@ -1,4 +1,4 @@
-"""Puts the contract of each operation together, and lets lint have the last word on it."""
+"""Builds a contract for each operation of an OpenAPI document, and checks it with lint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LARGEST_INPUT = 64 * 1024
 _LONGEST_DESCRIPTION = 1_000
 _LONGEST_SUMMARY = 160
 _SAFE = "/%:@!$&'()*+,;=~"
-"""What a path may hold as it is."""
+"""Characters of a path that are not escaped."""
 _PLAIN = frozenset({"string", "integer", "number", "boolean"})
 
 
@@ -72,9 +72,9 @@ class Imported:
 
 
 def contracts_from_openapi(document: Mapping[str, Any], *, base_url: str | None = None) -> Imported:
-    """A contract for every operation that can be expressed, and why the others can't.
+    """Return a contract for every supported operation, and the reasons for the others.
 
-    `base_url` stands in for the document's servers. ContractError when it is no OpenAPI 3 document.
+    `base_url` replaces the document's servers. Raise ContractError if it is no OpenAPI 3 document.
     """
     _check(document, base_url)
     read = OpenApiDocument(document, base_url.rstrip("/") if base_url else None)
@@ -102,7 +102,7 @@ def _check(document: object, base_url: str | None) -> None:
     if "swagger" in mapping(document):
         _refuse("this is Swagger 2", "Convert it to OpenAPI 3 first.")
     if not re.match(r"3\.[0-9]", version):
-        _refuse("this is no OpenAPI 3 document", "It begins with `openapi: 3.…`.")
+        _refuse("not an OpenAPI 3 document", "It must have `openapi: 3.…`.")
     if base_url is not None:
         try:
             HttpBinding(url=base_url)
@@ -121,12 +121,12 @@ def _import(document: OpenApiDocument, operation: Operation, taken: set[str]) ->
     converter = Converter(document)
     host = urlsplit(server).hostname or ""
     arguments = read_arguments(document, operation, host, converter, notes)
-    proofs = credentials(document, operation, host, notes)
+    security = credentials(document, operation, host, notes)
     effect = propose_operation_effect(operation.method, operation.path, operation.data, notes)
     name = unique(
         tool_name(operation.data.get("operationId"), operation.method, operation.path), taken
     )
-    http = _request(server, operation, arguments, proofs)
+    http = _request(server, operation, arguments, security)
     data: dict[str, Any] = {
         "effect": effect.value,
         "identity": _identity(name, operation, notes),
@@ -137,7 +137,7 @@ def _import(document: OpenApiDocument, operation: Operation, taken: set[str]) ->
         },
         "usage": f"When asked to do this: {_summary(operation)}.",
         **_governance(effect, operation, arguments, http),
-        "secrets": list(dict.fromkeys([*arguments.secrets, *proofs.secrets])),
+        "secrets": list(dict.fromkeys([*arguments.secrets, *security.secrets])),
         "egress": _egress(http["url"], document, notes),
         "http": http,
     }
@@ -155,10 +155,10 @@ def _import(document: OpenApiDocument, operation: Operation, taken: set[str]) ->
 
 
 def _checked(data: dict[str, Any], notes: Notes) -> dict[str, Any]:
-    """The contract as lint lets it pass."""
+    """Return a contract that passes lint. Raise UnsupportedError if there is none."""
     errors = _errors(data)
     if any(problem.rule == "code-unsandboxed" for problem in errors):
-        # A request runs nothing here; whether somebody else runs what it carries is their secret.
+        # The request runs no code in this process; whether the API does is unknown.
         data = {"runs_code": False, **data}
         notes.add("/runs_code", "it carries what looks like code; does the other side run it?")
         errors = _errors(data)
@@ -177,10 +177,10 @@ def _errors(data: dict[str, Any]) -> list[Problem]:
 
 def _identity(name: str, operation: Operation, notes: Notes) -> dict[str, Any]:
     notes.add("/identity/owner", "name the team that answers for this tool")
-    made: dict[str, Any] = {"name": name, "owner": "unassigned"}
+    result: dict[str, Any] = {"name": name, "owner": "unassigned"}
     if operation.data.get("deprecated") is True:
-        made["lifecycle"] = {"status": "deprecated"}
-    return made
+        result["lifecycle"] = {"status": "deprecated"}
+    return result
 
 
 def _summary(operation: Operation) -> str:
@@ -211,8 +211,8 @@ def _input_schema(arguments: Arguments, converter: Converter, notes: Notes) -> d
     definitions = converter.definitions()
     if definitions:
         schema["$defs"] = definitions
-    for said in converter.said:
-        notes.add("/affordance/input_schema/$defs", said)
+    for note in converter.notes:
+        notes.add("/affordance/input_schema/$defs", note)
     _drop_bad_defaults(schema)
     size = size_of(schema)
     if size > _LARGEST_INPUT:
@@ -233,26 +233,26 @@ def _drop_bad_defaults(schema: dict[str, Any]) -> None:
 
 
 def _request(
-    server: str, operation: Operation, arguments: Arguments, proofs: SecurityCredentials
+    server: str, operation: Operation, arguments: Arguments, security: SecurityCredentials
 ) -> dict[str, Any]:
     if set("?#") & set(operation.path):
         raise UnsupportedError("its path holds a query")
     path = re.sub(
         r"\{([^{}]*)\}|[^{}]+",
-        lambda found: arguments.path[found[1]] if found[1] is not None else quote(found[0], _SAFE),
+        lambda match: arguments.path[match[1]] if match[1] is not None else quote(match[0], _SAFE),
         operation.path,
     )
-    proven = {name.lower() for name in proofs.headers}
-    others = {key: text for key, text in arguments.headers.items() if key.lower() not in proven}
-    made = {
+    reserved = {name.lower() for name in security.headers}
+    others = {key: text for key, text in arguments.headers.items() if key.lower() not in reserved}
+    result = {
         "method": operation.method,
         "url": f"{server.rstrip('/')}{path}",
-        "query": {**arguments.query, **proofs.query},
-        "headers": {**others, **proofs.headers},
+        "query": {**arguments.query, **security.query},
+        "headers": {**others, **security.headers},
         "body": arguments.body,
         "form": arguments.form,
     }
-    return {key: value for key, value in made.items() if value not in (None, {})}
+    return {key: value for key, value in result.items() if value not in (None, {})}
 
 
 def _egress(url: str, document: OpenApiDocument, notes: Notes) -> list[str]:
@@ -265,7 +265,7 @@ def _egress(url: str, document: OpenApiDocument, notes: Notes) -> list[str]:
     if document.base_url is None and address is not None and kind(address) != "public":
         notes.add("/egress", "no public address; should a tool reach it?")
     if binding.host == "localhost":
-        # What is not public is reached only where its address is written too.
+        # A private address is only reachable if the contract lists the address itself.
         entries += [entry_for(near, binding.port) for near in ("127.0.0.1", "::1")]
     return entries
 
@@ -273,23 +273,23 @@ def _egress(url: str, document: OpenApiDocument, notes: Notes) -> list[str]:
 def _governance(
     effect: Effect, operation: Operation, arguments: Arguments, http: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a call that changes something needs: a sentence for approvers, a key."""
+    """Return the consequence and the idempotency header of a call that changes something."""
     if not EFFECTS[effect].mutates:
         return {}
-    made: dict[str, Any] = {"consequence": _consequence(operation, arguments, http)}
+    result: dict[str, Any] = {"consequence": _consequence(operation, arguments, http)}
     if arguments.key_header is not None:
-        made["idempotency"] = {"key_header": arguments.key_header}
-    return made
+        result["idempotency"] = {"key_header": arguments.key_header}
+    return result
 
 
 def _consequence(operation: Operation, arguments: Arguments, http: Mapping[str, Any]) -> str:
     target = str(http["url"]).partition("://")[2]
-    told = [
+    named = [
         f"{name} {{{name}}}"
         for name in arguments.required
         if f"{{{name}}}" not in target and _is_plain(arguments.properties[name])
     ]
-    with_these = f" with {', '.join(told[:4])}" if told else ""
+    with_these = f" with {', '.join(named[:4])}" if named else ""
     summary = _summary(operation).replace("{", "{{").replace("}", "}}")
     return f"{summary}: {operation.method} {target}{with_these}."
 
@@ -307,7 +307,7 @@ _INDENT = 2
 
 
 def to_yaml(tool: ImportedTool, *, source: str) -> str:
-    """The text of a contract file. `source` says where the document came from."""
+    """Return the text of a contract file for review. `source` names the document's origin."""
     yaml = YAML()
     yaml.width = _WIDTH
     yaml.indent(mapping=_INDENT, sequence=_INDENT + 2, offset=_INDENT)
@@ -335,16 +335,18 @@ def _wrapped(text: str, indent: int) -> list[str]:
 
 def _node(value: Any, path: tuple[str | int, ...], reviews: dict[str, list[str]]) -> Any:
     if isinstance(value, dict):
-        made = CommentedMap()
+        result = CommentedMap()
         for key, item in value.items():
             here = (*path, key)
-            made[_text(key)] = _node(item, here, reviews)
+            result[_text(key)] = _node(item, here, reviews)
             indent = _INDENT * len(path)
-            told = "; ".join(reviews.get(pointer(*here), []))
-            lines = _wrapped(f"review: {told}", indent) if told else []
+            texts = "; ".join(reviews.get(pointer(*here), []))
+            lines = _wrapped(f"review: {texts}", indent) if texts else []
             if lines:
-                made.yaml_set_comment_before_after_key(key, before="\n".join(lines), indent=indent)
-        return made
+                result.yaml_set_comment_before_after_key(
+                    key, before="\n".join(lines), indent=indent
+                )
+        return result
     if isinstance(value, list | tuple):
         sequence = CommentedSeq(_node(item, (*path, i), reviews) for i, item in enumerate(value))
         if all(not isinstance(item, dict | list) for item in value):
@@ -354,5 +356,5 @@ def _node(value: Any, path: tuple[str | int, ...], reviews: dict[str, list[str]]
 
 
 def _text(text: str) -> str:
-    """Quoted in full where a plain scalar might not come back as it was."""
+    """Return the text, quoted if a plain scalar might be read differently."""
     return text if text.isprintable() else DoubleQuotedScalarString(text)

@@ -1,8 +1,8 @@
-"""OpenAPI schemas, 3.0 and 3.1, as JSON Schema 2020-12 that stands by itself.
+"""Converts OpenAPI schemas, 3.0 and 3.1, to self-contained JSON Schema 2020-12.
 
-What a type is made of (`allOf`) is merged, so that inputs can be closed. References become `$defs`,
-which keeps recursive types. Inputs are closed and bounded; outputs stay open, because third parties
-add fields, and are judged by type only, because they are careless with formats.
+`allOf` is merged, so that inputs can be closed. References become `$defs`, which keeps recursive
+types. Inputs are closed and bounded. Outputs stay open, because APIs add fields, and are checked by
+type only, because APIs often violate their formats.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ _EXACT = 2**53 - 1
 
 
 def is_credential(name: str) -> bool:
-    """Whether lint would refuse it as an argument."""
+    """Return whether lint would reject an argument of this name as a credential."""
     return dangerous_inputs.is_credential(name)
 
 
 def types_in(flat: Mapping[str, Any]) -> list[str]:
-    """The types that a schema names, or lets one see; `null` where it is nullable."""
+    """Return the types that a schema names or implies, with `null` if it is nullable."""
     named = [word for word in types_of(flat) if word in _TYPES]
     if not named:
-        named = list(_seen(flat))
+        named = list(_inferred_types(flat))
     if named and flat.get("nullable") is True and "null" not in named:
         named.append("null")
     return named
 
 
-def _seen(flat: Mapping[str, Any]) -> Iterator[str]:
+def _inferred_types(flat: Mapping[str, Any]) -> Iterator[str]:
     for word, keywords in (
         ("object", ("properties", "additionalProperties", "required", *_COUNTS["object"])),
         ("array", ("items", "prefixItems", *_COUNTS["array"])),
@@ -80,17 +80,17 @@ def _seen(flat: Mapping[str, Any]) -> Iterator[str]:
 
 
 def values(flat: Mapping[str, Any], types: list[str]) -> dict[str, Any]:
-    """`enum`, `const` and `default`, as far as JSON keeps them exact."""
-    made: dict[str, Any] = {}
+    """Return `enum`, `const` and `default`, without values that JSON can't represent exactly."""
+    result: dict[str, Any] = {}
     allowed = [_value(value, types) for value in listed(flat.get("enum")) if _is_plain(value)]
     if allowed:
         if "null" in types and None not in allowed:
             allowed.append(None)
-        made["enum"] = list(dict.fromkeys(allowed)) if _all_texts(allowed) else allowed
+        result["enum"] = list(dict.fromkeys(allowed)) if _all_texts(allowed) else allowed
     for word in ("const", "default"):
         if word in flat and _is_plain(flat[word]) and flat[word] is not None:
-            made[word] = _value(flat[word], types)
-    return made
+            result[word] = _value(flat[word], types)
+    return result
 
 
 def _all_texts(allowed: list[Any]) -> bool:
@@ -98,7 +98,7 @@ def _all_texts(allowed: list[Any]) -> bool:
 
 
 def _value(value: Any, types: list[str]) -> Any:
-    """YAML reads the values of `type: string, enum: [1, 2]` as numbers; texts are meant."""
+    """Return the value as a string if only strings fit: YAML reads `enum: [1, 2]` as numbers."""
     if types and not set(types) - {"string", "null"} and not isinstance(value, str | None):
         return json.dumps(value)
     return value
@@ -113,43 +113,43 @@ def _is_plain(value: object) -> bool:
 
 
 def bounds(flat: Mapping[str, Any], types: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:
-    """What limits a value, and what had to be left out of that."""
-    made: dict[str, Any] = {}
-    said: list[str] = []
+    """Return the keywords that limit a value, and notes on those that were left out."""
+    result: dict[str, Any] = {}
+    notes: list[str] = []
     for kind in types:
         for word in _COUNTS.get(kind, ()):
             if type(flat.get(word)) is int and 0 <= flat[word] <= _EXACT:
-                made[word] = flat[word]
+                result[word] = flat[word]
     if "number" in types or "integer" in types:
-        made |= _limits(flat)
+        result |= _limits(flat)
     if "array" in types and flat.get("uniqueItems") is True:
-        made["uniqueItems"] = True
+        result["uniqueItems"] = True
     if "string" in types:
         if isinstance(flat.get("format"), str):
-            made["format"] = flat["format"][:40]
+            result["format"] = flat["format"][:40]
         pattern = flat.get("pattern")
         if isinstance(pattern, str) and _usable(pattern):
-            made["pattern"] = pattern
+            result["pattern"] = pattern
         elif pattern is not None:
-            said.append("a pattern was left out that not every engine can run safely")
-    return made, said
+            notes.append("a pattern was left out that not every engine can run safely")
+    return result, notes
 
 
 def _limits(flat: Mapping[str, Any]) -> dict[str, Any]:
-    made = {
+    result = {
         word: flat[word]
         for word in _LIMITS
         if isinstance(flat.get(word), int | float)
         and not isinstance(flat[word], bool)
         and _is_plain(flat[word])
     }
-    # In 3.0 the exclusive ones are booleans beside the plain ones.
+    # In 3.0 the exclusive limits are booleans beside the inclusive ones.
     for word, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if flat.get(word) is True and plain in made:
-            made[word] = made.pop(plain)
-    if made.get("multipleOf", 1) <= 0:
-        del made["multipleOf"]
-    return made
+        if flat.get(word) is True and plain in result:
+            result[word] = result.pop(plain)
+    if result.get("multipleOf", 1) <= 0:
+        del result["multipleOf"]
+    return result
 
 
 @lru_cache(maxsize=1024)
@@ -172,14 +172,14 @@ _MOST_STEPS = 100_000
 _LONGEST_DESCRIPTION = 300
 _ALTERNATIVES = ("anyOf", "oneOf")
 _SHORT = frozenset({"date", "date-time", "time", "duration", "uuid", "email", "ipv4", "ipv6"})
-"""Formats that bound a text by themselves."""
+"""Formats that limit the length of a string."""
 
 
 class Converter:
-    """The schemas of one input, or of one output. `said` gathers what was changed or invented."""
+    """Converts the schemas of one input or output. `notes` has what was changed or invented."""
 
     def __init__(self, document: OpenApiDocument, *, output: bool = False) -> None:
-        self.said: dict[str, None] = {}
+        self.notes: dict[str, None] = {}
         self._document = document
         self._output = output
         self._defs: dict[str, Any] = {}
@@ -188,10 +188,10 @@ class Converter:
         self._depth = 0
         self._left = _MOST_STEPS
         self._within: list[str] = []
-        """The references that are being laid flat, outermost first."""
+        """The references that are being flattened, outermost first."""
 
     def convert(self, schema: object) -> dict[str, Any]:
-        """One schema. What it refers to is converted by `definitions`."""
+        """Return a converted schema. `definitions` converts the types that it refers to."""
         given = mapping(schema)
         self._spend()
         self._depth += 1
@@ -205,14 +205,14 @@ class Converter:
             self._depth -= 1
 
     def definitions(self) -> dict[str, Any]:
-        """Every type that was referred to so far, and those that these refer to."""
+        """Return every type that converted schemas refer to, directly or not."""
         while self._waiting:
             reference = self._waiting.pop(0)
             self._defs[self._names[reference]] = self.convert(self._document.target(reference))
         return self._defs
 
     def flat(self, schema: object, depth: int = 0) -> dict[str, Any]:
-        """A schema with its references and its `allOf` laid together."""
+        """Return a schema with its references and its `allOf` merged."""
         given = mapping(schema)
         self._spend()
         if depth > _DEEPEST_PARTS:
@@ -226,7 +226,7 @@ class Converter:
         return merged
 
     def _target(self, reference: object, depth: int) -> dict[str, Any]:
-        """What a reference leads to, laid flat once for the whole document."""
+        """Return the flattened target of a reference, cached for the whole document."""
         target = self._document.target(reference)
         named = str(reference)
         known = self._document.work.flat
@@ -241,7 +241,7 @@ class Converter:
         return known[named]
 
     def _spend(self, steps: int = 1) -> None:
-        """Count what is done. References make it easy to ask for more than anybody can wait for."""
+        """Count steps. Raise UnsupportedError over the limit: references can expand without end."""
         work = self._document.work
         self._left -= steps
         work.left -= steps
@@ -249,21 +249,21 @@ class Converter:
             raise UnsupportedError("its types unfold into too much")
 
     def kinds(self, schema: object) -> set[str]:
-        """Every type that a value may have."""
-        found: set[str] = set()
-        seen: set[str] = set()
+        """Return every type that a value may have."""
+        kinds: set[str] = set()
+        visited: set[str] = set()
         waiting = [schema]
         while waiting:
             given = mapping(waiting.pop())
             if not set(given) - {"$ref", *ANNOTATIONS}:
                 reference = str(given.get("$ref"))
-                if reference in seen:
+                if reference in visited:
                     continue
-                seen.add(reference)
+                visited.add(reference)
             flat = self.flat(given)
-            found |= set(types_in(flat))
+            kinds |= set(types_in(flat))
             waiting += [branch for word in _ALTERNATIVES for branch in listed(flat.get(word))]
-        return found
+        return kinds
 
     def _reference(self, given: Mapping[str, Any]) -> dict[str, Any]:
         reference = given["$ref"]
@@ -275,29 +275,29 @@ class Converter:
             taken = {name.lower() for name in self._names.values()}
             self._names[reference] = unique(last, taken)
             self._waiting.append(reference)
-        made: dict[str, Any] = {"$ref": f"#/$defs/{self._names[reference]}"}
+        result: dict[str, Any] = {"$ref": f"#/$defs/{self._names[reference]}"}
         if given.get("nullable") is True:
-            made = {"anyOf": [made, {"type": "null"}]}
-        return made | _described(given)
+            result = {"anyOf": [result, {"type": "null"}]}
+        return result | _described(given)
 
     def _plain(self, flat: Mapping[str, Any]) -> dict[str, Any]:
         alternatives = [listed(flat.get(word)) for word in _ALTERNATIVES if listed(flat.get(word))]
         if alternatives:
             return self._choice(flat, alternatives)
         types = types_in(flat)
-        made = {} if self._output else values(flat, types)
-        if not types and made.keys().isdisjoint(("enum", "const")):
+        result = {} if self._output else values(flat, types)
+        if not types and result.keys().isdisjoint(("enum", "const")):
             return self._anything() | _described(flat)
         if types:
-            made = {"type": types[0] if len(types) == 1 else types, **made}
+            result = {"type": types[0] if len(types) == 1 else types, **result}
         if "object" in types:
-            made |= self._object(flat)
+            result |= self._object(flat)
         if "array" in types:
-            made |= self._array(flat)
-        return self._bounded(made, flat) | _described(flat)
+            result |= self._array(flat)
+        return self._bounded(result, flat) | _described(flat)
 
     def _choice(self, flat: Mapping[str, Any], alternatives: list[Any]) -> dict[str, Any]:
-        """One of several types. What all of them share is laid under each, so that each closes."""
+        """Return a choice of types. Shared keywords are merged into each, so that each closes."""
         if len(alternatives) > 1:
             raise UnsupportedError("a type offers two sets of alternatives at once")
         words = (*_ALTERNATIVES, "nullable", *ANNOTATIONS)
@@ -316,7 +316,7 @@ class Converter:
     def _anything(self) -> dict[str, Any]:
         if self._output:
             return {}
-        self.said["the document says no type: plain values are taken"] = None
+        self.notes["the document says no type: plain values are taken"] = None
         return {"type": ["string", "number", "boolean", "null"], "maxLength": MAX_LENGTH}
 
     def _object(self, flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -326,59 +326,63 @@ class Converter:
             for name, value in self.fields(flat)
             if not self._hidden(name, required=name in required)
         }
-        made: dict[str, Any] = {"properties": properties} if properties else {}
+        result: dict[str, Any] = {"properties": properties} if properties else {}
         if kept := [name for name in dict.fromkeys(required) if name in properties]:
-            made["required"] = kept
+            result["required"] = kept
         rest = flat.get("additionalProperties")
         if isinstance(rest, Mapping) and rest:
-            made["additionalProperties"] = self.convert(rest)
+            result["additionalProperties"] = self.convert(rest)
         elif not self._output:
-            made["additionalProperties"] = self._anything() if not properties else False
-        return made
+            result["additionalProperties"] = self._anything() if not properties else False
+        return result
 
     def fields(self, flat: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        """The properties that travel in this direction."""
+        """Yield the properties of this direction: no readOnly inputs, no writeOnly outputs."""
         other_way = "writeOnly" if self._output else "readOnly"
         for name, value in mapping(flat.get("properties")).items():
             if mapping(value).get(other_way) is not True:
                 yield name, value
 
     def _hidden(self, name: str, *, required: bool) -> bool:
-        """Whether a field is for no model to write."""
+        """Return whether a field is a credential, which no model may write."""
         if self._output or not is_credential(name):
             return False
         if required:
             raise UnsupportedError(f"it wants {name}, a credential, deep in its body")
-        self.said[f"{name} was left out: a credential is for no model to write"] = None
+        self.notes[f"{name} was left out: a credential is for no model to write"] = None
         return True
 
     def _array(self, flat: Mapping[str, Any]) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         prefix = listed(flat.get("prefixItems"))
         if prefix:
-            made["prefixItems"] = [self.convert(item) for item in prefix]
+            result["prefixItems"] = [self.convert(item) for item in prefix]
         items = flat.get("items")
         if items is False:
-            return made | {"items": False}
-        return made | {"items": self.convert(items)}
+            return result | {"items": False}
+        return result | {"items": self.convert(items)}
 
-    def _bounded(self, made: dict[str, Any], flat: Mapping[str, Any]) -> dict[str, Any]:
-        """With the document's bounds, and for inputs with one where the document has none."""
+    def _bounded(self, result: dict[str, Any], flat: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the schema with the document's bounds, and for inputs with default bounds."""
         if self._output:
-            return made
-        limits, said = bounds(flat, types_of(made))
-        self.said |= dict.fromkeys(said)
-        made |= limits
-        if "string" in types_of(made) and _endless(made):
-            made["maxLength"] = max(MAX_LENGTH, made.get("minLength", 0))
-            self.said[f"a length of {MAX_LENGTH:,} was invented"] = None
-        if "array" in types_of(made) and "maxItems" not in made and made.get("items") is not False:
-            made["maxItems"] = max(MAX_ITEMS, made.get("minItems", 0))
-            self.said[f"a length of {MAX_ITEMS} items was invented"] = None
-        return made
+            return result
+        limits, notes = bounds(flat, types_of(result))
+        self.notes |= dict.fromkeys(notes)
+        result |= limits
+        if "string" in types_of(result) and _endless(result):
+            result["maxLength"] = max(MAX_LENGTH, result.get("minLength", 0))
+            self.notes[f"a length of {MAX_LENGTH:,} was invented"] = None
+        if (
+            "array" in types_of(result)
+            and "maxItems" not in result
+            and result.get("items") is not False
+        ):
+            result["maxItems"] = max(MAX_ITEMS, result.get("minItems", 0))
+            self.notes[f"a length of {MAX_ITEMS} items was invented"] = None
+        return result
 
     def _merged(self, under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-        """Two descriptions of one value as one."""
+        """Return the merge of two schemas of one value."""
         if any(listed(under.get(word)) and listed(over.get(word)) for word in _ALTERNATIVES):
             raise UnsupportedError("a type offers two sets of alternatives at once")
         merged = {**under, **over}
@@ -396,9 +400,9 @@ class Converter:
             )
         return merged
 
-    def _same(self, one: Any, other: Any) -> bool:
-        """Whether two schemas say the same. Like `==`, but it counts: types share their parts."""
-        waiting = [(one, other)]
+    def _same(self, first: Any, second: Any) -> bool:
+        """Return whether two schemas are equal, and count the steps: `==` could take too long."""
+        waiting = [(first, second)]
         while waiting:
             left, right = waiting.pop()
             if left is right:
@@ -418,16 +422,16 @@ class Converter:
 
 
 def size_of(schema: Mapping[str, Any]) -> int:
-    """How many bytes a finished schema takes."""
+    """Return the size of a finished schema in bytes."""
     try:
         return len(canonical(schema))
     except ValueError:
         raise UnsupportedError("it holds what JSON can't keep") from None
 
 
-def _endless(made: Mapping[str, Any]) -> bool:
-    known = {"maxLength", "enum", "const"} & set(made)
-    return not known and made.get("format") not in _SHORT
+def _endless(result: Mapping[str, Any]) -> bool:
+    known = {"maxLength", "enum", "const"} & set(result)
+    return not known and result.get("format") not in _SHORT
 
 
 def _described(given: Mapping[str, Any]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What the project's upstreams list: connect, list the tools once, disconnect."""
+"""Lists the tools of the project's upstreams: connect, list the tools once, disconnect."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Listing(NamedTuple):
 
     server: str
     definitions: tuple[Definition, ...] = ()
-    refused: tuple[UnusableTool, ...] = ()
-    trouble: str = ""
+    unusable: tuple[UnusableTool, ...] = ()
+    error: str = ""
 
 
 def list_upstreams(settings: Settings, names: Iterable[str]) -> list[Listing]:
@@ -55,11 +55,11 @@ def list_upstreams(settings: Settings, names: Iterable[str]) -> list[Listing]:
 
 async def _list(upstream: Upstream) -> Listing:
     if not upstream.ready:
-        return Listing(upstream.name, trouble=one_line(upstream.trouble))
+        return Listing(upstream.name, error=one_line(upstream.trouble))
     try:
         tools = await upstream.definitions()
     except Exception as error:  # noqa: BLE001 - one broken upstream must not hide the others
-        return Listing(upstream.name, trouble=one_line(upstream.trouble or str(error)))
+        return Listing(upstream.name, error=one_line(upstream.trouble or str(error)))
     return _listing(upstream.name, tools)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +16,7 @@ from typer.core import TyperGroup
 
 from counterseal.cli import import_mcp
 from counterseal.cli.options import AsJson
+from counterseal.cli.output_files import check_overwrite, write_files
 from counterseal.cli.render import counted, fail, heading, note, render, table
 
 if TYPE_CHECKING:
@@ -82,7 +82,8 @@ def openapi(
         fail(f"Nothing matches {', '.join(only or [])}.", "Without --only, all are imported.")
     texts = _texts(tools, out, file.name)
     if tools and not dry_run:
-        _write(texts, out, force=force)
+        check_overwrite(list(texts), force=force, out="DIR")
+        write_files(texts)
     steps = [f"counterseal lint {out}"] if tools and not dry_run else []
     record = {
         "title": imported.title,
@@ -124,34 +125,6 @@ def _texts(tools: Sequence[ImportedTool], out: Path, source: str) -> dict[Path, 
     return {out / f"{tool.name}.yaml": to_yaml(tool, source=source) for tool in tools}
 
 
-def _write(texts: dict[Path, str], out: Path, *, force: bool) -> None:
-    """Write all files, or none."""
-    existing = [str(path) for path in texts if os.path.lexists(path)]
-    if existing and not force:
-        more = f" and {len(existing) - 3} more" if len(existing) > 3 else ""
-        fail(
-            f"{', '.join(existing[:3])}{more} already "
-            f"{'exists' if len(existing) == 1 else 'exist'}.",
-            "Nothing was written. Give --force to overwrite, or --out DIR.",
-        )
-    folders = [path for path in existing if Path(path).is_dir()]
-    if folders:
-        fail(f"{folders[0]} is a folder.", "Nothing was written.")
-    missing = [folder for folder in (out, *out.parents) if not folder.exists()]
-    beside = {path: path.with_name(f".{path.name}.new") for path in texts}
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for path, text in texts.items():
-            beside[path].write_text(text, encoding="utf-8")
-        for path in texts:
-            beside[path].replace(path)
-    except OSError as error:
-        for path in (*beside.values(), *missing):
-            with suppress(OSError):
-                path.rmdir() if path.is_dir() else path.unlink()
-        fail(f"Can't write {error.filename or out}: {error.strerror}.", "Nothing was written.")
-
-
 # Page and record ---------------------------------------------------------------------------------
 
 
@@ -176,7 +149,7 @@ def _tools_page(
 
 def _unusual_reviews(tool: ImportedTool) -> Iterator[str]:
     for review in tool.reviews:
-        if review.pointer in _UNUSUAL or review.text.startswith("raised"):
+        if review.pointer in _UNUSUAL or review.raised:
             yield review.text.partition(";")[0]
 
 
@@ -200,7 +173,7 @@ def _summary(
         return
     verb = "would be written" if dry_run else "written"
     yield f"{title}: {counted(count, 'contract')} {verb} to {out}{os.sep}, one file each."
-    yield "Check every line `# review:` before an agent gets them: effect, texts, bounds."
+    yield "Check every line marked `# review:` before you grant these tools."
     for step in steps:
         yield f"Next: {step}"
 
@@ -212,5 +185,5 @@ def _tool_record(tool: ImportedTool, file: Path) -> dict[str, Any]:
         "method": tool.method,
         "path": tool.path,
         "file": str(file),
-        "review": [review._asdict() for review in tool.reviews],
+        "review": [{"pointer": one.pointer, "text": one.text} for one in tool.reviews],
     }
