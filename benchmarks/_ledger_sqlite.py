@@ -8,7 +8,7 @@ import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ async def opened(path: Path, where: Sequence[Slot], of: Call) -> Store:
 
 
 def found(path: Path) -> Found:
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path)) as db, db:
         db.row_factory = sqlite3.Row
         return {name: [dict(row) for row in db.execute(f"SELECT * FROM {name}")] for name in KEYS}  # noqa: S608 - names from above
 

@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -89,7 +90,7 @@ def write(path):
     def write(approval_id, **values):
         given = [json.dumps(v) if isinstance(v, dict | list) else v for v in values.values()]
         names = ", ".join(f"{name} = ?" for name in values)
-        with sqlite3.connect(path, timeout=30) as db:
+        with closing(sqlite3.connect(path, timeout=30)) as db, db:
             db.execute(f"UPDATE held SET {names} WHERE approval_id = ?", (*given, approval_id))
             assert db.execute("SELECT changes()").fetchone() == (1,)
         db.close()

@@ -5,6 +5,7 @@ import contextlib
 import json
 import shutil
 import sqlite3
+from contextlib import closing
 
 import pytest
 from typer.testing import CliRunner
@@ -84,7 +85,7 @@ def folder(sealed, tmp_path):
 
 def change(folder, *statements):
     """Straight in the file, past every rule."""
-    with sqlite3.connect(folder / "counterseal.db") as db:
+    with closing(sqlite3.connect(folder / "counterseal.db")) as db, db:
         for statement in statements:
             assert db.execute(statement).rowcount >= 1, statement
     db.close()
@@ -98,7 +99,7 @@ def verified(folder, *, code=1):
 
 def links(folder, tenant="acme"):
     """Events of a tenant in their order: number, segment, place."""
-    with sqlite3.connect(folder / "counterseal.db") as db:
+    with closing(sqlite3.connect(folder / "counterseal.db")) as db, db:
         found = db.execute(
             "SELECT number, segment, seq FROM events WHERE tenant = ? ORDER BY number, segment",
             (tenant,),

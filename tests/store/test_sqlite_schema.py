@@ -154,7 +154,7 @@ def test_line_endings_do_not_change_a_migration():
 
 
 def test_what_stands_for_nothing_and_for_bytes_is_kept_as_such():
-    with sqlite3.connect(":memory:") as db:
+    with closing(sqlite3.connect(":memory:")) as db, db:
         row = (NULL, blob(None), blob(b""), blob(b"\0x"))
         found = db.execute("SELECT ?1, ?2, ?3, ?4, typeof(?3), typeof(?4)", row).fetchone()
     assert found == (None, None, b"", b"\0x", "blob", "blob")

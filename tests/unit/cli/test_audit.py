@@ -6,6 +6,7 @@ import json
 import shutil
 import sqlite3
 import sys
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -292,7 +293,7 @@ def test_seal_without_a_key_names_the_command(run, project):
 def test_change_is_found_and_exits_1(run, project, folder):
     run("keys", "new", "audit")
     run("audit", "seal")
-    with sqlite3.connect(folder / "counterseal.db") as db:
+    with closing(sqlite3.connect(folder / "counterseal.db")) as db, db:
         db.execute("UPDATE events SET decision = 'allow' WHERE type = 'tool.denied'")
     db.close()
     result = run("audit", "verify")
@@ -315,7 +316,7 @@ def test_receipts_prove_that_a_checkpoint_was_made(run, project, folder):
     (receipt,) = lines(run("audit", "seal", "--json"))
     (folder / "receipts.jsonl").write_text(json.dumps(receipt) + "\n")
     assert run("audit", "verify", "--receipts", "receipts.jsonl").exit_code == 0
-    with sqlite3.connect(folder / "counterseal.db") as db:
+    with closing(sqlite3.connect(folder / "counterseal.db")) as db, db:
         db.execute("DELETE FROM checkpoints")
         db.execute("DELETE FROM events")
     db.close()
