@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from counterseal.approvals.votes import Voter
+    from counterseal.call.services import Tenant
     from counterseal.codes import Code, Path
     from counterseal.contract.declare import Tool, tool
     from counterseal.contract.effects import Effect, RiskClass, Trust
@@ -51,9 +52,10 @@ if TYPE_CHECKING:
     from counterseal.registry import Grant, Registry
     from counterseal.repair import RepairLoop
     from counterseal.runs import Run, RunError
-    from counterseal.runtime import Runtime, Tenant
+    from counterseal.runtime import Runtime
 
 _HOMES = {
+    "counterseal.call.services": ("Tenant",),
     "counterseal.approvals.votes": ("Voter",),
     "counterseal.operations.approver": ("ApprovalError",),
     "counterseal.codes": ("Code", "Path"),
@@ -94,7 +96,7 @@ _HOMES = {
     "counterseal.registry": ("Grant", "Registry"),
     "counterseal.repair": ("RepairLoop",),
     "counterseal.runs": ("Run", "RunError"),
-    "counterseal.runtime": ("Runtime", "Tenant"),
+    "counterseal.runtime": ("Runtime",),
     "counterseal.ledger.records": ("Budgets",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

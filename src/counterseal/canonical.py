@@ -13,18 +13,6 @@ from typing import Any, Final, NoReturn
 
 import rfc8785
 
-__all__ = [
-    "MAX_DEPTH",
-    "FrozenDict",
-    "at",
-    "canonical",
-    "digest",
-    "freeze",
-    "json_default",
-    "pointer",
-    "thaw",
-]
-
 MAX_DEPTH = 64
 """How deep a JSON value may nest. Deeper values would threaten recursive readers."""
 

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-__all__ = ["FAILURES", "FINAL", "RESPONSES", "Code", "Path", "Response"]
-
 
 class Code(StrEnum):
     SUCCESS = "SUCCESS"

@@ -30,8 +30,6 @@ from ruamel.yaml.events import (
 from counterseal.canonical import MAX_DEPTH, pointer
 from counterseal.errors import ContractError, Problem, Source
 
-__all__ = ["MAX_BYTES", "SUFFIXES", "Document", "read_document"]
-
 MAX_BYTES = 256 * 1024
 SUFFIXES = (".yaml", ".yml", ".json")
 

@@ -38,28 +38,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-__all__ = [
-    "AnswerLostError",
-    "ContractError",
-    "CountersealError",
-    "EgressError",
-    "ExpressionError",
-    "FilesError",
-    "GrantError",
-    "IsolationError",
-    "NotDoneError",
-    "NotSentError",
-    "Problem",
-    "RegistryError",
-    "ResponseTooLargeError",
-    "SecretUnavailableError",
-    "Severity",
-    "Source",
-    "SpokenError",
-    "StoreError",
-    "ToolFailedError",
-]
-
 
 class Severity(StrEnum):
     ERROR = "error"

@@ -15,8 +15,6 @@ from typing import Any
 
 from counterseal.errors import ExpressionError
 
-__all__ = ["MAX_LENGTH", "NOT_CODE", "Expression", "evaluation_context"]
-
 MAX_LENGTH = 1000
 
 # String literals and comments. Raw and triple-quoted forms come first: read as plain quotes they

@@ -30,17 +30,6 @@ if TYPE_CHECKING:
         Ed25519PublicKey,
     )
 
-__all__ = [
-    "Key",
-    "KeyRing",
-    "KeysError",
-    "Purpose",
-    "Signer",
-    "derived_key",
-    "fingerprint_key",
-    "new_key",
-]
-
 _NAME: Final = re.compile(r"(audit|approval)-[\w.-]+\.pem|(vault|session)-[\w.-]+\.key")
 _NUMBERS: Final = re.compile(r"(\d+)")
 _POSIX: Final = os.name == "posix"

@@ -22,8 +22,6 @@ from urllib.parse import quote, quote_plus
 
 from counterseal.canonical import FrozenDict
 
-__all__ = ["NO_MASK", "SHORTEST", "Mask"]
-
 SHORTEST: Final = 8
 """The shortest secret, in characters. A shorter one would match ordinary text."""
 

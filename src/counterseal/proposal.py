@@ -11,9 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
-__all__ = ["Principal", "Proposal", "System", "names_arguments", "text_set"]
-
-
 _NONE: Final[frozenset[str]] = frozenset()
 _ONE_TEXT: Final = (str, bytes)
 

@@ -16,8 +16,6 @@ from counterseal.codes import FINAL, Path
 from counterseal.observation import Observation
 from counterseal.proposal import Principal, Proposal, names_arguments
 
-__all__ = ["Attempt", "RepairLoop", "Repaired", "Stopped"]
-
 Model = Callable[[dict[str, Any]], Awaitable[object]]
 Stopped = Literal["path", "attempts", "model"]
 """Why a loop ended without success: the answer's path is not repair, no attempt is left, or the

@@ -26,16 +26,6 @@ from counterseal.proposal import Principal, Proposal, text_set
 from counterseal.registry import Registry
 from counterseal.storage.store import Store
 
-__all__ = [
-    "Run",
-    "RunError",
-    "RunServices",
-    "check_settings",
-    "kept_keys",
-    "render_state",
-    "settings_of",
-]
-
 _VARIABLE: Final = re.compile(r"\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 _MAX_BYTES: Final = 65_536
 """Of one value in a prompt; a larger one is summarised."""

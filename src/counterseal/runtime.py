@@ -66,8 +66,6 @@ from counterseal.vault import PLAIN
 if TYPE_CHECKING:
     from counterseal.execution.network import Network
 
-__all__ = ["Preview", "Runtime", "Tenant"]
-
 _MAX_DECISIONS = 3
 """How often a call is decided: once, and again when something has changed since."""
 _log = logging.getLogger("counterseal")

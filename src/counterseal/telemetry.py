@@ -32,8 +32,6 @@ from opentelemetry.trace import (
     TraceFlags,
 )
 
-__all__ = ["SPAN", "Finished", "Telemetry", "listening", "measure", "trace_in"]
-
 SPAN: Final[ContextVar[Span | None]] = ContextVar("counterseal_span", default=None)
 """The span that a server has made of the call it is serving."""
 _BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120, 300)

@@ -17,8 +17,6 @@ from typing import Any, Final
 
 from counterseal.errors import CountersealError
 
-__all__ = ["KEY_BYTES", "PLAIN", "Vault", "VaultError", "vault_key_id"]
-
 KEY_BYTES: Final = 32
 _PLAIN: Final = b"\x00"
 _SEALED: Final = b"\x01"

@@ -20,8 +20,6 @@ from counterseal.errors import CountersealError, RegistryError
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
 
-__all__ = ["MAX_BYTES", "MIN_LENGTH", "BusyError", "Passwords", "check_password"]
-
 MIN_LENGTH: Final = 12
 """Characters."""
 MAX_BYTES: Final = 1024

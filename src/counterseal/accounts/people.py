@@ -20,8 +20,6 @@ from counterseal.accounts.users import (
 )
 from counterseal.registry.identities import User
 
-__all__ = ["People"]
-
 _FIRST_TENANT: Final = "default"
 """Where a user of all tenants works as long as there is none."""
 

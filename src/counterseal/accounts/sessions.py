@@ -21,8 +21,6 @@ from counterseal.accounts.users import EVERYWHERE, Directory, Person
 from counterseal.ledger.records import SessionRow
 from counterseal.registry.identities import User, folded
 
-__all__ = ["SESSION_SECONDS", "Session", "SessionStore", "Sessions", "check_csrf"]
-
 SESSION_SECONDS: Final = 8 * 3600.0
 _IDLE_SECONDS: Final = 3600.0
 _REFRESH_SECONDS: Final = 60.0

@@ -26,8 +26,6 @@ from counterseal.audit import Caller, Event, EventType
 from counterseal.errors import CountersealError
 from counterseal.registry.identities import User, folded
 
-__all__ = ["Lockout", "RefusalReason", "SignIn", "SignInRefused", "network_of"]
-
 _SHARED_TENANT: Final = "*"
 """The tenant whose record holds attempts under unknown names."""
 _BUSY_SECONDS: Final = 5.0

@@ -22,7 +22,6 @@ from counterseal.operations.operator import Operator, RegistryFollower, Registry
 from counterseal.registry import Registry, RegistryChange
 from counterseal.registry.identities import (
     ADDED,
-    PERSON_MARK,
     PersonalKey,
     User,
     folded,
@@ -34,20 +33,6 @@ from counterseal.registry.identities import (
     roles_by_tenant,
 )
 from counterseal.storage.store import Store
-
-__all__ = [
-    "EVERYWHERE",
-    "PERSON_MARK",
-    "AccountServices",
-    "Accounts",
-    "Directory",
-    "LocalUsers",
-    "Person",
-    "Role",
-    "Roles",
-    "SessionEnder",
-    "person_by_key",
-]
 
 _log = logging.getLogger("counterseal.accounts")
 

@@ -15,22 +15,6 @@ from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import pointer, thaw
 
-__all__ = [
-    "Part",
-    "clock",
-    "fill",
-    "leaves",
-    "name_of",
-    "shown",
-    "shown_status",
-    "span",
-    "stamp",
-    "stored_status",
-    "value_parts",
-    "visible",
-]
-
-
 _HIDDEN: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 _BLANK: Final = frozenset("\u00ad\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 _MARKS: Final = frozenset({"Mn", "Me"})

@@ -26,8 +26,6 @@ from counterseal.contract.fill import (
 from counterseal.contract.fill import fill as fill_template
 from counterseal.contract.model import Contract
 
-__all__ = ["REJECTED", "ExpectedChange", "Origin", "Packet", "make_packet"]
-
 Origin = Literal["user", "trusted", "untrusted"]
 """Where an argument came from: the user's words, a trusted observation, or an untrusted one."""
 

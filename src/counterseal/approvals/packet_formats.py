@@ -27,20 +27,9 @@ from counterseal.approvals.display import (
     visible,
 )
 from counterseal.approvals.packet import Origin, Packet
-from counterseal.approvals.terms import PATTERNS, who_may
+from counterseal.approvals.terms import who_may
 from counterseal.approvals.votes import Choice, Vote
-
-__all__ = [
-    "PacketLine",
-    "PacketOutline",
-    "PacketRow",
-    "RowKey",
-    "html",
-    "markdown",
-    "outline",
-    "text",
-]
-
+from counterseal.contract.approval_terms import PATTERNS
 
 _ORIGINS: Final[Mapping[Origin, str]] = {
     "user": "from the user",

@@ -15,26 +15,10 @@ from counterseal.contract.approval_terms import (
     PATTERNS,
     ApprovalTerms,
     Pattern,
-    PatternRow,
     Then,
     pattern_for,
 )
 from counterseal.contract.model import Contract, DataClassification
-
-__all__ = [
-    "PATTERNS",
-    "Demand",
-    "Pattern",
-    "PatternRow",
-    "Terms",
-    "Then",
-    "contract_terms",
-    "merged",
-    "section_terms",
-    "strictest",
-    "who_may",
-]
-
 
 _DATA_RANKS: Final = {data: rank for rank, data in enumerate(DataClassification)}
 

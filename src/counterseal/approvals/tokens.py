@@ -20,19 +20,6 @@ from counterseal.keys import KeyRing, KeysError, Purpose
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-__all__ = [
-    "AUDIENCE",
-    "ISSUER",
-    "SCOPE",
-    "SKEW",
-    "Claims",
-    "ExpectedCall",
-    "TokenError",
-    "check",
-    "issue",
-]
-
-
 ISSUER: Final = "counterseal"
 AUDIENCE: Final = "counterseal:execution"
 SCOPE: Final = "single_execution"

@@ -13,20 +13,9 @@ from enum import StrEnum
 from typing import Any, Final, Self
 
 from counterseal.approvals.display import visible
-from counterseal.approvals.terms import Demand, Pattern
+from counterseal.approvals.terms import Demand
+from counterseal.contract.approval_terms import Pattern
 from counterseal.proposal import text_set
-
-__all__ = [
-    "Choice",
-    "Objection",
-    "PendingApproval",
-    "Tally",
-    "Vote",
-    "Voter",
-    "cast",
-    "may_vote",
-    "tally",
-]
 
 
 class Choice(StrEnum):

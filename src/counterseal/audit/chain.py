@@ -18,24 +18,6 @@ from counterseal.audit.events import Caller, Event, EventType, filed
 from counterseal.canonical import json_default
 from counterseal.errors import CountersealError
 
-__all__ = [
-    "BODY",
-    "CODE",
-    "COST",
-    "GENESIS",
-    "TALLY",
-    "Columns",
-    "Head",
-    "Link",
-    "UnknownEventIdError",
-    "columns_of",
-    "digest_of",
-    "event_of",
-    "extend",
-    "micros",
-    "place_of",
-]
-
 SALT_BYTES: Final = 16
 BODY: Final = 13
 CODE: Final = 14

@@ -15,8 +15,6 @@ from counterseal.audit.chain import Head
 from counterseal.canonical import canonical
 from counterseal.keys import Signer
 
-__all__ = ["Checkpoint", "hash_of", "make_checkpoint", "receipt", "sealed_heads"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:

@@ -13,9 +13,6 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-__all__ = ["COUNTED", "CallFact", "Caller", "Event", "EventType", "Filed", "filed", "read_tally"]
-
-
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 

@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from counterseal.audit.events import Caller, Event
 
-__all__ = ["COLUMNS", "csv_head", "csv_line", "json_line"]
-
 COLUMNS: Final = (
     "event_id",
     "type",

@@ -29,19 +29,6 @@ from counterseal.audit.checkpoints import Checkpoint, hash_of
 from counterseal.audit.events import EventType
 from counterseal.keys import KeyRing, Purpose
 
-__all__ = [
-    "LATE_MICROS",
-    "MAX_FINDINGS",
-    "AuditFinding",
-    "FindingKind",
-    "Findings",
-    "RecordVerifier",
-    "Report",
-    "Seals",
-    "Segment",
-]
-
-
 # --- the report -----------------------------------------------------------------------------------
 
 

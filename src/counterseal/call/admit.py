@@ -30,8 +30,6 @@ from counterseal.ledger.requests import (
 from counterseal.observation import Observation
 from counterseal.registry import RegistryRecord
 
-__all__ = ["admit"]
-
 
 async def admit(call: Call, services: CallServices) -> End | None:
     """Reserve the operation and spend its budgets and approval: ONE transaction.

@@ -26,17 +26,6 @@ from counterseal.ledger.entry import Entry
 from counterseal.observation import Observation, Observed
 from counterseal.registry import RegistryRecord
 
-__all__ = [
-    "DECIDE_AGAIN",
-    "MAX_LOOKS",
-    "NOT_BEGUN",
-    "Call",
-    "DecideAgain",
-    "End",
-    "Patience",
-    "Preview",
-]
-
 NOT_BEGUN: Final = Outcome(Code.TIMEOUT, began=False)
 MAX_LOOKS: Final = 10
 """How often a resumed call is looked at before a person has to find out what became of it."""

@@ -38,16 +38,6 @@ from counterseal.observation import Observation
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Reason, Refusal, RegistryRecord
 
-__all__ = [
-    "PlannedSpending",
-    "decide",
-    "decide_over_budget",
-    "new_call",
-    "preview",
-    "receive",
-    "run_gates",
-]
-
 _MILLISECONDS: Final = 2**44 - 1
 """The largest time that eleven hexadecimal digits can hold."""
 

@@ -21,21 +21,6 @@ from counterseal.observation import Observation, neutralise, refusal
 from counterseal.proposal import System
 from counterseal.telemetry import Finished, Telemetry, trace_in
 
-__all__ = [
-    "NOT_RECORDED",
-    "UNKNOWN_TOOL",
-    "count_refusal",
-    "emit_span",
-    "event",
-    "event_body",
-    "note_path",
-    "refuse",
-    "refuse_unrecorded",
-    "refused_observation",
-    "shown_config",
-    "shown_name",
-]
-
 NOT_RECORDED: Final = "The record can't be written right now. Nothing was done."
 UNKNOWN_TOOL: Final = "?"
 """Refusals of tools that do not exist are counted under this name, whatever they are called."""

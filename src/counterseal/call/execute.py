@@ -29,8 +29,6 @@ from counterseal.execution.probes import ProbeError, ProbeRequest, ask
 from counterseal.gates.base import tool_context
 from counterseal.ledger.requests import AdmissionRequest, Charge
 
-__all__ = ["execute", "hook_request", "read_back", "spend_retry"]
-
 _NO_CODE: Final = Outcome(
     Code.DEPENDENCY_UNAVAILABLE, trace="this contract has no code here", began=False
 )

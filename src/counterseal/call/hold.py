@@ -32,17 +32,6 @@ from counterseal.observation import Observation, Redactor
 from counterseal.proposal import Principal, Proposal
 from counterseal.vault import Vault, VaultError
 
-__all__ = [
-    "HeldCall",
-    "UnkeepableError",
-    "bounded_copy",
-    "can_be_kept",
-    "held_call",
-    "held_of",
-    "hold",
-    "packet_of",
-]
-
 _PROPOSAL_FIELDS: Final = (
     "tool",
     "run_id",

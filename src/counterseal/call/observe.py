@@ -23,8 +23,6 @@ from counterseal.observation import (
     observe_as,
 )
 
-__all__ = ["AFTER_UNKNOWN", "expected_state", "observe"]
-
 _FAILURES: Final = {
     Code.TIMEOUT: "The tool did not answer in time.",
     Code.DEPENDENCY_UNAVAILABLE: "Something that the tool needs is not available.",

@@ -29,17 +29,6 @@ from counterseal.observation import Observation
 from counterseal.observation.stored import from_stored
 from counterseal.registry import RegistryRecord
 
-__all__ = [
-    "arguments_as_proposed",
-    "identify",
-    "note_repeat",
-    "read_memory",
-    "recall",
-    "repeated",
-    "seconds_until_not_executed",
-    "wait_for_other_call",
-]
-
 _IN_PROGRESS: Final = "in-progress"
 """Rule of the refusal of a call while another one with the same key is executed."""
 _RETRY_AFTER: Final = 1.0

@@ -30,19 +30,6 @@ from counterseal.proposal import Principal, Proposal, System
 from counterseal.registry import Refusal, Registry, RegistryRecord
 from counterseal.vault import Vault
 
-__all__ = [
-    "Resume",
-    "check_again",
-    "contract_for",
-    "execute_again",
-    "pack",
-    "probe_target",
-    "resumed_call",
-    "settle_as_executed",
-    "settle_as_not_executed",
-    "unpack",
-]
-
 _CHECKED_AGAIN: Final = tuple(
     gate for gate in GATES if isinstance(gate, Gate) and gate.name in ("schema", "scope", "policy")
 )

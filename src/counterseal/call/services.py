@@ -24,19 +24,6 @@ from counterseal.storage.store import Store
 from counterseal.telemetry import Telemetry
 from counterseal.vault import Vault
 
-__all__ = [
-    "BackgroundTasks",
-    "CallServices",
-    "EventServices",
-    "ExecuteServices",
-    "GateServices",
-    "HoldServices",
-    "Leases",
-    "ObserveServices",
-    "SettleServices",
-    "Tenant",
-]
-
 T = TypeVar("T")
 _log = logging.getLogger("counterseal")
 

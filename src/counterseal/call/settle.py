@@ -42,8 +42,6 @@ from counterseal.observation.observe import without_redacted
 from counterseal.observation.stored import pack_read, stored
 from counterseal.vault import Vault
 
-__all__ = ["due_for", "open_text", "pause_after", "settle", "write_outcome"]
-
 _NOT_EXECUTED: Final = {Code.RATE_LIMITED, Code.STALE_STATE, Code.SEMANTIC_INVALIDITY}
 """The destination refused before it did anything, so the key is free again."""
 _PAUSES: Final = (0.05, 0.5)

@@ -27,8 +27,6 @@ from counterseal.cli import (
     users,
 )
 
-__all__ = ["app"]
-
 EPILOG = """\
 Results go to stdout, notes and errors to stderr. Every command but mcp takes --json. NO_COLOR turns
 colours off.

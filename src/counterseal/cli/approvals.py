@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from counterseal.runtime import Runtime
     from counterseal.views import ApprovalRow
 
-__all__ = ["app"]
-
 T = TypeVar("T")
 
 EXIT_CODES = """\

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from counterseal.ledger.requests import EventFilter
     from counterseal.storage import Store
 
-__all__ = ["app"]
-
 PAGE = 1000
 """Events that are read from the store at a time."""
 

@@ -25,12 +25,11 @@ from counterseal.cli.project import (
 from counterseal.cli.render import fail, note, one_line, render
 
 if TYPE_CHECKING:
+    from counterseal.call.call import Preview
     from counterseal.execution.attempt import Progress as ToolProgress
     from counterseal.observation import Observation
     from counterseal.proposal import Principal, Proposal
-    from counterseal.runtime import Preview, Runtime
-
-__all__ = ["call"]
+    from counterseal.runtime import Runtime
 
 
 def call(

@@ -19,8 +19,6 @@ from counterseal.contract.schemas import Parameter, parameters
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-__all__ = ["approval_terms", "card"]
-
 _UNKNOWN = {
     OnUnknown.RETRY_SAME_KEY: "retried with the same key",
     OnUnknown.READ_BACK: "looked up at the destination",

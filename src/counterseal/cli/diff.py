@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from counterseal.config import Settings
     from counterseal.contract.sources.mcp import Definition, Lock, LockFinding
 
-__all__ = ["diff"]
-
 _WAITING = ("new", "changed")
 """States that a person has to look at."""
 _STYLES = {"changed": "yellow", "new": "cyan", "gone": "dim"}

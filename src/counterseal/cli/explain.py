@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from counterseal.codes import Code, Response
     from counterseal.observation.envelope import FieldError
 
-__all__ = ["OTHER_RULES", "Meaning", "explain", "meanings", "rules"]
-
 OTHER_RULES = {
     "compensation-arguments": "compensation tool can be called with what a call leaves",
     "compensation-read-only": "compensation tool changes something, or it could undo nothing",

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from counterseal.config.settings import SettingError
     from counterseal.contract.sources.mcp import Definition
 
-__all__ = ["ImportCommand", "import_mcp", "suggested_name", "toml_block", "upstream_table"]
-
 _CREDENTIAL = re.compile(r"auth|token|secret|passw|api.?key|credential", re.IGNORECASE)
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from counterseal.contract.sources.openapi import Imported, ImportedTool, LeftOut
 
-__all__ = ["app"]
-
 
 class _ImportGroup(TyperGroup):
     """Makes `import URL` and `import COMMAND` short for `import mcp`."""

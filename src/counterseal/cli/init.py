@@ -12,8 +12,6 @@ import typer
 
 from counterseal.cli.render import fail, render
 
-__all__ = ["TARGETS", "init"]
-
 TARGETS = {
     "counterseal.toml": "counterseal.toml",
     "tools.py": "tools.py",

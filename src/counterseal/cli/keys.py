@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from counterseal.keys import Key, KeyRing, Purpose
     from counterseal.registry.identities import Credential
 
-__all__ = ["app"]
-
 PURPOSES = ("audit", "approval", "vault", "session")
 
 app = typer.Typer(

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from counterseal.config import Discovered
     from counterseal.errors import Problem
 
-__all__ = ["lint"]
-
 
 class LintFormat(StrEnum):
     TEXT = "text"

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from counterseal.storage import Store
     from counterseal.views import MetricRow
 
-__all__ = ["metrics"]
-
 MetricsByTenant = Sequence[tuple[str, "Sequence[MetricRow]"]]
 
 

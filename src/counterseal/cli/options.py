@@ -11,24 +11,6 @@ import typer
 
 from counterseal.cli.render import fail
 
-__all__ = [
-    "STORE_VARIABLE",
-    "AllTenants",
-    "AsAgent",
-    "AsJson",
-    "AsJsonLines",
-    "AsTenant",
-    "AsUser",
-    "By",
-    "Expires",
-    "KeysFolder",
-    "Reason",
-    "StoreUrl",
-    "Yes",
-    "expiry",
-    "moment",
-]
-
 STORE_VARIABLE: Final = "COUNTERSEAL_STORE"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

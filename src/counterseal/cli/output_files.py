@@ -10,8 +10,6 @@ from pathlib import Path
 
 from counterseal.cli.render import fail
 
-__all__ = ["check_overwrite", "relative", "write_files"]
-
 _MAX_NAMED = 3
 
 

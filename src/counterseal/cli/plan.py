@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from counterseal.proposal import Principal
     from counterseal.runtime import Runtime
 
-__all__ = ["plan"]
-
 _STYLES = {"keep": "green", "correct": "green", "hold": "yellow", "drop": "dim", "reject": "red"}
 _COUNTED = {"correct": "corrected", "hold": "held", "drop": "dropped", "reject": "rejected"}
 _MAX_VALUE = 40

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from counterseal.policy import Policy, PolicyError, PolicyRule
     from counterseal.policy.policy_tests import CaseResult, PolicyTestReport
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Show and test the rules that decide about calls.",
     no_args_is_help=True,

@@ -24,23 +24,6 @@ if TYPE_CHECKING:
     from counterseal.registry import Registry
     from counterseal.runtime import Runtime
 
-__all__ = [
-    "HELD",
-    "REFUSED",
-    "contracts_at",
-    "declared_agent",
-    "declared_tools",
-    "errors_end_the_command",
-    "fail_without_agent",
-    "log_tool_failures",
-    "open_project",
-    "principal_for",
-    "project_settings",
-    "project_settings_if_any",
-    "require_packages",
-    "user_name",
-]
-
 REFUSED = 1
 HELD = 3
 """Exit codes of `call` and `plan`."""

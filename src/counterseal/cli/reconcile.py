@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from counterseal.runtime import Runtime
     from counterseal.views import AttentionRow
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Do the due work of calls: find outcomes, verify, reverse, forget, seal.",
     invoke_without_command=True,

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from counterseal.registry import Kill, RegistryChange, RegistryRecord
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="List tools, and stop, restore, enable or disable them on every worker.",
     no_args_is_help=True,

@@ -26,28 +26,6 @@ if TYPE_CHECKING:
     from rich.padding import Padding
     from rich.text import Text
 
-__all__ = [
-    "Page",
-    "Progress",
-    "can_show",
-    "console",
-    "counted",
-    "fail",
-    "fail_with_problems",
-    "fields",
-    "heading",
-    "note",
-    "one_line",
-    "paragraph",
-    "print_json",
-    "print_json_line",
-    "print_page",
-    "render",
-    "safe",
-    "table",
-    "title_line",
-]
-
 MAX_WIDTH: Final = 100
 """Longer lines are hard to read, however wide the terminal is."""
 LABEL_WIDTH: Final = 16

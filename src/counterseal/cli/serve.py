@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from counterseal.config import Settings
     from counterseal.web.server import Running
 
-__all__ = ["mcp", "serve", "tune_garbage_collection"]
-
-
 # HTTP --------------------------------------------------------------------------------------------
 
 

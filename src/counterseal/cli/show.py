@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from counterseal.config import Discovered
     from counterseal.contract.model import Contract
 
-__all__ = ["schema", "show"]
-
 
 class ContractForm(StrEnum):
     CARD = "card"

@@ -22,18 +22,6 @@ if TYPE_CHECKING:
     from counterseal.registry import Registry
     from counterseal.storage import Store
 
-__all__ = [
-    "ask_reason",
-    "existing_store",
-    "keys_folder",
-    "load_keys",
-    "load_registry",
-    "one_tenant",
-    "operate",
-    "shared_store",
-    "with_store",
-]
-
 T = TypeVar("T")
 
 _EXAMPLE = '[store] url = "sqlite:///counterseal.db"'

@@ -19,11 +19,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.audit import Caller, Event
+    from counterseal.call.call import Preview
     from counterseal.observation import Observation
     from counterseal.proposal import Principal
-    from counterseal.runtime import Preview
-
-__all__ = ["call_page", "call_story", "event_list", "outlook", "preview_page", "preview_record"]
 
 _MARKS: Final = {
     Verdict.ALLOW: ("✓", "+", "green"),

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from counterseal.contract.sources.mcp import Definition
     from counterseal.upstream import Upstream
 
-__all__ = ["Listing", "UnusableTool", "list_upstreams"]
-
 
 class UnusableTool(NamedTuple):
     """A listed tool that no contract can be made for."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from counterseal.accounts import Accounts
     from counterseal.registry.identities import User
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Manage people who sign in to the console, and what they may do.",
     no_args_is_help=True,

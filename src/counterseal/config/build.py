@@ -16,6 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from counterseal.call.services import Tenant
 from counterseal.config.discovery import Discovered, discover
 from counterseal.config.settings import ConfigError, Settings
 from counterseal.config.tables import TenantTable
@@ -28,20 +29,10 @@ from counterseal.keys import KeyRing, KeysError
 from counterseal.plans import load_plan_rules
 from counterseal.policy import Policy
 from counterseal.registry import Grant
-from counterseal.runtime import Runtime, Tenant
+from counterseal.runtime import Runtime
 
 if TYPE_CHECKING:
     from counterseal import upstream as mcp
-
-__all__ = [
-    "key_ring",
-    "later_grants",
-    "open_runtime",
-    "pinned_contracts",
-    "secrets_of",
-    "upstream_settings",
-]
-
 
 # The runtime -------------------------------------------------------------------------------------
 

@@ -39,9 +39,6 @@ from counterseal.errors import ContractError, Problem, Source
 from counterseal.registry import RegistryRecord, checks
 from counterseal.registry.records import parse_version
 
-__all__ = ["Declaration", "Discovered", "ImportedModule", "discover", "import_files"]
-
-
 FileProgress = Callable[[Path], None]
 
 _HEAD = 64 * 1024

@@ -36,18 +36,6 @@ from counterseal.config.tables import (
 )
 from counterseal.errors import CountersealError
 
-__all__ = [
-    "FILE_NAME",
-    "ConfigError",
-    "SettingError",
-    "Settings",
-    "find_config",
-    "load_settings",
-    "settings_from",
-    "usual_overlay",
-    "without_notifications",
-]
-
 FILE_NAME = "counterseal.toml"
 _SQLITE = "sqlite:///"
 

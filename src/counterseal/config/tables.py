@@ -29,35 +29,6 @@ from counterseal.errors import GrantError
 from counterseal.ledger.records import Budgets
 from counterseal.registry import Grant
 
-__all__ = [
-    "ALGORITHMS",
-    "INSECURE",
-    "AgentTable",
-    "ApproverTable",
-    "BudgetsTable",
-    "ClaimsTable",
-    "FilesTable",
-    "GatewayTable",
-    "GrantTable",
-    "KeysTable",
-    "Name",
-    "NotificationsTable",
-    "OAuthTable",
-    "ObservationsTable",
-    "PlanningTable",
-    "PolicyTable",
-    "RetentionTable",
-    "SecretsTable",
-    "ServerName",
-    "StoreTable",
-    "Table",
-    "TenantTable",
-    "ToolsTable",
-    "UpstreamTable",
-    "is_loopback",
-    "url_fault",
-]
-
 Name = Annotated[str, Field(pattern=r"\S")]
 Count = Annotated[int, Field(strict=True, ge=0)]
 Days = Annotated[float, Field(gt=0, allow_inf_nan=False)]

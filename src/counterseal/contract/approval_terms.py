@@ -14,20 +14,6 @@ from typing import Annotated, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
-__all__ = [
-    "LONGEST",
-    "PATTERNS",
-    "SHORTEST",
-    "ApprovalTerms",
-    "Pattern",
-    "PatternRow",
-    "TermFault",
-    "Then",
-    "pattern_for",
-    "term_faults",
-]
-
-
 SHORTEST: Final = 30
 LONGEST: Final = 30 * 86_400
 """The shortest and the longest time, in seconds, that a request may stay open."""

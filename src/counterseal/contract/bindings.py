@@ -26,9 +26,6 @@ from pydantic import (
 from counterseal.canonical import freeze, thaw
 from counterseal.codes import FAILURES, Code
 
-__all__ = ["CALL_KEY", "HttpBinding", "McpBinding", "Placeholder", "Template", "template", "texts"]
-
-
 _PIECES = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]|[^{}]+")
 _SECRET = "secret:"  # noqa: S105 - the prefix of a placeholder, not a credential
 _CALL = "call:"

@@ -57,17 +57,6 @@ from counterseal.contract.tool_context import (
 )
 from counterseal.errors import ContractError, Problem, Source, ToolFailedError
 
-__all__ = [
-    "PlainTool",
-    "Tool",
-    "ToolOptions",
-    "is_plain_tool",
-    "set_option",
-    "tool",
-    "wrap_plain_tool",
-]
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -19,8 +19,6 @@ from counterseal.contract.effects import Effect, RiskClass, Semantics
 from counterseal.contract.model import Contract
 from counterseal.contract.schema_diff import Side, compare_schemas, same
 
-__all__ = ["Compatibility", "ContractChange", "diff", "is_breaking"]
-
 
 class Compatibility(StrEnum):
     COMPATIBLE = "compatible"

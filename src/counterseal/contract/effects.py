@@ -19,20 +19,6 @@ from pydantic import BaseModel
 from counterseal.codes import RESPONSES, Code
 from counterseal.contract.approval_terms import PATTERNS, Pattern, Then, pattern_for
 
-__all__ = [
-    "EFFECTS",
-    "RISKS",
-    "Approval",
-    "Effect",
-    "EffectRow",
-    "RiskClass",
-    "RiskRow",
-    "Semantics",
-    "Trust",
-    "derive",
-    "effect_for",
-]
-
 
 class Effect(StrEnum):
     READ_ONLY = "read_only"

@@ -17,20 +17,6 @@ from typing import Any, Final, NamedTuple, Self
 from counterseal.contract.model import Contract, EgressPolicy
 from counterseal.errors import EgressError
 
-__all__ = [
-    "METADATA",
-    "Address",
-    "Egress",
-    "EgressEntry",
-    "entry_for",
-    "kind",
-    "literal",
-    "parse_entry",
-    "possible_destinations",
-    "split_port",
-]
-
-
 # --- IP addresses ---------------------------------------------------------------------------------
 
 

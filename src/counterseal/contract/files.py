@@ -16,8 +16,6 @@ from counterseal.contract.model import Contract
 from counterseal.documents import Document, read_document
 from counterseal.errors import ContractError, Problem, Severity
 
-__all__ = ["LoadedContract", "load_contracts", "read_contracts"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedContract:

@@ -21,25 +21,6 @@ from counterseal.contract.model import Contract
 from counterseal.contract.schemas import Presence, listed, presence, properties_of
 from counterseal.errors import CountersealError, Problem, Severity
 
-__all__ = [
-    "ConsequenceSlot",
-    "StateDifference",
-    "TemplateError",
-    "ValueReference",
-    "compensation_arguments",
-    "compensation_problems",
-    "consequence_problems",
-    "consequence_references",
-    "consequence_slots",
-    "differences",
-    "expected_state",
-    "fill",
-    "references",
-    "resource_of",
-    "verification_of",
-]
-
-
 Values = Mapping[str, Any]
 
 

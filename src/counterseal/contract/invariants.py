@@ -33,19 +33,6 @@ from counterseal.canonical import freeze, thaw
 from counterseal.errors import ExpressionError
 from counterseal.expressions import NOT_CODE, Expression
 
-__all__ = [
-    "DROP_STEP",
-    "CheckableRule",
-    "Correction",
-    "Invariant",
-    "Judgement",
-    "ProposedCall",
-    "SetArguments",
-    "code_name",
-    "judge",
-    "require_sync",
-]
-
 _STATE = re.compile(r"(?<![\w.])state\b")
 _STATE_KEY = re.compile(r"(?<![\w.])state\s*\.\s*([A-Za-z_]\w*)(?!\w|\s*\()")
 NAMES: Final = ("call", "state", "config", "earlier", "target")

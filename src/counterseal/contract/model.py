@@ -44,32 +44,6 @@ from counterseal.contract.invariants import Invariant, ProposedCall, code_name
 from counterseal.contract.tool_context import ConfigParam, StateEffect, StateRead
 from counterseal.errors import ContractError, Problem
 
-__all__ = [
-    "NAME_PATTERN",
-    "Affordance",
-    "Contract",
-    "CostProfile",
-    "CostUnit",
-    "DataClassification",
-    "EgressPolicy",
-    "Envelope",
-    "ErrorContract",
-    "Example",
-    "Idempotency",
-    "Identity",
-    "Isolation",
-    "KeepReads",
-    "Lifecycle",
-    "LifecycleStatus",
-    "Observability",
-    "OnUnknown",
-    "RateLimits",
-    "RuntimeLimits",
-    "SecretsBoundary",
-    "Security",
-    "Transactional",
-]
-
 NAME_PATTERN = r"^[a-zA-Z0-9_.-]{1,128}$"
 
 

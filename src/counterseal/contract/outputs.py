@@ -15,9 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from counterseal.canonical import freeze
 
-__all__ = ["BLOCKS", "Blocks", "Partial", "audio", "image", "is_blocks", "resource", "text"]
-
-
 _MARK: Final = "counterseal blocks"
 
 

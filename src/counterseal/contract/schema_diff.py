@@ -18,21 +18,6 @@ from typing import Any, Literal
 from counterseal.canonical import canonical
 from counterseal.contract.schemas import resolve_local, types_of
 
-__all__ = [
-    "DEFINITIONS",
-    "INNER",
-    "Move",
-    "SchemaChange",
-    "Side",
-    "compare_schemas",
-    "core",
-    "equal",
-    "is_note",
-    "move",
-    "same",
-]
-
-
 # --- one keyword ----------------------------------------------------------------------------------
 
 

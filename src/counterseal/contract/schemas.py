@@ -20,27 +20,6 @@ from referencing.exceptions import Unresolvable
 
 from counterseal.canonical import pointer
 
-__all__ = [
-    "DIALECT",
-    "Parameter",
-    "Presence",
-    "Validator",
-    "check_schema",
-    "close",
-    "compile_schema",
-    "listed",
-    "model_schema",
-    "parameters",
-    "presence",
-    "properties_of",
-    "resolve_local",
-    "subschemas",
-    "tidy",
-    "types_of",
-    "without_refs",
-]
-
-
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 Validator = jsonschema_rs.Draft202012Validator

@@ -25,8 +25,6 @@ from counterseal.contract.schemas import close, resolve_local, tidy, types_of
 from counterseal.contract.tool_context import Config, Context, Secret, State
 from counterseal.errors import ContractError, Problem, Source
 
-__all__ = ["Injection", "Signature", "locate", "mark_of", "read_signature"]
-
 Injection = Secret | Config | State | type[Context]
 
 

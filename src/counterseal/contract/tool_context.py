@@ -28,30 +28,6 @@ from counterseal.proposal import Principal
 if TYPE_CHECKING:
     import httpx
 
-__all__ = [
-    "ASKER",
-    "CLIENT",
-    "NORMALIZERS",
-    "AgentClient",
-    "Config",
-    "ConfigParam",
-    "Context",
-    "Merge",
-    "RefusedError",
-    "Secret",
-    "Services",
-    "State",
-    "StateEffect",
-    "StateRead",
-    "ToolFiles",
-    "UnusableConfigError",
-    "client",
-    "config_as_json",
-    "resolve_config",
-    "state_updates",
-]
-
-
 # --- config and run state, as contracts declare them ----------------------------------------------
 Normalizer = Callable[[Any], Any]
 Merge = Literal["replace", "append", "merge_dict"]

@@ -11,8 +11,6 @@ from counterseal.contract.tool_context import Context
 from counterseal.execution.failures import Fault
 from counterseal.masking import NO_MASK, Mask
 
-__all__ = ["AttemptRequest", "Outcome", "Progress", "ProgressCallback"]
-
 
 class Progress(NamedTuple):
     """The progress of a running call, in the tool's own units."""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from counterseal.execution.network import Clients
 
-__all__ = ["LocalServices", "progress_of"]
-
 _LONGEST_MESSAGE = 500
 
 

@@ -45,8 +45,6 @@ from counterseal.masking import NO_MASK, Mask
 if TYPE_CHECKING:
     from counterseal.execution.network import Clients, Network
 
-__all__ = ["Executor", "Runner"]
-
 _MAX_CACHED_RUNNERS = 10_000
 _NEVER_BEGAN = Outcome(Code.TIMEOUT, began=False, interrupted=True)
 """The outcome of a call whose caller left before the tool was started."""

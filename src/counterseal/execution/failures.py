@@ -21,23 +21,6 @@ from counterseal.codes import FAILURES, Code
 if TYPE_CHECKING:
     from counterseal.contract.model import Contract
 
-__all__ = [
-    "NUMBERS",
-    "ROWS",
-    "SEVERITY",
-    "SQLITE",
-    "TABLE",
-    "UNSENT",
-    "Fault",
-    "Row",
-    "code_of",
-    "describe",
-    "said_not_done",
-    "said_unsent",
-    "table_rows",
-]
-
-
 # --- the table ------------------------------------------------------------------------------------
 
 

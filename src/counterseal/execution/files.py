@@ -25,8 +25,6 @@ from typing import IO, Any, Final
 
 from counterseal.errors import FilesError
 
-__all__ = ["Files", "directory_for"]
-
 Paths = list[str]
 
 _DEEPEST = 32

@@ -30,18 +30,6 @@ if TYPE_CHECKING:
 
     from counterseal.contract.signature import Injection
 
-__all__ = [
-    "NOT_SENT",
-    "AnswerError",
-    "Filled",
-    "Request",
-    "UnsendableError",
-    "Values",
-    "http_tool",
-    "never_left",
-]
-
-
 # --- filling a request ----------------------------------------------------------------------------
 
 

@@ -18,9 +18,6 @@ from counterseal.errors import IsolationError
 from counterseal.execution.logs import ACTIVE
 from counterseal.masking import Mask
 
-__all__ = ["GRACE", "Ended", "Flag", "Threads", "in_task", "in_thread"]
-
-
 # --- threads --------------------------------------------------------------------------------------
 
 

@@ -16,8 +16,6 @@ from typing import Any, Final
 
 from counterseal.masking import NO_MASK, Mask
 
-__all__ = ["ACTIVE", "SecretFilter", "call_logger", "install", "masked_trace"]
-
 ACTIVE: Final[ContextVar[Mask]] = ContextVar("counterseal_mask", default=NO_MASK)
 """The mask of the call that runs in this context."""
 

@@ -33,19 +33,6 @@ import httpx
 from counterseal.contract.egress import Egress, literal, split_port
 from counterseal.errors import EgressError, ResponseTooLargeError
 
-__all__ = [
-    "ACCEPTED",
-    "MAX_BYTES",
-    "Body",
-    "Clients",
-    "Guard",
-    "GuardedTransport",
-    "Network",
-    "SyncGuard",
-    "SyncGuardedTransport",
-    "deadline",
-]
-
 MAX_BYTES: Final = 16 * 1024 * 1024
 """The largest response body, before and after decompression."""
 ACCEPTED: Final = "gzip, deflate"

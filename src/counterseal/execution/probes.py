@@ -26,8 +26,6 @@ from counterseal.execution.executor import Executor, Runner
 from counterseal.execution.http import http_tool
 from counterseal.registry import Refusal, Registry
 
-__all__ = ["Probe", "ProbeError", "ProbeRequest", "ask", "probe"]
-
 
 class Probe(NamedTuple):
     """The result of a probe: the resource's version and state."""

@@ -22,15 +22,6 @@ from typing import Any, Final
 from counterseal.errors import SecretUnavailableError
 from counterseal.masking import SHORTEST
 
-__all__ = [
-    "Credentials",
-    "Resolver",
-    "Secrets",
-    "from_environment",
-    "from_files",
-    "secret_variable",
-]
-
 Resolver = Callable[[str, str], str | Awaitable[str]]
 """A function of (tenant, name), async or not."""
 Secrets = Mapping[str, str | Mapping[str, str]] | Resolver

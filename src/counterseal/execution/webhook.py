@@ -15,8 +15,6 @@ from urllib.parse import urlsplit
 
 from pydantic_core import to_json
 
-__all__ = ["SIGNATURE", "Webhook", "signature"]
-
 SIGNATURE: Final = "Counterseal-Signature"
 _SECONDS: Final = 10.0
 

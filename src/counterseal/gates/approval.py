@@ -15,34 +15,19 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final
 
-from counterseal.approvals.terms import Demand, Pattern, Then, contract_terms, strictest
+from counterseal.approvals.terms import Demand, contract_terms, strictest
 from counterseal.approvals.tokens import ExpectedCall, TokenError
 from counterseal.approvals.tokens import check as check_token
 from counterseal.approvals.votes import Choice, Tally, Vote, tally
 from counterseal.canonical import canonical, digest
 from counterseal.codes import Code
+from counterseal.contract.approval_terms import Pattern, Then
 from counterseal.gates.base import Decision, GateContext, Learned, allow, deny, require_approval
 from counterseal.keys import KeyRing, Purpose, Signer
 from counterseal.ledger.holds import stands
 from counterseal.ledger.records import Held, HeldStatus
 from counterseal.observation import FieldError, neutralise
 from counterseal.proposal import System
-
-__all__ = [
-    "ALLOW",
-    "approval_hash",
-    "check",
-    "demand_of",
-    "ended",
-    "has_keys",
-    "has_unknown_keys",
-    "hash_of",
-    "proven_votes",
-    "request_for",
-    "signed",
-    "unproven",
-    "votes_of",
-]
 
 NAME: Final = "approval"
 ALLOW = allow(NAME)

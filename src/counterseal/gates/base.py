@@ -33,23 +33,6 @@ from counterseal.policy import CompiledPolicy
 from counterseal.proposal import Principal, Proposal
 from counterseal.registry import Grant, Refusal, Registry, RegistryRecord
 
-__all__ = [
-    "EMPTY",
-    "NO_RUN",
-    "AsyncGate",
-    "CompiledContract",
-    "Decision",
-    "Gate",
-    "GateContext",
-    "Learned",
-    "TimedDecision",
-    "Verdict",
-    "allow",
-    "deny",
-    "require_approval",
-    "tool_context",
-]
-
 EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 NO_RUN: Final = RunRecord(tenant="", run_id="", started_at=0.0)
 """The run of a call until the store has told its own."""

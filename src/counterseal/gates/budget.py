@@ -18,8 +18,6 @@ from counterseal.ledger.requests import Charge, RateLimit
 from counterseal.observation.envelope import FieldError
 from counterseal.registry import Grant
 
-__all__ = ["ALLOW", "can_ask", "check", "exhausted", "rate_limited"]
-
 NAME: Final = "budget"
 ALLOW: Final = allow(NAME)
 

@@ -15,8 +15,6 @@ from counterseal.observation import profile
 from counterseal.policy import Policy, contract_facts
 from counterseal.registry import RegistryRecord
 
-__all__ = ["compile_record"]
-
 
 def compile_record(
     record: RegistryRecord,

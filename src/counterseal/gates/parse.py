@@ -21,8 +21,6 @@ from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.observation.envelope import FieldError
 from counterseal.proposal import Proposal
 
-__all__ = ["ALLOW", "MAX_BYTES", "check", "is_id", "is_name", "is_sound", "kind_of"]
-
 NAME: Final = "parse"
 ALLOW: Final = allow(NAME)
 MAX_BYTES = 256 * 1024

@@ -15,8 +15,6 @@ from counterseal.codes import Code
 from counterseal.gates.base import Decision, GateContext, allow, deny, require_approval
 from counterseal.policy import PolicyDecision, PolicyVerdict
 
-__all__ = ["check"]
-
 NAME: Final = "policy"
 
 

@@ -18,8 +18,6 @@ from counterseal.observation.envelope import FieldError
 from counterseal.observation.invisible import neutralise
 from counterseal.registry import Reason
 
-__all__ = ["ALLOW", "check", "field_errors"]
-
 NAME: Final = "schema"
 ALLOW = allow(NAME)
 _MAX_COLLECTED, _MAX_SHOWN = 2000, 50

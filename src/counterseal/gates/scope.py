@@ -13,8 +13,6 @@ from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.observation.envelope import FieldError
 from counterseal.registry import Refusal
 
-__all__ = ["ALLOW", "check"]
-
 NAME: Final = "scope"
 ALLOW: Final = allow(NAME)
 

@@ -18,8 +18,6 @@ from counterseal.gates.base import Decision, GateContext, Learned, allow, deny
 from counterseal.gates.parse import is_sound
 from counterseal.observation.envelope import FieldError
 
-__all__ = ["ALLOW", "check"]
-
 NAME: Final = "semantics"
 ALLOW = allow(NAME)
 

@@ -28,8 +28,6 @@ from counterseal.ledger.holds import stands
 from counterseal.ledger.records import Held, HeldStatus
 from counterseal.observation.envelope import FieldError
 
-__all__ = ["ALLOW", "check", "state_seen"]
-
 NAME: Final = "state"
 ALLOW = allow(NAME)
 _log = logging.getLogger("counterseal")

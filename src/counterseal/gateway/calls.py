@@ -37,17 +37,6 @@ from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime
 from counterseal.telemetry import SPAN
 
-__all__ = [
-    "KEY",
-    "OPERATION",
-    "RAW_ARGUMENTS",
-    "RUN",
-    "ApprovalWait",
-    "ToolCalls",
-    "awaits_approval",
-    "run_of",
-]
-
 Ctx = ServerRequestContext[Any, Any]
 
 RUN: Final = "counterseal/run_id"

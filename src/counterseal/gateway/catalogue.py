@@ -19,8 +19,6 @@ from counterseal.proposal import Principal
 from counterseal.registry import RegistryRecord
 from counterseal.runtime import Runtime
 
-__all__ = ["EFFECT", "VERSION", "Catalogue"]
-
 EFFECT: Final = "counterseal/effect"
 VERSION: Final = "counterseal/version"
 _FRESH: Final = 1.0

@@ -32,8 +32,6 @@ from counterseal.gateway.relay import ResourceSubscription
 from counterseal.proposal import Principal
 from counterseal.telemetry import measure
 
-__all__ = ["ClientConnection", "Notifications"]
-
 _log = logging.getLogger("counterseal.gateway")
 
 _SEND_SECONDS: Final = 5.0

@@ -24,8 +24,6 @@ from counterseal.errors import CountersealError
 from counterseal.gateway.upstream_tools import UpstreamTools
 from counterseal.operations.operator import ALL_TENANTS
 
-__all__ = ["QuarantinedTool", "QuarantinedTools", "upstream_summaries"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuarantinedTool:

@@ -29,15 +29,6 @@ from counterseal.observation import Observation, Redactor
 from counterseal.proposal import Principal
 from counterseal.telemetry import listening
 
-__all__ = [
-    "LEVELS",
-    "CallClient",
-    "ParkedCall",
-    "ParkedCalls",
-    "is_modern",
-    "note_missing_capability",
-]
-
 Ctx = ServerRequestContext[Any, Any]
 T = TypeVar("T")
 

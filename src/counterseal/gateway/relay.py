@@ -28,8 +28,6 @@ from counterseal.gateway.results import COMPLETE, FACTS
 from counterseal.gateway.upstream_tools import UpstreamTools
 from counterseal.proposal import Principal, Proposal
 
-__all__ = ["Relay", "ResourceSubscription"]
-
 Ctx = ServerRequestContext[Any, Any]
 
 _log = logging.getLogger("counterseal.gateway")

@@ -16,8 +16,6 @@ from counterseal.contract.schemas import Validator
 from counterseal.observation import Observation
 from counterseal.observation.render import fence
 
-__all__ = ["COMPLETE", "FACTS", "publishes_output", "tool_result"]
-
 FACTS: Final = "counterseal/observation"
 """The key in a result's `_meta` under which a program finds the facts of its call."""
 COMPLETE: Final = {"resultType": "complete"}

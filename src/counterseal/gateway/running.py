@@ -30,8 +30,6 @@ from counterseal.reconcile import Reconciler, Retention
 from counterseal.runtime import Runtime
 from counterseal.upstream import Upstreams
 
-__all__ = ["Gateway", "Tell", "gateway", "serve_stdio"]
-
 Tell = Callable[[str], None]
 """Shows a line of progress to the operator."""
 

@@ -42,8 +42,6 @@ from counterseal.proposal import Principal
 from counterseal.runtime import Runtime
 from counterseal.telemetry import listening, measure
 
-__all__ = ["McpServer"]
-
 Ctx = ServerRequestContext[Any, Any]
 
 _log = logging.getLogger("counterseal.gateway")

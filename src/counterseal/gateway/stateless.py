@@ -44,8 +44,6 @@ from counterseal.proposal import Principal
 from counterseal.registry import Registry
 from counterseal.telemetry import listening
 
-__all__ = ["StatelessCalls"]
-
 Ctx = ServerRequestContext[Any, Any]
 
 _VERSION: Final = "2026-07-28"

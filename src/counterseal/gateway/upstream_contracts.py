@@ -25,8 +25,6 @@ from counterseal.contract.sources.mcp import (
 from counterseal.errors import ContractError
 from counterseal.runtime import Runtime
 
-__all__ = ["UpstreamPlan", "register_pinned", "relay_contracts", "upstream_plans"]
-
 _MAX_CONTRACTS: Final = 10_000
 """The most contracts that are kept for one upstream, which may change its tools at will."""
 

@@ -34,8 +34,6 @@ from counterseal.runtime import Runtime
 from counterseal.telemetry import measure
 from counterseal.upstream import Upstream, Upstreams, mcp_tool
 
-__all__ = ["ToolNames", "UpstreamState", "UpstreamTools"]
-
 _log = logging.getLogger("counterseal.gateway")
 
 _LOCK_CHECK: Final = 2.0

@@ -24,17 +24,6 @@ from counterseal.ledger.requests import (
 from counterseal.ledger.rows import EntryRow, RowKeys, Rows, RunProgress, TenantKey, current_entry
 from counterseal.ledger.run_changes import ANY_KEY, advance_run, need_progress
 
-__all__ = [
-    "admit",
-    "is_durable",
-    "need_admission",
-    "need_entries",
-    "need_settlement",
-    "renew",
-    "settle",
-    "watch_entry",
-]
-
 _ADMITTED: Final = Admission()
 _OUTDATED: Final = Admission(AdmissionRefusal.EPOCH)
 

@@ -10,20 +10,6 @@ from counterseal.ledger.records import Concern, Due
 from counterseal.ledger.requests import FinishRequest
 from counterseal.ledger.rows import DueKey, DueRow, RowKeys, Rows
 
-__all__ = [
-    "Later",
-    "add_due",
-    "claimed_entry",
-    "due_key",
-    "escalated_concern",
-    "failed_concern",
-    "finish",
-    "need_due",
-    "need_finish",
-    "schedule",
-    "sorted_concerns",
-]
-
 Later = Sequence[tuple[float, Due]]
 """Work to be done later, each with the seconds until then."""
 

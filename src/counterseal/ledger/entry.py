@@ -13,19 +13,6 @@ from counterseal.canonical import canonical
 from counterseal.contract.model import Contract
 from counterseal.proposal import Principal, Proposal, System
 
-__all__ = [
-    "Answer",
-    "Entry",
-    "EntryStatus",
-    "Phase",
-    "adrift",
-    "derive_key",
-    "destination_key",
-    "duplicate",
-    "request_hash",
-    "reservable",
-]
-
 _RUN: Final = "run:"
 """How a derived key begins; a caller's own key never does."""
 _DIGITS: Final = 11

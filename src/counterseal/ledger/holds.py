@@ -13,22 +13,6 @@ from counterseal.ledger.records import Held, HeldStatus
 from counterseal.ledger.requests import Ballot
 from counterseal.ledger.rows import HeldRow, RowKeys, Rows, TenantKey
 
-__all__ = [
-    "asked_before",
-    "caller_key",
-    "change_held",
-    "decide_held",
-    "held_between",
-    "hold",
-    "need_hold",
-    "need_vote",
-    "same_question",
-    "stands",
-    "usable",
-    "vote",
-    "watch_held",
-]
-
 _EXPLANATIONS: Final = ("reason", "rule")
 """Fields of a demand that explain it; they do not make it another question."""
 _AFTER_ALL_IDS: Final = "\U0010ffff"

@@ -9,8 +9,6 @@ from counterseal.audit import Columns
 from counterseal.ledger.records import SessionRow
 from counterseal.ledger.rows import RowKeys, Rows
 
-__all__ = ["change_registry", "end_session", "need_registry_change", "save_session"]
-
 
 def need_registry_change(keys: RowKeys) -> None:
     """Lock the registry: admissions that rest on it wait, or were decided before."""

@@ -10,18 +10,6 @@ from typing import Any, Final, NamedTuple
 
 from counterseal.contract.effects import Effect
 
-__all__ = [
-    "Asker",
-    "Budgets",
-    "Concern",
-    "Due",
-    "DueKind",
-    "Held",
-    "HeldStatus",
-    "RunRecord",
-    "SessionRow",
-]
-
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 Asker = tuple[str, str | None]

@@ -11,26 +11,6 @@ from counterseal.audit import Columns, Event, Link
 from counterseal.ledger.entry import Entry
 from counterseal.ledger.records import Due, Held, HeldStatus
 
-__all__ = [
-    "NEW_KEY",
-    "Admission",
-    "AdmissionRefusal",
-    "AdmissionRequest",
-    "Ballot",
-    "CallFilter",
-    "Charge",
-    "Claim",
-    "EventFilter",
-    "ExpiryRequest",
-    "FinishRequest",
-    "LogRow",
-    "Memory",
-    "RateLimit",
-    "SettlementRequest",
-    "StoredEntry",
-    "TallyCount",
-]
-
 NEW_KEY: Final = 0
 """`takes_over` of a caller that has not looked up the key. No fence number is that low."""
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})

@@ -18,26 +18,6 @@ from counterseal.canonical import json_default
 from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Due, Held, RunRecord, SessionRow
 
-__all__ = [
-    "CallerKey",
-    "CounterKey",
-    "DueKey",
-    "DueRow",
-    "EntryRow",
-    "HeldRow",
-    "RefusalKey",
-    "RowKeys",
-    "RowTable",
-    "Rows",
-    "RunProgress",
-    "StateKey",
-    "StateValue",
-    "TenantKey",
-    "current_entry",
-    "event_columns",
-    "json_text",
-]
-
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
 

@@ -21,21 +21,6 @@ from counterseal.ledger.rows import (
     json_text,
 )
 
-__all__ = [
-    "ANY_KEY",
-    "IDLE_SECONDS",
-    "advance_run",
-    "counted_refusals",
-    "implicit_run",
-    "need_new_turn",
-    "need_progress",
-    "need_refusal",
-    "new_turn",
-    "open_run",
-    "refuse",
-    "use_implicit_run",
-]
-
 IDLE_SECONDS: Final = 3600.0
 """Seconds without a call after which an implicit run is over."""
 ANY_KEY: Final = "*"

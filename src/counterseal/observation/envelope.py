@@ -12,17 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from counterseal.codes import Code
 
-__all__ = [
-    "ErrorDetail",
-    "ExecutionMetadata",
-    "FieldError",
-    "ObservationEnvelope",
-    "ResultPayload",
-    "Status",
-    "ToolIdentity",
-    "Verification",
-]
-
 JsonObject = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 
 

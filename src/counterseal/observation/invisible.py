@@ -14,8 +14,6 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["SUSPECT", "neutralise"]
-
 # Written as code points, because a reviewer can't see the characters.
 _ALWAYS = (
     (0x00, 0x08),

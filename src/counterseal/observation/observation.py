@@ -19,18 +19,6 @@ from counterseal.observation.observe import Observed, Profile, profile, refine
 from counterseal.observation.redact import Redaction
 from counterseal.observation.render import render, sentence_for
 
-__all__ = [
-    "NOT_VERIFIED",
-    "Observation",
-    "ReadBack",
-    "Recordable",
-    "VerificationHint",
-    "answer",
-    "answer_as",
-    "refusal",
-    "response_of",
-]
-
 
 class Recordable(Protocol):
     """An object that can be recorded, such as a gate's decision."""

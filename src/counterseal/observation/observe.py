@@ -25,21 +25,6 @@ from counterseal.observation.invisible import neutralise
 from counterseal.observation.redact import Redaction, Redactor
 from counterseal.observation.render import sentence_for
 
-__all__ = [
-    "CONTRACT",
-    "SOURCE_MARK",
-    "Observed",
-    "Profile",
-    "failure",
-    "observe",
-    "observe_as",
-    "profile",
-    "refine",
-    "summarise",
-    "without_redacted",
-]
-
-
 # --- summaries of large outputs -------------------------------------------------------------------
 
 

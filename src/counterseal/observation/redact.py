@@ -19,18 +19,6 @@ import re2
 from counterseal.canonical import pointer
 from counterseal.observation.invisible import SUSPECT, neutralise
 
-__all__ = [
-    "NEUTRALISED",
-    "PII",
-    "SECRETS",
-    "Redaction",
-    "Redactor",
-    "Rule",
-    "rules_for",
-    "secret_name",
-]
-
-
 # --- patterns of secrets and personal data --------------------------------------------------------
 
 

@@ -18,9 +18,6 @@ from counterseal.contract.effects import Trust
 from counterseal.observation.envelope import FieldError
 from counterseal.observation.invisible import neutralise
 
-__all__ = ["Renderable", "fence", "render", "sentence_for"]
-
-
 # --- sentences for the codes ----------------------------------------------------------------------
 
 

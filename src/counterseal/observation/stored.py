@@ -26,9 +26,6 @@ from counterseal.observation.observation import (
 from counterseal.observation.observe import summarise
 from counterseal.observation.redact import Redaction
 
-__all__ = ["KeptRead", "from_stored", "open_read", "pack_read", "stored"]
-
-
 _PLAIN: Final = ((), (), False, 1, (), None, None, None, NOT_VERIFIED)
 """The default values that `stored` leaves out, in the order of its checks."""
 

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 from counterseal.approvals.packet import Packet
-from counterseal.approvals.terms import Demand, Then
+from counterseal.approvals.terms import Demand
 from counterseal.approvals.tokens import Claims, issue
 from counterseal.approvals.votes import (
     Choice,
@@ -27,6 +27,7 @@ from counterseal.approvals.votes import (
 )
 from counterseal.audit import Caller, Event, EventType
 from counterseal.call.hold import packet_of
+from counterseal.contract.approval_terms import Then
 from counterseal.errors import CountersealError, RegistryError
 from counterseal.gates.approval import has_keys, has_unknown_keys, proven_votes, signed, votes_of
 from counterseal.gates.parse import is_id
@@ -38,8 +39,6 @@ from counterseal.observation import Redactor
 from counterseal.registry import Registry
 from counterseal.storage.store import Store
 from counterseal.vault import Vault
-
-__all__ = ["ApprovalError", "ApprovalServices", "Approvals", "Approver", "Voter", "work_for"]
 
 Approver = Callable[[Packet], Awaitable[tuple[Voter, Choice, str]] | tuple[Voter, Choice, str]]
 """Decides on a request at once; for tests."""

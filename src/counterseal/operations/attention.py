@@ -25,8 +25,6 @@ from counterseal.registry import Registry
 from counterseal.storage.store import Store
 from counterseal.vault import Vault, VaultError
 
-__all__ = ["COMPENSATION_AGENT", "NeedsAttention", "compensation_key"]
-
 COMPENSATION_AGENT: Final = "counterseal.compensation"
 """The agent under which a compensation is recorded."""
 _MAX_REASON: Final = 1000

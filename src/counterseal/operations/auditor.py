@@ -13,8 +13,6 @@ from counterseal.keys import KeyRing, Signer
 from counterseal.ledger.requests import EventFilter
 from counterseal.storage.store import Store
 
-__all__ = ["seal_store", "verify_store"]
-
 _PAGE: Final = 1000
 _TRIES: Final = 10
 _START: Final = (-1, "")

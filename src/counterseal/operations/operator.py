@@ -37,8 +37,6 @@ from counterseal.registry.identities import (
 )
 from counterseal.storage.store import Store
 
-__all__ = ["ALL_TENANTS", "Operator", "RegistryFollower", "RegistryServices", "catch_up"]
-
 ALL_TENANTS: Final = "*"
 """The tenant under which changes are recorded, because they concern all of them."""
 

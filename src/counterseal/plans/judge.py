@@ -27,8 +27,6 @@ from counterseal.plans.plan import MAX_BYTES, Fate, Plan, PlannedStep
 from counterseal.plans.rules import PlanRule
 from counterseal.proposal import Principal, Proposal
 
-__all__ = ["MAX_STEPS", "judge_plan"]
-
 MAX_STEPS: Final = 100
 _FIELDS: Final = ("tool", "arguments", "operation_id")
 _FATES: Final = {

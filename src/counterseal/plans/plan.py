@@ -18,8 +18,6 @@ from counterseal.observation.invisible import neutralise
 from counterseal.plans.rules import PlanRule
 from counterseal.proposal import Proposal
 
-__all__ = ["MAX_BYTES", "Fate", "Plan", "PlannedStep", "changes"]
-
 MAX_BYTES: Final = 256 * 1024
 """Of the arguments of all kept steps; and as much again of the others, in a record."""
 _MAX_LINE: Final = 500

@@ -24,8 +24,6 @@ from counterseal.policy import PolicyError
 from counterseal.policy.policy_files import Reader
 from counterseal.policy.policy_rules import FUNCTIONS, uses
 
-__all__ = ["PlanRule", "PlanningError", "distinct", "load_plan_rules"]
-
 FIELDS: Final[Mapping[str, frozenset[str]]] = {
     "run": frozenset({"id", "objective", "allowed_tools", "state", "config"}),
     "principal": frozenset({"tenant", "user", "agent", "roles", "scopes"}),

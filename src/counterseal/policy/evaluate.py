@@ -32,8 +32,6 @@ from counterseal.policy.policy_rules import (
     uses,
 )
 
-__all__ = ["MAX_VALUES", "CompiledPolicy", "Facts"]
-
 MAX_VALUES: Final = 1000
 """How many values of a call the rules may read. The evaluator has no limit."""
 

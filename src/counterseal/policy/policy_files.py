@@ -38,9 +38,6 @@ from counterseal.policy.policy_rules import (
     uses,
 )
 
-__all__ = ["DEFAULT", "Policy", "Reader", "duplicates", "read_overlay_rules", "read_rules"]
-
-
 # --- reading rules --------------------------------------------------------------------------------
 
 

@@ -21,27 +21,6 @@ from counterseal.contract.model import Contract
 from counterseal.errors import ContractError, CountersealError, Problem, Source
 from counterseal.expressions import NOT_CODE, Expression
 
-__all__ = [
-    "FIELDS",
-    "FUNCTIONS",
-    "NAMES",
-    "NO_RULE",
-    "RESERVED",
-    "TOO_LARGE",
-    "UNREADABLE",
-    "PolicyDecision",
-    "PolicyError",
-    "PolicyRule",
-    "PolicyVerdict",
-    "Uses",
-    "contract_facts",
-    "merge",
-    "shown",
-    "unknown_fields",
-    "uses",
-]
-
-
 NO_RULE: Final = "no-rule"
 TOO_LARGE: Final = "too-large"
 UNREADABLE: Final = "unreadable"

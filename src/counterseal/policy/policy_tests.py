@@ -27,9 +27,6 @@ from counterseal.policy.policy_rules import (
     contract_facts,
 )
 
-__all__ = ["NOON", "CaseResult", "PolicyCase", "PolicyTestReport", "read_cases", "run_cases"]
-
-
 NOON: Final = "2026-01-01T12:00:00Z"
 """The default time of a case: tests must not depend on the day on which they run."""
 

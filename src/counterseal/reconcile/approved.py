@@ -16,8 +16,6 @@ from counterseal.ledger.requests import FinishRequest
 from counterseal.observation import Observation
 from counterseal.runtime import Runtime
 
-__all__ = ["execute_approved", "leave_to_others", "notify"]
-
 _TRIES: Final = 10
 _WAIT: Final = 1.0
 """Seconds to wait for the agent, if it submits the same call at the same time."""

@@ -28,8 +28,6 @@ from counterseal.proposal import Proposal, System
 from counterseal.registry import Refusal, RegistryRecord
 from counterseal.runtime import Runtime
 
-__all__ = ["compensate"]
-
 _TRIES: Final = 10
 _APPROVAL_PAUSE: Final = 60.0
 """Seconds between two looks whether a reversal that needs its own approval has it."""

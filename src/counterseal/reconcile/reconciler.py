@@ -22,8 +22,6 @@ from counterseal.reconcile.unknown import find_out
 from counterseal.reconcile.verify import verify
 from counterseal.runtime import Runtime
 
-__all__ = ["Reconciler", "Retention", "Tally"]
-
 T = TypeVar("T", StoredEntry, Due)
 Tally = Counter[str]
 """Counts by result: `found`, `retried`, `escalated`, `verified`, `expired approvals`, …"""

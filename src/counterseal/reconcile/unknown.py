@@ -32,8 +32,6 @@ from counterseal.ledger.requests import SettlementRequest, StoredEntry
 from counterseal.registry import RegistryRecord
 from counterseal.runtime import Runtime
 
-__all__ = ["find_out", "run_of"]
-
 _UNCLAIMED_SECONDS: Final = 600.0
 """After so many seconds without a worker that holds its contract, an operator has to decide."""
 

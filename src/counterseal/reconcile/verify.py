@@ -23,8 +23,6 @@ from counterseal.observation.stored import from_stored
 from counterseal.reconcile.unknown import run_of
 from counterseal.runtime import Runtime
 
-__all__ = ["verify"]
-
 _MISMATCHES: Final = 3
 """How often an unexpected state is read before it counts: some systems show changes late."""
 _TRIES: Final = 10

@@ -29,8 +29,6 @@ from counterseal.registry.records import (
     percentage_error,
 )
 
-__all__ = ["History", "Op", "RegistryChange"]
-
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 

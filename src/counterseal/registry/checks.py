@@ -23,21 +23,6 @@ from counterseal.errors import ContractError, Problem, Severity
 from counterseal.registry.grants import Grant
 from counterseal.registry.records import RegistryRecord
 
-__all__ = [
-    "Candidate",
-    "StateDeclarations",
-    "ToolReference",
-    "contract_problems",
-    "duplicates",
-    "grant_problems",
-    "missing_bumps",
-    "read",
-    "reference_problems",
-    "references",
-    "variable_problems",
-]
-
-
 # --- run state ------------------------------------------------------------------------------------
 
 

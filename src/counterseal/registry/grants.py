@@ -22,8 +22,6 @@ from counterseal.errors import GrantError
 from counterseal.proposal import Principal, text_set
 from counterseal.registry.records import Reason, Refusal, RegistryRecord, is_aware
 
-__all__ = ["Grant", "GrantIndex", "Mode", "weigh"]
-
 _E = TypeVar("_E", bound=StrEnum)
 
 

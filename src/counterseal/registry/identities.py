@@ -21,30 +21,6 @@ from counterseal.errors import RegistryError
 from counterseal.proposal import Principal, text_set
 from counterseal.registry.records import is_aware, iso
 
-__all__ = [
-    "ADDED",
-    "MARK",
-    "MOST_KEYS",
-    "PERSON_MARK",
-    "Credential",
-    "CredentialIndex",
-    "IssuedKey",
-    "PersonalKey",
-    "User",
-    "UserIndex",
-    "folded",
-    "key_id_in",
-    "new_key",
-    "new_stamp",
-    "person_key_text",
-    "read_person_key",
-    "reserved",
-    "roles_by_tenant",
-    "stored",
-    "without_hashes",
-]
-
-
 MARK: Final = "cs_key_"
 """The prefix of every API key, by which secret scanners recognise it."""
 

@@ -21,18 +21,6 @@ from counterseal.contract.model import Contract, Lifecycle, LifecycleStatus
 from counterseal.errors import RegistryError
 from counterseal.proposal import text_set
 
-__all__ = [
-    "Deprecation",
-    "Kill",
-    "KillSwitch",
-    "Quarantine",
-    "QuarantineReason",
-    "Reason",
-    "Refusal",
-    "RegistryRecord",
-    "known_effect",
-]
-
 
 class Reason(StrEnum):
     """Why a tool can't be used. `resolve` returns the first group, `authorize` the second."""
@@ -242,6 +230,7 @@ def percentage_error(value: object) -> str | None:
 
 
 def parse_version(text: str) -> Version | None:
+    """Return the version, or None if the text is not one."""
     try:
         return Version(text)
     except InvalidVersion:
@@ -249,10 +238,12 @@ def parse_version(text: str) -> Version | None:
 
 
 def is_aware(moment: object) -> bool:
+    """Return whether this is a moment with a time zone."""
     return isinstance(moment, datetime) and moment.utcoffset() is not None
 
 
 def iso(moment: datetime | None) -> str | None:
+    """Return a moment as ISO 8601 text."""
     return None if moment is None else moment.isoformat()
 
 

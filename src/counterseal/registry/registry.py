@@ -32,8 +32,6 @@ from counterseal.registry.records import (
 )
 from counterseal.registry.selection import VersionSelector
 
-__all__ = ["Registry"]
-
 _LOCAL = "kill_local_"
 """The prefix of kills that exist in this process only."""
 _ACCESS = frozenset({Op.KEY, Op.UNKEY, Op.USER, Op.UNUSER})

@@ -26,9 +26,6 @@ from counterseal.registry.records import (
     shown,
 )
 
-__all__ = ["RecordIndex", "VersionSelector", "bucket", "newest_for"]
-
-
 # --- records by name and version ------------------------------------------------------------------
 
 

@@ -16,8 +16,6 @@ from counterseal.ledger.requests import Claim, ExpiryRequest, StoredEntry
 from counterseal.ledger.rows import RowKeys, Rows, TenantKey
 from counterseal.storage.queries import Queries
 
-__all__ = ["Backend", "Transaction"]
-
 T = TypeVar("T")
 
 

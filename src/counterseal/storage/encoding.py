@@ -28,26 +28,6 @@ from counterseal.ledger.requests import LogRow
 from counterseal.ledger.rows import DueRow, RunProgress, json_text
 from counterseal.ledger.run_changes import ANY_KEY
 
-__all__ = [
-    "DbRow",
-    "checkpoint_columns",
-    "checkpoint_from",
-    "due_columns",
-    "due_from",
-    "entry_from",
-    "found_event",
-    "held_columns",
-    "held_from",
-    "json_value",
-    "log_row",
-    "opened_run_columns",
-    "run_columns",
-    "run_from",
-    "run_row_from",
-    "session_columns",
-    "session_from",
-]
-
 DbRow = tuple[Any, ...]
 
 _BUDGETS: Final = tuple(one.name for one in fields(Budgets))

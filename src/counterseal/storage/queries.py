@@ -29,8 +29,6 @@ from counterseal.ledger.requests import (
     TallyCount,
 )
 
-__all__ = ["Place", "Queries"]
-
 Place = tuple[float, str]
 """Where a request for approval stands in a list: when it ends, and its id."""
 

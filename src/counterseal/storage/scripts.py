@@ -13,15 +13,6 @@ from typing import Final, NamedTuple
 
 from counterseal.errors import StoreError
 
-__all__ = [
-    "Migration",
-    "migrations_in",
-    "missing_migrations",
-    "named",
-    "sql_folder",
-    "statements",
-]
-
 _NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^\s*--.*$", re.MULTILINE)
 _FILE: Final = re.compile(r"^(\d{4})_(\w+)\.sql$")

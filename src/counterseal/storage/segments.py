@@ -14,8 +14,6 @@ from typing import Final
 from counterseal.audit import GENESIS, Columns, Head, Link, extend
 from counterseal.audit.chain import micros
 
-__all__ = ["SegmentWriter"]
-
 _SALT: Final = 16
 _MOST: Final = 10_000
 """Tenants after which a new segment begins, so that memory stays bounded."""

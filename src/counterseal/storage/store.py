@@ -57,8 +57,6 @@ from counterseal.ledger.requests import (
 from counterseal.ledger.rows import RowKeys, event_columns
 from counterseal.storage.backend import Backend, Transaction
 
-__all__ = ["Store"]
-
 _USED_SECONDS: Final = 1.0
 """That an implicit run is in use is written at most once in so many seconds."""
 

@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-__all__ = ["Waiters", "wait_until"]
-
 _SHORTEST: Final = 0.001
 """Seconds between two looks at a row at least, unless woken."""
 

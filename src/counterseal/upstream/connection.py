@@ -59,8 +59,6 @@ from counterseal.upstream.verdicts import (
     verdict,
 )
 
-__all__ = ["UpstreamConnection"]
-
 _KEY: Final = "counterseal/idempotency_key"
 _OPAQUE: Final = ("requestState", "nextCursor")
 """Fields that only the upstream reads again; they are passed back unchanged."""

@@ -31,15 +31,6 @@ from pydantic_core import to_json
 from counterseal.contract.sources.mcp import Definition
 from counterseal.errors import NotSentError, ResponseTooLargeError
 
-__all__ = [
-    "ToolList",
-    "change_of",
-    "kinds_of_lists",
-    "list_tools",
-    "subscribe_to_resources",
-    "watch_changes",
-]
-
 _log = logging.getLogger(__name__)
 
 # --- tools ----------------------------------------------------------------------------------------

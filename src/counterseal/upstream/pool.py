@@ -20,8 +20,6 @@ from counterseal.errors import NotSentError
 from counterseal.upstream.connection import UpstreamConnection
 from counterseal.upstream.settings import UpstreamSettings
 
-__all__ = ["ConnectionPool"]
-
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _STEADY: Final = 5.0
 """Seconds after which a connection counts as good. After a shorter one there is a pause."""

@@ -20,8 +20,6 @@ from pydantic import BaseModel, ValidationError
 from counterseal.contract.tool_context import AgentClient, RefusedError
 from counterseal.masking import NO_MASK
 
-__all__ = ["QuestionRelay", "client_capabilities", "send_until_answered"]
-
 _MAX_ROUNDS: Final = 10
 """The most times that an upstream may answer one request with questions."""
 _REPEAT: Final = (0.05, 0.25)

@@ -15,8 +15,6 @@ from typing import Any, Final
 
 from counterseal.contract.bindings import Placeholder, Template, template
 
-__all__ = ["RELAYS", "UpstreamSettings"]
-
 RELAYS: Final = frozenset({"elicitation", "sampling", "roots"})
 """Kinds of questions that an upstream can be allowed to ask the client in front."""
 

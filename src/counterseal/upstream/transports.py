@@ -42,8 +42,6 @@ from counterseal.masking import Mask
 from counterseal.upstream.settings import UpstreamSettings
 from counterseal.upstream.verdicts import DELIVERY, TOO_LARGE, Delivery, error_line
 
-__all__ = ["HttpTransport", "InProcessTransport", "ProcessTransport"]
-
 _log = logging.getLogger(__name__)
 
 # --- HTTP -----------------------------------------------------------------------------------------

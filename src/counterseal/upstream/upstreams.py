@@ -28,8 +28,6 @@ from counterseal.upstream.questions import send_until_answered
 from counterseal.upstream.settings import UpstreamSettings
 from counterseal.upstream.verdicts import AbsentError, failed_tool
 
-__all__ = ["Upstream", "Upstreams", "mcp_tool"]
-
 _ALL_TENANTS: Final = "*"
 """The key of connections that all tenants share; no tenant has this name."""
 _IDLE: Final = 600.0

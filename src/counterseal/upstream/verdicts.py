@@ -29,21 +29,6 @@ from counterseal.errors import (
     ToolFailedError,
 )
 
-__all__ = [
-    "DELIVERY",
-    "TOO_LARGE",
-    "AbsentError",
-    "Delivery",
-    "ExpiredError",
-    "TooManyRequestsError",
-    "connection_closed",
-    "error_line",
-    "failed_tool",
-    "header_mismatch",
-    "shortened",
-    "verdict",
-]
-
 _LONGEST: Final = 2_000
 _MADE_UP: Final = frozenset(
     {

@@ -34,7 +34,8 @@ from counterseal.views.calls import (
     RunViews,
     StateRow,
 )
-from counterseal.views.metrics import METRICS, MetricRow, MetricViews, prometheus
+from counterseal.views.formulas import METRICS
+from counterseal.views.metrics import MetricRow, MetricViews, prometheus
 from counterseal.views.record import AuditReport, ChainStatus, EventRow, RecordViews
 from counterseal.views.tools import (
     GrantRow,

@@ -37,19 +37,6 @@ from counterseal.views.base import (
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
 
-__all__ = [
-    "ApprovalPage",
-    "ApprovalRow",
-    "ApprovalStatus",
-    "ApprovalViews",
-    "VoteRow",
-    "approval_page",
-    "approval_row",
-    "confirmation",
-    "current",
-    "votes_for",
-]
-
 # --- rows -----------------------------------------------------------------------------------------
 
 ApprovalStatus = Literal["waiting", "approved", "rejected", "expired", "spent", "void"]

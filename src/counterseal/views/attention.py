@@ -26,8 +26,6 @@ from counterseal.views.base import (
     write_cursor,
 )
 
-__all__ = ["ACTIONS", "AttentionRow", "AttentionViews", "attention_row"]
-
 ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "unknown": ("happened", "did_not_happen"),
     DueKind.VERIFY.value: ("again", "compensate", "dismiss"),

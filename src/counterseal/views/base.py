@@ -31,30 +31,6 @@ from counterseal.gates.parse import is_id
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
 
-__all__ = [
-    "MAX_PAGE",
-    "ROW_CONFIG",
-    "WINDOWS",
-    "Items",
-    "JsonObject",
-    "JsonValue",
-    "Moment",
-    "NotFoundError",
-    "Number",
-    "Page",
-    "RoleRequiredError",
-    "RowModel",
-    "TenantSection",
-    "cursor_error",
-    "iso",
-    "page_size",
-    "read_cursor",
-    "storable",
-    "utc",
-    "window_seconds",
-    "write_cursor",
-]
-
 T = TypeVar("T")
 
 # --- rows -----------------------------------------------------------------------------------------

@@ -38,20 +38,6 @@ from counterseal.views.record import EventRow, event_row
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
 
-__all__ = [
-    "AttemptRow",
-    "CallPage",
-    "CallRow",
-    "GateRow",
-    "KeptObservation",
-    "ModelInput",
-    "ObservationRow",
-    "call_page",
-    "call_row",
-    "last_event",
-    "without_decisions",
-]
-
 Events = Sequence[tuple[str, Event]]
 """Events of one call with their ids, oldest first."""
 

@@ -47,8 +47,6 @@ from counterseal.views.call_page import (
 from counterseal.views.formulas import METRICS, PARTS, Span, Test, counted_events
 from counterseal.views.record import EventRow, event_row
 
-__all__ = ["BudgetRow", "CallSearch", "CallViews", "RunPage", "RunRow", "RunViews", "StateRow"]
-
 # --- searching calls ------------------------------------------------------------------------------
 
 _TEXTS: Final = ("tool", "agent", "user", "run", "code", "metric", "part")

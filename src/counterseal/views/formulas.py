@@ -16,8 +16,6 @@ from counterseal.audit.events import COUNTED, CallFact, filed, read_tally
 from counterseal.ledger.requests import EventFilter
 from counterseal.storage.store import Store
 
-__all__ = ["METRICS", "PARTS", "Formula", "Span", "Sum", "Sums", "Test", "counted_events"]
-
 PARTS: Final = ("numerator", "denominator", "rest")
 """The parts of a metric that can be listed. The rest is the denominator without the numerator."""
 

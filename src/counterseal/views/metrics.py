@@ -27,17 +27,6 @@ from counterseal.views.base import (
 from counterseal.views.calls import CallSearch
 from counterseal.views.formulas import METRICS, Formula, Sum, Sums
 
-__all__ = [
-    "METRICS",
-    "MetricLinks",
-    "MetricRow",
-    "MetricSeries",
-    "MetricViews",
-    "metric_rows",
-    "metric_rows_from",
-    "prometheus",
-]
-
 _MAX_BUCKETS: Final = 500
 
 # --- rows -----------------------------------------------------------------------------------------

@@ -9,8 +9,6 @@ from pydantic import Field
 from counterseal.views.base import RowModel
 from counterseal.views.call_page import ObservationRow
 
-__all__ = ["FieldProblem", "ProblemBody", "Where"]
-
 Where = Literal["body", "query", "path", "header"]
 
 

@@ -27,16 +27,6 @@ from counterseal.views.base import (
     write_cursor,
 )
 
-__all__ = [
-    "AuditReport",
-    "ChainStatus",
-    "EventRow",
-    "ExportFormat",
-    "FindingRow",
-    "RecordViews",
-    "event_row",
-]
-
 ExportFormat = Literal["jsonl", "csv"]
 _BATCH: Final = 1000
 _TYPES: Final = frozenset(kind.value for kind in EventType)

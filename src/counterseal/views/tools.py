@@ -40,27 +40,6 @@ if TYPE_CHECKING:
     from counterseal.operations.operator import Operator
     from counterseal.runtime import Runtime
 
-__all__ = [
-    "CatalogueEntry",
-    "ChangeRow",
-    "DefinitionChangeRow",
-    "GrantRow",
-    "KillRow",
-    "QuarantineRow",
-    "QuarantineSource",
-    "RolloutShare",
-    "StepBack",
-    "StoppedTool",
-    "ToolPage",
-    "ToolRow",
-    "ToolUse",
-    "ToolVersion",
-    "ToolViews",
-    "grant_row",
-    "kill_row",
-    "rollout_shares",
-]
-
 # --- rows -----------------------------------------------------------------------------------------
 
 

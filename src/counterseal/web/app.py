@@ -40,8 +40,6 @@ from counterseal.web.middleware import (
     TrustedHosts,
 )
 
-__all__ = ["Site", "site"]
-
 _METRICS_WINDOW: Final = "24h"
 
 

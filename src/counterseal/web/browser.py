@@ -12,16 +12,6 @@ from starlette.responses import Response
 
 from counterseal.accounts import SESSION_SECONDS
 
-__all__ = [
-    "cookie_name",
-    "drop_session_cookie",
-    "origin_of",
-    "safe_next",
-    "same_origin",
-    "session_cookie",
-    "set_session_cookie",
-]
-
 _PATH: Final = re.compile(r"/(?:[!#-\[\]-~]*)")
 """Printable ASCII, without spaces, quotes and backslashes."""
 _MAX_PATH: Final = 2000

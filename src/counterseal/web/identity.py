@@ -42,17 +42,6 @@ from counterseal.registry.identities import MARK, Credential, IssuedKey
 from counterseal.runtime import Runtime
 from counterseal.web.oauth import IssuerUnavailableError, OAuth, TokenRefusedError, Tokens
 
-__all__ = [
-    "CANNOT_CHECK",
-    "Access",
-    "CannotVerifyError",
-    "ProtectedEndpoint",
-    "VerifiedIdentity",
-    "Verifier",
-    "principal_of",
-    "protect",
-]
-
 _log = logging.getLogger("counterseal.gateway")
 
 _KEYS: Final = "counterseal:keys"

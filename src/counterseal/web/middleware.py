@@ -21,20 +21,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from counterseal.accounts.sign_in import network_of
 from counterseal.web.console.rendering import bare_page
 
-__all__ = [
-    "ADDRESS_RATE",
-    "CREDENTIAL_RATE",
-    "HEALTH",
-    "MONITORING",
-    "Availability",
-    "HeadLimits",
-    "Rate",
-    "RateLimitedError",
-    "RequestLimits",
-    "SiteState",
-    "TrustedHosts",
-]
-
 HEALTH: Final = "/health"
 MONITORING: Final = (HEALTH, "/ready", "/metrics")
 """Paths for the programs that watch over the process."""

@@ -28,17 +28,6 @@ from counterseal.config.tables import ALGORITHMS, is_loopback
 from counterseal.proposal import Principal
 from counterseal.registry.identities import reserved
 
-__all__ = [
-    "CLAIMS",
-    "Issuer",
-    "IssuerUnavailableError",
-    "OAuth",
-    "TokenRefusedError",
-    "Tokens",
-    "VerifiedToken",
-    "principal_from",
-]
-
 _log = logging.getLogger("counterseal.gateway")
 
 CLAIMS: Final[Mapping[str, str]] = MappingProxyType(

@@ -30,8 +30,6 @@ from counterseal.web.identity import Access, ProtectedEndpoint, principal_of
 from counterseal.web.middleware import Rate, RequestLimits
 from counterseal.web.oauth import OAuth
 
-__all__ = ["MAX_HEAD_BYTES", "GatewayServer", "Running", "SlowClients", "serve"]
-
 _LOCAL_NAMES: Final = ("127.0.0.1", "localhost", "[::1]")
 _GRACE_SECONDS: Final = 10.0
 """Seconds that calls under way have to end when the gateway stops."""

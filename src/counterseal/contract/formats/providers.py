@@ -20,22 +20,6 @@ from counterseal.contract.formats.strict_schema import Conversion, convert
 from counterseal.contract.model import Contract
 from counterseal.errors import CountersealError
 
-__all__ = [
-    "FORMATS",
-    "MCP_CHARACTERS",
-    "MCP_LIMIT",
-    "NameMap",
-    "ProviderFormat",
-    "ProviderView",
-    "UnknownNameError",
-    "anthropic",
-    "describe",
-    "mcp",
-    "openai_chat",
-    "openai_responses",
-]
-
-
 # --- description ----------------------------------------------------------------------------------
 
 

@@ -36,21 +36,6 @@ from counterseal.contract.formats.strict_shapes import (
 )
 from counterseal.contract.schemas import check_schema, resolve_local, types_of
 
-__all__ = [
-    "ARRAY_ONLY",
-    "BOUNDS",
-    "INEXPRESSIBLE",
-    "NOTES",
-    "OBJECT_ONLY",
-    "READ_ELSEWHERE",
-    "SHAPING",
-    "Conversion",
-    "beyond_limits",
-    "convert",
-    "is_expressible",
-]
-
-
 # --- the supported subset -------------------------------------------------------------------------
 #
 # That of OpenAI's structured outputs. Exceeding a size makes the provider refuse the whole request,

@@ -13,22 +13,6 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, Final
 
-__all__ = [
-    "ROOT",
-    "Absence",
-    "Array",
-    "Object",
-    "PropertySlot",
-    "SchemaReference",
-    "StrictShape",
-    "Union",
-    "Value",
-    "Way",
-    "converted_definitions",
-    "settle",
-]
-
-
 Json = dict[str, Any]
 
 ROOT: Final = "#"

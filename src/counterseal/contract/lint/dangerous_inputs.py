@@ -17,9 +17,6 @@ from counterseal.contract.lint.schema_rules import INPUT, fields
 from counterseal.contract.model import Contract, Isolation
 from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
 
-__all__ = ["Sounds", "argument_sounds", "tool_sounds", "words_of"]
-
-
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 
 

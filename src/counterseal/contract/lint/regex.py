@@ -14,9 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-__all__ = ["is_bounded", "is_catastrophic"]
-
-
 _MANY: Final = 32
 """A bounded repetition above this is as bad as an endless one."""
 _LONGEST: Final = 100_000

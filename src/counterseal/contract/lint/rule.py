@@ -12,8 +12,6 @@ from counterseal.canonical import pointer
 from counterseal.contract.model import Contract
 from counterseal.errors import Problem, Severity
 
-__all__ = ["RULES", "Breach", "LintRule", "breach", "rule"]
-
 
 @dataclass(frozen=True, slots=True)
 class Breach:

@@ -17,16 +17,6 @@ from counterseal.contract.effects import EFFECTS, Effect
 from counterseal.contract.sources.foreign_text import clean, words
 from counterseal.contract.sources.review_notes import Notes
 
-__all__ = [
-    "changes_in_name",
-    "changes_in_path",
-    "changes_in_prose",
-    "contradiction",
-    "propose_mcp_effect",
-    "propose_operation_effect",
-    "strictest",
-]
-
 
 def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())

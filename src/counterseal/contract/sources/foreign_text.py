@@ -12,20 +12,6 @@ from collections.abc import Container
 from functools import lru_cache
 from typing import Final
 
-__all__ = [
-    "argument_name",
-    "clean",
-    "is_hidden",
-    "one_line",
-    "plain",
-    "slug",
-    "tool_name",
-    "unique",
-    "visible",
-    "words",
-]
-
-
 _KEPT: Final = "\n\t"
 _INVISIBLE_CATEGORIES: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs")
 # Invisible letters, marks and signs. Written as code points, because a reviewer can't see them.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-__all__ = ["Notes", "Review", "UnsupportedError"]
-
 
 class UnsupportedError(ValueError):
     """An operation can't be expressed as a contract; the message gives the reason."""

@@ -27,8 +27,6 @@ from typing import Any, NamedTuple
 from counterseal.contract.declare import Tool
 from counterseal.errors import IsolationError
 
-__all__ = ["CodeIn", "FunctionAddress", "address_of", "load"]
-
 _MAIN = "__counterseal_main__"
 """The main module's name in a new process, where the program must not start again."""
 

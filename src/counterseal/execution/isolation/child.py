@@ -36,9 +36,6 @@ from counterseal.execution.isolation.messages import (
     is_too_much,
 )
 
-__all__ = ["Child", "ChildLink", "Lines", "Messages", "NotStartedError"]
-
-
 # --- pipes ----------------------------------------------------------------------------------------
 
 

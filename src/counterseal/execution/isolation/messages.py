@@ -13,20 +13,6 @@ from typing import Any, Final, Literal, NamedTuple
 from counterseal.execution.isolation.address import FunctionAddress
 from counterseal.masking import SHORTEST, Mask
 
-__all__ = [
-    "LONGEST_MESSAGE",
-    "LONGEST_VALUE",
-    "NO_COVER",
-    "Cover",
-    "IsolatedJob",
-    "Kind",
-    "Reply",
-    "Tell",
-    "framed",
-    "is_too_much",
-]
-
-
 LONGEST_VALUE: Final = 16 * 1024 * 1024
 LONGEST_MESSAGE: Final = LONGEST_VALUE + 1024 * 1024
 _MOST_CONTAINERS: Final = 1_000_000

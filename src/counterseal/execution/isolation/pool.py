@@ -31,9 +31,6 @@ from counterseal.execution.isolation.address import FunctionAddress
 from counterseal.execution.isolation.child import Child, ChildLink, NotStartedError
 from counterseal.execution.isolation.messages import IsolatedJob, Reply, Tell
 
-__all__ = ["IsolatedJob", "Reply", "Sandboxes", "Tell", "Workers", "start_sandbox", "start_worker"]
-
-
 # --- starting processes ---------------------------------------------------------------------------
 
 

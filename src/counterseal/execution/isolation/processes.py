@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["MARK", "data_bytes", "end", "family", "memory_bytes", "offer_to_oom_killer"]
-
 MARK = "COUNTERSEAL_WORKER"
 """The environment variable of a worker and its descendants, with one value per worker."""
 

@@ -25,8 +25,6 @@ from counterseal.errors import IsolationError
 from counterseal.execution.isolation.address import FunctionAddress
 from counterseal.execution.isolation.seal import MACHINES
 
-__all__ = ["Process", "check", "search_path", "start"]
-
 _MOST_PROCESSES = 32
 _MOST_FILES = 256
 _OWN_MB = 64

@@ -15,8 +15,6 @@ import ctypes
 import platform
 from typing import Final, NamedTuple
 
-__all__ = ["MACHINES", "seal"]
-
 
 class _Machine(NamedTuple):
     """The kernel's number of a processor architecture, and the numbers of the filtered calls."""

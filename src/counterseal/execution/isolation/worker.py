@@ -54,9 +54,6 @@ if TYPE_CHECKING:
     from counterseal.execution.files import Files
     from counterseal.execution.network import Clients
 
-__all__ = ["WorkerServices", "context_of", "limited", "main", "no_core_dumps"]
-
-
 # --- services of a call in another process --------------------------------------------------------
 
 

@@ -24,8 +24,6 @@ from counterseal.audit.chain import CODE, COST, TALLY, micros, place_of
 from counterseal.audit.events import erasure_event
 from counterseal.ledger.requests import CallFilter, EventFilter, LogRow, TallyCount
 
-__all__ = ["Log"]
-
 
 class _Row:
     """An event with its link; without its text once it was erased."""

@@ -33,8 +33,6 @@ from counterseal.storage.postgres.rows import ledger_row_from
 from counterseal.storage.scripts import statements
 from counterseal.storage.waiting import wait_until
 
-__all__ = ["PostgresBackend"]
-
 T = TypeVar("T")
 _Q: Final = statements("postgres")
 _RECONNECT_SECONDS: Final = 0.2

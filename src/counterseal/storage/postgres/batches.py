@@ -35,8 +35,6 @@ from counterseal.storage.postgres.migrations import LOCKS, REGISTRY_LOCK
 from counterseal.storage.postgres.rows import load, write
 from counterseal.storage.scripts import statements
 
-__all__ = ["Batcher", "QueuedJob", "ScanJob", "TransactionJob", "commit_batch"]
-
 _Q: Final = statements("postgres")
 _log = logging.getLogger("counterseal")
 _SOON: Final = 0.05

@@ -18,8 +18,6 @@ from counterseal.storage.postgres.migrations import migrate
 from counterseal.storage.segments import SegmentWriter
 from counterseal.storage.waiting import Waiters
 
-__all__ = ["ChangeListener", "Connection", "DatabaseAddress", "Schema", "signal_of"]
-
 _FORM: Final = "write postgresql://user:password@host:5432/database"
 _CONNECT_SECONDS: Final = 10.0
 """Seconds that it may take to connect."""

@@ -6,18 +6,6 @@ import asyncpg
 
 from counterseal.errors import StoreError
 
-__all__ = [
-    "MEANINGS",
-    "ConflictError",
-    "UncertainError",
-    "UnfitError",
-    "explained",
-    "is_again",
-    "is_lost",
-    "is_mistake",
-    "is_own",
-]
-
 MEANINGS = {
     "08": "can't be reached; start the server, and it goes on by itself",
     "25006": "can't be written: this server is a replica, or read-only; name the primary",

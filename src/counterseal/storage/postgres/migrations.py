@@ -15,14 +15,6 @@ from counterseal.storage.scripts import (
     sql_folder,
 )
 
-__all__ = [
-    "EXPIRY_LOCK",
-    "LOCKS",
-    "REGISTRY_LOCK",
-    "known_migrations",
-    "migrate",
-]
-
 LOCKS: Final = 0x43_53_45_41
 """The first half of every advisory lock of this program: `CSEA`. The second halves follow."""
 _MIGRATION_LOCK: Final = 1

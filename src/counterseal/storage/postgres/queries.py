@@ -48,8 +48,6 @@ from counterseal.storage.postgres.rows import arrays, ledger_row_from
 from counterseal.storage.queries import Place
 from counterseal.storage.scripts import statements
 
-__all__ = ["PostgresQueries", "answer_batch"]
-
 T = TypeVar("T")
 J = TypeVar("J", bound=QueuedJob)
 _Q: Final = statements("postgres")

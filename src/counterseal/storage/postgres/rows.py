@@ -42,8 +42,6 @@ from counterseal.storage.postgres.connections import signal_of
 from counterseal.storage.postgres.faults import ConflictError
 from counterseal.storage.scripts import statements
 
-__all__ = ["arrays", "ledger_row_from", "load", "write"]
-
 _Q: Final = statements("postgres")
 _LOAD: Final = _Q["load"]
 _WRITE: Final = _Q["write"]

@@ -31,8 +31,6 @@ from counterseal.storage.sqlite.rows import first, ledger_row_from, load
 from counterseal.storage.sqlite.writer import Writer
 from counterseal.storage.waiting import Waiters, wait_until
 
-__all__ = ["SqliteBackend"]
-
 T = TypeVar("T")
 _Q: Final = statements("sqlite")
 _POLL_SECONDS: Final = 0.02

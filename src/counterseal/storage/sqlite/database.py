@@ -26,8 +26,6 @@ from counterseal.storage.sqlite.faults import LockedError, explained, is_own
 from counterseal.storage.sqlite.migrations import migrate, refuse_foreign
 from counterseal.storage.sqlite.rows import ReadCache, load, write
 
-__all__ = ["Database", "DiskSpeed", "WriteJob", "path_of"]
-
 T = TypeVar("T")
 _log = logging.getLogger("counterseal")
 _FORMS: Final = (

@@ -8,8 +8,6 @@ from typing import Final
 
 from counterseal.errors import StoreError
 
-__all__ = ["MEANINGS", "LockedError", "explained", "is_own"]
-
 _OTHERWISE: Final = "can't be used; nothing was changed"
 MEANINGS: Final = {
     sqlite3.SQLITE_BUSY: "is locked by another program; end that program, or try again",

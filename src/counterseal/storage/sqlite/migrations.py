@@ -16,8 +16,6 @@ from counterseal.storage.scripts import (
     sql_folder,
 )
 
-__all__ = ["known_migrations", "migrate", "refuse_foreign"]
-
 _APPLICATION: Final = 0x43_53_45_41
 """Marks a file as this program's, in the place that SQLite has for it: `CSEA`."""
 

@@ -54,8 +54,6 @@ from counterseal.storage.sqlite.faults import LockedError
 from counterseal.storage.sqlite.rows import ReadCache, first, ledger_row_from
 from counterseal.storage.sqlite.writer import Writer
 
-__all__ = ["SqliteQueries"]
-
 T = TypeVar("T")
 _Q: Final = statements("sqlite")
 _KNOWN_KEY: Final = _Q["known_key"]

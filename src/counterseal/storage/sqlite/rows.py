@@ -40,8 +40,6 @@ from counterseal.storage.encoding import (
 )
 from counterseal.storage.scripts import statements
 
-__all__ = ["NULL", "ReadCache", "blob", "first", "ledger_row_from", "load", "write"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 _Q: Final = statements("sqlite")

@@ -22,8 +22,6 @@ from counterseal.storage.backend import Transaction
 from counterseal.storage.sqlite.database import Database, WriteJob
 from counterseal.storage.sqlite.faults import LockedError
 
-__all__ = ["Writer"]
-
 _log = logging.getLogger("counterseal")
 _SOON: Final = 0.05
 """Seconds that a transaction without a waiting caller may stay unwritten."""

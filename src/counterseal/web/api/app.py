@@ -40,8 +40,6 @@ from counterseal.web.api.submit import CALLS, Submissions
 from counterseal.web.identity import Access, Verifier
 from counterseal.web.middleware import RequestLimits
 
-__all__ = ["Api", "api_app", "api_document"]
-
 _BODY_SECONDS: Final = 20.0
 """Seconds within which a body has to arrive."""
 _SUBJECTS: Final = (calls, approvals, tools, attention, record)

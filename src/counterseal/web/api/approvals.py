@@ -23,8 +23,6 @@ from counterseal.web.api.dependencies import (
 from counterseal.web.api.problems import RequestBody
 from counterseal.web.api.submit import MAX_WAIT
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["approvals"])
 
 Ended = Literal["approved", "rejected", "expired", "spent", "void", "decided"]

@@ -20,8 +20,6 @@ from counterseal.web.api.dependencies import (
 )
 from counterseal.web.api.problems import RequestBody
 
-__all__ = ["router"]
-
 router = APIRouter(tags=["concerns"])
 
 Kind = Literal["unknown", "verify", "compensate", "execute", "notify"]

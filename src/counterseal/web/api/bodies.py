@@ -15,8 +15,6 @@ from counterseal.canonical import pointer
 from counterseal.web.api.context import context_of
 from counterseal.web.api.problems import RequestProblemError
 
-__all__ = ["MAX_BYTES", "JsonBodies", "QueryParameters", "body_object"]
-
 MAX_BYTES: Final = 1024 * 1024
 _METHODS: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _REPEATABLE: Final = ("type",)

@@ -14,8 +14,8 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from counterseal.accounts import People, Session, check_csrf
-from counterseal.accounts.users import PERSON_MARK
 from counterseal.errors import StoreError
+from counterseal.registry.identities import PERSON_MARK
 from counterseal.web.api.context import AgentCaller, ApiCaller, PersonCaller, context_of
 from counterseal.web.api.problems import RequestProblemError
 from counterseal.web.browser import same_origin, session_cookie
@@ -27,8 +27,6 @@ from counterseal.web.identity import (
     Verifier,
 )
 from counterseal.web.middleware import RequestLimits
-
-__all__ = ["DOCUMENT", "CallerIdentity", "CallerLimits", "Callers"]
 
 DOCUMENT: Final = "/v1/openapi.json"
 """The one path that needs no credential."""

@@ -40,8 +40,6 @@ from counterseal.web.api.dependencies import (
 )
 from counterseal.web.api.problems import RequestProblemError
 
-__all__ = ["router"]
-
 router = APIRouter()
 
 MetricName = StrEnum("MetricName", {name: name for name in METRICS})  # type: ignore[misc]

@@ -32,19 +32,6 @@ from counterseal.runtime import Runtime
 from counterseal.views import TenantView
 from counterseal.web.api.problems import MEDIA_TYPE, RequestProblemError, problem_of
 
-__all__ = [
-    "AgentCaller",
-    "ApiCaller",
-    "ApiState",
-    "Cursors",
-    "PersonCaller",
-    "ProblemResponses",
-    "ReadResponses",
-    "RequestContext",
-    "RequestContexts",
-    "context_of",
-]
-
 _log = logging.getLogger("counterseal.gateway")
 _KEY: Final = "counterseal.request"
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")

@@ -22,24 +22,6 @@ from counterseal.web.api.context import (
 )
 from counterseal.web.api.problems import RequestProblemError, refuse_unknown_parameters
 
-__all__ = [
-    "CallerView",
-    "Cursor",
-    "Filter",
-    "ForPeople",
-    "ForPeopleAndAgents",
-    "Limit",
-    "Reason",
-    "Requested",
-    "Time",
-    "When",
-    "Window",
-    "open_cursor",
-    "seal_cursor",
-    "sealed",
-    "seconds",
-]
-
 R = TypeVar("R")
 
 # --- parameters -----------------------------------------------------------------------------------

@@ -22,8 +22,6 @@ from counterseal.web.api.dependencies import ForPeople, ForPeopleAndAgents
 from counterseal.web.api.problems import PROBLEMS
 from counterseal.web.api.submit import Submission
 
-__all__ = ["document"]
-
 _ABOUT: Final = """\
 Agents make calls with an API key or an OAuth token; people look and decide with a session of the
 console or a personal key. Every refusal is `application/problem+json`; every response has an

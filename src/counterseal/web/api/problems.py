@@ -23,19 +23,6 @@ from counterseal.views import NotFoundError, RoleRequiredError
 from counterseal.views.problems import FieldProblem, Where
 from counterseal.web.middleware import RateLimitedError
 
-__all__ = [
-    "MEDIA_TYPE",
-    "PROBLEMS",
-    "WHOLE",
-    "ProblemKind",
-    "RequestBody",
-    "RequestProblemError",
-    "invalid_request",
-    "problem_body",
-    "problem_of",
-    "refuse_unknown_parameters",
-]
-
 MEDIA_TYPE: Final = "application/problem+json"
 _MAX_ERRORS: Final = 20
 _MAX_NAME: Final = 100

@@ -39,8 +39,6 @@ from counterseal.web.api.dependencies import (
 )
 from counterseal.web.api.problems import RequestProblemError
 
-__all__ = ["router"]
-
 router = APIRouter()
 
 # --- the audit record -----------------------------------------------------------------------------

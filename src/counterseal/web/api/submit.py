@@ -44,8 +44,6 @@ from counterseal.web.api.problems import (
     refuse_unknown_parameters,
 )
 
-__all__ = ["CALLS", "MAX_WAIT", "Submission", "Submissions", "observation_json"]
-
 CALLS: Final = "/v1/calls"
 MAX_WAIT: Final = 30.0
 """Seconds that a request waits at most for an approval, or for another call with the same key."""

@@ -32,8 +32,6 @@ from counterseal.web.api.dependencies import (
 )
 from counterseal.web.api.problems import WHOLE, RequestBody
 
-__all__ = ["router"]
-
 router = APIRouter()
 
 _Name = Annotated[

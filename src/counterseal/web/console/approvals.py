@@ -25,8 +25,6 @@ from counterseal.web.console.page_request import (
 )
 from counterseal.web.console.rendering import address
 
-__all__ = ["PacketCard", "packet_card", "routes"]
-
 
 def routes(state: ConsoleState) -> list[Route]:
     """Return the pages about approvals."""

@@ -15,8 +15,6 @@ from counterseal.views import AttentionRow, NotFoundError, RoleRequiredError
 from counterseal.web.console.page_request import ConsoleState, PageRequest, parameter_errors
 from counterseal.web.console.rendering import address
 
-__all__ = ["routes"]
-
 _KINDS: Final = {
     "unknown": (
         "Outcome unknown",

@@ -27,8 +27,6 @@ from counterseal.web.console.page_request import (
 )
 from counterseal.web.console.rendering import address
 
-__all__ = ["event_search", "routes"]
-
 _FORMATS: Final = {"jsonl": "JSON Lines", "csv": "CSV"}
 _SPANS: Final = {"24h": "the last day", "7d": "the last week", "30d": "the last 30 days"}
 

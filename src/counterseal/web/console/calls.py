@@ -19,8 +19,6 @@ from counterseal.web.console.page_request import (
 )
 from counterseal.web.console.rendering import address
 
-__all__ = ["GateBar", "call_search", "duration", "gate_bars", "routes"]
-
 _MAX_TITLE: Final = 60
 
 

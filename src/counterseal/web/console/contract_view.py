@@ -14,17 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from counterseal.canonical import at, pointer, thaw
 from counterseal.contract.schemas import Parameter, parameters
-from counterseal.contract.sources.mcp.definition import ChangeKind, visible
+from counterseal.contract.sources.foreign_text import visible
+from counterseal.contract.sources.mcp.definition import ChangeKind
 from counterseal.views.tools import DefinitionChangeRow
-
-__all__ = [
-    "ContractFact",
-    "ContractPart",
-    "ShownChange",
-    "TextPiece",
-    "contract_sections",
-    "shown_changes",
-]
 
 # --- contracts ------------------------------------------------------------------------------------
 

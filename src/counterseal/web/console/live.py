@@ -25,8 +25,6 @@ from counterseal.ledger.requests import EventFilter
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
 
-__all__ = ["Broker", "EventStream", "FullError", "Marks", "PageListener", "marks_of", "stream"]
-
 Marks = Mapping[str, str]
 """For each topic (`approvals`, `kills`, `record`) a text that differs after every change."""
 _MAX_WATCHED: Final = 200

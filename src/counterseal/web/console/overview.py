@@ -17,8 +17,6 @@ from counterseal.views.formulas import PARTS
 from counterseal.web.console.page_request import ConsoleState, PageRequest, parameter_errors
 from counterseal.web.console.rendering import address
 
-__all__ = ["Chart", "ChartColumn", "amount", "chart", "count", "routes"]
-
 _DEFAULT_WINDOW: Final = "24h"
 _BUCKETS: Final = {"15m": 15, "1h": 20, "6h": 24, "24h": 24, "7d": 28, "30d": 30}
 """The number of columns for each window."""

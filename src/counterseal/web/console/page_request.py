@@ -38,18 +38,6 @@ from counterseal.web.console.rendering import (
     page_headers,
 )
 
-__all__ = [
-    "ConsoleState",
-    "Handler",
-    "NavEntry",
-    "PageError",
-    "PageRequest",
-    "form_time",
-    "parameter_errors",
-    "read_form",
-    "read_time",
-]
-
 LIVE_HEADER: Final = "counterseal-live"
 """Sent when a page refreshes itself, which does not prolong the session."""
 _log = logging.getLogger("counterseal.web.console")

@@ -26,20 +26,6 @@ from counterseal.approvals.display import Part, clock, span, stamp, visible
 from counterseal.canonical import thaw
 from counterseal.codes import Code
 
-__all__ = [
-    "CODES",
-    "CSP",
-    "STATUSES",
-    "TITLES",
-    "Assets",
-    "address",
-    "bare_page",
-    "environment",
-    "json_lines",
-    "lines",
-    "page_headers",
-]
-
 # --- words for people -----------------------------------------------------------------------------
 
 CODES: Final[Mapping[Code, tuple[str, str]]] = {

@@ -11,8 +11,6 @@ from counterseal.accounts import RefusalReason, SignInRefused
 from counterseal.web.browser import drop_session_cookie, safe_next, set_session_cookie
 from counterseal.web.console.page_request import ConsoleState, PageError, PageRequest
 
-__all__ = ["routes"]
-
 _STATUS: Final = {RefusalReason.WRONG: 403, RefusalReason.LOCKED: 429, RefusalReason.BUSY: 503}
 _MAX_LENGTH: Final = 4096
 """Characters of a name or a password."""

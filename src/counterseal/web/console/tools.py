@@ -32,8 +32,6 @@ from counterseal.web.console.page_request import (
 )
 from counterseal.web.console.rendering import address
 
-__all__ = ["routes"]
-
 
 def routes(state: ConsoleState) -> list[Route]:
     """Return the registry, a tool's page with its forms, and the kill switch."""

@@ -18,9 +18,6 @@ from counterseal.canonical import at, canonical, digest, freeze, pointer, thaw
 from counterseal.contract.schema_diff import Side, compare_schemas, same
 from counterseal.contract.sources.foreign_text import visible
 
-__all__ = ["HINTS", "MAX_BYTES", "Change", "ChangeKind", "Definition", "describe", "visible"]
-
-
 MAX_BYTES: Final = 256 * 1024
 """Maximum size of the canonical record."""
 

@@ -31,9 +31,6 @@ from counterseal.contract.schemas import (
 from counterseal.contract.sources.foreign_text import plain
 from counterseal.contract.sources.openapi.schemas import types_in
 
-__all__ = ["MAX_ITEMS", "MAX_LENGTH", "Anything", "fit_input", "fit_output", "join"]
-
-
 # --- joining objects of several schemas -----------------------------------------------------------
 
 

@@ -23,9 +23,6 @@ from counterseal.contract.sources.foreign_text import is_hidden
 from counterseal.contract.sources.mcp.definition import Definition
 from counterseal.errors import CountersealError
 
-__all__ = ["Lock", "LockError", "LockFinding", "Pin", "PinState"]
-
-
 if os.name == "posix":
     import fcntl
 

@@ -35,25 +35,9 @@ from counterseal.contract.sources.mcp.overlay_files import (
     apply_entries,
     contract_name,
     locate_problem,
-    read_overlay,
     suggestion,
 )
 from counterseal.errors import ContractError, Problem, Severity
-
-__all__ = [
-    "Overlay",
-    "OverlayEntry",
-    "OverlayFault",
-    "consequence_of",
-    "contract_of",
-    "drop_credentials",
-    "overlay_text",
-    "read_overlay",
-    "redaction_faults",
-    "shown_name",
-    "tightened",
-]
-
 
 # --- tightening schemas ---------------------------------------------------------------------------
 

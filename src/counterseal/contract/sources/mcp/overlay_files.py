@@ -18,19 +18,6 @@ from counterseal.contract.model import NAME_PATTERN, Contract
 from counterseal.documents import Document, read_document
 from counterseal.errors import ContractError, Problem, Source
 
-__all__ = [
-    "DECLARED",
-    "RULE",
-    "Overlay",
-    "OverlayEntry",
-    "apply_entries",
-    "contract_name",
-    "locate_problem",
-    "read_overlay",
-    "suggestion",
-]
-
-
 RULE: Final = "overlay-invalid"
 
 

@@ -26,16 +26,6 @@ from counterseal.contract.sources.openapi.schemas import (
 )
 from counterseal.contract.sources.review_notes import Notes, UnsupportedError
 
-__all__ = [
-    "Arguments",
-    "SecurityCredentials",
-    "credentials",
-    "output_schema",
-    "read_arguments",
-    "secret_name",
-]
-
-
 # --- credentials ----------------------------------------------------------------------------------
 
 

@@ -14,18 +14,6 @@ from counterseal.contract.schemas import resolve_local
 from counterseal.contract.sources.review_notes import Notes, UnsupportedError
 from counterseal.errors import ContractError, Problem, Source
 
-__all__ = [
-    "MAX_BYTES",
-    "METHODS",
-    "OpenApiDocument",
-    "Operation",
-    "ReadingBudget",
-    "listed",
-    "mapping",
-    "read_openapi",
-]
-
-
 METHODS = ("get", "head", "post", "put", "patch", "delete")
 _OTHER_METHODS = ("options", "trace", "query")
 _MOST_HOPS = 32

@@ -35,9 +35,6 @@ from counterseal.contract.sources.openapi.schemas import Converter, size_of
 from counterseal.contract.sources.review_notes import Notes, Review, UnsupportedError
 from counterseal.errors import ContractError, Problem, Severity
 
-__all__ = ["Imported", "ImportedTool", "LeftOut", "contracts_from_openapi", "to_yaml"]
-
-
 _LARGEST_INPUT = 64 * 1024
 _LONGEST_DESCRIPTION = 1_000
 _LONGEST_SUMMARY = 160

@@ -22,19 +22,6 @@ from counterseal.contract.sources.foreign_text import clean, unique
 from counterseal.contract.sources.openapi.document import OpenApiDocument, listed, mapping
 from counterseal.contract.sources.review_notes import UnsupportedError
 
-__all__ = [
-    "ANNOTATIONS",
-    "MAX_ITEMS",
-    "MAX_LENGTH",
-    "Converter",
-    "bounds",
-    "is_credential",
-    "size_of",
-    "types_in",
-    "values",
-]
-
-
 # --- single keywords ------------------------------------------------------------------------------
 
 
