@@ -9,6 +9,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
+from dataclasses import fields
+from datetime import datetime
+from enum import Enum
 from typing import Any, Final, NoReturn
 
 import rfc8785
@@ -134,6 +137,19 @@ def canonical(value: Any) -> bytes:
 def digest(value: Any) -> str:
     """Return `sha256:…` of the canonical form."""
     return "sha256:" + hashlib.sha256(canonical(value)).hexdigest()
+
+
+def exported(record: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as plain JSON data, with sorted sets."""
+    return {field.name: _exported(getattr(record, field.name)) for field in fields(record)}
+
+
+def _exported(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(_exported(item) for item in value)
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.value if isinstance(value, Enum) else value
 
 
 def json_default(value: Any) -> Any:

@@ -4,10 +4,11 @@ Pure: knows contracts and principals, and no store, gate or wire format.
 """
 
 from counterseal.registry.changes import RegistryChange
-from counterseal.registry.grants import Grant, Mode
 from counterseal.registry.records import (
     Deprecation,
+    Grant,
     Kill,
+    Mode,
     Quarantine,
     QuarantineReason,
     Reason,

@@ -7,7 +7,7 @@ is. `registry` replays changes; `operations` stores them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from enum import StrEnum
@@ -18,10 +18,10 @@ from packaging.version import Version
 
 from counterseal.canonical import freeze, thaw
 from counterseal.errors import CountersealError, RegistryError, StoreError
-from counterseal.registry.grants import Grant
 from counterseal.registry.identities import Credential, User, without_hashes
 from counterseal.registry.records import (
     Deprecation,
+    Grant,
     Kill,
     RegistryRecord,
     known_effect,
@@ -89,7 +89,7 @@ class RegistryChange(NamedTuple):
         op = Op(what["op"])
         moment = datetime.fromisoformat(what["at"])
         change = cls(number, op, what["reason"], what["by"], moment, freeze(without_hashes(what)))
-        return _READERS[op](change, what)
+        return _parsed(change, what)
 
     @classmethod
     def stored(cls, number: int, what: Mapping[str, Any]) -> RegistryChange:
@@ -121,102 +121,58 @@ class RegistryChange(NamedTuple):
         return {"number": self.number, **thaw(self.what)}
 
 
-def _kill(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    effect = what["effect"]
-    kill = Kill(
-        id=f"kill_{change.number}",
-        tool=what["tool"],
-        effect=None if effect is None else known_effect(effect),
-        reason=change.reason,
-        by=change.by,
-        at=change.at,
-    )
-    return change._replace(tool=kill.tool, kill=kill)
+def _parsed(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
+    """Return the change with the fields of its kind. Raises as `RegistryChange.of` does."""
+    about: Any = {"by": change.by, "at": change.at, "reason": change.reason}
+    match change.op:
+        case Op.KILL:
+            effect = None if what["effect"] is None else known_effect(what["effect"])
+            kill = Kill(id=f"kill_{change.number}", tool=what["tool"], effect=effect, **about)
+            return change._replace(tool=kill.tool, kill=kill)
+        case Op.RESTORE:
+            return change._replace(restored_kill=what["kill"])
+        case Op.GRANT | Op.REVOKE:
+            grant = Grant(**_with_moments(what["grant"], "expires_at"))
+            without = frozenset(what["without"]) if change.op is Op.GRANT else frozenset()
+            return change._replace(tool=grant.tool, grant=grant, without=without)
+        case Op.KEY:
+            return change._replace(credential=Credential.of(what["key"], **about))
+        case Op.UNKEY:
+            return change._replace(revoked_key=what["key_id"])
+        case Op.USER:
+            return change._replace(user=User.of(what["user"], **about), user_change=what["did"])
+        case Op.UNUSER:
+            return change._replace(removed_user=what["name"])
+        case _:
+            change = change._replace(tool=what["tool"], version=what["version"])
+            return _of_record(change, what)
 
 
-def _restore(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    return change._replace(restored_kill=what["kill"])
-
-
-def _enable(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    enabled = change.op is Op.ENABLE
-    known = what["versions"] if enabled and what["version"] is None else None
-    return change._replace(
-        tool=what["tool"],
-        version=what["version"],
-        fields={"enabled": enabled, "note": change.reason},
-        versions=None if known is None else frozenset(map(parse_version, known)),
-    )
-
-
-def _grant(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    fields = dict(what["grant"])
-    grant = Grant(**{**fields, "expires_at": _moment(fields["expires_at"])})
-    without = frozenset(what["without"]) if change.op is Op.GRANT else frozenset()
-    return change._replace(tool=grant.tool, grant=grant, without=without)
-
-
-def _rollout(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    percentage = what["percentage"]
-    wrong = percentage_error(percentage)
-    if wrong is not None:
-        raise RegistryError(f"rollout_percentage: {wrong}")
-    return _of_one_version(change, what, {"rollout_percentage": percentage})
-
-
-def _deprecate(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    fields = what["deprecation"]
-    deprecation = None
-    if fields is not None:
-        moments = {name: _moment(fields[name]) for name in ("deprecated_at", "removal_at")}
-        deprecation = Deprecation(**{**fields, **moments})
-    return _of_one_version(change, what, {"deprecation": deprecation})
-
-
-def _key(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    credential = Credential.of(what["key"], by=change.by, at=change.at, reason=change.reason)
-    return change._replace(credential=credential)
-
-
-def _unkey(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    return change._replace(revoked_key=what["key_id"])
-
-
-def _user(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    user = User.of(what["user"], by=change.by, at=change.at, reason=change.reason)
-    return change._replace(user=user, user_change=what["did"])
-
-
-def _unuser(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
-    return change._replace(removed_user=what["name"])
-
-
-def _of_one_version(
-    change: RegistryChange, what: Mapping[str, Any], fields: Mapping[str, Any]
-) -> RegistryChange:
-    if not isinstance(what["version"], str):
+def _of_record(change: RegistryChange, what: Mapping[str, Any]) -> RegistryChange:
+    """Return a change of one version of a tool, or of all, with the fields that it sets."""
+    if change.op in (Op.ENABLE, Op.DISABLE):
+        enabled = change.op is Op.ENABLE
+        known = what["versions"] if enabled and change.version is None else None
+        return change._replace(
+            fields={"enabled": enabled, "note": change.reason},
+            versions=None if known is None else frozenset(map(parse_version, known)),
+        )
+    if not isinstance(change.version, str):
         raise RegistryError("version: name one version; this change is made version by version")
-    return change._replace(tool=what["tool"], version=what["version"], fields=fields)
+    if change.op is Op.ROLLOUT:
+        wrong = percentage_error(what["percentage"])
+        if wrong is not None:
+            raise RegistryError(f"rollout_percentage: {wrong}")
+        return change._replace(fields={"rollout_percentage": what["percentage"]})
+    fields = what["deprecation"]
+    if fields is not None:
+        fields = Deprecation(**_with_moments(fields, "deprecated_at", "removal_at"))
+    return change._replace(fields={"deprecation": fields})
 
 
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
-
-
-_READERS: Final[Mapping[Op, Callable[[RegistryChange, Mapping[str, Any]], RegistryChange]]] = {
-    Op.KILL: _kill,
-    Op.RESTORE: _restore,
-    Op.ENABLE: _enable,
-    Op.DISABLE: _enable,
-    Op.GRANT: _grant,
-    Op.REVOKE: _grant,
-    Op.ROLLOUT: _rollout,
-    Op.DEPRECATE: _deprecate,
-    Op.KEY: _key,
-    Op.UNKEY: _unkey,
-    Op.USER: _user,
-    Op.UNUSER: _unuser,
-}
+def _with_moments(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    moments = {name: fields[name] and datetime.fromisoformat(fields[name]) for name in names}
+    return {**fields, **moments}
 
 
 class History:

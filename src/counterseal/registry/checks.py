@@ -20,8 +20,7 @@ from counterseal.contract.lint import lint
 from counterseal.contract.model import Contract, OnUnknown
 from counterseal.contract.tool_context import Context, StateEffect
 from counterseal.errors import ContractError, Problem, Severity
-from counterseal.registry.grants import Grant
-from counterseal.registry.records import RegistryRecord
+from counterseal.registry.records import Grant, RegistryRecord
 
 # --- run state ------------------------------------------------------------------------------------
 

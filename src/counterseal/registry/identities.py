@@ -17,6 +17,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from counterseal.canonical import exported
 from counterseal.errors import RegistryError
 from counterseal.proposal import Principal, text_set
 from counterseal.registry.records import is_aware, iso
@@ -24,7 +25,7 @@ from counterseal.registry.records import is_aware, iso
 MARK: Final = "cs_key_"
 """The prefix of every API key, by which secret scanners recognise it."""
 
-_KEY: Final = re.compile(rf"{MARK}([0-9a-f]{{16}})_([A-Za-z0-9_-]{{43}})")
+_KEY: Final = re.compile(r"([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 _ID: Final = re.compile(r"[0-9a-f]{16}")
 _NAMED: Final = re.compile(rf"(?:cs_[a-z]+_)?({_ID.pattern})(?:_.*)?")
 _SECRET_HASH: Final = re.compile(r"sha256:[0-9a-f]{64}")
@@ -37,9 +38,9 @@ class IssuedKey(NamedTuple):
     secret: str
 
     @classmethod
-    def read(cls, text: str) -> IssuedKey | None:
+    def read(cls, text: str, mark: str = MARK) -> IssuedKey | None:
         """Return the key in a text, or None."""
-        match = _KEY.fullmatch(text)
+        match = _KEY.fullmatch(text.removeprefix(mark)) if text.startswith(mark) else None
         return None if match is None else cls(match[1], match[2])
 
     @property
@@ -129,7 +130,7 @@ class Credential:
         """Return the public fields as plain JSON data."""
         return {
             "key_id": self.key_id,
-            **_holder(self.principal),
+            **exported(self.principal),
             "expires_at": iso(self.expires_at),
             "by": self.by,
             "at": iso(self.at),
@@ -142,51 +143,9 @@ def stored(key: IssuedKey, principal: Principal, expires_at: datetime | None) ->
     return {
         "key_id": key.key_id,
         "hash": key.hash,
-        **_holder(principal),
+        **exported(principal),
         "expires_at": iso(expires_at),
     }
-
-
-def _holder(principal: Principal) -> dict[str, Any]:
-    return {
-        "tenant": principal.tenant,
-        "agent": principal.agent,
-        "user": principal.user,
-        "roles": sorted(principal.roles),
-        "scopes": sorted(principal.scopes),
-    }
-
-
-class CredentialIndex:
-    """The API keys in force, oldest first."""
-
-    def __init__(self) -> None:
-        self._all: dict[str, Credential] = {}
-
-    def __iter__(self) -> Iterator[Credential]:
-        return iter(self._all.values())
-
-    def get(self, key_id: str) -> Credential | None:
-        return self._all.get(key_id)
-
-    def add(self, credential: Credential) -> None:
-        self._all[credential.key_id] = credential
-
-    def discard(self, key_id: str) -> None:
-        self._all.pop(key_id, None)
-
-    def check(self, credential: Credential, now: datetime) -> None:
-        """Raise RegistryError if this new key is not valid."""
-        if credential.key_id in self._all:
-            raise RegistryError(f"key {credential.key_id} already exists")
-        if credential.expired(now):
-            raise RegistryError("expires_at: is in the past")
-
-    def check_there(self, key_id: str) -> None:
-        if key_id not in self._all:
-            raise RegistryError(
-                f"key {key_id} is not in force; `counterseal keys issued` lists the keys in force"
-            )
 
 
 ADDED: Final = "added"
@@ -225,9 +184,7 @@ def person_key_text(key: IssuedKey) -> str:
 
 def read_person_key(text: str) -> IssuedKey | None:
     """Return the personal key in a text, or None."""
-    if not text.startswith(PERSON_MARK):
-        return None
-    return IssuedKey.read(MARK + text.removeprefix(PERSON_MARK))
+    return IssuedKey.read(text, PERSON_MARK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,17 +220,12 @@ class PersonalKey:
     def expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
 
+    def stored(self) -> dict[str, Any]:
+        return exported(self)
+
     def export(self) -> dict[str, Any]:
         """Return the public fields as plain JSON data."""
-        return {
-            "key_id": self.key_id,
-            "tenant": self.tenant,
-            "expires_at": iso(self.expires_at),
-            "at": iso(self.at),
-        }
-
-    def stored(self) -> dict[str, Any]:
-        return {**self.export(), "hash": self.hash}
+        return _shown(exported(self))
 
 
 # --- users ----------------------------------------------------------------------------------------
@@ -338,15 +290,9 @@ class User:
 
     def export(self) -> dict[str, Any]:
         """Return the public fields as plain JSON data, without any hash."""
-        return {
-            "name": self.name,
-            "tenants": {tenant: sorted(roles) for tenant, roles in sorted(self.tenants.items())},
-            "active": self.active,
-            "keys": [one.export() for one in self.keys],
-            "by": self.by,
-            "at": iso(self.at),
-            "reason": self.reason,
-        }
+        shown = _shown(self.stored())
+        keys = [one.export() for one in self.keys]
+        return {**shown, "keys": keys, "by": self.by, "at": iso(self.at), "reason": self.reason}
 
     def stored(self) -> dict[str, Any]:
         """Return the form in which a change stores the user."""
@@ -421,16 +367,7 @@ class UserIndex:
         for one in before.keys if before is not None else ():
             self._holders.pop(one.key_id, None)
 
-    def check(self, user: User, *, new: bool) -> None:
-        """Raise RegistryError if a new user exists already, or a changed one does not exist."""
-        if not new:
-            self.check_there(user.name)
-            return
-        existing = self.get(user.name)
-        if existing is not None:
-            raise RegistryError(f"user {existing.name} already exists")
-
-    def check_there(self, name: str) -> User:
+    def existing(self, name: str) -> User:
         """Return the user. RegistryError when there is none."""
         user = self.get(name)
         if user is None:

@@ -1,24 +1,25 @@
-"""What the registry keeps about each contract: records, deprecations, kills and quarantines.
+"""What the registry keeps: records of contracts, deprecations, kills, quarantines and grants.
 
 These are values: they validate themselves and decide nothing about callers. `registry` holds them,
-`grants` says who may use them.
+`selection` says who may use them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from counterseal.canonical import exported
 from counterseal.contract.declare import Tool
-from counterseal.contract.effects import Effect
+from counterseal.contract.effects import EFFECTS, Effect, RiskClass
 from counterseal.contract.model import Contract, Lifecycle, LifecycleStatus
-from counterseal.errors import RegistryError
+from counterseal.errors import GrantError, RegistryError
 from counterseal.proposal import text_set
 
 
@@ -43,7 +44,7 @@ class Reason(StrEnum):
     SCOPE_MISSING = "scope_missing"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """Why a call is refused. `message` may be shown to the caller; `reason` is for the record."""
 
@@ -80,12 +81,7 @@ class Deprecation:
         )
 
     def export(self) -> dict[str, Any]:
-        return {
-            "deprecated_at": iso(self.deprecated_at),
-            "removal_at": iso(self.removal_at),
-            "replacement_tool": self.replacement_tool,
-            "reason": self.reason,
-        }
+        return exported(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,14 +164,11 @@ class RegistryRecord:
         """Return why the record can't be used any more, or None."""
         if not self.enabled:
             new = " A newer version replaced it; start a new run." if self.superseded else ""
-            message = f"{self.name} {self.version} is disabled.{new}"
-            return Refusal(reason=Reason.DISABLED, message=message)
+            return Refusal(Reason.DISABLED, f"{self.name} {self.version} is disabled.{new}")
         if self.is_sunset(now):
             successor = self.deprecation and self.deprecation.replacement_tool
             instead = f" Use {successor}." if successor else ""
-            return Refusal(
-                reason=Reason.SUNSET, message=f"{self.name} {self.version} was retired.{instead}"
-            )
+            return Refusal(Reason.SUNSET, f"{self.name} {self.version} was retired.{instead}")
         return None
 
     def export(self) -> dict[str, Any]:
@@ -252,11 +245,7 @@ def shown(text: object) -> str:
     return ascii(text if len(str(text)) <= 128 else f"{str(text)[:128]}…")
 
 
-# --- the kill switch ------------------------------------------------------------------------------
-
-
-Scope = tuple[str, str]
-"""Kind and name: a tool may have the name of an effect, such as "draft"."""
+# --- kills ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,34 +253,23 @@ class Kill:
     """A stop of one tool or effect; with neither, of everything. Each kill is undone by itself."""
 
     id: str
-    reason: str
-    at: datetime
-    by: str = ""
     tool: str | None = None
     effect: Effect | None = None
+    reason: str
+    by: str = ""
+    at: datetime
 
     def __post_init__(self) -> None:
         if self.tool is not None and self.effect is not None:
             raise RegistryError("a kill stops a tool or an effect, not both; make two kills")
 
-    @property
-    def scope(self) -> Scope:
-        if self.tool is not None:
-            return ("tool", self.tool)
-        return ("all", "") if self.effect is None else ("effect", self.effect.value)
-
     def covers(self, record: RegistryRecord) -> bool:
-        return self.scope in _scopes_over(record)
+        if self.tool is not None:
+            return self.tool == record.name
+        return self.effect is None or self.effect is record.contract.effect
 
     def export(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "tool": self.tool,
-            "effect": None if self.effect is None else self.effect.value,
-            "reason": self.reason,
-            "by": self.by,
-            "at": iso(self.at),
-        }
+        return exported(self)
 
 
 def known_effect(name: str) -> Effect:
@@ -300,55 +278,6 @@ def known_effect(name: str) -> Effect:
         return Effect(name)
     except ValueError:
         raise RegistryError(f"effect: {name!r} is not one of {', '.join(Effect)}") from None
-
-
-class KillSwitch:
-    """The kills in force, oldest first. A tool is stopped while any of them covers it."""
-
-    def __init__(self) -> None:
-        self._kills: dict[str, Kill] = {}
-        self._scopes: Counter[Scope] = Counter()
-
-    def __iter__(self) -> Iterator[Kill]:
-        return iter(self._kills.values())
-
-    def get(self, kill_id: str) -> Kill:
-        if kill_id not in self._kills:
-            raise RegistryError(
-                f"{kill_id} is not in force; in force: {', '.join(self._kills) or 'none'}"
-            )
-        return self._kills[kill_id]
-
-    def add(self, kill: Kill) -> None:
-        self._kills[kill.id] = kill
-        self._scopes[kill.scope] += 1
-
-    def remove(self, kill: Kill) -> None:
-        if self._kills.get(kill.id) != kill:
-            raise RegistryError(f"{kill.id} is not in force")
-        del self._kills[kill.id]
-        self._scopes[kill.scope] -= 1
-        if not self._scopes[kill.scope]:
-            del self._scopes[kill.scope]
-
-    def discard(self, kill_id: str) -> None:
-        """Undo a kill, if it is in force."""
-        if kill_id in self._kills:
-            self.remove(self._kills[kill_id])
-
-    def stops(self, record: RegistryRecord) -> bool:
-        if not self._scopes:
-            return False
-        return any(scope in self._scopes for scope in _scopes_over(record))
-
-
-def _scopes_over(record: RegistryRecord) -> tuple[Scope, ...]:
-    effect = record.contract.effect
-    return (
-        ("all", ""),
-        ("tool", record.name),
-        ("effect", "" if effect is None else effect.value),
-    )
 
 
 # --- quarantine -----------------------------------------------------------------------------------
@@ -392,3 +321,130 @@ _MESSAGES = {
     QuarantineReason.GONE: "its server no longer has it.",
     QuarantineReason.SHADOWED: "another server has a tool of the same name.",
 }
+
+
+# --- grants ---------------------------------------------------------------------------------------
+
+_E = TypeVar("_E", bound=StrEnum)
+
+
+class Mode(StrEnum):
+    """How far an agent may go with a tool: read, prepare, or act."""
+
+    READ = "read"
+    DRAFT = "draft"
+    EXECUTE = "execute"
+
+    def allows(self, effect: Effect | None) -> bool:
+        if self is Mode.EXECUTE:
+            return True
+        if effect is None:
+            return False
+        return not EFFECTS[effect].mutates or (self is Mode.DRAFT and effect is Effect.DRAFT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, init=False)
+class Grant:
+    """Permission for one agent to use one tool, with its limits.
+
+    `version` is a range in the notation of Python packages (">=1.0,<2", "~=1.4", "1.*"), one exact
+    version, or "*". Pre-releases inside the range are covered, since a rollout may choose them.
+    """
+
+    agent: str
+    tool: str
+    version: str = "*"
+    mode: Mode = Mode.EXECUTE
+    max_calls_per_run: int | None = None
+    """None: the contract's own budget."""
+    scopes: frozenset[str] = frozenset()
+    """Needed in addition to the contract's."""
+    risk_limit: RiskClass | None = None
+    expires_at: datetime | None = None
+    tenant: str | None = None
+    """None: every tenant that the record allows."""
+    versions: SpecifierSet = field(repr=False, compare=False)
+
+    # Written out, so that type checkers accept a list of scopes or the name of a mode.
+    def __init__(
+        self,
+        *,
+        agent: str,
+        tool: str,
+        version: str = "*",
+        mode: Mode | str = Mode.EXECUTE,
+        max_calls_per_run: int | None = None,
+        scopes: Iterable[str] = (),
+        risk_limit: RiskClass | str | None = None,
+        expires_at: datetime | None = None,
+        tenant: str | None = None,
+    ) -> None:
+        values = {
+            "agent": _name("agent", agent),
+            "tool": _name("tool", tool),
+            "version": version,
+            "mode": _member(Mode, "mode", mode),
+            "max_calls_per_run": _count(max_calls_per_run),
+            "scopes": _scopes(scopes),
+            "risk_limit": risk_limit and _member(RiskClass, "risk_limit", risk_limit),
+            "expires_at": _moment(expires_at),
+            "tenant": None if tenant is None else _name("tenant", tenant),
+            "versions": _versions(version),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def covers(self, version: Version) -> bool:
+        return self.versions.contains(version, prereleases=True)
+
+    def export(self) -> dict[str, Any]:
+        data = exported(self)
+        del data["versions"]
+        return data
+
+
+def _name(field_name: str, value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise GrantError(f"{field_name}: must be a name, got {value!r}")
+    return value
+
+
+def _member(kind: type[_E], field_name: str, value: str) -> _E:
+    try:
+        return kind(value)
+    except ValueError:
+        names = ", ".join(member.value for member in kind)
+        raise GrantError(f"{field_name}: must be one of {names}, got {value!r}") from None
+
+
+def _count(value: object) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise GrantError(f"max_calls_per_run: must be a whole number, 0 or more, got {value!r}")
+    return value
+
+
+def _scopes(value: Iterable[str]) -> frozenset[str]:
+    try:
+        return text_set("scopes", value)
+    except (TypeError, ValueError) as error:
+        raise GrantError(f"scopes: {str(error).removeprefix('scopes ')}") from None
+
+
+def _moment(value: datetime | None) -> datetime | None:
+    if value is not None and not is_aware(value):
+        raise GrantError(f"expires_at: must be a datetime with a time zone, got {value!r}")
+    return value
+
+
+def _versions(text: object) -> SpecifierSet:
+    if text == "*":
+        return SpecifierSet()
+    if isinstance(text, str) and text.strip() and len(text) <= 200:
+        for candidate in (text, f"=={text}"):
+            try:
+                return SpecifierSet(candidate)
+            except InvalidSpecifier:
+                continue
+    raise GrantError(f'version: must be a range like ">=1.0,<2", a version or "*", got {text!r}')

@@ -19,10 +19,10 @@ from counterseal.contract.model import Contract
 from counterseal.errors import ContractError, GrantError, Problem, RegistryError, Severity
 from counterseal.registry import checks
 from counterseal.registry.changes import History, Op, RegistryChange
-from counterseal.registry.grants import Grant
-from counterseal.registry.identities import ADDED, Credential, CredentialIndex, User, UserIndex
+from counterseal.registry.identities import ADDED, Credential, User, UserIndex
 from counterseal.registry.records import (
     Deprecation,
+    Grant,
     Kill,
     Quarantine,
     RegistryRecord,
@@ -34,8 +34,6 @@ from counterseal.registry.selection import VersionSelector
 
 _LOCAL = "kill_local_"
 """The prefix of kills that exist in this process only."""
-_ACCESS = frozenset({Op.KEY, Op.UNKEY, Op.USER, Op.UNUSER})
-"""Changes of keys and users, which concern no tool."""
 
 
 def _utc_now() -> datetime:
@@ -59,7 +57,7 @@ class Registry(VersionSelector):
         self._history = History()
         self.stored = 0
         """The number of the last stored change that was replayed."""
-        self._credentials = CredentialIndex()
+        self._credentials: dict[str, Credential] = {}
         self._users = UserIndex()
 
     # --- contents ---------------------------------------------------------------------------------
@@ -76,12 +74,12 @@ class Registry(VersionSelector):
     @property
     def kills(self) -> tuple[Kill, ...]:
         """The kills in force, oldest first."""
-        return tuple(self._switch)
+        return tuple(self._kills.values())
 
     @property
     def credentials(self) -> tuple[Credential, ...]:
         """The API keys that are not revoked, oldest first; some may have expired."""
-        return tuple(self._credentials)
+        return tuple(self._credentials.values())
 
     def credential(self, key_id: str) -> Credential | None:
         """Return an API key, or None if it does not exist or was revoked."""
@@ -98,7 +96,7 @@ class Registry(VersionSelector):
 
     def existing_user(self, name: str) -> User:
         """Return a user by name. RegistryError when there is none."""
-        return self._users.check_there(name)
+        return self._users.existing(name)
 
     def key_holder(self, key_id: str) -> User | None:
         """Return the user who has this personal key, or None."""
@@ -135,7 +133,7 @@ class Registry(VersionSelector):
                 for record in self._records
             ],
             "grants": [grant.export() for grant in self._grant_index],
-            "kills": [kill.export() for kill in self._switch],
+            "kills": [kill.export() for kill in self.kills],
             "deprecated_use": [
                 {"tool": tool, "version": version, "count": count}
                 for (tool, version), count in sorted(self.deprecated_use.items())
@@ -193,14 +191,8 @@ class Registry(VersionSelector):
         self._granted.update(granted)
         return tuple(problems)
 
-    def register_contract(
-        self, contract: Tool[..., Any] | Contract | PlainTool, **settings: Any
-    ) -> tuple[Problem, ...]:
-        """Register one contract, with its code or without. Returns the warnings.
-
-        Takes the settings of `register`. ContractError lists every problem.
-        """
-        return self.register(contract, **settings)
+    register_contract = register
+    """The seed's name."""
 
     def _joint_problems(self, new: list[RegistryRecord], grants: list[Grant]) -> Iterable[Problem]:
         """Yield conflicts of the new records and grants with each other and the registered ones."""
@@ -326,13 +318,14 @@ class Registry(VersionSelector):
     ) -> Kill:
         """Stop a tool, every tool of an effect, or everything, until `restore`."""
         kill = self._aim(tool, effect, _required(reason))
-        self._switch.add(kill)
+        self._kills[kill.id] = kill
         self._changed()
         return kill
 
     def restore(self, kill: Kill) -> None:
         """Undo one kill. What another kill covers stays stopped."""
-        self._switch.remove(kill)
+        self._check_kill(kill.id)
+        del self._kills[kill.id]
         self._changed()
 
     def preview_kill(
@@ -374,26 +367,22 @@ class Registry(VersionSelector):
         self._history.add(change)
         self.stored = len(self._history)
         if change.kill is not None:
-            self._switch.add(change.kill)
+            self._kills[change.kill.id] = change.kill
         elif change.restored_kill is not None:
-            self._switch.discard(change.restored_kill)
+            self._kills.pop(change.restored_kill, None)
         elif change.grant is not None:
             self._apply_grant(change, change.grant)
-        elif change.op in _ACCESS:
-            self._apply_access(change)
-        else:
-            self._records.put(list(self._changed_records(change)))
-        self._changed()
-
-    def _apply_access(self, change: RegistryChange) -> None:
-        if change.credential is not None:
-            self._credentials.add(change.credential)
+        elif change.credential is not None:
+            self._credentials[change.credential.key_id] = change.credential
         elif change.revoked_key is not None:
-            self._credentials.discard(change.revoked_key)
+            self._credentials.pop(change.revoked_key, None)
         elif change.user is not None:
             self._users.put(change.user)
         elif change.removed_user is not None:
             self._users.discard(change.removed_user)
+        else:
+            self._records.put(list(self._changed_records(change)))
+        self._changed()
 
     def _apply_grant(self, change: RegistryChange, grant: Grant) -> None:
         if change.op is Op.GRANT:
@@ -416,7 +405,8 @@ class Registry(VersionSelector):
         if change.kill is not None:
             self._aim(change.kill.tool, change.kill.effect, change.reason)
         elif change.restored_kill is not None:
-            if self._switch.get(change.restored_kill).id.startswith(_LOCAL):
+            self._check_kill(change.restored_kill)
+            if change.restored_kill.startswith(_LOCAL):
                 raise RegistryError(
                     f"{change.restored_kill} holds in this process only: undo it there"
                 )
@@ -426,20 +416,33 @@ class Registry(VersionSelector):
             self._check_grant(change.grant)
         elif change.grant is not None:
             self._check_given(change.grant)
-        elif change.op in _ACCESS:
-            self._check_access(change)
+        elif change.tool is None:
+            self._check_identity(change)
         else:
-            self._records.get(change.tool or "", change.version)
+            self._records.get(change.tool, change.version)
 
-    def _check_access(self, change: RegistryChange) -> None:
-        if change.credential is not None:
-            self._credentials.check(change.credential, self._now())
-        elif change.revoked_key is not None:
-            self._credentials.check_there(change.revoked_key)
-        elif change.user is not None:
-            self._users.check(change.user, new=change.user_change == ADDED)
-        elif change.removed_user is not None:
-            self._users.check_there(change.removed_user)
+    def _check_identity(self, change: RegistryChange) -> None:
+        key, user = change.credential, change.user
+        if key is not None and key.key_id in self._credentials:
+            raise RegistryError(f"key {key.key_id} already exists")
+        if key is not None and key.expired(self._now()):
+            raise RegistryError("expires_at: is in the past")
+        if change.revoked_key is not None and change.revoked_key not in self._credentials:
+            raise RegistryError(
+                f"key {change.revoked_key} is not in force; "
+                "`counterseal keys issued` lists the keys in force"
+            )
+        if change.removed_user is not None:
+            self._users.existing(change.removed_user)
+        if user is not None and change.user_change != ADDED:
+            self._users.existing(user.name)
+        elif user is not None and self._users.get(user.name) is not None:
+            raise RegistryError(f"user {self._users.existing(user.name).name} already exists")
+
+    def _check_kill(self, kill_id: str) -> None:
+        if kill_id not in self._kills:
+            in_force = ", ".join(self._kills) or "none"
+            raise RegistryError(f"{kill_id} is not in force; in force: {in_force}")
 
     def drift(self, name: str, version: str) -> list[dict[str, Any]]:
         """Return where operators changed what code declares. RegistryError as in `get`."""

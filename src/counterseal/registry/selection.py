@@ -10,13 +10,15 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from datetime import datetime
+from math import inf
 from typing import TypeVar
 
 from counterseal.errors import RegistryError
 from counterseal.proposal import Principal, System
-from counterseal.registry.grants import Grant, GrantIndex, weigh
 from counterseal.registry.records import (
-    KillSwitch,
+    Grant,
+    Kill,
+    Mode,
     Quarantine,
     Reason,
     Refusal,
@@ -103,6 +105,123 @@ def newest_for(run_id: str, live: Iterable[RegistryRecord]) -> RegistryRecord | 
     return None
 
 
+# --- grants by agent and tool ---------------------------------------------------------------------
+
+_REASONS = list(Reason)
+
+
+def weigh(
+    grants: Iterable[Grant], record: RegistryRecord, principal: Principal, now: datetime
+) -> Grant | Refusal:
+    """Return the first grant that authorizes, else the refusal of the closest one."""
+    closest: Refusal | None = None
+    for grant in grants:
+        refusal = _weigh_one(grant, record, principal, now)
+        if refusal is None:
+            return grant
+        if closest is None or _REASONS.index(refusal.reason) > _REASONS.index(closest.reason):
+            closest = refusal  # reasons are in the order of the checks
+    return closest or _no_grant(record, principal)
+
+
+def _weigh_one(
+    grant: Grant, record: RegistryRecord, principal: Principal, now: datetime
+) -> Refusal | None:
+    holder = f"The grant of agent {grant.agent!r} for {grant.tool}"
+    if grant.tenant is not None and grant.tenant != principal.tenant:
+        return _no_grant(record, principal)
+    if grant.expires_at is not None and grant.expires_at <= now:
+        text = f"{holder} expired at {grant.expires_at.isoformat()}."
+        return Refusal(Reason.GRANT_EXPIRED, text)
+    if grant.mode is not Mode.EXECUTE and not grant.mode.allows(record.contract.effect):
+        text = f"{holder} allows {grant.mode.value} only, and the tool does more."
+        return Refusal(Reason.MODE, text)
+    if grant.risk_limit is not None and record.contract.risk > grant.risk_limit:
+        risk = record.contract.risk.value
+        text = f"{holder} is limited to {grant.risk_limit.value}; the tool is {risk}."
+        return Refusal(Reason.RISK_LIMIT, text)
+    missing = (record.scopes | grant.scopes) - principal.scopes
+    if missing:
+        text = f"{record.name} needs the scopes {', '.join(sorted(missing))}."
+        return Refusal(Reason.SCOPE_MISSING, text)
+    return None
+
+
+def _no_grant(record: RegistryRecord, principal: Principal) -> Refusal:
+    text = f"Agent {principal.agent!r} has no grant for {record.name}."
+    return Refusal(Reason.NO_GRANT, text)
+
+
+class GrantIndex:
+    """Grants by agent and tool.
+
+    For one agent and tool, grants by operators come first, in the order of their numbers, and then
+    those of the code in their order, so that every worker checks them alike. The grants that cover
+    a version are cached until they change.
+    """
+
+    def __init__(self) -> None:
+        self._by_agent: dict[str, dict[str, tuple[Grant, ...]]] = {}
+        self._covering: dict[tuple[str, str], dict[str, tuple[Grant, ...]]] = {}
+        self._without: dict[Grant, frozenset[str]] = {}
+        """Versions that were deprecated before the grant, which it never covers."""
+        self._numbers: dict[Grant, int] = {}
+        """The number of the stored change, for grants by operators."""
+
+    def __iter__(self) -> Iterator[Grant]:
+        for by_tool in self._by_agent.values():
+            for grants in by_tool.values():
+                yield from grants
+
+    def __contains__(self, grant: object) -> bool:
+        return isinstance(grant, Grant) and grant in self.of(grant.agent, grant.tool)
+
+    def of(self, agent: str, tool: str) -> tuple[Grant, ...]:
+        return self._by_agent.get(agent, {}).get(tool, ())
+
+    def tools_of(self, agent: str) -> Iterable[str]:
+        return self._by_agent.get(agent, {}).keys()
+
+    def covering(self, agent: str, record: RegistryRecord) -> tuple[Grant, ...]:
+        known = self._covering.get((agent, record.name), {}).get(record.version)
+        if known is not None:
+            return known
+        grants = self.of(agent, record.name)
+        if not grants:
+            return ()  # not cached, so that unknown agents can't fill the memory
+        fitting = [grant for grant in grants if grant.covers(record.parsed)]
+        covering = tuple(g for g in fitting if record.version not in self._without.get(g, ()))
+        self._covering.setdefault((agent, record.name), {})[record.version] = covering
+        return covering
+
+    def add(
+        self, grant: Grant, *, without: frozenset[str] = frozenset(), number: int | None = None
+    ) -> None:
+        if grant in self:
+            self.remove(grant)
+        if without:
+            self._without[grant] = without
+        if number is not None:
+            self._numbers[grant] = number
+        by_tool = self._by_agent.setdefault(grant.agent, {})
+        grants = (*by_tool.get(grant.tool, ()), grant)
+        by_tool[grant.tool] = tuple(sorted(grants, key=lambda one: self._numbers.get(one, inf)))
+        self._covering.pop((grant.agent, grant.tool), None)
+
+    def remove(self, grant: Grant) -> None:
+        self._without.pop(grant, None)
+        self._numbers.pop(grant, None)
+        by_tool = self._by_agent[grant.agent]
+        by_tool[grant.tool] = tuple(kept for kept in by_tool[grant.tool] if kept != grant)
+        if not by_tool[grant.tool]:
+            del by_tool[grant.tool]
+        if not by_tool:
+            del self._by_agent[grant.agent]
+        self._covering.pop((grant.agent, grant.tool), None)
+
+
+# --- the questions of a call ----------------------------------------------------------------------
+
 _REVERSALS = 20
 
 
@@ -115,7 +234,8 @@ class VersionSelector:
         self._now = clock
         self._records = RecordIndex()
         self._grant_index = GrantIndex()
-        self._switch = KillSwitch()
+        self._kills: dict[str, Kill] = {}
+        """The kills in force by id, oldest first."""
         self._quarantine: dict[str, Quarantine] = {}
         self.epoch = 0
         self.deprecated_use: Counter[tuple[str, str]] = Counter()
@@ -156,9 +276,7 @@ class VersionSelector:
                 pins[name] = known.version
             return known
         now = self._now()
-        record = self._choose(
-            name, now, tenant=tenant, run_id=run_id, version=version, pins=pins, agent=agent
-        )
+        record = self._choose(name, now, tenant=tenant, run_id=run_id, version=wanted, agent=agent)
         if isinstance(record, Refusal):
             return record
         if wanted is not None and record.is_timeless:
@@ -187,15 +305,11 @@ class VersionSelector:
             # budget limits the attempts.
             return Grant(agent=principal.agent, tool=record.name, max_calls_per_run=_REVERSALS)
         if not record.exposed:
-            return Refusal(
-                reason=Reason.NOT_EXPOSED, message=f"{record.name} is not available to agents."
-            )
+            return Refusal(Reason.NOT_EXPOSED, f"{record.name} is not available to agents.")
         roles = record.allowed_agent_roles
         if roles and roles.isdisjoint(principal.roles):
-            return Refusal(
-                reason=Reason.ROLE,
-                message=f"{record.name} needs a role that this agent does not have.",
-            )
+            text = f"{record.name} needs a role that this agent does not have."
+            return Refusal(Reason.ROLE, text)
         grants = self._grant_index.covering(principal.agent, record)
         return weigh(grants, record, principal, self._now())
 
@@ -206,12 +320,13 @@ class VersionSelector:
         now, agent = self._now(), principal.agent
         usable = []
         for name in sorted(self._grant_index.tools_of(agent)):
+            pin = (pins or {}).get(name)
             record = self._choose(
-                name, now, tenant=principal.tenant, run_id=run_id, pins=pins, agent=agent
+                name, now, tenant=principal.tenant, run_id=run_id, version=pin, agent=agent
             )
-            if isinstance(record, Refusal):
-                continue
-            if isinstance(self.authorize(record, principal), Grant):
+            if isinstance(record, RegistryRecord) and isinstance(
+                self.authorize(record, principal), Grant
+            ):
                 usable.append(record)
         return tuple(usable)
 
@@ -222,24 +337,22 @@ class VersionSelector:
         *,
         tenant: str,
         run_id: str,
-        version: str | None = None,
-        pins: Mapping[str, str] | None,
+        version: str | None,
         agent: str | None,
     ) -> RegistryRecord | Refusal:
         quarantine = self._quarantine.get(name)
         if quarantine is not None and quarantine.allows_tenant(tenant):
-            return Refusal(reason=Reason.QUARANTINED, message=quarantine.message)
+            return Refusal(Reason.QUARANTINED, quarantine.message)
         line = self._records.versions(name)
         if not line:
             return _unknown(name, Reason.UNKNOWN)
         visible = [record for record in line if record.allows_tenant(tenant)]
         if not visible:
             return _unknown(name, Reason.OTHER_TENANT)
-        wanted = pins.get(name) if version is None and pins else version
-        if wanted is None:
+        if version is None:
             record = self._by_rollout(visible, run_id, now, agent)
         else:
-            record = self._by_version(name, wanted, tenant)
+            record = self._by_version(name, version, tenant)
         if isinstance(record, Refusal):
             return record
         return self._stopped(record, now) or record
@@ -248,10 +361,8 @@ class VersionSelector:
         record = self._records.find(name, version)
         if record is None or not record.allows_tenant(tenant):
             # The same answer for both: a tenant can't learn of other tenants' versions.
-            return Refusal(
-                reason=Reason.VERSION_UNKNOWN,
-                message=f"There is no version {shown(version)} of {name} here.",
-            )
+            text = f"There is no version {shown(version)} of {name} here."
+            return Refusal(Reason.VERSION_UNKNOWN, text)
         return record
 
     def _by_rollout(
@@ -266,16 +377,13 @@ class VersionSelector:
             return next(end for record in visible if (end := record.ended(now)) is not None)
         if agent is not None and len(live) > 1:
             live = [record for record in live if self._grant_index.covering(agent, record)] or live
-        return newest_for(run_id, live) or Refusal(
-            reason=Reason.NOT_ROLLED_OUT,
-            message=f"{visible[0].name} is not rolled out to this run yet.",
-        )
+        text = f"{visible[0].name} is not rolled out to this run yet."
+        return newest_for(run_id, live) or Refusal(Reason.NOT_ROLLED_OUT, text)
 
     def _stopped(self, record: RegistryRecord, now: datetime) -> Refusal | None:
         """Return why no caller may use the record now, or None."""
-        if self._switch.stops(record):
-            message = f"{record.name} was stopped by an operator."
-            return Refusal(reason=Reason.KILLED, message=message)
+        if any(kill.covers(record) for kill in self._kills.values()):
+            return Refusal(Reason.KILLED, f"{record.name} was stopped by an operator.")
         return record.ended(now)
 
 
@@ -292,4 +400,4 @@ def _remember(memory: dict[_K, _V], key: _K, value: _V) -> None:
 
 def _unknown(name: str, reason: Reason) -> Refusal:
     # Exactly the same text for a tool of another tenant: callers must not see a difference.
-    return Refusal(reason=reason, message=f"There is no tool {shown(name)} here.")
+    return Refusal(reason, f"There is no tool {shown(name)} here.")

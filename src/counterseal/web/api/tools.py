@@ -9,8 +9,7 @@ from pydantic import ConfigDict, Field
 
 from counterseal.contract.effects import Effect, RiskClass
 from counterseal.gateway.catalogue import EFFECT, VERSION
-from counterseal.registry import Grant
-from counterseal.registry.grants import Mode
+from counterseal.registry import Grant, Mode
 from counterseal.views import GrantRow, Items, KillRow, ToolPage, ToolRow, ToolUse
 from counterseal.views.tools import (
     CatalogueEntry,

@@ -12,8 +12,7 @@ from starlette.routing import Route
 from counterseal.accounts import Role
 from counterseal.contract.effects import EFFECTS, Effect, RiskClass
 from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
-from counterseal.registry import Grant
-from counterseal.registry.grants import Mode
+from counterseal.registry import Grant, Mode
 from counterseal.views import (
     CallSearch,
     GrantRow,
