@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from counterseal.approvals.votes import Voter
+    from counterseal.approvals.terms import Voter
     from counterseal.call.services import Tenant
     from counterseal.codes import Code, Path
     from counterseal.contract.declare import Tool, tool
@@ -55,51 +55,37 @@ if TYPE_CHECKING:
     from counterseal.runtime import Runtime
 
 _HOMES = {
-    "counterseal.call.services": ("Tenant",),
-    "counterseal.approvals.votes": ("Voter",),
-    "counterseal.operations.approver": ("ApprovalError",),
-    "counterseal.codes": ("Code", "Path"),
-    "counterseal.contract.outputs": ("Blocks", "Partial"),
-    "counterseal.contract.declare": ("Tool", "tool"),
-    "counterseal.contract.effects": ("Effect", "RiskClass", "Trust"),
-    "counterseal.contract.files": ("load_contracts",),
-    "counterseal.contract.invariants": ("DROP_STEP", "ProposedCall", "Invariant"),
-    "counterseal.contract.lint": ("lint",),
-    "counterseal.contract.model": ("Contract",),
-    "counterseal.contract.tool_context": (
-        "Config",
-        "ConfigParam",
-        "Context",
-        "Secret",
-        "State",
-        "StateEffect",
-        "StateRead",
-    ),
-    "counterseal.errors": (
-        "ContractError",
-        "CountersealError",
-        "GrantError",
-        "NotDoneError",
-        "NotSentError",
-        "Problem",
-        "StoreError",
-    ),
-    "counterseal.execution.webhook": ("Webhook",),
-    "counterseal.execution.attempt": ("Progress",),
-    "counterseal.keys": ("KeyRing",),
-    "counterseal.observation": ("Observation",),
-    "counterseal.plans": ("Plan", "PlanRule"),
-    "counterseal.policy": ("Policy",),
-    "counterseal.proposal": ("Principal", "Proposal"),
-    "counterseal.operations.attention": ("NeedsAttention",),
-    "counterseal.reconcile": ("Reconciler",),
-    "counterseal.registry": ("Grant", "Registry"),
-    "counterseal.repair": ("RepairLoop",),
-    "counterseal.runs": ("Run", "RunError"),
-    "counterseal.runtime": ("Runtime",),
-    "counterseal.ledger.records": ("Budgets",),
+    "approvals.terms": "Voter",
+    "call.services": "Tenant",
+    "codes": "Code Path",
+    "contract.declare": "Tool tool",
+    "contract.effects": "Effect RiskClass Trust",
+    "contract.files": "load_contracts",
+    "contract.invariants": "DROP_STEP ProposedCall Invariant",
+    "contract.lint": "lint",
+    "contract.model": "Contract",
+    "contract.outputs": "Blocks Partial",
+    "contract.tool_context": "Config ConfigParam Context Secret State StateEffect StateRead",
+    "errors": "ContractError CountersealError GrantError NotDoneError NotSentError Problem "
+    "StoreError",
+    "execution.attempt": "Progress",
+    "execution.webhook": "Webhook",
+    "keys": "KeyRing",
+    "ledger.records": "Budgets",
+    "observation": "Observation",
+    "operations.approver": "ApprovalError",
+    "operations.attention": "NeedsAttention",
+    "plans": "Plan PlanRule",
+    "policy": "Policy",
+    "proposal": "Principal Proposal",
+    "reconcile": "Reconciler",
+    "registry": "Grant Registry",
+    "repair": "RepairLoop",
+    "runs": "Run RunError",
+    "runtime": "Runtime",
 }
-_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+"""The public names of each module."""
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __version__ = "0.1.0"
 
@@ -161,7 +147,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module 'counterseal' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF[name]), name)
+    value = getattr(import_module(f"counterseal.{_HOME_OF[name]}"), name)
     globals()[name] = value
     return value
 

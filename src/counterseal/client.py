@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 from urllib.parse import quote
 
@@ -116,13 +115,8 @@ class Client:
         await self._http.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._http.__aexit__(kind, error, trace)
+    async def __aexit__(self, *_error: object) -> None:
+        await self._http.aclose()
 
     async def submit(self, proposal: Proposal, *, wait: float | None = None) -> Observation:
         """Submit a call and return its observation.
@@ -132,7 +126,9 @@ class Client:
         """
         headers = {"Prefer": f"wait={int(wait)}"} if wait else {}
         if proposal.key is not None:
-            headers["Idempotency-Key"] = _quoted(proposal.key)
+            # A structured field's string.
+            escaped = proposal.key.replace("\\", "\\\\").replace('"', '\\"')
+            headers["Idempotency-Key"] = f'"{escaped}"'
         if proposal.trace is not None:
             headers["traceparent"] = proposal.trace
         response = await self._send(
@@ -290,12 +286,14 @@ class ToolRequests(_Requests):
         return ToolPage.model_validate(await self._client.get(f"/v1/tools/{_segment(name)}"))
 
     async def enable(self, name: str, *, reason: str, version: str | None = None) -> None:
-        body = {"reason": reason, "version": version}
-        await self._client.post(f"/v1/tools/{_segment(name)}/enable", body)
+        await self._switch(name, "enable", reason, version)
 
     async def disable(self, name: str, *, reason: str, version: str | None = None) -> None:
-        body = {"reason": reason, "version": version}
-        await self._client.post(f"/v1/tools/{_segment(name)}/disable", body)
+        await self._switch(name, "disable", reason, version)
+
+    async def _switch(self, name: str, verb: str, reason: str, version: str | None) -> None:
+        path = f"/v1/tools/{_segment(name)}/{verb}"
+        await self._client.post(path, {"reason": reason, "version": version})
 
 
 class GrantRequests(_Requests):
@@ -378,12 +376,6 @@ def _observation(body: Mapping[str, Any]) -> Observation:
         for error in body["field_errors"]
     ]
     return Observation.from_record({**body, "field_errors": errors, "decisions": [], "raw": None})
-
-
-def _quoted(key: str) -> str:
-    """Return a key as a structured field's string."""
-    escaped = key.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def _segment(text: str) -> str:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Unpack
 
 from counterseal.approvals.packet import Packet
-from counterseal.approvals.votes import Choice, Voter
+from counterseal.approvals.terms import Choice, Voter
 from counterseal.contract.declare import Tool, ToolOptions, set_option
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract

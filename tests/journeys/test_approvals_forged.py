@@ -20,8 +20,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from counterseal.approvals.terms import Choice, Vote
 from counterseal.approvals.tokens import Claims, issue
-from counterseal.approvals.votes import Choice, Vote
 from counterseal.codes import Code
 from counterseal.errors import CountersealError
 from counterseal.gates.approval import has_unknown_keys, signed

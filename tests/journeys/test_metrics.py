@@ -11,7 +11,7 @@ from pydantic import Field
 
 from counterseal import Grant, Proposal, tool
 from counterseal.accounts.users import Person
-from counterseal.approvals.votes import Voter
+from counterseal.approvals.terms import Voter
 from counterseal.operations.attention import NeedsAttention
 from counterseal.policy import Policy
 from counterseal.reconcile import Reconciler

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from counterseal.audit import EventType, Head
-from counterseal.audit.chain import BODY
-from counterseal.audit.checkpoints import Checkpoint
+from counterseal.audit.chain import BODY, Checkpoint
 from counterseal.errors import CountersealError
 from counterseal.ledger.requests import EventFilter
 from tests.store.chains import NOWHERE, check_chain, log_of

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize
 
 from counterseal.audit import EventType
-from counterseal.audit.checkpoints import Checkpoint
+from counterseal.audit.chain import Checkpoint
 from counterseal.ledger.requests import Charge, EventFilter, ExpiryRequest, SettlementRequest
 from tests.store.chains import check_chain, log_of
 from tests.store.same import (

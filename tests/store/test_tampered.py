@@ -6,7 +6,7 @@ from contextlib import closing
 import pytest
 
 from counterseal.audit import Head
-from counterseal.audit.checkpoints import Checkpoint
+from counterseal.audit.chain import Checkpoint
 from counterseal.audit.verify import FindingKind, RecordVerifier
 from counterseal.ledger.requests import EventFilter, ExpiryRequest
 from counterseal.storage import open_store

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from counterseal import Proposal
 from counterseal.audit import Caller, Event, EventType
-from counterseal.audit.checkpoints import hash_of, make_checkpoint, receipt, sealed_heads
-from counterseal.audit.export import COLUMNS, csv_head, csv_line, json_line
+from counterseal.audit.chain import hash_of, make_checkpoint, receipt, sealed_heads
+from counterseal.audit.events import COLUMNS, csv_head, csv_line, json_line
 from counterseal.audit.verify import FindingKind
 from counterseal.errors import StoreError
 from counterseal.keys import KeyRing, Purpose, new_key

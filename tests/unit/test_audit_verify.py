@@ -12,8 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterseal.audit import GENESIS, Caller, Event, EventType, Head, columns_of, extend
-from counterseal.audit.chain import BODY, Link, digest_of, link_hash
-from counterseal.audit.checkpoints import Checkpoint, hash_of, make_checkpoint, sealed_heads
+from counterseal.audit.chain import (
+    BODY,
+    Checkpoint,
+    Link,
+    digest_of,
+    hash_of,
+    link_hash,
+    make_checkpoint,
+    sealed_heads,
+)
 from counterseal.audit.events import erasure_event
 from counterseal.audit.verify import LATE_MICROS, MAX_FINDINGS, FindingKind, RecordVerifier
 from counterseal.keys import Key, KeyRing, Purpose

@@ -7,13 +7,12 @@ and no difference can contain a secret. `packet_formats` renders it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from counterseal.approvals.display import Part, fill, name_of, stamp, visible
-from counterseal.approvals.terms import Demand, who_may
-from counterseal.approvals.votes import Choice, Vote
+from counterseal.approvals.terms import Choice, Demand, Vote, who_may
 from counterseal.canonical import freeze, thaw
 from counterseal.contract.effects import Effect, Semantics
 from counterseal.contract.fill import (
@@ -54,7 +53,7 @@ class Packet:
     approval_id: str
     trace_id: str
     tenant: str
-    status: str
+    status: str = "waiting"
     tool: str
     version: str
     contract_hash: str
@@ -66,7 +65,7 @@ class Packet:
     """The resource that the call acts on."""
     arguments: Mapping[str, Any]
     config: Mapping[str, Any]
-    origins: Mapping[str, Origin]
+    origins: Mapping[str, Origin] = field(default_factory=dict)
     """JSON Pointers into the arguments, with the origin of each value as far as it is known."""
     before: Mapping[str, Any] | None
     after: Mapping[str, Any] | None
@@ -74,7 +73,7 @@ class Packet:
     changes: tuple[ExpectedChange, ...]
     fingerprint: str
     demand: Demand
-    votes: tuple[Vote, ...]
+    votes: tuple[Vote, ...] = ()
     agent: str
     user: str | None
     created_at: float
@@ -142,35 +141,23 @@ def make_packet(
     contract: Contract,
     demand: Demand,
     *,
-    approval_id: str,
-    trace_id: str,
-    tenant: str,
-    agent: str,
-    user: str | None,
     arguments: Mapping[str, Any],
-    fingerprint: str,
-    created_at: float,
-    expires_at: float | None = None,
     config: Mapping[str, Any] | None = None,
     before: Mapping[str, Any] | None = None,
     after: Mapping[str, Any] | None = None,
-    origins: Mapping[str, Origin] | None = None,
-    votes: Iterable[Vote] = (),
-    status: str = "waiting",
     redact: Callable[[Any], Any],
+    **about: Any,
 ) -> Packet:
     """Return the packet of a held call.
 
     `redact` returns a JSON value without its secrets. `after` is the result of the contract's
     preview; without one, the packet shows the expected state as far as it is known before the call.
+    `about` are the fields of `Packet` that are shown as they are.
     """
     shown, state = _clean(arguments, redact), _clean(before, redact)
     expected = _clean(_expected(contract, arguments) if after is None else after, redact)
+    about.setdefault("expires_at", about["created_at"] + demand.expires_after)
     return Packet(
-        approval_id=approval_id,
-        trace_id=trace_id,
-        tenant=tenant,
-        status=status,
         tool=contract.name,
         version=contract.version,
         contract_hash=contract.hash,
@@ -180,19 +167,13 @@ def make_packet(
         target=resource_of(contract, shown),
         arguments=shown,
         config=_clean(config or {}, redact),
-        origins=dict(origins or {}),
         before=state,
         after=expected,
         changes=tuple(_changes(state, expected)),
-        fingerprint=fingerprint,
         demand=demand,
-        votes=tuple(votes),
-        agent=agent,
-        user=user,
-        created_at=created_at,
-        expires_at=created_at + demand.expires_after if expires_at is None else expires_at,
         compensation_tool=contract.transactional.compensation_tool,
         reversibility=_reversibility(contract),
+        **about,
     )
 
 

@@ -27,8 +27,7 @@ from counterseal.approvals.display import (
     visible,
 )
 from counterseal.approvals.packet import Origin, Packet
-from counterseal.approvals.terms import who_may
-from counterseal.approvals.votes import Choice, Vote
+from counterseal.approvals.terms import Choice, Vote, who_may
 from counterseal.contract.approval_terms import PATTERNS
 
 _ORIGINS: Final[Mapping[Origin, str]] = {
@@ -39,7 +38,7 @@ _ORIGINS: Final[Mapping[Origin, str]] = {
 
 
 class RowKey(StrEnum):
-    """Identifies a row of the outline. The value is part of the row's CSS class."""
+    """Identifies a row of the outline. The value is its label and part of its CSS class."""
 
     CONSEQUENCE = "if-approved"
     ACTION = "action"
@@ -60,29 +59,6 @@ class RowKey(StrEnum):
     APPROVAL_ID = "approval-id"
     TRACE_ID = "trace-id"
     CONTRACT = "contract"
-
-
-_LABELS: Final = {
-    RowKey.CONSEQUENCE: "If approved",
-    RowKey.ACTION: "Action",
-    RowKey.TARGET: "Target",
-    RowKey.ARGUMENTS: "Arguments",
-    RowKey.CONFIG: "Config",
-    RowKey.BEFORE: "Before",
-    RowKey.AFTER: "After",
-    RowKey.REVERSIBLE: "Reversible",
-    RowKey.IF_REJECTED: "If rejected",
-    RowKey.EXPIRES: "Expires",
-    RowKey.REQUESTER: "Asked by",
-    RowKey.REASON: "Why",
-    RowKey.APPROVERS: "Approval",
-    RowKey.VOTES: "So far",
-    RowKey.DATA_CLASS: "Data class",
-    RowKey.FINGERPRINT: "Fingerprint",
-    RowKey.APPROVAL_ID: "Approval id",
-    RowKey.TRACE_ID: "Trace id",
-    RowKey.CONTRACT: "Contract",
-}
 
 
 class PacketLine(NamedTuple):
@@ -112,7 +88,7 @@ class PacketRow(NamedTuple):
 
     @property
     def label(self) -> str:
-        return _LABELS[self.key]
+        return self.key.replace("-", " ").capitalize()
 
 
 class PacketOutline(NamedTuple):
@@ -154,14 +130,9 @@ def outline(
         ),
     )
     filled = (tuple(row for row in group if row.lines) for group in groups)
-    waiting = packet.status == "waiting"
-    return PacketOutline(
-        "APPROVAL NEEDED"
-        if waiting
-        else f"APPROVAL {visible(shown_status(packet.status)).upper()}",
-        packet.risk,
-        tuple(group for group in filled if group),
-    )
+    status = "needed" if packet.status == "waiting" else visible(shown_status(packet.status))
+    title = f"APPROVAL {status.upper()}"
+    return PacketOutline(title, packet.risk, tuple(group for group in filled if group))
 
 
 def _row(key: RowKey, parts: Iterable[Part]) -> PacketRow:
@@ -204,17 +175,13 @@ def _named(
     value: Any, max_characters: int, max_values: int
 ) -> Iterator[tuple[PacketLine, str | None]]:
     """Yield every value with its name and place; then how many more there are."""
-    more = 0
-    for count, (place, item) in enumerate(leaves(value)):
-        if count < max_values:
-            yield PacketLine(tuple(value_parts(item, max_characters)), name_of(place[1:])), place
-        else:
-            more += 1
-    if more:
-        yield (
-            PacketLine((Part(f"… and {more:,} more value{'' if more == 1 else 's'}, not shown"),)),
-            None,
-        )
+    found = list(leaves(value))
+    for place, item in found[:max_values]:
+        yield PacketLine(tuple(value_parts(item, max_characters)), name_of(place[1:])), place
+    more = len(found) - max_values
+    if more > 0:
+        text = f"… and {more:,} more value{'' if more == 1 else 's'}, not shown"
+        yield PacketLine((Part(text),)), None
 
 
 def _state(packet: Packet, max_characters: int, max_values: int) -> Iterator[PacketRow]:
@@ -296,15 +263,12 @@ def _vote(vote: Vote, max_characters: int) -> Iterator[Part]:
 
 def _data(packet: Packet) -> Iterator[Part]:
     demand = packet.demand
-    groups = [("", [demand.data_class.value] if demand.data_class else [])]
-    groups += [("jurisdiction ", sorted(demand.jurisdictions))]
-    groups += [("accountable ", sorted(demand.accountable_owners))]
-    first = True
-    for label, names in groups:
-        for name in names:
-            yield Part(f"{'' if first else '; '}{label}")
-            yield from fill(name)
-            first = False
+    named = [("", demand.data_class.value)] if demand.data_class else []
+    named += [("jurisdiction ", name) for name in sorted(demand.jurisdictions)]
+    named += [("accountable ", name) for name in sorted(demand.accountable_owners)]
+    for index, (label, name) in enumerate(named):
+        yield Part(f"{'; ' if index else ''}{label}")
+        yield from fill(name)
 
 
 # --- terminal card --------------------------------------------------------------------------------
@@ -336,11 +300,8 @@ def text(
         for row in group:
             body += _text_row(row, width - _EDGE, plain=plain)
     rule = "─" * (width - len(content.title) - len(content.risk) - 7)
-    top, edge, bottom = (
-        f"┌─ {content.title} {rule} {content.risk} ─",
-        "│  ",
-        "└" + "─" * (width - 1),
-    )
+    top = f"┌─ {content.title} {rule} {content.risk} ─"
+    edge, bottom = "│  ", "└" + "─" * (width - 1)
     if plain:
         top, edge, bottom = (part.translate(_ASCII) for part in (top, edge, bottom))
     return "\n".join([top, *((edge + line).rstrip() for line in body), bottom, ""])
@@ -484,12 +445,8 @@ def _html_row(row: PacketRow) -> Iterator[str]:
 
 
 def _html_line(line: PacketLine) -> str:
-    name = f"<bdi><code>{escape(line.name)}</code></bdi> " if line.name else ""
-    return f"{name}{_html_parts(line.all_parts)}"
-
-
-def _html_parts(parts: Iterable[Part]) -> str:
+    name = [Part(line.name, value=True), Part(" ")] if line.name else []
     return "".join(
         f"<bdi><code>{escape(part.text)}</code></bdi>" if part.value else escape(part.text)
-        for part in parts
+        for part in (*name, *line.all_parts)
     )

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from counterseal.approvals.display import stamp
+from counterseal.canonical import exported
 from counterseal.contract.approval_terms import LONGEST
 from counterseal.errors import CountersealError
 from counterseal.keys import KeyRing, KeysError, Purpose
@@ -41,8 +42,8 @@ class TokenError(CountersealError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claims:
-    """The claims of a token."""
+class ApprovedCall:
+    """The one call that a token is for."""
 
     approval_id: str
     trace_id: str
@@ -51,6 +52,12 @@ class Claims:
     tool_version: str
     contract_hash: str
     payload_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claims(ApprovedCall):
+    """The claims of a token."""
+
     approver_ids: tuple[str, ...]
     """All approvers, in the order of their votes."""
     approved_at: float
@@ -65,35 +72,12 @@ class Claims:
             "aud": AUDIENCE,
             "iat": int(self.approved_at),
             "exp": int(self.expires_at),
-            "approval_id": self.approval_id,
-            "trace_id": self.trace_id,
-            "tenant": self.tenant,
-            "tool_name": self.tool_name,
-            "tool_version": self.tool_version,
-            "contract_hash": self.contract_hash,
-            "payload_hash": self.payload_hash,
+            **exported(self),
             "approver_id": self.approver_ids[-1],
             "approver_ids": list(self.approver_ids),
             "approved_at": stamp(self.approved_at),
             "expires_at": stamp(self.expires_at),
-            "approval_scope": self.approval_scope,
-            "decision": self.decision,
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExpectedCall:
-    """The call that is about to be executed; a token must match it."""
-
-    approval_id: str
-    trace_id: str
-    tenant: str
-    tool_name: str
-    tool_version: str
-    contract_hash: str
-    payload_hash: str
-    approvers: int = 1
-    """How many approvers the demand requires."""
 
 
 def issue(claims: Claims, ring: KeyRing) -> str:
@@ -114,8 +98,9 @@ def issue(claims: Claims, ring: KeyRing) -> str:
 def check(
     token: str,
     ring: KeyRing,
-    expected: ExpectedCall,
+    expected: ApprovedCall,
     *,
+    approvers: int,
     may_approve: Callable[[str], bool],
     now: float,
 ) -> Claims:
@@ -136,7 +121,7 @@ def check(
     if claims.approved_at > now + SKEW:
         raise TokenError("early", "the token's approval time is in the future")
     people = set(claims.approver_ids)
-    if len(people) < expected.approvers or not all(may_approve(person) for person in people):
+    if len(people) < approvers or not all(may_approve(person) for person in people):
         raise TokenError("approver", "the token does not have enough approvers who may approve")
     return claims
 
@@ -175,12 +160,7 @@ def _verified(token: object, ring: KeyRing) -> Mapping[str, Any]:
     options: Any = {"verify_exp": False, "verify_iat": False, "verify_nbf": False}
     try:
         payload: Mapping[str, Any] = jwt.decode(
-            token,
-            key,
-            algorithms=[_ALGORITHM],
-            audience=AUDIENCE,
-            issuer=ISSUER,
-            options=options,
+            token, key, algorithms=[_ALGORITHM], audience=AUDIENCE, issuer=ISSUER, options=options
         )
     except jwt.InvalidSignatureError:
         raise TokenError("forged", "the signature does not match the key") from None

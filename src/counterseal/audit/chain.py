@@ -1,22 +1,25 @@
-"""The hash chain: every event carries the hash of all events before it in its segment.
+"""The hash chain of events, and the signed checkpoints that say where each segment ended.
 
 A segment is what one writer recorded for one tenant, in order. A link's hash covers its place and
 a salted digest of the event, not the text itself: text and salt can be erased later, and the chain
-still holds.
+still holds. The chain alone cannot show that its end was cut off, or that a whole segment is gone.
+A checkpoint can, because it is signed with a key that the store does not have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
 from counterseal.audit.events import Caller, Event, EventType, filed
-from counterseal.canonical import json_default
+from counterseal.canonical import canonical, json_default
 from counterseal.errors import CountersealError
+from counterseal.keys import Signer
 
 SALT_BYTES: Final = 16
 BODY: Final = 13
@@ -24,7 +27,6 @@ CODE: Final = 14
 TALLY: Final = 15
 COST: Final = 16
 """Positions of columns."""
-_PLAIN: Final = frozenset({str, int, float, bool, type(None), dict, list, tuple})
 Columns = tuple[Any, ...]
 """An event as a store keeps it; see `columns_of`."""
 
@@ -95,29 +97,10 @@ def columns_of(event: Event) -> Columns:
     policy_version, external_ref, body, code, tally, cost)
     """
     kind, caller, occurred_at, decision, policy_version, external_ref, body = event
-    text = _body_text(body) if body else None
+    text = to_json(dict(body), fallback=json_default).decode() if body else None
     moment = float(occurred_at)  # as every store returns it
     counted = filed(kind, decision, body)
     return (str(kind), *caller, moment, decision, policy_version, external_ref, text, *counted)
-
-
-def _body_text(body: Mapping[str, Any]) -> str:
-    """Return a body as JSON text. Mappings that are no dicts are copied first.
-
-    The JSON writer would ask for that only after it had tried everything else, and most bodies hold
-    such a mapping: the decisions of the gates.
-    """
-    plain = dict(body)
-    for name, value in body.items():
-        if type(value) not in _PLAIN and isinstance(value, Mapping):
-            copy = getattr(value, "copy", None)  # faster than item by item
-            plain[name] = dict(value.items()) if copy is None else copy()
-    return to_json(plain, fallback=_as_dict).decode()
-
-
-def _as_dict(value: Any) -> Any:
-    """Return a mapping as a dict, one level deep: nested ones come here in their turn."""
-    return dict(value.items()) if isinstance(value, Mapping) else json_default(value)
 
 
 def event_of(columns: Columns) -> Event:
@@ -157,3 +140,74 @@ def place_of(event_id: str) -> tuple[int, str]:
     raise UnknownEventIdError(
         f"after: {event_id!r} is not the id of an event; use an id that a search has returned"
     )
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Seals every segment that grew since the checkpoint before, up to its end."""
+
+    tenant: str
+    number: int
+    """From 1 on, without gaps."""
+    sealed_at: float
+    heads: Mapping[str, Head]
+    previous: bytes = field(default=b"\0" * 32, repr=False)
+    """The hash of the checkpoint before."""
+    hash: bytes = field(default=b"", repr=False)
+    key_id: str = ""
+    signature: bytes = field(default=b"", repr=False)
+
+
+def make_checkpoint(
+    tenant: str, heads: Mapping[str, Head], previous: Checkpoint | None, now: float, signer: Signer
+) -> Checkpoint:
+    """Return the next checkpoint, signed. `heads` are the segments that grew since the last one."""
+    unsigned = Checkpoint(
+        tenant=tenant,
+        number=1 if previous is None else previous.number + 1,
+        sealed_at=now,
+        heads=dict(sorted(heads.items())),
+    )
+    if previous is not None:
+        unsigned = replace(unsigned, previous=previous.hash)
+    seal = hash_of(unsigned)
+    return replace(unsigned, hash=seal, key_id=signer.key_id, signature=signer.sign(seal))
+
+
+def hash_of(checkpoint: Checkpoint) -> bytes:
+    """Return the hash of a checkpoint. ValueError when it has no canonical form."""
+    content = {
+        "tenant": checkpoint.tenant,
+        "number": checkpoint.number,
+        "sealed_at": checkpoint.sealed_at,
+        "heads": {
+            segment: [head.number, head.seq, head.hash.hex()]
+            for segment, head in checkpoint.heads.items()
+        },
+        "previous": checkpoint.previous.hex(),
+    }
+    return sha256(canonical(content)).digest()
+
+
+def sealed_heads(checkpoints: Iterable[Checkpoint]) -> dict[str, Head]:
+    """Return how far each segment is sealed by these checkpoints together."""
+    sealed: dict[str, Head] = {}
+    for checkpoint in checkpoints:
+        for segment, head in checkpoint.heads.items():
+            if segment not in sealed or head.seq > sealed[segment].seq:
+                sealed[segment] = head
+    return sealed
+
+
+def receipt(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what to keep elsewhere, to prove later that this checkpoint was made."""
+    return {
+        "tenant": checkpoint.tenant,
+        "number": checkpoint.number,
+        "hash": checkpoint.hash.hex(),
+        "sealed_at": checkpoint.sealed_at,
+        "key_id": checkpoint.key_id,
+    }

@@ -6,10 +6,12 @@ are found and counted by index. They are derived from the event here, and nowher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from enum import IntFlag, StrEnum
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -156,28 +158,6 @@ None: the event ends no call, is not counted, cost nothing.
 """
 Counted = tuple[str | None, int, float | None]
 
-# Plain numbers: every event that is written goes through here, and adding flags is slow.
-(
-    _PROPOSAL,
-    _MUTATES,
-    _AGAIN,
-    _UNSHAPED,
-    _ASKED_TO_MEND,
-    _MENDED,
-    _EXHAUSTED,
-    _EXECUTED,
-    _ANNOUNCED,
-    _KEY_MATCHED,
-    _REPLAYED,
-    _RETRIED,
-    _RETRY_BLOCKED,
-    _TO_VERIFY,
-    _UNAPPROVED,
-    _COMPLETE,
-) = (fact.value for fact in CallFact)
-
-_NOT: Final[Filed] = (None, None, None)
-_PLAIN: Final[Counted] = (None, 0, None)
 _SHAPE: Final = ("parse", "schema")
 _MENDING: Final = ("repair", "replan")
 _FOUND: Final = ("happened", "did_not_happen")
@@ -191,14 +171,9 @@ def filed(kind: str, decision: str, body: Body) -> Filed:
     count = COUNTED.get(kind)
     counted = None if count is None else count(decision, body)
     if counted is None:
-        return _NOT
+        return None, None, None
     code, facts, cost = counted
-    return code, _tally(kind, code, facts), cost
-
-
-@lru_cache(maxsize=1024)  # there are few, and every counted event needs one
-def _tally(kind: str, code: str | None, facts: int) -> str:
-    return f"{kind} {code or '-'} {facts}"
+    return code, f"{kind} {code or '-'} {int(facts)}", cost
 
 
 def read_tally(tally: str) -> tuple[str, str | None, CallFact]:
@@ -208,18 +183,18 @@ def read_tally(tally: str) -> tuple[str, str | None, CallFact]:
 
 
 def _plain(_decision: str, _body: Body) -> Counted:
-    return _PLAIN
+    return (None, 0, None)
 
 
 def _kind_of(body: Body) -> int:
     """Return the facts that every answer to a proposal can have."""
-    facts = 0 if "system" in body or "resumed" in body else _PROPOSAL
+    facts = 0 if "system" in body or "resumed" in body else CallFact.PROPOSAL
     if "mutates" in body:
-        facts |= _MUTATES
+        facts |= CallFact.MUTATES
     if "again" in body:
-        facts |= _AGAIN
+        facts |= CallFact.AGAIN
     elif body.get("path") in _MENDING:
-        facts |= _ASKED_TO_MEND
+        facts |= CallFact.ASKED_TO_MEND
     return facts
 
 
@@ -227,13 +202,13 @@ def _denied(_decision: str, body: Body) -> Counted:
     gate, code = body.get("gate"), body.get("code")
     facts = _kind_of(body)
     if gate in _SHAPE:
-        facts |= _UNSHAPED
+        facts |= CallFact.UNSHAPED
     elif gate == "approval":
-        facts |= _UNAPPROVED
+        facts |= CallFact.UNAPPROVED
     elif gate == "ledger" and code != "DEPENDENCY_UNAVAILABLE":
-        facts |= _KEY_MATCHED
+        facts |= CallFact.KEY_MATCHED
         if code == "IDEMPOTENCY_CONFLICT":
-            facts |= _RETRY_BLOCKED
+            facts |= CallFact.RETRY_BLOCKED
     return (str(code) if code else "UNKNOWN_ERROR", facts, None)
 
 
@@ -242,35 +217,35 @@ def _held(_decision: str, body: Body) -> Counted:
 
 
 def _replayed(decision: str, body: Body) -> Counted:
-    return (decision, _kind_of(body) | _KEY_MATCHED | _REPLAYED, None)
+    return (decision, _kind_of(body) | CallFact.KEY_MATCHED | CallFact.REPLAYED, None)
 
 
 def _succeeded(decision: str, body: Body) -> Counted:
-    facts = _executed(body) | _COMPLETE
+    facts = _executed(body) | CallFact.COMPLETE
     if "again" in body:
-        facts |= _MENDED
+        facts |= CallFact.MENDED
     if "verify" in body:
-        facts |= _TO_VERIFY
+        facts |= CallFact.TO_VERIFY
     return (decision, facts, _cost(body))
 
 
 def _failed(decision: str, body: Body) -> Counted:
     facts = _executed(body)
     if "began" in body:  # present only when the execution did not begin
-        return (decision, (facts & ~_EXECUTED) | _COMPLETE, None)
+        return (decision, (facts & ~CallFact.EXECUTED) | CallFact.COMPLETE, None)
     if "unknown" not in body:
-        facts |= _COMPLETE
+        facts |= CallFact.COMPLETE
     if "retry_blocked" in body:
-        facts |= _RETRY_BLOCKED
+        facts |= CallFact.RETRY_BLOCKED
     return (decision, facts, _cost(body))
 
 
 def _executed(body: Body) -> int:
-    facts = _kind_of(body) | _EXECUTED
+    facts = _kind_of(body) | CallFact.EXECUTED
     if "announced" in body:
-        facts |= _ANNOUNCED
+        facts |= CallFact.ANNOUNCED
     if "attempts" in body:
-        facts |= _RETRIED
+        facts |= CallFact.RETRIED
     return facts
 
 
@@ -281,7 +256,7 @@ def _cost(body: Body) -> float | None:
 
 def _reconciled(decision: str, body: Body) -> Counted | None:
     if decision in _FOUND:  # the call keeps the code that its agent was given
-        return (None, _MUTATES | _ANNOUNCED | _COMPLETE, None)
+        return (None, CallFact.MUTATES | CallFact.ANNOUNCED | CallFact.COMPLETE, None)
     if not decision.isupper():
         return None  # an operator's step, not an outcome
     ended = _succeeded if decision in ("SUCCESS", "PARTIAL_SUCCESS") else _failed
@@ -291,7 +266,7 @@ def _reconciled(decision: str, body: Body) -> Counted | None:
 def _escalated(_decision: str, body: Body) -> Counted | None:
     if "looks" in body:  # the caller is gone, and the outcome could not be found out
         return ("UNKNOWN_ERROR", 0, None)
-    return (None, _EXHAUSTED, None) if "exhausted" in body else None
+    return (None, CallFact.EXHAUSTED, None) if "exhausted" in body else None
 
 
 COUNTED: Final[Mapping[str, Callable[[str, Body], Counted | None]]] = {
@@ -309,3 +284,56 @@ COUNTED: Final[Mapping[str, Callable[[str, Body], Counted | None]]] = {
     EventType.COMPENSATION_FAILED: _plain,
 }
 """The types of events that are counted, with the function that counts each."""
+
+
+# --- lines of an export ---------------------------------------------------------------------------
+
+COLUMNS: Final = (
+    "event_id",
+    "type",
+    *Caller._fields,
+    "occurred_at",
+    "decision",
+    "policy_version",
+    "external_ref",
+    "body",
+)
+"""The fields of an event's record, in its order; in CSV the body is a cell of JSON."""
+
+_FORMULAS: Final = ("=", "+", "-", "@", "\t", "\r")
+"""Characters that a spreadsheet takes for the beginning of a formula."""
+
+
+def json_line(event_id: str, event: Event) -> str:
+    """Return an event as one line of JSON, in ASCII, so that nothing in it can break the line."""
+    return f"{_json(event.record(event_id))}\n"
+
+
+def csv_head() -> str:
+    """Return the header line: the column names."""
+    return _line(COLUMNS)
+
+
+def csv_line(event_id: str, event: Event) -> str:
+    """Return an event as a line of CSV.
+
+    A cell that a spreadsheet would run as a formula starts with an apostrophe.
+    """
+    record = event.record(event_id)
+    record["body"] = _json(record["body"]) if record["body"] else ""
+    return _line(_harmless(record[name]) for name in COLUMNS)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), default=dict)
+
+
+def _harmless(value: Any) -> str:
+    text = "" if value is None else str(value)
+    return f"'{text}" if text.startswith(_FORMULAS) else text
+
+
+def _line(cells: Iterable[str]) -> str:
+    out = io.StringIO()
+    csv.writer(out).writerow(cells)
+    return out.getvalue()

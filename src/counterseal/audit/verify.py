@@ -19,14 +19,16 @@ from counterseal.audit.chain import (
     BODY,
     GENESIS,
     SALT_BYTES,
+    Checkpoint,
     Columns,
     Head,
     Link,
     digest_of,
+    hash_of,
     link_hash,
 )
-from counterseal.audit.checkpoints import Checkpoint, hash_of
 from counterseal.audit.events import EventType
+from counterseal.canonical import exported
 from counterseal.keys import KeyRing, Purpose
 
 # --- the report -----------------------------------------------------------------------------------
@@ -98,9 +100,9 @@ class Report:
     erased_unsealed: int
     """Erased events whose erasure is recorded by an event that is not sealed yet."""
     checkpoints: int
-    findings: tuple[AuditFinding, ...] = field(default=(), repr=False)
     found: int
     """Number of findings; `findings` is cut at `MAX_FINDINGS`."""
+    findings: tuple[AuditFinding, ...] = field(default=(), repr=False)
 
     @property
     def ok(self) -> bool:
@@ -108,19 +110,8 @@ class Report:
 
     def record(self) -> dict[str, Any]:
         """Return the report as plain JSON data."""
-        return {
-            "tenant": self.tenant,
-            "ok": self.ok,
-            "events": self.events,
-            "segments": self.segments,
-            "sealed": self.sealed,
-            "unsealed": self.unsealed,
-            "erased": self.erased,
-            "erased_unsealed": self.erased_unsealed,
-            "checkpoints": self.checkpoints,
-            "found": self.found,
-            "findings": [finding.record() for finding in self.findings],
-        }
+        findings = [finding.record() for finding in self.findings]
+        return {"tenant": self.tenant, "ok": self.ok, **exported(self), "findings": findings}
 
 
 # --- checkpoints ----------------------------------------------------------------------------------
@@ -182,7 +173,8 @@ class Seals:
         for segment, head in checkpoint.heads.items():
             self.heads.setdefault(segment, {})[head.seq] = (head, number)
             if signed:
-                self.reach[segment] = max(head, self.reach.get(segment, head), key=_place)
+                known = self.reach.get(segment, head)
+                self.reach[segment] = max(head, known, key=lambda one: one.seq)
 
     def _report_unknown_key(self, key_id: str, numbers: Sequence[int]) -> None:
         first, last = numbers[0], numbers[-1]
@@ -215,28 +207,11 @@ def _hash(checkpoint: Checkpoint) -> bytes:
         return b""  # a checkpoint that cannot be hashed was never sealed
 
 
-def _place(head: Head) -> int:
-    return head.seq
-
-
 # --- segments -------------------------------------------------------------------------------------
 
 
 class Segment:
     """How far one segment was verified; nothing more is kept of it."""
-
-    __slots__ = (
-        "_doubt",
-        "_findings",
-        "_found",
-        "_good",
-        "_limit",
-        "_name",
-        "_replaced_ids",
-        "_sealed",
-        "_tenant",
-        "reach",
-    )
 
     def __init__(
         self,
@@ -365,17 +340,13 @@ class Segment:
     def _report_rewritten(self, place: int) -> None:
         """Report a rewritten chain once: rewriting changes all places behind."""
         number, event_id = self._sealed[place][1], self._replaced_ids.get(place)
+        since = self._found if self._found < place else 0
         kind = FindingKind.REWRITTEN
-        text = f"is another than checkpoint {number} sealed; look behind place {self._since(place)}"
+        text = f"is another than checkpoint {number} sealed; look behind place {since}"
         if event_id is None:
-            kind, text = (
-                FindingKind.MISSING,
-                f"place {place} is missing, which checkpoint {number} sealed",
-            )
+            kind = FindingKind.MISSING
+            text = f"place {place} is missing, which checkpoint {number} sealed"
         self._findings.add(AuditFinding(kind, text, event_id, self._name, place, number))
-
-    def _since(self, place: int) -> int:
-        return self._found if self._found < place else 0
 
     def _add(self, kind: FindingKind, text: str, link: Link, place: int | None = None) -> None:
         where = link.seq if place is None else place

@@ -250,7 +250,7 @@ def packet_of(
 def _packet(
     held: Held, call: HeldCall, contract: Contract, redactor: Redactor, fingerprint: str
 ) -> Packet:
-    packet = make_packet(
+    return make_packet(
         contract,
         Demand.from_record(held.demand),
         approval_id=held.approval_id,
@@ -265,12 +265,11 @@ def _packet(
         config=call.config,
         before=call.before,
         after=call.after,
+        origins=call.origins,
         votes=votes_of(held),
         status=held.status.value,
         redact=lambda value: redactor.redact(value)[0],
     )
-    origins: Any = call.origins  # checked when the request was made
-    return replace(packet, origins=origins)
 
 
 def _proposal(ctx: GateContext) -> dict[str, Any]:

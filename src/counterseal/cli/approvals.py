@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.approvals.packet import Packet
-    from counterseal.approvals.votes import Voter
+    from counterseal.approvals.terms import Voter
     from counterseal.config import Settings
     from counterseal.ledger.records import Held
     from counterseal.operations.approver import ApprovalError
@@ -316,7 +316,7 @@ def _check_vote(
     as_json: bool,
 ) -> None:
     """End the command if the vote would be refused, before the person confirms it."""
-    from counterseal.approvals.votes import Choice, Objection, PendingApproval, cast
+    from counterseal.approvals.terms import Choice, Objection, PendingApproval, cast
     from counterseal.operations.approver import ApprovalError
 
     request = PendingApproval(
@@ -466,7 +466,7 @@ class Approver(NamedTuple):
     tenants: Sequence[str] | None
 
     def voter(self, tenant: str) -> Voter:
-        from counterseal.approvals.votes import Voter
+        from counterseal.approvals.terms import Voter
 
         return Voter(user=self.name, tenant=tenant, roles=frozenset(self.roles))
 

@@ -34,7 +34,7 @@ from counterseal.cli.stores import load_keys, one_tenant, with_store
 
 if TYPE_CHECKING:
     from counterseal.audit import Event
-    from counterseal.audit.checkpoints import Checkpoint
+    from counterseal.audit.chain import Checkpoint
     from counterseal.audit.verify import AuditFinding, Report
     from counterseal.ledger.requests import EventFilter
     from counterseal.storage import Store
@@ -97,7 +97,7 @@ def list_events(
 
     events = with_store(store, newest)
     if as_json:
-        from counterseal.audit.export import json_line
+        from counterseal.audit.events import json_line
 
         sys.stdout.writelines(json_line(*event) for event in events)
     elif not events:
@@ -173,7 +173,7 @@ def export(
     In CSV, a cell that a spreadsheet would treat as a formula (it begins with = + - or @) gets an
     apostrophe in front.
     """
-    from counterseal.audit.export import csv_head, csv_line, json_line
+    from counterseal.audit.events import csv_head, csv_line, json_line
 
     is_csv = form is ExportFormat.CSV and not as_json
     search, write = _search(call, run, tool, types, since, until), csv_line if is_csv else json_line
@@ -277,7 +277,7 @@ def seal(
     """
     import time
 
-    from counterseal.audit.checkpoints import receipt
+    from counterseal.audit.chain import receipt
     from counterseal.operations.auditor import seal_store
 
     signer = load_keys(keys).signer("audit")

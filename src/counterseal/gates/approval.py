@@ -15,10 +15,17 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Any, Final
 
-from counterseal.approvals.terms import Demand, contract_terms, strictest
-from counterseal.approvals.tokens import ExpectedCall, TokenError
+from counterseal.approvals.terms import (
+    Choice,
+    Demand,
+    Tally,
+    Vote,
+    contract_terms,
+    strictest,
+    tally,
+)
+from counterseal.approvals.tokens import ApprovedCall, TokenError
 from counterseal.approvals.tokens import check as check_token
-from counterseal.approvals.votes import Choice, Tally, Vote, tally
 from counterseal.canonical import canonical, digest
 from counterseal.codes import Code
 from counterseal.contract.approval_terms import Pattern, Then
@@ -127,7 +134,7 @@ def _denied_as_unproven(ctx: GateContext, held: Held, required: Decision) -> Dec
     if ring is None or record is None or not has_keys(ring):
         return None
     given, demand = ctx.proposal.approval, demand_of(ctx)
-    expected = ExpectedCall(
+    expected = ApprovedCall(
         approval_id=held.approval_id,
         trace_id=held.trace_id,
         tenant=held.tenant,
@@ -135,7 +142,6 @@ def _denied_as_unproven(ctx: GateContext, held: Held, required: Decision) -> Dec
         tool_version=record.version,
         contract_hash=record.contract.hash,
         payload_hash=approval_hash(ctx),
-        approvers=demand.approvers,
     )
     reason = unproven(held, given or held.token, ring, expected, demand, ctx.now)
     if reason == "expired":
@@ -233,14 +239,15 @@ def has_unknown_keys(held: Held, ring: KeyRing) -> bool:
 
 
 def unproven(
-    held: Held, token: str | None, ring: KeyRing, expected: ExpectedCall, demand: Demand, now: float
+    held: Held, token: str | None, ring: KeyRing, expected: ApprovedCall, demand: Demand, now: float
 ) -> str | None:
     """Return in one word why an approval is not valid for this call; None if it is."""
     votes = proven_votes(held, ring)
     approvers = {vote.approver for vote in votes if vote.decision is Choice.APPROVE}
     reason: str | None = None
     try:
-        check_token(token or "", ring, expected, may_approve=approvers.__contains__, now=now)
+        known, count = approvers.__contains__, demand.approvers
+        check_token(token or "", ring, expected, approvers=count, may_approve=known, now=now)
     except TokenError as error:
         reason = error.why
     if reason is None and not _may_approve(held, approvers):

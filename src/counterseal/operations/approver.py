@@ -13,10 +13,9 @@ from time import monotonic
 from typing import Final, Protocol
 
 from counterseal.approvals.packet import Packet
-from counterseal.approvals.terms import Demand
-from counterseal.approvals.tokens import Claims, issue
-from counterseal.approvals.votes import (
+from counterseal.approvals.terms import (
     Choice,
+    Demand,
     Objection,
     PendingApproval,
     Tally,
@@ -25,6 +24,7 @@ from counterseal.approvals.votes import (
     cast,
     tally,
 )
+from counterseal.approvals.tokens import Claims, issue
 from counterseal.audit import Caller, Event, EventType
 from counterseal.call.hold import packet_of
 from counterseal.contract.approval_terms import Then

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from counterseal.audit import EventType, Head
-from counterseal.audit.checkpoints import Checkpoint, make_checkpoint, sealed_heads
+from counterseal.audit.chain import Checkpoint, make_checkpoint, sealed_heads
 from counterseal.audit.verify import LATE_MICROS, FindingKind, RecordVerifier, Report
 from counterseal.errors import StoreError
 from counterseal.keys import KeyRing, Signer

@@ -25,12 +25,12 @@ from counterseal.contract.model import shape_problems
 from counterseal.documents import Document, read_document
 from counterseal.errors import ContractError, ExpressionError, Problem
 from counterseal.expressions import Expression
-from counterseal.policy.evaluate import CompiledPolicy
 from counterseal.policy.policy_rules import (
     FIELDS,
     FUNCTIONS,
     NAMES,
     RESERVED,
+    CompiledPolicy,
     PolicyError,
     PolicyRule,
     PolicyVerdict,
@@ -44,16 +44,7 @@ from counterseal.policy.policy_rules import (
 _E = TypeVar("_E", bound=StrEnum)
 
 _ID: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")
-_RULE_FIELDS: Final = (
-    "id",
-    "when",
-    "then",
-    "reason",
-    "approvers",
-    "approval",
-    "tools",
-    "effects",
-)
+_RULE_FIELDS: Final = ("id", "when", "then", "reason", "approvers", "approval", "tools", "effects")
 _WORD: Final = re.compile(r"[A-Za-z]\w*")
 MAX_REASON: Final = 500
 

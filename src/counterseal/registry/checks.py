@@ -18,51 +18,9 @@ from counterseal.contract.diff import Compatibility, diff
 from counterseal.contract.fill import compensation_problems
 from counterseal.contract.lint import lint
 from counterseal.contract.model import Contract, OnUnknown
-from counterseal.contract.tool_context import Context, StateEffect
+from counterseal.contract.tool_context import Context
 from counterseal.errors import ContractError, Problem, Severity
 from counterseal.registry.records import Grant, RegistryRecord
-
-# --- run state ------------------------------------------------------------------------------------
-
-
-class StateDeclarations:
-    """Collects how tools use run state. The versions of one tool may differ."""
-
-    def __init__(self) -> None:
-        self._variables: defaultdict[str, dict[str, str]] = defaultdict(dict)
-        self._merges: defaultdict[str, dict[str, str]] = defaultdict(dict)
-
-    def add(self, tool: str, index: int, effect: StateEffect) -> Iterator[Problem]:
-        """Add one effect of a tool, and yield its conflicts with those of other tools."""
-        place, variable = f"/state_effects/{index}", effect.prompt_template_var
-        if variable is not None:
-            other = _conflict(self._variables[variable], tool, effect.key)
-            if other is not None:
-                yield Problem(
-                    rule="variable-ambiguous",
-                    pointer=f"{place}/prompt_template_var",
-                    message=f"the variable {variable} is {effect.key} here, but {other}",
-                    fix="Rename one of them.",
-                )
-        other = _conflict(self._merges[effect.key], tool, effect.merge)
-        if other is not None:
-            yield Problem(
-                rule="state-merge-conflict",
-                severity=Severity.WARNING,
-                pointer=f"{place}/merge",
-                message=f"{effect.key} is merged by {effect.merge} here, but by {other}",
-                fix="Merge the key in the same way in all tools, or use another key.",
-            )
-
-
-def _conflict(declared: dict[str, str], tool: str, value: str) -> str | None:
-    """Store a tool's value, and return a different value of another tool, if there is one."""
-    declared[tool] = value
-    others = (f"{theirs} in {other}" for other, theirs in declared.items() if theirs != value)
-    return next(others, None)
-
-
-# --- contracts ------------------------------------------------------------------------------------
 
 Versions = Callable[[str], Sequence[RegistryRecord]]
 """Returns every version of a tool by its name, including those about to be registered."""
@@ -106,15 +64,12 @@ def _read_one(thing: Any) -> Candidate:
     if is_plain_tool(thing):
         tool = wrap_plain_tool(thing)
         return Candidate(contract=tool.contract, tool=tool)
-    raise ContractError(
-        [
-            Problem(
-                rule="not-a-tool",
-                message=f"{ascii(thing)[:80]} is neither a tool nor a contract",
-                fix="Decorate the function with @tool, or pass a Contract.",
-            )
-        ]
+    problem = Problem(
+        rule="not-a-tool",
+        message=f"{ascii(thing)[:80]} is neither a tool nor a contract",
+        fix="Decorate the function with @tool, or pass a Contract.",
     )
+    raise ContractError([problem])
 
 
 def contract_problems(candidate: Candidate) -> list[Problem]:
@@ -180,9 +135,8 @@ class ToolReference:
 
     def _unfit(self, targets: Sequence[RegistryRecord]) -> Problem | None:
         if not targets:
-            return self._problem(
-                "unknown", "is not registered", "Register it together with this tool."
-            )
+            fix = "Register it together with this tool."
+            return self._problem("unknown", "is not registered", fix)
         for target in targets:
             if target.mutates and not self.undoes:
                 fault = f"changes something in version {target.version}"
@@ -233,14 +187,39 @@ def reference_problems(
 def variable_problems(
     new: Sequence[RegistryRecord], others: Iterable[RegistryRecord]
 ) -> Iterator[Problem]:
-    """Yield conflicts: a prompt variable has one key, and a key is merged in one way."""
-    declared = StateDeclarations()
+    """Yield conflicts of new records: a variable has one key, and a key is merged in one way."""
+    keys: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    merges: defaultdict[str, dict[str, str]] = defaultdict(dict)
     fresh = {id(record) for record in new}
     for record in (*others, *new):
         for index, effect in enumerate(record.contract.state_effects):
-            for problem in declared.add(record.name, index, effect):
-                if id(record) in fresh:
-                    yield _placed(problem, record)
+            variable, place = effect.prompt_template_var, f"/state_effects/{index}"
+            other = variable and _conflict(keys[variable], record.name, effect.key)
+            merge = _conflict(merges[effect.key], record.name, effect.merge)
+            if other and id(record) in fresh:
+                problem = Problem(
+                    rule="variable-ambiguous",
+                    pointer=f"{place}/prompt_template_var",
+                    message=f"the variable {variable} is {effect.key} here, but {other}",
+                    fix="Rename one of them.",
+                )
+                yield _placed(problem, record)
+            if merge and id(record) in fresh:
+                problem = Problem(
+                    rule="state-merge-conflict",
+                    severity=Severity.WARNING,
+                    pointer=f"{place}/merge",
+                    message=f"{effect.key} is merged by {effect.merge} here, but by {merge}",
+                    fix="Merge the key in the same way in all tools, or use another key.",
+                )
+                yield _placed(problem, record)
+
+
+def _conflict(declared: dict[str, str], tool: str, value: str) -> str | None:
+    """Store a tool's value, and return a different value of another tool, if there is one."""
+    declared[tool] = value
+    others = (f"{theirs} in {other}" for other, theirs in declared.items() if theirs != value)
+    return next(others, None)
 
 
 def missing_bumps(new: Sequence[RegistryRecord], versions: Versions) -> Iterator[Problem]:
@@ -275,10 +254,7 @@ def _bump_problem(older: RegistryRecord, newer: RegistryRecord) -> Iterator[Prob
 
 
 def grant_problems(
-    grants: Iterable[Any],
-    versions: Versions,
-    now: datetime,
-    new: Sequence[RegistryRecord] = (),
+    grants: Iterable[Any], versions: Versions, now: datetime, new: Sequence[RegistryRecord] = ()
 ) -> Iterator[Problem]:
     """Yield why grants can't be given.
 

@@ -85,22 +85,39 @@ def reserved(principal: Principal) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Credential:
-    """One API key in force: its holder and its expiry."""
+class StoredKey:
+    """What is stored of a key: the hash of its secret, and until when it is valid."""
 
     key_id: str
     hash: str = field(repr=False)
-    principal: Principal
     expires_at: datetime | None = None
-    by: str = ""
     at: datetime
+
+    def __post_init__(self) -> None:
+        if not _is(_ID, self.key_id) or not _is(_SECRET_HASH, self.hash):
+            raise RegistryError("key: the id or the hash is not valid")
+        for name in ("expires_at", "at"):
+            moment = getattr(self, name)
+            if moment is not None and not is_aware(moment):
+                raise RegistryError(f"{name}: must be a datetime with a time zone")
+
+    def matches(self, key: IssuedKey) -> bool:
+        return hmac.compare_digest(self.hash, key.hash)
+
+    def expired(self, now: datetime) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credential(StoredKey):
+    """One API key in force: its holder and its expiry."""
+
+    principal: Principal
+    by: str = ""
     reason: str = ""
 
     def __post_init__(self) -> None:
-        if _ID.fullmatch(self.key_id) is None or _SECRET_HASH.fullmatch(self.hash) is None:
-            raise RegistryError("key: the id or the hash is not valid")
-        if self.expires_at is not None and not is_aware(self.expires_at):
-            raise RegistryError("expires_at: must be a datetime with a time zone")
+        StoredKey.__post_init__(self)
         error = reserved(self.principal)
         if error is not None:
             raise RegistryError(error)
@@ -119,12 +136,6 @@ class Credential:
             at=at,
             reason=reason,
         )
-
-    def matches(self, key: IssuedKey) -> bool:
-        return hmac.compare_digest(self.hash, key.hash)
-
-    def expired(self, now: datetime) -> bool:
-        return self.expires_at is not None and self.expires_at <= now
 
     def export(self) -> dict[str, Any]:
         """Return the public fields as plain JSON data."""
@@ -188,20 +199,10 @@ def read_person_key(text: str) -> IssuedKey | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PersonalKey:
+class PersonalKey(StoredKey):
     """A user's key for the API in one tenant. It has the roles of the user."""
 
-    key_id: str
-    hash: str = field(repr=False)
     tenant: str
-    expires_at: datetime | None = None
-    at: datetime
-
-    def __post_init__(self) -> None:
-        for name in ("expires_at", "at"):
-            moment = getattr(self, name)
-            if moment is not None and not is_aware(moment):
-                raise RegistryError(f"{name}: must be a datetime with a time zone")
 
     @classmethod
     def of(cls, what: Mapping[str, Any]) -> PersonalKey:
@@ -214,18 +215,13 @@ class PersonalKey:
             at=datetime.fromisoformat(what["at"]),
         )
 
-    def matches(self, key: IssuedKey) -> bool:
-        return hmac.compare_digest(self.hash, key.hash)
-
-    def expired(self, now: datetime) -> bool:
-        return self.expires_at is not None and self.expires_at <= now
-
-    def stored(self) -> dict[str, Any]:
-        return exported(self)
-
     def export(self) -> dict[str, Any]:
         """Return the public fields as plain JSON data."""
-        return _shown(exported(self))
+        ends, made = iso(self.expires_at), iso(self.at)
+        return {"key_id": self.key_id, "tenant": self.tenant, "expires_at": ends, "at": made}
+
+    def stored(self) -> dict[str, Any]:
+        return {**self.export(), "hash": self.hash}
 
 
 # --- users ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic_core import from_json
 
 from counterseal.audit import Columns, Event, Head, Link, event_of
-from counterseal.audit.checkpoints import Checkpoint
+from counterseal.audit.chain import Checkpoint
 from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import (
     Budgets,

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from counterseal.audit import Event, Head
-from counterseal.audit.checkpoints import Checkpoint
+from counterseal.audit.chain import Checkpoint
 from counterseal.ledger.records import (
     Asker,
     Concern,

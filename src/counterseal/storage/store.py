@@ -19,7 +19,7 @@ from random import getrandbits
 from typing import Any, Final
 
 from counterseal.audit import Event, Head, columns_of
-from counterseal.audit.checkpoints import Checkpoint
+from counterseal.audit.chain import Checkpoint
 from counterseal.errors import StoreError
 from counterseal.ledger import admission, due_work, holds, run_changes
 from counterseal.ledger.entry import Entry

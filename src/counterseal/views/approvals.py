@@ -12,7 +12,7 @@ from pydantic import Field, PlainSerializer, WithJsonSchema
 
 from counterseal.accounts.users import Role
 from counterseal.approvals.packet import Packet
-from counterseal.approvals.votes import Choice, PendingApproval, Voter, may_vote
+from counterseal.approvals.terms import Choice, PendingApproval, Voter, may_vote
 from counterseal.contract.effects import RiskClass
 from counterseal.ledger.records import Held, HeldStatus
 from counterseal.operations.approver import ApprovalError

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any, Final, Literal
 
 from counterseal.audit import Event, EventType, Head
-from counterseal.audit.chain import UnknownEventIdError
-from counterseal.audit.checkpoints import sealed_heads
-from counterseal.audit.export import csv_head, csv_line, json_line
+from counterseal.audit.chain import UnknownEventIdError, sealed_heads
+from counterseal.audit.events import csv_head, csv_line, json_line
 from counterseal.audit.verify import LATE_MICROS
 from counterseal.ledger.requests import EventFilter
 from counterseal.operations.auditor import verify_store

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from counterseal.approvals.votes import Voter
+from counterseal.approvals.terms import Voter
 from tests.waiting import until
 
 from .served import ANN, BOT, PATIENCE, STRANGER

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from counterseal.approvals.display import leaves, name_of, shown, span, visible
 from counterseal.approvals.packet import make_packet
 from counterseal.approvals.packet_formats import html, markdown, text
-from counterseal.approvals.terms import Pattern, Terms, strictest
-from counterseal.approvals.votes import Choice, Vote
+from counterseal.approvals.terms import Choice, Pattern, Terms, Vote, strictest
 from counterseal.contract.model import Contract, DataClassification
 from counterseal.observation.redact import Redactor
 

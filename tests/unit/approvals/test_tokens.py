@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import jwt
 import pytest
 
-from counterseal.approvals.tokens import Claims, ExpectedCall, TokenError, check, issue
+from counterseal.approvals.tokens import ApprovedCall, Claims, TokenError, check, issue
 from counterseal.keys import KeyRing, KeysError, Purpose, new_key
 
 APPROVED = 1_781_364_600.0
@@ -27,7 +27,7 @@ CLAIMS = Claims(
     approved_at=APPROVED,
     expires_at=APPROVED + 600,
 )
-EXPECTED = ExpectedCall(
+EXPECTED = ApprovedCall(
     approval_id="appr_123",
     trace_id="trace_abc123",
     tenant="acme",
@@ -35,7 +35,6 @@ EXPECTED = ExpectedCall(
     tool_version="2.1.0",
     contract_hash="sha256:c0",
     payload_hash="sha256:f2a8",
-    approvers=2,
 )
 
 
@@ -61,7 +60,7 @@ def strange(tmp_path_factory):
 
 
 def checked(token, ring, *, expected=EXPECTED, may_approve=lambda user: True, now=APPROVED + 60):
-    return check(token, ring, expected, may_approve=may_approve, now=now)
+    return check(token, ring, expected, approvers=2, may_approve=may_approve, now=now)
 
 
 def why(token, ring, **more):

@@ -7,16 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.approvals.terms import Pattern, Terms, strictest
-from counterseal.approvals.votes import (
+from counterseal.approvals.terms import (
     Choice,
     Objection,
+    Pattern,
     PendingApproval,
     Tally,
+    Terms,
     Vote,
     Voter,
     cast,
     may_vote,
+    strictest,
     tally,
 )
 

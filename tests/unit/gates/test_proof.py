@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from counterseal.approvals.terms import Terms, strictest
-from counterseal.approvals.votes import Choice, Vote
+from counterseal.approvals.terms import Choice, Terms, Vote, strictest
 from counterseal.gates.approval import has_keys, proven_votes, signed, votes_of
 from counterseal.keys import KeyRing, Purpose, new_key
 from counterseal.ledger.records import Held

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from counterseal.approvals.terms import Pattern, Terms
 from counterseal.policy import CompiledPolicy, Policy, PolicyVerdict
-from counterseal.policy.evaluate import MAX_CALLERS, MAX_VALUES
+from counterseal.policy.policy_rules import MAX_CALLERS, MAX_VALUES
 
 ALLOW = ("allow", "true")
 

@@ -17,8 +17,7 @@ from typing import Any, Final, TypeVar
 from pydantic_core import from_json
 
 from counterseal.audit import Event, Head
-from counterseal.audit.chain import micros
-from counterseal.audit.checkpoints import Checkpoint
+from counterseal.audit.chain import Checkpoint, micros
 from counterseal.ledger.due_work import (
     claimed_entry,
     escalated_concern,

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from counterseal.audit import EventType, columns_of
-from counterseal.audit.chain import micros
-from counterseal.audit.checkpoints import Checkpoint
+from counterseal.audit.chain import Checkpoint, micros
 from counterseal.audit.events import erasure_event
 from counterseal.errors import StoreError
 from counterseal.ledger.records import Due

@@ -7,8 +7,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from counterseal.audit import Event, Head, Link
-from counterseal.audit.chain import micros, place_of
-from counterseal.audit.checkpoints import Checkpoint
+from counterseal.audit.chain import Checkpoint, micros, place_of
 from counterseal.ledger.due_work import escalated_concern, failed_concern, sorted_concerns
 from counterseal.ledger.holds import caller_key
 from counterseal.ledger.records import (

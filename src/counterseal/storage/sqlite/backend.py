@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from counterseal.audit import columns_of
-from counterseal.audit.chain import micros
-from counterseal.audit.checkpoints import Checkpoint
+from counterseal.audit.chain import Checkpoint, micros
 from counterseal.audit.events import erasure_event
 from counterseal.errors import StoreError
 from counterseal.ledger.due_work import claimed_entry

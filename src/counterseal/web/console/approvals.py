@@ -11,7 +11,7 @@ from starlette.routing import Route
 from counterseal.approvals.display import Part, name_of, shown_status, stored_status, value_parts
 from counterseal.approvals.packet import Packet
 from counterseal.approvals.packet_formats import PacketLine, PacketRow, RowKey, outline
-from counterseal.approvals.votes import Choice, Objection
+from counterseal.approvals.terms import Choice, Objection
 from counterseal.contract.approval_terms import Then
 from counterseal.contract.effects import RiskClass
 from counterseal.ledger.records import HeldStatus
