@@ -26,26 +26,21 @@ from pydantic import BaseModel, TypeAdapter
 from counterseal.errors import CountersealError
 from counterseal.observation import Observation
 from counterseal.proposal import Proposal
-from counterseal.views import (
-    ApprovalPage,
-    ApprovalRow,
-    AttentionRow,
-    AuditReport,
-    BudgetRow,
-    CallPage,
-    CallRow,
-    ChainStatus,
-    EventRow,
+from counterseal.views import Me
+from counterseal.views.approvals import ApprovalPage, ApprovalRow
+from counterseal.views.attention import AttentionRow
+from counterseal.views.call_page import CallPage, CallRow, ProblemBody
+from counterseal.views.calls import BudgetRow, RunPage
+from counterseal.views.metrics import MetricRow
+from counterseal.views.record import AuditReport, ChainStatus, EventRow
+from counterseal.views.tools import (
+    CatalogueEntry,
     GrantRow,
     KillRow,
-    Me,
-    MetricRow,
-    RunPage,
+    StoppedTool,
     ToolPage,
     ToolRow,
 )
-from counterseal.views.problems import ProblemBody
-from counterseal.views.tools import CatalogueEntry, StoppedTool
 
 __all__ = ["Client", "ProblemError"]
 

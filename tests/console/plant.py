@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 from starlette.routing import Route
 
 from counterseal import Grant, Principal, Proposal, Runtime
@@ -31,6 +32,7 @@ from counterseal.views import TenantView
 from counterseal.web.api.app import api_app
 from counterseal.web.console import Broker, console_routes, marks_of
 from counterseal.web.identity import Access, Verifier
+from counterseal.web.middleware import SecurityHeaders
 from tests.console.world import PASSWORD, served
 
 USERS = {
@@ -207,7 +209,7 @@ async def plant(folder: Any, **options: Any) -> Any:
         )
         for name, tenants in USERS.items():
             await people.accounts("root").add(name, PASSWORD, tenants, reason="for the tests")
-        app = Starlette()
+        app = Starlette(middleware=[Middleware(SecurityHeaders)])
         async with served(app) as url:
 
             def view_for(person: Person) -> TenantView:
@@ -215,7 +217,7 @@ async def plant(folder: Any, **options: Any) -> Any:
 
             access = Access(resource=f"{url}/mcp")
             verifier = Verifier(access, runtime)
-            api = api_app(
+            api, _ = api_app(
                 runtime,
                 access=access,
                 verifier=verifier,

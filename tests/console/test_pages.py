@@ -10,7 +10,7 @@ from counterseal import Grant, Proposal, Runtime
 from counterseal.operations.approver import Voter
 from counterseal.testing import fake_tool, someone
 from counterseal.web.console.page_request import read_form
-from counterseal.web.console.rendering import CSP
+from counterseal.web.middleware import CSP
 from tests.console.conftest import client_of
 from tests.console.test_sign_in import csrf_of, sent
 from tests.console.world import PATIENCE

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from counterseal.web.browser import safe_next
 from counterseal.web.console.rendering import address, environment, json_lines, lines
+from counterseal.web.identity import safe_next
 
 TEMPLATES = environment(lambda name: f"/static/x/{name}")
 

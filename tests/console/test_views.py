@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from counterseal.contract.sources.mcp.definition import describe
 from counterseal.testing import fake_tool
-from counterseal.views import GateRow
+from counterseal.views.call_page import GateRow
 from counterseal.views.tools import DefinitionChangeRow
 from counterseal.web.console.audit import event_search
 from counterseal.web.console.calls import call_search, duration, gate_bars

@@ -19,6 +19,7 @@ from typing import Annotated
 import uvicorn
 from pydantic import Field
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
 
 from counterseal import Context, Grant, Principal, Proposal, Runtime, tool
 from counterseal.accounts import People
@@ -26,6 +27,7 @@ from counterseal.accounts.passwords import Passwords
 from counterseal.testing import FakeClock
 from counterseal.views import TenantView
 from counterseal.web.console import Broker, console_routes, marks_of
+from counterseal.web.middleware import SecurityHeaders
 
 PASSWORD = "correct horse battery"
 PATIENCE = 30.0
@@ -189,7 +191,7 @@ async def world(folder, **options):
         for name, tenants in USERS.items():
             await people.accounts("root").add(name, PASSWORD, tenants, reason="for the tests")
         routes = []
-        app = Starlette(routes=routes)
+        app = Starlette(routes=routes, middleware=[Middleware(SecurityHeaders)])
         async with served(app) as url:
             app.router.routes += console_routes(
                 runtime,

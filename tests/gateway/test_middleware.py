@@ -6,7 +6,14 @@ import httpx
 import pytest
 from starlette.middleware import Middleware
 
-from counterseal.web.middleware import Availability, HeadLimits, SiteState, TrustedHosts
+from counterseal.web.middleware import (
+    CSP,
+    Availability,
+    HeadLimits,
+    SecurityHeaders,
+    SiteState,
+    TrustedHosts,
+)
 
 HOSTS = ["127.0.0.1:*", "Tools.example"]
 
@@ -26,6 +33,7 @@ class Site:
             Middleware(TrustedHosts, hosts=HOSTS),
             Middleware(Availability, state=self.state, max_requests=max_requests),
             Middleware(HeadLimits),
+            Middleware(SecurityHeaders, https=True),
         ):
             self.app = one.cls(self.app, *one.args, **one.kwargs)
 
@@ -122,3 +130,23 @@ async def test_people_are_refused_with_a_page_that_has_the_consoles_headers(site
 async def test_programs_are_refused_with_a_line(site, path):
     async for answer in refusals(site, path):
         assert answer.headers["content-type"].startswith("text/plain")
+
+
+@pytest.mark.parametrize("path", ["/", "/mcp", "/v1/calls", "/health"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "evil.test"])
+async def test_every_response_has_the_headers_that_keep_others_out(site, path, host):
+    answer = await site.get(path, host)
+    assert answer.headers["content-security-policy"] == CSP
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["strict-transport-security"]
+
+
+async def test_a_response_keeps_the_headers_that_it_sets_itself():
+    async def cached(scope, receive, send):
+        headers = [(b"cache-control", b"public")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+    answer = await Site(cached).get()
+    assert answer.headers.get_list("cache-control") == ["public"]

@@ -17,7 +17,10 @@ from counterseal.policy import Policy
 from counterseal.reconcile import Reconciler
 from counterseal.runtime import Runtime
 from counterseal.testing import fake_tool, someone
-from counterseal.views import METRICS, CallSearch, NotFoundError, TenantView, prometheus
+from counterseal.views import TenantView
+from counterseal.views.base import NotFoundError
+from counterseal.views.calls import CallSearch
+from counterseal.views.metrics import METRICS, prometheus
 from tests.postgres_server import borrowed_database
 
 NUMBER = {

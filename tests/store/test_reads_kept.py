@@ -11,7 +11,8 @@ from counterseal.errors import NotDoneError
 from counterseal.keys import KeyRing, Purpose, new_key
 from counterseal.ledger.requests import ExpiryRequest
 from counterseal.testing import fake_tool, someone
-from counterseal.views import NotFoundError, TenantView
+from counterseal.views import TenantView
+from counterseal.views.base import NotFoundError
 from counterseal.views.call_page import RedactionRow
 
 NUMBER = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
-from counterseal.views import ApprovalPage
+from counterseal.views.approvals import ApprovalPage
 from crew.model import Task
 
 __all__ = ["LANGUAGE", "SCRIPTED", "judge"]

@@ -17,7 +17,7 @@ from office.planted import ATTACKERS, PLANTED
 from office.stock import TENANTS, marks
 
 from counterseal.client import Client
-from counterseal.views import ApprovalPage
+from counterseal.views.approvals import ApprovalPage
 from stage.world import World
 
 __all__ = ["Held", "check"]

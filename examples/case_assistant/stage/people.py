@@ -20,7 +20,7 @@ from counterseal import Principal
 from counterseal.accounts import Accounts
 from counterseal.client import Client, ProblemError
 from counterseal.config import Settings, open_runtime
-from counterseal.views import ApprovalPage
+from counterseal.views.approvals import ApprovalPage
 
 __all__ = ["PEOPLE", "READER", "Judge", "SignIns", "admit", "decide"]
 

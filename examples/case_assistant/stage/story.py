@@ -20,7 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from counterseal.client import Client, ProblemError
-from counterseal.views import ApprovalPage, CallRow, VoteRow
+from counterseal.views.approvals import ApprovalPage, VoteRow
+from counterseal.views.call_page import CallRow
 from stage.invariants import Held
 
 __all__ = ["Story"]

@@ -17,7 +17,7 @@ from typing import Any
 from rich.table import Table
 
 from counterseal.client import Client
-from counterseal.views import EventRow
+from counterseal.views.record import EventRow
 
 __all__ = ["Figures", "gather", "settled", "table", "total"]
 

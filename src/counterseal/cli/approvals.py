@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from counterseal.ledger.records import Held
     from counterseal.operations.approver import ApprovalError
     from counterseal.runtime import Runtime
-    from counterseal.views import ApprovalRow
+    from counterseal.views.approvals import ApprovalRow
 
 T = TypeVar("T")
 
@@ -546,7 +546,7 @@ class ListedRequest(NamedTuple):
 async def _requests(
     project: OpenedProject, tenant: str | None, status: str, limit: int
 ) -> Sequence[ListedRequest]:
-    from counterseal.views import approval_row
+    from counterseal.views.approvals import approval_row
 
     requests = await project.runtime.approvals.list(tenant, status=status, limit=limit)
     return [ListedRequest(held.tenant, approval_row(project.runtime, held)) for held in requests]
@@ -597,8 +597,7 @@ def _show_before_vote(project: OpenedProject, packet: Packet, *, quiet: bool) ->
 
 def _print_packet(packet: Packet, form: PacketFormat, now: float) -> None:
     from counterseal.approvals.packet_formats import html, markdown
-    from counterseal.views import approval_page
-    from counterseal.views.approvals import current
+    from counterseal.views.approvals import approval_page, current
 
     shown = current(packet, now)
     if form is PacketFormat.JSON:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from counterseal.storage import Store
-    from counterseal.views import MetricRow
+    from counterseal.views.metrics import MetricRow
 
 MetricsByTenant = Sequence[tuple[str, "Sequence[MetricRow]"]]
 
@@ -55,7 +55,7 @@ def metrics(
 
     by_tenant = with_store(store, measure_all)
     if as_prometheus:
-        from counterseal.views import prometheus
+        from counterseal.views.metrics import prometheus
 
         typer.echo(prometheus(by_tenant), nl=False)
         return

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from counterseal.operations.attention import NeedsAttention
     from counterseal.reconcile import Tally
     from counterseal.runtime import Runtime
-    from counterseal.views import AttentionRow
+    from counterseal.views.attention import AttentionRow
 
 app = typer.Typer(
     help="Do the due work of calls: find outcomes, verify, reverse, forget, seal.",

@@ -13,80 +13,16 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from counterseal.accounts.users import Person, Role
-from counterseal.views.approvals import (
-    ApprovalPage,
-    ApprovalRow,
-    ApprovalViews,
-    VoteRow,
-    approval_page,
-    approval_row,
-    confirmation,
-)
-from counterseal.views.attention import ACTIONS, AttentionRow, AttentionViews
-from counterseal.views.base import Items, NotFoundError, Page, RoleRequiredError, RowModel
-from counterseal.views.call_page import AttemptRow, CallPage, CallRow, GateRow
-from counterseal.views.calls import (
-    BudgetRow,
-    CallSearch,
-    CallViews,
-    RunPage,
-    RunRow,
-    RunViews,
-    StateRow,
-)
-from counterseal.views.formulas import METRICS
-from counterseal.views.metrics import MetricRow, MetricViews, prometheus
-from counterseal.views.record import AuditReport, ChainStatus, EventRow, RecordViews
-from counterseal.views.tools import (
-    GrantRow,
-    KillRow,
-    QuarantineSource,
-    ToolPage,
-    ToolRow,
-    ToolUse,
-    ToolViews,
-)
+from counterseal.views.approvals import ApprovalViews
+from counterseal.views.attention import AttentionViews
+from counterseal.views.base import RoleRequiredError, RowModel
+from counterseal.views.calls import CallViews, RunViews
+from counterseal.views.metrics import MetricViews
+from counterseal.views.record import RecordViews
+from counterseal.views.tools import QuarantineSource, ToolViews
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
-
-__all__ = [
-    "ACTIONS",
-    "METRICS",
-    "ApprovalPage",
-    "ApprovalRow",
-    "AttemptRow",
-    "AttentionRow",
-    "AuditReport",
-    "BudgetRow",
-    "CallPage",
-    "CallRow",
-    "CallSearch",
-    "ChainStatus",
-    "EventRow",
-    "GateRow",
-    "GrantRow",
-    "Items",
-    "KillRow",
-    "Me",
-    "MetricRow",
-    "NotFoundError",
-    "Page",
-    "QuarantineSource",
-    "RoleRequiredError",
-    "RunPage",
-    "RunRow",
-    "StateRow",
-    "TenantView",
-    "ToolPage",
-    "ToolRow",
-    "ToolUse",
-    "VoteRow",
-    "approval_page",
-    "approval_row",
-    "confirmation",
-    "prometheus",
-]
 
 
 class TenantView:

@@ -181,6 +181,9 @@ def approval_row(runtime: Runtime, held: Held) -> ApprovalRow:
         consequence = runtime.approvals.packet(held).consequence
     except ApprovalError as error:
         unreadable = str(error)
+    stored: Sequence[Any] = held.votes  # read from the store, so anything may be in it
+    votes = [vote for vote in stored if isinstance(vote, Mapping)]
+    approved_by = {str(vote.get("approver")) for vote in votes if vote.get("decision") == "approve"}
     expired = held.status is HeldStatus.WAITING and runtime.clock() >= held.expires_at
     return ApprovalRow(
         approval_id=held.approval_id,
@@ -194,18 +197,11 @@ def approval_row(runtime: Runtime, held: Held) -> ApprovalRow:
         user=held.user,
         run_id=held.run_id,
         call_id=held.call_id,
-        approved=votes_for(held),
+        approved=len(approved_by),
         approvers=held.approvers,
         created_at=utc(held.created_at),
         expires_at=utc(held.expires_at),
     )
-
-
-def votes_for(held: Held) -> int:
-    """Return how many people have approved a request so far."""
-    stored: Sequence[Any] = held.votes  # read from the store, so anything may be in it
-    votes = [vote for vote in stored if isinstance(vote, Mapping)]
-    return len({str(vote.get("approver")) for vote in votes if vote.get("decision") == "approve"})
 
 
 def approval_page(packet: Packet) -> ApprovalPage:
@@ -244,13 +240,7 @@ _BATCH: Final = 200
 _MAX_SCANNED: Final = 2000
 """Requests that are read for one page of those that match."""
 _MAX_WAIT: Final = 300.0
-_ENDED: Final = (
-    HeldStatus.APPROVED,
-    HeldStatus.REJECTED,
-    HeldStatus.EXPIRED,
-    HeldStatus.SPENT,
-    HeldStatus.VOID,
-)
+_ENDED: Final = tuple(status for status in HeldStatus if status is not HeldStatus.WAITING)
 _AFTER_ALL_IDS: Final = "\U0010ffff"
 
 Position = tuple[float, str]
@@ -276,8 +266,9 @@ class _Filter(NamedTuple):
 class ApprovalViews(TenantSection):
     """Requests of a tenant. Viewers may read; voting requires the role approver."""
 
-    async def waiting(
+    async def search(
         self,
+        status: str = "waiting",
         *,
         tool: str | None = None,
         agent: str | None = None,
@@ -286,30 +277,22 @@ class ApprovalViews(TenantSection):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[ApprovalRow]:
-        """Return requests that wait for a decision, in the order in which they expire.
+        """Return requests of a status. ValueError for an unknown one.
 
-        `text` is searched in the consequence.
+        Those that wait come in the order in which they expire, others latest first; `decided` has
+        every outcome. `text` is searched in the consequence.
         """
-        held_calls = self._read_waiting(_position(cursor))
-        return await self._page(held_calls, _Filter(tool, agent, risk, text), page_size(limit))
-
-    async def decided(
-        self,
-        *,
-        status: str | None = None,
-        tool: str | None = None,
-        agent: str | None = None,
-        risk: str | None = None,
-        text: str | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> Page[ApprovalRow]:
-        """Return decided and expired requests, latest first. ValueError for an unknown status."""
-        statuses = _ENDED if status is None else (HeldStatus(status),)
-        wanted, limit = _Filter(tool, agent, risk, text), page_size(limit)
+        wanted, limit, beyond = _Filter(tool, agent, risk, text), page_size(limit), None
+        if cursor is not None:
+            expires_at, approval_id = read_cursor(cursor, float, str)
+            if not storable(approval_id):
+                raise cursor_error()
+            beyond = float(expires_at), approval_id
+        if status == HeldStatus.WAITING:
+            return await self._page(self._read_waiting(beyond), wanted, limit)
+        statuses = _ENDED if status == "decided" else (HeldStatus(status),)
         batch = _BATCH if any(wanted) else limit + 1
-        held_calls = self._read_decided(statuses, batch, _position(cursor))
-        return await self._page(held_calls, wanted, limit)
+        return await self._page(self._read_decided(statuses, batch, beyond), wanted, limit)
 
     async def row(self, approval_id: str) -> ApprovalRow:
         """Return a request in short, whether or not it can be shown here. NotFoundError."""
@@ -320,7 +303,8 @@ class ApprovalViews(TenantSection):
     async def packet(self, approval_id: str) -> Packet:
         """Return a request's packet. NotFoundError; ApprovalError if it cannot be shown here."""
         with _translated():
-            return self._current(await self.runtime.approvals.get(self.tenant, approval_id))
+            packet = await self.runtime.approvals.get(self.tenant, approval_id)
+            return current(packet, self.runtime.clock())
 
     async def page(self, approval_id: str) -> ApprovalPage:
         """Return a request in full. NotFoundError; ApprovalError if it cannot be shown here."""
@@ -363,23 +347,20 @@ class ApprovalViews(TenantSection):
             decided = await self.runtime.approvals.decide(
                 approval_id, self._voter(), choice, comment=comment, justification=justification
             )
-        return None if decided is None else self._current(decided)
+        return None if decided is None else current(decided, self.runtime.clock())
 
     async def wait(self, approval_id: str, seconds: float) -> Packet:
         """Return the packet once the request is decided, or when the time is over."""
         timeout = max(0.0, min(float(seconds), _MAX_WAIT))
         with _translated():
             packet = await self.runtime.approvals.wait(self.tenant, approval_id, timeout)
-            return self._current(packet)
+            return current(packet, self.runtime.clock())
 
     # --- inside -----------------------------------------------------------------------------------
 
     def _voter(self) -> Voter:
         person = self.person
         return Voter(user=person.name, tenant=person.tenant, roles=person.roles)
-
-    def _current(self, packet: Packet) -> Packet:
-        return current(packet, self.runtime.clock())
 
     async def _page(
         self, held_calls: AsyncGenerator[Held], wanted: _Filter, limit: int
@@ -419,33 +400,19 @@ class ApprovalViews(TenantSection):
         """Yield ended requests beyond a position, in batches of `size`."""
         now, full = (self.runtime.clock(), _AFTER_ALL_IDS), True
         while full:
+            reads = [(status, beyond) for status in statuses]
+            if HeldStatus.EXPIRED in statuses:  # and those whose expiry is not recorded yet
+                reads.append((HeldStatus.WAITING, now if beyond is None else min(beyond, now)))
             batch: list[Held] = []
-            for status in statuses:
-                batch += await self._read_ended(status, size, beyond)
-                if status is HeldStatus.EXPIRED:  # and those whose expiry is not recorded yet
-                    over = now if beyond is None else min(beyond, now)
-                    batch += await self._read_ended(HeldStatus.WAITING, size, over)
+            for status, place in reads:
+                batch += await self.runtime.store.list_held(
+                    self.tenant, status, size, newest_first=True, beyond=place
+                )
             batch.sort(key=lambda held: (held.expires_at, held.approval_id), reverse=True)
             full = len(batch) >= size
             for held in batch[:size]:
                 beyond = (held.expires_at, held.approval_id)
                 yield held
-
-    async def _read_ended(
-        self, status: HeldStatus, limit: int, beyond: Position | None
-    ) -> Sequence[Held]:
-        return await self.runtime.store.list_held(
-            self.tenant, status, limit, newest_first=True, beyond=beyond
-        )
-
-
-def _position(cursor: str | None) -> Position | None:
-    if cursor is None:
-        return None
-    expires_at, approval_id = read_cursor(cursor, float, str)
-    if not storable(approval_id):
-        raise cursor_error()
-    return float(expires_at), approval_id
 
 
 @contextmanager

@@ -98,70 +98,32 @@ class AttentionViews(TenantSection):
         `data` is the result of a call that happened.
         """
         self.require(Role.OPERATOR)
-        if action not in ACTIONS.get(kind, ()):
+        if action not in ACTIONS.get(kind, ()) or not await self._applies(action, kind, key):
             raise NotFoundError("concern")
-        if action == "happened":
-            await self.happened(key, reason=reason, data=data)
-        elif action == "did_not_happen":
-            await self.did_not_happen(key, reason=reason)
-        elif action == "compensate":
-            await self.compensate(key, reason=reason)
-        elif action == "again":
-            await self.again(kind, key, reason=reason)
-        else:
-            await self.dismiss(kind, key, reason=reason)
+        operator, tenant = NeedsAttention(self.runtime, by=self.person.name), self.tenant
+        match action:
+            case "happened":
+                await operator.happened(tenant, key, reason=reason, data=data)
+            case "did_not_happen":
+                await operator.did_not_happen(tenant, key, reason=reason)
+            case "compensate":
+                await operator.compensate(tenant, key, reason=reason)
+            case "again":
+                await operator.again(tenant, DueKind(kind), key, reason=reason)
+            case "dismiss":
+                await operator.dismiss(tenant, DueKind(kind), key, reason=reason)
 
-    async def happened(
-        self, key: str, *, reason: str, data: Mapping[str, Any] | None = None
-    ) -> None:
-        """Record that a call with an unknown outcome took effect. NotFoundError."""
-        operator = await self._for_unknown(key)
-        await operator.happened(self.tenant, key, reason=reason, data=data)
-
-    async def did_not_happen(self, key: str, *, reason: str) -> None:
-        """Record that a call had no effect, which frees its key. NotFoundError."""
-        operator = await self._for_unknown(key)
-        await operator.did_not_happen(self.tenant, key, reason=reason)
-
-    async def compensate(self, key: str, *, reason: str) -> None:
-        """Request the reversal of a call. NotFoundError if the ledger has no such key."""
-        operator = self._operator()
-        if not _is_key(key) or await self.runtime.store.look_up(self.tenant, key) is None:
-            raise NotFoundError("concern")
-        await operator.compensate(self.tenant, key, reason=reason)
-
-    async def again(self, kind: str, key: str, *, reason: str) -> None:
-        """Have failed work tried again. NotFoundError."""
-        operator, due = await self._for_failed(kind, key)
-        await operator.again(self.tenant, due, key, reason=reason)
-
-    async def dismiss(self, kind: str, key: str, *, reason: str) -> None:
-        """Remove failed work from the list. NotFoundError."""
-        operator, due = await self._for_failed(kind, key)
-        await operator.dismiss(self.tenant, due, key, reason=reason)
-
-    # --- inside -----------------------------------------------------------------------------------
-
-    def _operator(self) -> NeedsAttention:
-        self.require(Role.OPERATOR)
-        return NeedsAttention(self.runtime, by=self.person.name)
-
-    async def _for_unknown(self, key: str) -> NeedsAttention:
-        operator = self._operator()
-        kept = await self.runtime.store.look_up(self.tenant, key) if _is_key(key) else None
-        escalated = kept is not None and kept.entry.phase is Phase.ESCALATED
-        if kept is None or not escalated or kept.entry.status is not EntryStatus.PENDING:
-            raise NotFoundError("concern")
-        return operator
-
-    async def _for_failed(self, kind: str, key: str) -> tuple[NeedsAttention, DueKind]:
-        operator = self._operator()
-        if kind not in DueKind.__members__.values() or not _is_key(key):
-            raise NotFoundError("concern")
+    async def _applies(self, action: str, kind: str, key: str) -> bool:
+        """Return whether the item waits for this action."""
+        if not _is_key(key):
+            return False
+        if kind == "unknown" or action == "compensate":
+            kept = await self.runtime.store.look_up(self.tenant, key)
+            if kept is None or kind != "unknown":
+                return kept is not None
+            return kept.entry.phase is Phase.ESCALATED and kept.entry.status is EntryStatus.PENDING
         work = await self.runtime.store.find_due(self.tenant, DueKind(kind), key)
-        if work is None or work.failed is None:
-            raise NotFoundError("concern")
-        return operator, DueKind(kind)
+        return work is not None and work.failed is not None
 
 
 def _position(concern: Concern) -> tuple[float, str, str]:

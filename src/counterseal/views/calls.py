@@ -44,7 +44,7 @@ from counterseal.views.call_page import (
     last_event,
     without_decisions,
 )
-from counterseal.views.formulas import METRICS, PARTS, Span, Test, counted_events
+from counterseal.views.metrics import METRICS, PARTS, Span, Test, counted_events
 from counterseal.views.record import EventRow, event_row
 
 # --- searching calls ------------------------------------------------------------------------------

@@ -1,19 +1,22 @@
-"""The twenty metrics: their values over a window, over time, and as Prometheus reads them.
+"""The twenty metrics: their formulas, values over a window and over time, and as Prometheus reads.
 
-The store adds up events by the facts they count for (`audit.events`); `formulas` says which sums a
-metric divides.
+A metric's number and the list of events behind it come from the same test, so that they cannot
+differ. The store adds up events by the facts they count for (`audit.events`); a formula says which
+sums a metric divides. `docs/metrics.md` describes every metric in full.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from pydantic import Field
 
-from counterseal.audit.events import read_tally
-from counterseal.ledger.requests import TallyCount
+from counterseal.audit import Event, EventType
+from counterseal.audit.events import COUNTED, CallFact, filed, read_tally
+from counterseal.ledger.requests import EventFilter, TallyCount
 from counterseal.storage.store import Store
 from counterseal.views.base import (
     Moment,
@@ -24,10 +27,360 @@ from counterseal.views.base import (
     utc,
     window_seconds,
 )
-from counterseal.views.calls import CallSearch
-from counterseal.views.formulas import METRICS, Formula, Sum, Sums
 
 _MAX_BUCKETS: Final = 500
+PARTS: Final = ("numerator", "denominator", "rest")
+"""The parts of a metric that can be listed. The rest is the denominator without the numerator."""
+
+
+class Sum(NamedTuple):
+    """Events that count alike, added up. A single event is a sum of one."""
+
+    kind: str
+    code: str | None
+    facts: CallFact
+    times: int
+    cost: float
+
+    def has(self, facts: CallFact) -> bool:
+        return self.facts & facts == facts
+
+
+Sums = Sequence[Sum]
+Test = Callable[[Sum], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formula:
+    """The numerator and the denominator of a metric."""
+
+    title: str
+    words: str
+    meaning: str
+    counted: Test
+    """Whether an event is in the numerator."""
+    among: Test
+    """Whether it is in the denominator."""
+    apart: bool = False
+    """Whether numerator and denominator count different events, so that there is no rest."""
+    unseen: Callable[[Sums], float] | None = None
+    """What the denominator counts besides events."""
+    unit: str = "ratio"
+
+    def numerator(self, sums: Sums) -> float:
+        counted = [one for one in sums if self.counted(one)]
+        return sum(one.cost if self.unit == "cost" else one.times for one in counted)
+
+    def denominator(self, sums: Sums) -> float:
+        events = sum(one.times for one in sums if self.among(one))
+        return events if self.unseen is None else events + self.unseen(sums)
+
+    def value(self, sums: Sums) -> float | None:
+        """Return the quotient; None if there is nothing to divide by."""
+        denominator = self.denominator(sums)
+        return self.numerator(sums) / denominator if denominator else None
+
+    def part(self, part: str) -> Test | None:
+        """Return a test for the events of a part; None if no list of events is that part."""
+        if part == "numerator":
+            return self.counted
+        if part == "denominator":
+            return None if self.unseen else self.among
+        if self.apart or self.unseen:
+            return None
+        return lambda one: self.among(one) and not self.counted(one)
+
+
+def _all(facts: CallFact, test: Test = lambda _: True) -> Test:
+    """Return a test for events that have all of these facts and pass another test."""
+    return lambda one: one.has(facts) and test(one)
+
+
+def _of(*kinds: EventType) -> Test:
+    return lambda one: one.kind in kinds
+
+
+def _answered(code: str) -> Test:
+    return lambda one: one.code == code
+
+
+def _shaped(one: Sum) -> bool:
+    return not one.has(CallFact.UNSHAPED)
+
+
+def _ok(one: Sum) -> bool:
+    return one.code in ("SUCCESS", "PARTIAL_SUCCESS")
+
+
+def _either(first: Test, second: Test) -> Test:
+    return lambda one: first(one) or second(one)
+
+
+def _costs(one: Sum) -> bool:
+    return one.cost > 0
+
+
+def _unfinished(sums: Sums) -> float:
+    """Return how many more calls have started than have a known end."""
+    begun = sum(one.times for one in sums if one.kind == EventType.STARTED)
+    ended = sum(one.times for one in sums if one.has(CallFact.COMPLETE | CallFact.ANNOUNCED))
+    return max(0.0, begun - ended)
+
+
+_PROPOSALS: Final = _all(CallFact.PROPOSAL)
+_SHAPED: Final = _all(CallFact.PROPOSAL, _shaped)
+_WRITES: Final = _all(CallFact.PROPOSAL | CallFact.MUTATES)
+_LOOPS: Final = _all(CallFact.PROPOSAL | CallFact.ASKED_TO_MEND)
+_ASKED: Final = _all(CallFact.PROPOSAL, lambda one: one.kind == EventType.APPROVAL_REQUIRED)
+_UNAPPROVED: Final = _all(CallFact.PROPOSAL | CallFact.UNAPPROVED)
+_RETRIES: Final = _of(EventType.RETRIED)
+_BLOCKED: Final = _all(CallFact.RETRY_BLOCKED)
+
+METRICS: Final[Mapping[str, Formula]] = {
+    "first_pass_schema_valid_rate": Formula(
+        title="First-pass schema valid rate",
+        words="schema_valid_first_try / total_tool_proposals",
+        meaning="How often a proposal is well-formed without a repair.",
+        counted=_all(CallFact.PROPOSAL, lambda one: _shaped(one) and not one.has(CallFact.AGAIN)),
+        among=_PROPOSALS,
+    ),
+    "schema_valid_call_rate": Formula(
+        title="Schema-valid call rate",
+        words="schema_valid_calls / total_tool_proposals",
+        meaning="How often a proposal is well-formed, repairs included.",
+        counted=_SHAPED,
+        among=_PROPOSALS,
+    ),
+    "semantic_valid_rate": Formula(
+        title="Semantic-valid rate",
+        words="semantic_valid_calls / schema_valid_calls",
+        meaning="How often a well-formed proposal also satisfies the business rules.",
+        counted=_all(
+            CallFact.PROPOSAL, lambda one: _shaped(one) and one.code != "SEMANTIC_INVALIDITY"
+        ),
+        among=_SHAPED,
+    ),
+    "validation_failure_rate": Formula(
+        title="Validation failure rate",
+        words="rejected_execution_attempts / total_tool_proposals",
+        meaning="How often a proposal is refused before it is executed.",
+        counted=_all(CallFact.PROPOSAL, lambda one: one.kind == EventType.DENIED),
+        among=_PROPOSALS,
+    ),
+    "repair_success_rate": Formula(
+        title="Repair success rate",
+        words="successfully_repaired_calls / triggered_repair_loops",
+        meaning="How often agents correct a proposal that was refused as repairable.",
+        counted=_all(CallFact.PROPOSAL | CallFact.MENDED),
+        among=_LOOPS,
+        apart=True,
+    ),
+    "repair_saturation_rate": Formula(
+        title="Repair saturation rate",
+        words="repair_loops_exhausted / triggered_repair_loops",
+        meaning="How often agents use up their repair attempts.",
+        counted=_all(CallFact.EXHAUSTED),
+        among=_LOOPS,
+        apart=True,
+    ),
+    "unauthorized_proposal_rate": Formula(
+        title="Unauthorized proposal rate",
+        words="permission_denied_proposals / total_tool_proposals",
+        meaning="How often agents call tools without permission.",
+        counted=_all(
+            CallFact.PROPOSAL,
+            lambda one: one.kind == EventType.DENIED and one.code == "PERMISSION_DENIED",
+        ),
+        among=_PROPOSALS,
+    ),
+    "policy_violation_rate": Formula(
+        title="Policy violation rate",
+        words="policy_violations / total_tool_proposals",
+        meaning="How often a policy or a tool's own limits refuse a call.",
+        counted=_all(CallFact.PROPOSAL, _answered("POLICY_VIOLATION")),
+        among=_PROPOSALS,
+    ),
+    "confirmation_required_rate": Formula(
+        title="Confirmation required rate",
+        words="confirmation_required_calls / mutating_tool_proposals",
+        meaning="How often a change needs approval.",
+        counted=_all(
+            CallFact.PROPOSAL | CallFact.MUTATES,
+            lambda one: one.kind == EventType.APPROVAL_REQUIRED,
+        ),
+        among=_WRITES,
+    ),
+    "confirmation_rejection_rate": Formula(
+        title="Confirmation rejection rate",
+        words="rejected_confirmations / confirmation_requests",
+        meaning="How often approvers reject a request.",
+        counted=_of(EventType.APPROVAL_REJECTED),
+        among=_ASKED,
+        apart=True,
+    ),
+    "confirmation_bypass_attempt_rate": Formula(
+        title="Confirmation bypass attempt rate",
+        words="missing_or_invalid_approval_tokens / confirmation_required_calls",
+        meaning="How often a call comes without a valid approval.",
+        counted=_UNAPPROVED,
+        among=_either(_ASKED, _UNAPPROVED),
+    ),
+    "idempotency_replay_rate": Formula(
+        title="Idempotency replay rate",
+        words="idempotency_hits / mutating_requests",
+        meaning="How often a change repeats an earlier one.",
+        counted=_all(CallFact.PROPOSAL | CallFact.MUTATES | CallFact.REPLAYED),
+        among=_WRITES,
+    ),
+    "idempotency_conflict_rate": Formula(
+        title="Idempotency conflict rate",
+        words="signature_mismatches / idempotency_key_matches",
+        meaning="How often a key is reused with another payload.",
+        counted=_all(CallFact.PROPOSAL | CallFact.KEY_MATCHED, _answered("SIGNATURE_MISMATCH")),
+        among=_all(CallFact.PROPOSAL | CallFact.KEY_MATCHED),
+    ),
+    "retry_success_rate": Formula(
+        title="Retry success rate",
+        words="successful_retries / retry_attempts",
+        meaning="How often a retry succeeds.",
+        counted=_all(CallFact.RETRIED, _ok),
+        among=_RETRIES,
+        apart=True,
+    ),
+    "unsafe_retry_block_rate": Formula(
+        title="Unsafe retry block rate",
+        words="blocked_non_idempotent_retries / (retry_attempts + blocked)",
+        meaning="How often a retry is blocked because it could act twice.",
+        counted=_BLOCKED,
+        among=_either(_RETRIES, _BLOCKED),
+    ),
+    "observation_normalization_failure_rate": Formula(
+        title="Observation normalization failure rate",
+        words="normalization_failures / tool_executions",
+        meaning="How often a tool's answer does not match its contract.",
+        counted=_all(CallFact.EXECUTED, _answered("OBSERVATION_NORMALIZATION_FAIL")),
+        among=_all(CallFact.EXECUTED),
+    ),
+    "post_action_verification_required_rate": Formula(
+        title="Post-action verification required rate",
+        words="verification_required_observations / mutating_observations",
+        meaning="How often a change has to be verified afterwards.",
+        counted=_all(CallFact.EXECUTED | CallFact.MUTATES | CallFact.TO_VERIFY),
+        among=_all(CallFact.EXECUTED | CallFact.MUTATES),
+    ),
+    "compensation_success_rate": Formula(
+        title="Compensation success rate",
+        words="successful_compensations / compensation_attempts",
+        meaning="How often a reversal succeeds.",
+        counted=_of(EventType.COMPENSATED),
+        among=_of(EventType.COMPENSATED, EventType.COMPENSATION_FAILED),
+    ),
+    "tool_cost_per_successful_action": Formula(
+        title="Tool cost per successful action",
+        words="tool_cost / successful_tool_executions",
+        meaning="The cost of a success, failures included.",
+        counted=_costs,
+        among=_all(CallFact.EXECUTED, _ok),
+        unit="cost",
+        apart=True,
+    ),
+    "trace_completeness_rate": Formula(
+        title="Trace completeness rate",
+        words="complete_tool_traces / total_tool_calls",
+        meaning="The share of calls whose outcome is known.",
+        counted=_all(CallFact.COMPLETE),
+        among=_all(CallFact.COMPLETE),
+        unseen=_unfinished,
+    ),
+}
+"""By name, in display order."""
+
+
+# --- the events behind a number -------------------------------------------------------------------
+
+_PARTS: Final = 24
+"""Into how many parts a span of time is divided at once."""
+_FEW: Final = 500
+"""Parts with at most this many events are read as a whole."""
+_SPARSE: Final = 20
+"""So are parts where at least one in this many events is wanted."""
+_BATCH: Final = 200
+_MICRO: Final = 1e-6
+
+
+def _sums_by_part(tallies: Iterable[TallyCount]) -> defaultdict[int, list[Sum]]:
+    """Return what the store has added up, by the part of the span of time."""
+    parts: defaultdict[int, list[Sum]] = defaultdict(list)
+    for row in tallies:
+        parts[row.part].append(Sum(*read_tally(row.tally), row.times, row.cost))
+    return parts
+
+
+class Span(NamedTuple):
+    """Event numbers from `begin` to `end`, which is excluded: microseconds since the epoch."""
+
+    begin: int
+    end: int
+
+    @property
+    def since(self) -> float:
+        """The begin in seconds, half a microsecond later, so that it rounds back to `begin`."""
+        return (self.begin + 0.5) * _MICRO
+
+    @property
+    def until(self) -> float:
+        return (self.end + 0.5) * _MICRO
+
+    def part(self, number: int) -> Span:
+        """Return one of its parts, divided as a store divides them."""
+        length = self.end - self.begin
+        edges = (self.begin + length * edge // _PARTS for edge in (number, number + 1))
+        return Span(*edges)
+
+
+async def counted_events(
+    store: Store, tenant: str, wanted: Test, span: Span, after: str | None = None
+) -> AsyncGenerator[tuple[str, Event]]:
+    """Yield the events of a span that pass a test, with their ids, newest first.
+
+    The store's index of sums says where they are: a part with few wanted events among many is
+    divided further, so that the number of events read stays small however long the record is.
+    `after` is the id of the event to continue behind.
+    """
+    sums = _sums_by_part(await store.tallies(tenant, span.since, span.until, _PARTS))
+    for number in sorted(sums, reverse=True):
+        part = span.part(number)
+        matching = sum(one.times for one in sums[number] if wanted(one))
+        total = sum(one.times for one in sums[number])
+        if not matching:
+            continue
+        dense = total <= max(_FEW, matching * _SPARSE) or part.end - part.begin <= _PARTS
+        events = _read if dense else counted_events
+        async for event_id, event in events(store, tenant, wanted, part, after):
+            yield event_id, event
+
+
+async def _read(
+    store: Store, tenant: str, wanted: Test, span: Span, after: str | None
+) -> AsyncGenerator[tuple[str, Event]]:
+    full, since, until = True, span.since, span.until
+    query = EventFilter(types=COUNTED, since=since, until=until, limit=_BATCH, newest_first=True)
+    while full:
+        batch = await store.search(tenant, query._replace(after=after))
+        full = len(batch) == _BATCH
+        for event_id, event in batch:
+            after = event_id
+            if _counts(event, wanted):
+                yield event_id, event
+
+
+def _counts(event: Event, wanted: Test) -> bool:
+    _, tally, cost = filed(event.type, event.decision, event.body)
+    if tally is None:
+        return False
+    kind, code, facts = read_tally(tally)
+    return wanted(Sum(kind, code, facts, 1, cost or 0.0))
+
 
 # --- rows -----------------------------------------------------------------------------------------
 
@@ -88,40 +441,25 @@ class MetricViews(TenantSection):
             raise ValueError(f"buckets: expected 1 to {_MAX_BUCKETS}, got {buckets}")
         until = self.runtime.clock()
         since = until - window_seconds(window)
-        parts: defaultdict[int, list[TallyCount]] = defaultdict(list)
-        for row in await self.runtime.store.tallies(self.tenant, since, until, buckets):
-            parts[row.part].append(row)
-        sums = [_sums(parts[part]) for part in range(buckets)]
-        values = [_ratio(formula.numerator(one), formula.denominator(one)) for one in sums]
+        sums = _sums_by_part(await self.runtime.store.tallies(self.tenant, since, until, buckets))
+        values = [formula.value(sums[part]) for part in range(buckets)]
         return MetricSeries(metric=metric, window=window, values=values)
 
 
 async def metric_rows(store: Store, tenant: str, window: str, until: float) -> list[MetricRow]:
     """Return all metrics of a tenant over a window that ends at `until`."""
     since = until - window_seconds(window)
-    return metric_rows_from(await store.tallies(tenant, since, until), window, since, until)
-
-
-def metric_rows_from(
-    tallies: Iterable[TallyCount], window: str, since: float, until: float
-) -> list[MetricRow]:
-    """Return all metrics of what a store has added up."""
-    sums = _sums(tallies)
+    sums = _sums_by_part(await store.tallies(tenant, since, until))[0]
     return [_row(name, formula, sums, window, since, until) for name, formula in METRICS.items()]
 
 
 def _row(
     name: str, formula: Formula, sums: Sums, window: str, since: float, until: float
 ) -> MetricRow:
-    def link(part: str) -> dict[str, str] | None:
-        if formula.part(part) is None:
-            return None
-        search = CallSearch(
-            metric=name, part=None if part == "numerator" else part, since=since, until=until
-        )
-        return search.query()
-
     numerator, denominator = formula.numerator(sums), formula.denominator(sums)
+    search = {"metric": name}
+    times = {"since": utc(since).isoformat(), "until": utc(until).isoformat()}
+    links = {part: {**search, "part": part, **times} for part in PARTS if formula.part(part)}
     return MetricRow(
         name=name,
         title=formula.title,
@@ -133,19 +471,13 @@ def _row(
         until=utc(until),
         numerator=numerator,
         denominator=denominator,
-        value=_ratio(numerator, denominator),
+        value=formula.value(sums),
         link=MetricLinks(
-            numerator=link("numerator") or {}, denominator=link("denominator"), rest=link("rest")
+            numerator={**search, **times},
+            denominator=links.get("denominator"),
+            rest=links.get("rest"),
         ),
     )
-
-
-def _sums(tallies: Iterable[TallyCount]) -> Sums:
-    return [Sum(*read_tally(row.tally), row.times, row.cost) for row in tallies]
-
-
-def _ratio(numerator: float, denominator: float) -> float | None:
-    return numerator / denominator if denominator else None
 
 
 # --- Prometheus -----------------------------------------------------------------------------------

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
 from typing import Any, Final, Literal
 
 from counterseal.audit import Event, EventType, Head
 from counterseal.audit.chain import UnknownEventIdError, sealed_heads
 from counterseal.audit.events import csv_head, csv_line, json_line
 from counterseal.audit.verify import LATE_MICROS
+from counterseal.errors import CountersealError
 from counterseal.ledger.requests import EventFilter
 from counterseal.operations.auditor import verify_store
 from counterseal.views.base import (
@@ -28,6 +30,9 @@ from counterseal.views.base import (
 
 ExportFormat = Literal["jsonl", "csv"]
 _BATCH: Final = 1000
+_PROGRESS_INTERVAL: Final = 0.5
+_verifying: set[str] = set()
+"""Tenants whose record this process is verifying: one verification at a time."""
 _TYPES: Final = frozenset(kind.value for kind in EventType)
 
 # --- rows -----------------------------------------------------------------------------------------
@@ -100,6 +105,13 @@ class AuditReport(RowModel):
     findings: list[FindingRow]
 
 
+class VerificationRunningError(CountersealError):
+    """Raised while the same record is being verified."""
+
+    def __init__(self) -> None:
+        super().__init__("A verification of this record is running. Try again when it has ended.")
+
+
 # --- the section ----------------------------------------------------------------------------------
 
 
@@ -170,12 +182,39 @@ class RecordViews(TenantSection):
         known = {name: head.seq for name, head in sealed.items()}
         return sum(head.seq > known.get(name, 0) for name, head in heads.items())
 
-    async def verify(self, progress: Callable[[int], None] | None = None) -> AuditReport:
-        """Verify the whole record. `progress` is called with the number of events checked."""
-        report = await verify_store(
-            self.runtime.store, self.tenant, self.runtime.keys, progress=progress
-        )
-        return AuditReport.model_validate(report.record())
+    async def verify(self) -> AuditReport:
+        """Verify the whole record. VerificationRunningError."""
+        *_, report = [step async for step in self.verification()]
+        return AuditReport.model_validate(report)
+
+    def verification(self) -> AsyncIterator[int | AuditReport]:
+        """Verify the record: yield how many events are checked, again and again, and the report.
+
+        VerificationRunningError while this process verifies the same record.
+        """
+        if self.tenant in _verifying:
+            raise VerificationRunningError
+        return self._verification()
+
+    async def _verification(self) -> AsyncGenerator[int | AuditReport]:
+        checked = 0
+
+        def count(events: int) -> None:
+            nonlocal checked
+            checked = events
+
+        store, keys = self.runtime.store, self.runtime.keys
+        _verifying.add(self.tenant)
+        work = asyncio.ensure_future(verify_store(store, self.tenant, keys, progress=count))
+        try:
+            while not work.done():
+                yield checked
+                await asyncio.wait({work}, timeout=_PROGRESS_INTERVAL)
+            yield AuditReport.model_validate(work.result().record())
+        finally:
+            work.cancel()
+            await asyncio.wait({work})
+            _verifying.discard(self.tenant)
 
     async def export(
         self,

@@ -26,7 +26,8 @@ from counterseal.gateway.running import Gateway
 from counterseal.runtime import Runtime
 from counterseal.views import TenantView
 from counterseal.views.metrics import metric_rows, prometheus
-from counterseal.web.api.app import Api, api_app
+from counterseal.web.api.app import api_app
+from counterseal.web.api.submit import Submissions
 from counterseal.web.console import console_routes
 from counterseal.web.console.live import Broker, marks_of
 from counterseal.web.identity import Access, ProtectedEndpoint, protect
@@ -36,6 +37,7 @@ from counterseal.web.middleware import (
     HeadLimits,
     RateLimitedError,
     RequestLimits,
+    SecurityHeaders,
     SiteState,
     TrustedHosts,
 )
@@ -50,12 +52,8 @@ class Site:
     app: Starlette
     state: SiteState
     mcp: ProtectedEndpoint
-    api: Api
+    submissions: Submissions
     broker: Broker
-
-    async def idle(self) -> None:
-        """Wait until no call is being carried out for the API."""
-        await self.api.submissions.idle()
 
     def close(self) -> None:
         """Refuse further requests, and end open streams."""
@@ -86,7 +84,7 @@ def site(
     def view_for(person: Person) -> TenantView:
         return TenantView(runtime, person, quarantine=quarantines)
 
-    api = api_app(
+    api, submissions = api_app(
         runtime,
         access=access,
         verifier=mcp.verifier,
@@ -110,13 +108,14 @@ def site(
             *pages,
         ],
         middleware=[  # in the order in which a request meets them
+            Middleware(SecurityHeaders, https=next(iter(urls)).startswith("https:")),
             Middleware(HeadLimits),
             Middleware(Availability, state=state),
             Middleware(TrustedHosts, hosts=security.allowed_hosts),
         ],
         lifespan=lifespan,
     )
-    return Site(app=app, state=state, mcp=mcp, api=api, broker=broker)
+    return Site(app=app, state=state, mcp=mcp, submissions=submissions, broker=broker)
 
 
 class _Monitoring:
@@ -150,11 +149,7 @@ class _Monitoring:
             tenants = [name for name in await self._runtime.store.tenants() if name != "*"]
         store, now = self._runtime.store, self._runtime.clock()
         values = [(name, await metric_rows(store, name, _METRICS_WINDOW, now)) for name in tenants]
-        return PlainTextResponse(
-            prometheus(values),
-            headers={"Cache-Control": "no-store"},
-            media_type="text/plain; version=0.0.4",
-        )
+        return PlainTextResponse(prometheus(values), media_type="text/plain; version=0.0.4")
 
     def _unauthenticated(self, request: Request) -> Response:
         try:

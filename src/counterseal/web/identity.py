@@ -1,21 +1,24 @@
-"""The principal behind a request, by an API key or an OAuth access token.
+"""Who sends a request: an agent with an API key or an OAuth access token, or a person's browser.
 
 `Verifier` checks credentials; `protect` puts the SDK's resource server, which asks it, in front of
 the MCP endpoint; `principal_of` tells a handler who calls. Every request is checked: a revoked key
-ends with the next request on this worker, and within a second on others.
+ends with the next request on this worker, and within a second on others. Browsers have the cookie
+of a session, and say which page a request comes from.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import sha256
 from math import inf
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware, get_access_token
 from mcp.server.auth.middleware.bearer_auth import (
@@ -34,6 +37,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from counterseal.accounts import SESSION_SECONDS
 from counterseal.canonical import canonical
 from counterseal.errors import StoreError
 from counterseal.operations.operator import RegistryFollower
@@ -294,3 +298,94 @@ def _cannot_verify(_: HTTPConnection, __: AuthenticationError) -> Response:
         status_code=503,
         headers={"Retry-After": "10"},
     )
+
+
+# --- browsers -------------------------------------------------------------------------------------
+
+_PATH: Final = re.compile(r"/(?:[!#-\[\]-~]*)")
+"""Printable ASCII, without spaces, quotes and backslashes."""
+_MAX_PATH: Final = 2000
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+def cookie_name(*, https: bool) -> str:
+    """Return the name of the session's cookie.
+
+    Browsers accept a `__Host-` cookie only over https, and from exactly this host.
+    """
+    return "__Host-counterseal" if https else "counterseal"
+
+
+def session_cookie(connection: HTTPConnection, *, https: bool) -> str | None:
+    """Return the session's secret from the request's cookies.
+
+    None if there are several: another site may have set the second one.
+    """
+    name = cookie_name(https=https)
+    sent = "; ".join(connection.headers.getlist("cookie"))
+    if sum(part.strip().startswith(f"{name}=") for part in sent.split(";")) != 1:
+        return None
+    return connection.cookies.get(name)
+
+
+def set_session_cookie(response: Response, secret: str, *, https: bool) -> None:
+    """Have the browser keep the session's secret. Plain http is for loopback only."""
+    response.set_cookie(
+        cookie_name(https=https),
+        secret,
+        max_age=int(SESSION_SECONDS),
+        path="/",
+        secure=https,
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def drop_session_cookie(response: Response, *, https: bool) -> None:
+    """Have the browser forget the session."""
+    response.delete_cookie(
+        cookie_name(https=https), path="/", secure=https, httponly=True, samesite="lax"
+    )
+
+
+def safe_next(url: str | None, otherwise: str = "/") -> str:
+    r"""Return where to go after signing in: the URL if it is a path of ours, else `otherwise`.
+
+    Refused is everything that a browser reads as another host: `//host`, `/\host`, a scheme, a line
+    break.
+    """
+    if not url or len(url) > _MAX_PATH or _PATH.fullmatch(url) is None:
+        return otherwise
+    path = url.partition("?")[0].partition("#")[0]
+    if "//" in path or path.rstrip("/") in ("/sign-in", "/sign-out"):
+        return otherwise
+    return url
+
+
+def origin_of(url: str) -> str | None:
+    """Return a URL's origin as browsers write it; None if it has none."""
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in _PORTS or not parts.hostname:
+        return None
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    shown = "" if port in (None, _PORTS[parts.scheme]) else f":{port}"
+    return f"{parts.scheme}://{host}{shown}"
+
+
+def same_origin(headers: Mapping[str, str], own: Collection[str]) -> bool:
+    """Return whether a request that changes something comes from one of our own pages.
+
+    `own` are our origins. Browsers say where a request comes from; a client that says nothing is no
+    browser, and sends no cookies but its own.
+    """
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None and site not in ("same-origin", "none"):
+        return False
+    if origin is None or (origin == "null" and site is not None):
+        return True  # a page that sends no referrer says `null`, also to itself
+    known = {origin_of(one) for one in own} - {None}
+    return origin_of(origin) in known

@@ -1,25 +1,28 @@
 """Middleware of the whole site, and the limits on how often a caller may send requests.
 
-Each middleware is plain ASGI and does one thing: `HeadLimits` bounds the headers of a request,
-`Availability` refuses requests while the server stops or is overloaded, `TrustedHosts` refuses
-other hosts' names. `web/app.py` lists them in their order.
+Each middleware is plain ASGI and does one thing: `SecurityHeaders` adds headers to every response,
+`HeadLimits` bounds the headers of a request, `Availability` refuses requests while the server stops
+or is overloaded, `TrustedHosts` refuses other hosts' names. `web/app.py` lists them in their order.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from html import escape
 from typing import Final, Self
 
-from starlette.responses import PlainTextResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from counterseal.accounts.sign_in import network_of
-from counterseal.web.console.rendering import bare_page
 
 HEALTH: Final = "/health"
 MONITORING: Final = (HEALTH, "/ready", "/metrics")
@@ -39,6 +42,42 @@ class SiteState:
     stopping: bool = False
     requests: int = 0
     """Requests under way."""
+
+
+CSP: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
+    " connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+"""Only our own files may run or style anything."""
+_SECURITY_HEADERS: Final[Mapping[str, str]] = {
+    "Content-Security-Policy": CSP,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",  # for browsers that don't know frame-ancestors
+    "Referrer-Policy": "same-origin",  # addresses hold ids; only our own pages get them
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=()",
+    "Cache-Control": "no-store",
+}
+
+
+class SecurityHeaders:
+    """Adds the headers that keep other sites out to every response that does not set its own."""
+
+    def __init__(self, app: ASGIApp, *, https: bool = False) -> None:
+        self._app = app
+        strict = {"Strict-Transport-Security": "max-age=31536000"} if https else {}
+        self._headers = {**_SECURITY_HEADERS, **strict}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in self._headers.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
 
 
 class HeadLimits:
@@ -124,7 +163,53 @@ def _refusal(
     path = scope["path"]
     if path in ("/mcp", "/v1", *MONITORING) or path.startswith("/v1/"):
         return PlainTextResponse(f"{message}\n", status, headers=headers)
-    return bare_page(status, message, https=scope.get("scheme") == "https", headers=headers)
+    return bare_page(status, message, headers=headers)
+
+
+TITLES: Final = {
+    400: "Invalid request",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Method not allowed",
+    408: "Request timeout",
+    413: "Too large",
+    415: "Not a form",
+    421: "Wrong host",
+    422: "Not possible",
+    429: "Too many requests",
+    500: "Internal error",
+    503: "Temporarily unavailable",
+}
+
+
+def bare_page(status: int, message: str, *, headers: Mapping[str, str] | None = None) -> Response:
+    """Return an error page without session, files and scripts, for requests refused early."""
+    title = escape(TITLES.get(status, TITLES[500]))
+    text = (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f"</head><body><main><h1>{title}</h1><p>{escape(message)}</p></main></body></html>\n"
+    )
+    return HTMLResponse(text, status, headers)
+
+
+# --- bodies ---------------------------------------------------------------------------------------
+
+
+class BodyTooLargeError(Exception):
+    """Raised for a body that is longer than its limit."""
+
+
+async def read_body(request: Request, limit: int, seconds: float) -> bytes:
+    """Return a request's body. Raises BodyTooLargeError, TimeoutError or ClientDisconnect."""
+    announced, body = request.headers.get("content-length", ""), bytearray()
+    if announced.isdecimal() and int(announced[:20]) > limit:
+        raise BodyTooLargeError
+    async with asyncio.timeout(seconds):
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > limit:
+                raise BodyTooLargeError
+    return bytes(body)
 
 
 # --- rates ----------------------------------------------------------------------------------------

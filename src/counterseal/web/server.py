@@ -170,13 +170,13 @@ async def _finish_calls(running: Gateway, served: Site, tell: Tell) -> None:
     tell("stopping; a second signal ends it at once")
     running.server.notifications.close()
     served.close()
-    calls, submissions = running.server.calls, served.api.submissions
+    calls, submissions = running.server.calls, served.submissions
     under_way = calls.running + submissions.under_way
     if under_way:
         tell(f"waiting for {under_way} calls under way")
     with suppress(TimeoutError):
         async with asyncio.timeout(_GRACE_SECONDS):
-            await asyncio.gather(calls.idle(), served.idle())
+            await asyncio.gather(calls.idle(), submissions.idle())
 
 
 class GatewayServer(uvicorn.Server):

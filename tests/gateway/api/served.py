@@ -21,9 +21,9 @@ from counterseal import Context, Grant, Principal, Runtime, tool
 from counterseal.accounts import People
 from counterseal.accounts.passwords import Passwords
 from counterseal.views import TenantView
-from counterseal.web.api.app import Api, api_app
+from counterseal.web.api.app import api_app
 from counterseal.web.identity import Access, Verifier
-from counterseal.web.middleware import Rate, RequestLimits
+from counterseal.web.middleware import Rate, RequestLimits, SecurityHeaders
 from tests.gateway.servers import running
 
 PUBLIC = "http://127.0.0.1:8787"
@@ -142,7 +142,7 @@ class ToPort(httpx.AsyncHTTPTransport):
 class Served:
     """An API, and clients of all kinds."""
 
-    def __init__(self, runtime: Runtime, api: Api, people: People, bench: Bench) -> None:
+    def __init__(self, runtime: Runtime, api: Any, people: People, bench: Bench) -> None:
         self.runtime = runtime
         self.api = api
         self.people = people
@@ -213,7 +213,7 @@ async def open_api(
     async with runtime:
         access = access or Access(resource=f"{PUBLIC}/mcp")
         people = People(runtime, passwords=Passwords(time_cost=1, memory_kib=8))
-        api = api_app(
+        api, submissions = api_app(
             runtime,
             access=access,
             verifier=Verifier(access, runtime, steady=steady),
@@ -224,7 +224,9 @@ async def open_api(
             or RequestLimits(credential=Rate(1e6, 1_000_000), address=Rate(1e6, 1_000_000)),
             body_seconds=body_seconds,
         )
+        api = SecurityHeaders(api)
         served = Served(runtime, api, people, bench)
+        served.submissions = submissions
         if issue:
             await served.issue()
         if SERVER is None:

@@ -107,7 +107,9 @@ async def test_an_observation_is_sent_as_json(api):
 
     api.runtime.submit = observed
     answer = await api.agent().post("/v1/calls", json=ADD)
-    assert answer.json() == json.loads(json.dumps(observation_json(OBSERVATION, PUBLIC)))
+    record, text = OBSERVATION.record(), OBSERVATION.for_model()
+    assert answer.json() == json.loads(json.dumps(observation_json(record, text, PUBLIC)))
+    assert "decisions" not in answer.json()
 
 
 async def test_numbers_that_json_lacks_are_sent_as_null(api):

@@ -7,7 +7,7 @@ import pytest
 
 from counterseal.audit import Caller, Event, EventType
 from counterseal.storage import open_store
-from counterseal.views import METRICS
+from counterseal.views.metrics import METRICS
 
 
 @pytest.fixture

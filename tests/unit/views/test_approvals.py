@@ -3,13 +3,13 @@
 import pytest
 
 from counterseal.operations.approver import ApprovalError
-from counterseal.views import NotFoundError, RoleRequiredError, confirmation
-from counterseal.views.approvals import approval_page
+from counterseal.views.approvals import approval_page, confirmation
+from counterseal.views.base import NotFoundError, RoleRequiredError
 
 
 async def test_the_inbox_shows_what_waits_with_its_consequence(office):
     seen = await office.call("send")
-    (row,) = (await office.view().approvals.waiting()).items
+    (row,) = (await office.view().approvals.search()).items
     assert row.approval_id == seen.approval_id
     assert (row.tool, row.status, row.approved, row.approvers) == ("send", "waiting", 0, 1)
     assert "send" in row.consequence
@@ -22,14 +22,14 @@ async def test_the_inbox_can_be_narrowed_and_paged_through(office):
     view = office.view()
     seen, cursor = [], None
     while True:
-        page = await view.approvals.waiting(tool="send", agent="agent", limit=2, cursor=cursor)
+        page = await view.approvals.search(tool="send", agent="agent", limit=2, cursor=cursor)
         seen += [row.approval_id for row in page.items]
         cursor = page.next
         if cursor is None:
             break
     assert len(seen) == len(set(seen)) == 5
-    assert (await view.approvals.waiting(text="N 3")).items[0].consequence.endswith("n 3.")
-    assert (await view.approvals.waiting(risk="READ_ONLY")).items == []
+    assert (await view.approvals.search(text="N 3")).items[0].consequence.endswith("n 3.")
+    assert (await view.approvals.search(risk="READ_ONLY")).items == []
 
 
 async def test_who_only_looks_can_not_vote_and_who_votes_is_on_record(office):
@@ -39,9 +39,9 @@ async def test_who_only_looks_can_not_vote_and_who_votes_is_on_record(office):
     packet = await office.view("approver", name="bea").approvals.decide(seen.approval_id, "approve")
     assert packet.status == "approved"
     assert [vote.approver for vote in packet.votes] == ["bea"]
-    (row,) = (await office.view().approvals.decided()).items
+    (row,) = (await office.view().approvals.search("decided")).items
     assert (row.approval_id, row.status) == (seen.approval_id, "approved")
-    assert (await office.view().approvals.waiting()).items == []
+    assert (await office.view().approvals.search()).items == []
 
 
 async def test_why_somebody_can_not_vote_is_said_beforehand(office):
@@ -102,7 +102,7 @@ async def test_a_wrong_choice_or_status_is_named(office):
     with pytest.raises(ApprovalError, match="decision"):
         await office.view("approver", name="bea").approvals.decide(seen.approval_id, "perhaps")
     with pytest.raises(ValueError, match="nonsense"):
-        await office.view().approvals.decided(status="nonsense")
+        await office.view().approvals.search("nonsense")
     with pytest.raises(NotFoundError):
         await office.view().approvals.packet("appr_none")
 
@@ -111,8 +111,8 @@ async def test_the_decided_are_paged_through_newest_end_first(office):
     for n in range(5):
         seen = await office.call("send", {"n": n})
         await office.view("approver", name="bea").approvals.decide(seen.approval_id, "reject")
-    first = await office.view().approvals.decided(limit=3)
-    rest = await office.view().approvals.decided(limit=3, cursor=first.next)
+    first = await office.view().approvals.search("decided", limit=3)
+    rest = await office.view().approvals.search("decided", limit=3, cursor=first.next)
     ends = [row.expires_at for row in [*first.items, *rest.items]]
     assert len(ends) == 5
     assert ends == sorted(ends, reverse=True)

@@ -8,8 +8,8 @@ from counterseal.audit import Caller, Event, EventType
 from counterseal.audit.chain import micros, place_of
 from counterseal.storage.memory import MemoryStore
 from counterseal.testing import FakeClock
-from counterseal.views import CallSearch
-from counterseal.views.formulas import METRICS, Span, counted_events
+from counterseal.views.calls import CallSearch
+from counterseal.views.metrics import METRICS, Span, counted_events
 
 DAY = 86_400
 SATURATION = METRICS["repair_saturation_rate"].part("numerator")

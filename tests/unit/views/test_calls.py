@@ -2,7 +2,8 @@
 
 import pytest
 
-from counterseal.views import CallSearch, NotFoundError
+from counterseal.views.base import NotFoundError
+from counterseal.views.calls import CallSearch
 
 
 async def test_a_row_says_what_became_of_a_call(office):

@@ -5,7 +5,8 @@ import pytest
 from counterseal.ledger.entry import EntryStatus
 from counterseal.registry import Grant
 from counterseal.testing import fake_tool
-from counterseal.views import ACTIONS, NotFoundError, RoleRequiredError
+from counterseal.views.attention import ACTIONS
+from counterseal.views.base import NotFoundError, RoleRequiredError
 
 EMPTY = {"type": "object", "properties": {}, "additionalProperties": False}
 KEY = "call:stuck:u"
@@ -39,7 +40,9 @@ async def test_a_person_says_that_it_happened_and_it_is_a_success_from_then_on(o
 
 
 async def test_a_person_says_that_it_did_not_and_the_key_is_free(office, stuck):
-    await office.view("operator").attention.did_not_happen(KEY, reason="I looked.")
+    await office.view("operator").attention.act(
+        "unknown", KEY, "did_not_happen", reason="I looked."
+    )
     kept = await office.runtime.store.look_up("acme", KEY)
     assert kept.entry.status is EntryStatus.FAILED_RETRYABLE
 
@@ -47,12 +50,11 @@ async def test_a_person_says_that_it_did_not_and_the_key_is_free(office, stuck):
 @pytest.mark.parametrize(
     "act",
     [
-        lambda view: view.attention.happened(KEY, reason="x"),
-        lambda view: view.attention.did_not_happen(KEY, reason="x"),
-        lambda view: view.attention.compensate(KEY, reason="x"),
-        lambda view: view.attention.again("verify", KEY, reason="x"),
-        lambda view: view.attention.dismiss("verify", KEY, reason="x"),
         lambda view: view.attention.act("unknown", KEY, "happened", reason="x"),
+        lambda view: view.attention.act("unknown", KEY, "did_not_happen", reason="x"),
+        lambda view: view.attention.act("verify", KEY, "compensate", reason="x"),
+        lambda view: view.attention.act("verify", KEY, "again", reason="x"),
+        lambda view: view.attention.act("verify", KEY, "dismiss", reason="x"),
     ],
 )
 async def test_only_operators_do_anything_about_it(office, stuck, act):
@@ -68,11 +70,11 @@ async def test_work_that_failed_is_tried_again_or_dismissed(office):
     first = await view.attention.rows(limit=2)
     rest = await view.attention.rows(limit=2, cursor=first.next)
     assert [row.key for row in (*first.items, *rest.items)] == ["a", "b", "c"]
-    await view.attention.again("verify", "a", reason="It was slow.")
-    await view.attention.dismiss("verify", "b", reason="Never mind.")
+    await view.attention.act("verify", "a", "again", reason="It was slow.")
+    await view.attention.act("verify", "b", "dismiss", reason="Never mind.")
     assert [row.key for row in (await view.attention.rows()).items] == ["c"]
     with pytest.raises(NotFoundError):
-        await view.attention.dismiss("verify", "b", reason="Never mind.")
+        await view.attention.act("verify", "b", "dismiss", reason="Never mind.")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 
 from counterseal.keys import KeyRing, Purpose, new_key
 from counterseal.operations.auditor import seal_store
-from counterseal.views import NotFoundError
+from counterseal.views.base import NotFoundError
+from counterseal.views.record import VerificationRunningError
 
 
 async def test_events_are_found_newest_first_and_paged_through(office):
@@ -49,10 +50,21 @@ async def test_the_chain_says_how_far_it_is_sealed(office, tmp_path):
     assert status.has_key
     await office.call("save", {"n": 2})
     assert (await view.record.chain()).unsealed == 1
-    counted = []
-    report = await view.record.verify(counted.append)
+    *checked, report = [step async for step in view.record.verification()]
     assert report.ok
-    assert counted[-1] == report.events == report.sealed + report.unsealed
+    assert report.events == report.sealed + report.unsealed
+    assert all(0 <= number <= report.events for number in checked)
+    assert await view.record.verify() == report
+
+
+async def test_a_record_is_verified_once_at_a_time(office):
+    view = office.view()
+    steps = view.record.verification()
+    assert await anext(steps) == 0
+    with pytest.raises(VerificationRunningError, match="Try again when it has ended"):
+        await view.record.verify()
+    await steps.aclose()
+    assert (await view.record.verify()).ok
 
 
 async def test_an_export_holds_every_event_once_in_both_forms(office):
@@ -69,7 +81,8 @@ async def test_an_export_holds_every_event_once_in_both_forms(office):
 
 
 async def test_a_person_without_a_role_has_no_view(office):
-    from counterseal.views import RoleRequiredError, TenantView
+    from counterseal.views import TenantView
+    from counterseal.views.base import RoleRequiredError
 
     with pytest.raises(RoleRequiredError, match="viewer"):
         TenantView(office.runtime, replace(office.view().person, roles=frozenset({"compliance"})))

@@ -7,8 +7,8 @@ import pytest
 from counterseal.ledger.entry import Phase
 from counterseal.registry import Grant
 from counterseal.testing import fake_tool
-from counterseal.views import CallSearch, NotFoundError
-from counterseal.views.base import TenantSection
+from counterseal.views.base import NotFoundError, TenantSection
+from counterseal.views.calls import CallSearch
 from counterseal.views.tools import QuarantineRow, grant_row
 
 OPERATOR = ("operator", "approver")
@@ -121,22 +121,24 @@ WAYS = {
     "tools.definition_changes": lambda view, ids: view.tools.definition_changes(ids["quarantined"]),
     "tools.accept": lambda view, ids: view.tools.accept(ids["quarantined"], "h"),
     "tools.refuse": lambda view, ids: view.tools.refuse(ids["quarantined"], **WHY),
-    "attention.happened": lambda view, ids: view.attention.happened(ids["unknown_key"], **WHY),
-    "attention.did_not_happen": lambda view, ids: view.attention.did_not_happen(
-        ids["unknown_key"], **WHY
+    "attention.act did_not_happen": lambda view, ids: view.attention.act(
+        "unknown", ids["unknown_key"], "did_not_happen", **WHY
     ),
-    "attention.compensate": lambda view, ids: view.attention.compensate(ids["ledger_key"], **WHY),
-    "attention.again": lambda view, ids: view.attention.again("verify", ids["ledger_key"], **WHY),
-    "attention.dismiss": lambda view, ids: view.attention.dismiss(
-        "verify", ids["ledger_key"], **WHY
+    "attention.act compensate": lambda view, ids: view.attention.act(
+        "verify", ids["ledger_key"], "compensate", **WHY
+    ),
+    "attention.act again": lambda view, ids: view.attention.act(
+        "verify", ids["ledger_key"], "again", **WHY
+    ),
+    "attention.act dismiss": lambda view, ids: view.attention.act(
+        "verify", ids["ledger_key"], "dismiss", **WHY
     ),
     "attention.act": lambda view, ids: view.attention.act(
         "unknown", ids["unknown_key"], "happened", **WHY
     ),
 }
 NO_ID = {
-    "approvals.waiting",
-    "approvals.decided",
+    "approvals.search",
     "calls.search",
     "tools.rows",
     "tools.grants",
@@ -146,6 +148,7 @@ NO_ID = {
     "record.search",
     "record.chain",
     "record.verify",
+    "record.verification",
     "record.export",
     "metrics.rows",
     "metrics.series",
@@ -198,8 +201,8 @@ async def test_every_method_of_a_view_is_asked_here(office):
 
 async def test_no_list_tells_of_another_tenant(office, zeta):
     view = office.view("viewer", everywhere=["operator"], quarantine=Kept())
-    assert (await view.approvals.waiting()).items == []
-    assert (await view.approvals.decided()).items == []
+    assert (await view.approvals.search()).items == []
+    assert (await view.approvals.search("decided")).items == []
     assert (await view.calls.search()).items == []
     assert (await view.calls.search(CallSearch(run="run_zeta"))).items == []
     assert (await view.calls.search(CallSearch(metric="schema_valid_call_rate"))).items == []

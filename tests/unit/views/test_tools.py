@@ -4,7 +4,7 @@ import pytest
 
 from counterseal.errors import RegistryError
 from counterseal.registry import Grant
-from counterseal.views import NotFoundError, RoleRequiredError
+from counterseal.views.base import NotFoundError, RoleRequiredError
 
 WHY = "Because of a test."
 

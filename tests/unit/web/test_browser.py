@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
-from counterseal.web.browser import (
+from counterseal.web.identity import (
     cookie_name,
     drop_session_cookie,
     origin_of,

@@ -5,6 +5,7 @@ The site passes every request under `/v1` to it, with the full path.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Sequence
 from functools import cache
 from typing import Any, Final
@@ -18,19 +19,21 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from counterseal.accounts import People, Person
 from counterseal.gateway.catalogue import Catalogue
+from counterseal.keys import derived_key
 from counterseal.runtime import Runtime
 from counterseal.views import TenantView
-from counterseal.web.api import approvals, attention, calls, record, tools
-from counterseal.web.api.bodies import JsonBodies, QueryParameters
-from counterseal.web.api.callers import DOCUMENT, CallerIdentity, CallerLimits, Callers
-from counterseal.web.api.context import (
+from counterseal.web.api import approvals, calls, record, tools
+from counterseal.web.api.middleware import (
+    DOCUMENT,
     ApiState,
-    Cursors,
+    CallerIdentity,
+    CallerLimits,
+    JsonBodies,
     ProblemResponses,
+    QueryParameters,
     ReadResponses,
     RequestContexts,
 )
@@ -42,21 +45,10 @@ from counterseal.web.middleware import RequestLimits
 
 _BODY_SECONDS: Final = 20.0
 """Seconds within which a body has to arrive."""
-_SUBJECTS: Final = (calls, approvals, tools, attention, record)
+_SUBJECTS: Final = (calls, approvals, tools, record)
 _DESCRIBED: Final = [
     route for subject in _SUBJECTS for route in subject.router.routes if isinstance(route, APIRoute)
 ]
-
-
-class Api:
-    """The ASGI application. `submissions` counts the calls under way, and waits for them."""
-
-    def __init__(self, app: FastAPI, submissions: Submissions) -> None:
-        self._app = app
-        self.submissions = submissions
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
 
 
 def api_app(
@@ -70,23 +62,33 @@ def api_app(
     origins: Collection[str] = (),
     limits: RequestLimits | None = None,
     body_seconds: float = _BODY_SECONDS,
-) -> Api:
-    """Put the API together. `public` is our URL; `origins` are others that serve our pages."""
+) -> tuple[FastAPI, Submissions]:
+    """Put the API together. `public` is our URL; `origins` are others that serve our pages.
+
+    Returns the application, and the calls that it carries out.
+    """
     url = public.rstrip("/")
     submissions, limits = Submissions(runtime, url), limits or RequestLimits()
-    callers = Callers(access, verifier, people, (url, *origins))
     state = ApiState(
-        runtime=runtime,
         view_for=view_for,
         catalogue=Catalogue(runtime),
-        cursors=Cursors(runtime.keys),
+        # Without a session or vault key in the ring, cursors are good in this process only.
+        cursor_key=derived_key(runtime.keys, "api cursors") or os.urandom(32),
         public=url,
+    )
+    identity = Middleware(
+        CallerIdentity,
+        access=access,
+        verifier=verifier,
+        people=people,
+        origins=(url, *origins),
+        limits=limits,
     )
     middleware = [  # in the order in which a request meets them
         Middleware(RequestContexts, state=state),
         Middleware(ReadResponses),
         Middleware(ProblemResponses),
-        Middleware(CallerIdentity, callers=callers, limits=limits),
+        identity,
         Middleware(CallerLimits, limits=limits),
         Middleware(QueryParameters),
         Middleware(JsonBodies, seconds=body_seconds, lenient=(CALLS,)),
@@ -95,7 +97,7 @@ def api_app(
         Route(CALLS, submissions.endpoint, methods=["POST"]),
         Route(DOCUMENT, _show_document, methods=["GET"]),
     ]
-    return Api(_application(own, middleware), submissions)
+    return _application(own, middleware), submissions
 
 
 def api_document() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Routes for approvals: the lists, one request, and a person's vote."""
+"""Routes for what waits for a person: approvals and votes, and what needs attention."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
 from counterseal.contract.effects import RiskClass
-from counterseal.views import ApprovalPage, ApprovalRow, Page, approval_page
+from counterseal.views.approvals import ApprovalPage, ApprovalRow, approval_page
+from counterseal.views.attention import AttentionRow
+from counterseal.views.base import JsonObject, Page
 from counterseal.web.api.dependencies import (
     CallerView,
     Cursor,
@@ -16,6 +18,7 @@ from counterseal.web.api.dependencies import (
     ForPeople,
     ForPeopleAndAgents,
     Limit,
+    Reason,
     Requested,
     open_cursor,
     sealed,
@@ -23,7 +26,7 @@ from counterseal.web.api.dependencies import (
 from counterseal.web.api.problems import RequestBody
 from counterseal.web.api.submit import MAX_WAIT
 
-router = APIRouter(tags=["approvals"])
+router = APIRouter()
 
 Ended = Literal["approved", "rejected", "expired", "spent", "void", "decided"]
 
@@ -41,7 +44,7 @@ class VoteBody(RequestBody):
     typed: str = Field("", max_length=200, description="The request's `confirmation`, if any.")
 
 
-@router.get("/v1/approvals")
+@router.get("/v1/approvals", tags=["approvals"])
 async def list_approvals(
     view: ForPeople,
     context: Requested,
@@ -59,15 +62,11 @@ async def list_approvals(
     subject = f"approvals {status}"
     position = open_cursor(context, subject, cursor)
     filters = {"tool": tool, "agent": agent, "risk": risk and risk.value, "text": text}
-    if status == "waiting":
-        page = await view.approvals.waiting(**filters, limit=limit, cursor=position)
-    else:
-        ended = None if status == "decided" else status
-        page = await view.approvals.decided(status=ended, **filters, limit=limit, cursor=position)
+    page = await view.approvals.search(status, **filters, limit=limit, cursor=position)
     return sealed(context, subject, page)
 
 
-@router.get("/v1/approvals/{approval_id}")
+@router.get("/v1/approvals/{approval_id}", tags=["approvals"])
 async def show_approval(caller: ForPeopleAndAgents, approval_id: str) -> ApprovalPage | ApprovalRow:
     """Show a request in full; to the agent that made the call, in short."""
     if caller.is_agent:
@@ -75,7 +74,7 @@ async def show_approval(caller: ForPeopleAndAgents, approval_id: str) -> Approva
     return await caller.view.approvals.page(approval_id)
 
 
-@router.get("/v1/approvals/{approval_id}/wait")
+@router.get("/v1/approvals/{approval_id}/wait", tags=["approvals"])
 async def wait_for_approval(
     caller: ForPeopleAndAgents,
     approval_id: str,
@@ -95,7 +94,7 @@ async def _own_row(caller: CallerView, approval_id: str) -> ApprovalRow:
     return row
 
 
-@router.post("/v1/approvals/{approval_id}/decision")
+@router.post("/v1/approvals/{approval_id}/decision", tags=["approvals"])
 async def decide(view: ForPeople, approval_id: str, vote: VoteBody) -> ApprovalPage | None:
     """Vote. Requires the role approver. Null after rejecting a request that cannot be shown."""
     packet = await view.approvals.decide(
@@ -106,3 +105,37 @@ async def decide(view: ForPeople, approval_id: str, vote: VoteBody) -> ApprovalP
         typed=vote.typed,
     )
     return None if packet is None else approval_page(packet)
+
+
+# --- needs attention: on the wire the list is called `concerns` -----------------------------------
+
+Kind = Literal["unknown", "verify", "compensate", "execute", "notify"]
+Act = Literal["happened", "did_not_happen", "again", "compensate", "dismiss"]
+
+
+class AttentionBody(RequestBody):
+    """An operator's reason, and the result of a call that happened."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"reason": "the bank says that it was paid"}]}
+    )
+
+    reason: Reason
+    data: JsonObject | None = Field(None, description="The call's result, for `happened`.")
+
+
+@router.get("/v1/concerns", tags=["concerns"])
+async def list_concerns(
+    view: ForPeople, context: Requested, cursor: Cursor = None, limit: Limit = 50
+) -> Page[AttentionRow]:
+    """List what waits for a person, oldest first."""
+    position = open_cursor(context, "concerns", cursor)
+    return sealed(context, "concerns", await view.attention.rows(limit=limit, cursor=position))
+
+
+@router.post("/v1/concerns/{kind}/{key:path}/{action}", tags=["concerns"], status_code=204)
+async def act_on_concern(
+    view: ForPeople, kind: Kind, key: str, action: Act, body: AttentionBody
+) -> None:
+    """Carry out one of an item's `actions`. Requires the role operator."""
+    await view.attention.act(kind, key, action, reason=body.reason, data=body.data)

@@ -12,20 +12,11 @@ from starlette.responses import Response
 
 from counterseal.canonical import json_default
 from counterseal.codes import Code
-from counterseal.views import (
-    METRICS,
-    BudgetRow,
-    CallPage,
-    CallRow,
-    CallSearch,
-    EventRow,
-    Items,
-    NotFoundError,
-    Page,
-    RunPage,
-    RunRow,
-)
-from counterseal.views.call_page import KeptObservation
+from counterseal.views.base import Items, NotFoundError, Page
+from counterseal.views.call_page import CallPage, CallRow, KeptObservation
+from counterseal.views.calls import BudgetRow, CallSearch, RunPage, RunRow
+from counterseal.views.metrics import METRICS
+from counterseal.views.record import EventRow
 from counterseal.web.api.dependencies import (
     CallerView,
     Cursor,
@@ -39,6 +30,7 @@ from counterseal.web.api.dependencies import (
     seconds,
 )
 from counterseal.web.api.problems import RequestProblemError
+from counterseal.web.api.submit import observation_json
 
 router = APIRouter()
 
@@ -128,10 +120,9 @@ async def find_observation(
     if caller.is_agent:
         first = (await caller.view.calls.events(record["tool_identity"]["call_id"]))[0]
         caller.must_own("observation", first.agent, first.user)
-    approval_id, public = record["approval_id"], caller.context.state.public
-    url = None if approval_id is None else f"{public}/approvals/{approval_id}"
     # Sent as it was kept: a row would write its timestamp in another form.
-    content = to_json({**record, "approval_url": url}, inf_nan_mode="null", fallback=json_default)
+    shown = observation_json(record, record["text"], caller.context.state.public)
+    content = to_json(shown, inf_nan_mode="null", fallback=json_default)
     return Response(content, media_type="application/json")
 
 

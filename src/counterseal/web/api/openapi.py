@@ -16,8 +16,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from counterseal.views.call_page import ObservationRow
-from counterseal.views.problems import ProblemBody
+from counterseal.views.call_page import ObservationRow, ProblemBody
 from counterseal.web.api.dependencies import ForPeople, ForPeopleAndAgents
 from counterseal.web.api.problems import PROBLEMS
 from counterseal.web.api.submit import Submission

@@ -19,8 +19,9 @@ from pydantic_core import to_json
 from counterseal.canonical import pointer
 from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
 from counterseal.operations.approver import ApprovalError
-from counterseal.views import NotFoundError, RoleRequiredError
-from counterseal.views.problems import FieldProblem, Where
+from counterseal.views.base import NotFoundError, RoleRequiredError
+from counterseal.views.call_page import FieldProblem, Where
+from counterseal.views.record import VerificationRunningError
 from counterseal.web.middleware import RateLimitedError
 
 MEDIA_TYPE: Final = "application/problem+json"
@@ -251,6 +252,8 @@ def problem_of(error: Exception) -> RequestProblemError | None:
             vote, param = _VOTES.get(error.why, ("conflict", None))
             where: Where | None = None if param is None else "body"
             return RequestProblemError(vote, str(error), param=param, where=where, why=error.why)
+        case VerificationRunningError():
+            return RequestProblemError("conflict", str(error), headers={"Retry-After": "5"})
         case StoreError():
             detail = "The store can't be reached at the moment. Try again later."
             return RequestProblemError("unavailable", detail, headers={"Retry-After": "5"})

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query
@@ -13,18 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from counterseal.audit import EventType
-from counterseal.views import (
-    AuditReport,
-    ChainStatus,
-    EventRow,
-    Items,
-    Me,
-    MetricRow,
-    Page,
-    TenantView,
-)
-from counterseal.views.metrics import MetricSeries
-from counterseal.web.api.context import AgentCaller, PersonCaller
+from counterseal.views import Me
+from counterseal.views.base import Items, Page
+from counterseal.views.metrics import MetricRow, MetricSeries
+from counterseal.views.record import AuditReport, ChainStatus, EventRow
 from counterseal.web.api.dependencies import (
     Cursor,
     Filter,
@@ -37,6 +27,7 @@ from counterseal.web.api.dependencies import (
     sealed,
     seconds,
 )
+from counterseal.web.api.middleware import AgentCaller, PersonCaller
 from counterseal.web.api.problems import RequestProblemError
 
 router = APIRouter()
@@ -45,9 +36,6 @@ router = APIRouter()
 
 _LINES: Final = "application/x-ndjson"
 _MEDIA_TYPES: Final = {"jsonl": _LINES, "csv": "text/csv; charset=utf-8"}
-_PROGRESS_INTERVAL: Final = 0.5
-_verifying: set[str] = set()
-"""Tenants whose record this process is verifying: one verification at a time."""
 
 
 @router.get("/v1/events", tags=["record"])
@@ -94,45 +82,16 @@ async def verify(view: ForPeople, request: Request) -> AuditReport | Response:
 
     Each line is `{"checked": n}`; the last is `{"report": …}`.
     """
-    if view.tenant in _verifying:
-        detail = "A verification of this record is running. Try again when it has ended."
-        raise RequestProblemError("conflict", detail, headers={"Retry-After": "5"})
     if _LINES not in request.headers.get("accept", ""):
-        with _exclusive(view.tenant):
-            return await view.record.verify()
-    return StreamingResponse(_progress(view), media_type=_LINES)
+        return await view.record.verify()
+    lines = (_line(step) async for step in view.record.verification())
+    return StreamingResponse(lines, media_type=_LINES)
 
 
-@contextmanager
-def _exclusive(tenant: str) -> Iterator[None]:
-    _verifying.add(tenant)
-    try:
-        yield
-    finally:
-        _verifying.discard(tenant)
-
-
-async def _progress(view: TenantView) -> AsyncIterator[bytes]:
-    checked = 0
-
-    def count(events: int) -> None:
-        nonlocal checked
-        checked = events
-
-    with _exclusive(view.tenant):
-        work = asyncio.ensure_future(view.record.verify(count))
-        try:
-            while not work.done():
-                yield _line({"checked": checked})
-                await asyncio.wait({work}, timeout=_PROGRESS_INTERVAL)
-            yield _line({"report": work.result().model_dump(mode="json")})
-        finally:
-            work.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait({work})
-
-
-def _line(content: dict[str, Any]) -> bytes:
+def _line(step: int | AuditReport) -> bytes:
+    content: dict[str, Any] = {"checked": step}
+    if isinstance(step, AuditReport):
+        content = {"report": step.model_dump(mode="json")}
     return to_json(content) + b"\n"
 
 

@@ -11,6 +11,7 @@ with 202, and the response says where its approval is.
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -31,9 +32,14 @@ from counterseal.operations.approver import ApprovalError
 from counterseal.proposal import Principal, Proposal
 from counterseal.runtime import Runtime
 from counterseal.views.base import JsonObject
-from counterseal.views.problems import FieldProblem
-from counterseal.web.api.bodies import body_object
-from counterseal.web.api.context import AgentCaller, ApiCaller, context_of
+from counterseal.views.call_page import FieldProblem, without_decisions
+from counterseal.web.api.middleware import (
+    AgentCaller,
+    ApiCaller,
+    context_of,
+    malformed_json,
+    strict_json,
+)
 from counterseal.web.api.problems import (
     MEDIA_TYPE,
     WHOLE,
@@ -168,7 +174,7 @@ class Submissions:
         status, media = observation.response.status, "application/json"
         if awaits_approval(observation):
             status, headers["Location"] = 202, f"/v1/approvals/{observation.approval_id}"
-        shown = observation_json(observation, self._public)
+        shown = observation_json(observation.record(()), observation.for_model(), self._public)
         if observation.ok or status == 202:
             body = to_json(shown, inf_nan_mode="null", fallback=json_default)
         else:
@@ -179,23 +185,11 @@ class Submissions:
         return Response(body, status, headers=headers, media_type=media)
 
 
-def observation_json(observation: Observation, public: str) -> dict[str, Any]:
+def observation_json(record: Mapping[str, Any], text: str | None, public: str) -> dict[str, Any]:
     """Return an observation for an agent: without the decisions, and with `text` for the model."""
-    approval_id = observation.approval_id
-    return {
-        **observation.envelope(),
-        "response": observation.response.vector(),
-        "path": observation.path.value if observation.path else None,
-        "field_errors": [error.record() for error in observation.errors],
-        "timestamp": observation.timestamp,
-        "trust": observation.trust.value,
-        "redactions": [redaction.record() for redaction in observation.redactions],
-        "next_action": observation.next_action,
-        "approval_id": approval_id,
-        "approval_url": None if approval_id is None else f"{public}/approvals/{approval_id}",
-        "retry_after": observation.retry_after,
-        "text": observation.for_model(),
-    }
+    approval_id = record["approval_id"]
+    url = None if approval_id is None else f"{public}/approvals/{approval_id}"
+    return {**without_decisions(record), "approval_url": url, "text": text}
 
 
 def _problem(
@@ -279,3 +273,70 @@ def _preferred_wait(prefer: str | None) -> float | None:
     """Return how many seconds the caller prefers to wait, up to the maximum; None: not given."""
     match = _WAIT.search(prefer.lower()) if prefer else None
     return None if match is None else min(float(match[1]), MAX_WAIT)
+
+
+# --- the body -------------------------------------------------------------------------------------
+
+_BLANK: Final = " \t\n\r"
+_DECODER: Final = json.JSONDecoder()
+
+
+def body_object(body: bytes) -> dict[str, Any]:
+    """Return the object that a call's body is, read as strictly as a model's arguments.
+
+    If only the arguments are invalid (for example, with a key twice), they are returned as text:
+    the parse gate refuses and records them. Raises RequestProblemError.
+    """
+    try:
+        value = strict_json(body)
+    except ValueError as error:
+        value = _with_arguments_as_text(body, error)
+    if not isinstance(value, dict):
+        detail = "The body must be one JSON object."
+        raise RequestProblemError("malformed-json", detail, param="", where="body")
+    return value
+
+
+def _with_arguments_as_text(body: bytes, error: ValueError) -> dict[str, Any]:
+    try:
+        members = _members(body.decode())
+        arguments = members.pop("arguments")
+        value = {name: strict_json(text.encode()) for name, text in members.items()}
+    except (ValueError, LookupError, RecursionError):
+        raise malformed_json(error) from None
+    return {**value, "arguments": arguments}
+
+
+def _members(text: str) -> dict[str, str]:
+    """Return the members of an object, each as its text. Raises ValueError or IndexError."""
+    members: dict[str, str] = {}
+    place = _expect(text, 0, "{")
+    while text[place] != "}":
+        name, place = _DECODER.raw_decode(text, _skip(text, place))
+        start = _skip(text, _expect(text, _skip(text, place), ":"))
+        _, end = _DECODER.raw_decode(text, start)
+        if not isinstance(name, str) or name in members:
+            raise ValueError(name)
+        members[name] = text[start:end]
+        place = _skip(text, end)
+        if text[place] != "}":
+            place = _skip(text, _expect(text, place, ","))
+            if text[place] == "}":
+                raise ValueError(place)
+    if _skip(text, place + 1) != len(text):
+        raise ValueError(place)
+    return members
+
+
+def _expect(text: str, place: int, sign: str) -> int:
+    """Return the place after a sign and the blanks after it."""
+    place = _skip(text, place)
+    if text[place] != sign:
+        raise ValueError(place)
+    return _skip(text, place + 1)
+
+
+def _skip(text: str, place: int) -> int:
+    while place < len(text) and text[place] in _BLANK:
+        place += 1
+    return place

@@ -10,17 +10,21 @@ from pydantic import ConfigDict, Field
 from counterseal.contract.effects import Effect, RiskClass
 from counterseal.gateway.catalogue import EFFECT, VERSION
 from counterseal.registry import Grant, Mode
-from counterseal.views import GrantRow, Items, KillRow, ToolPage, ToolRow, ToolUse
+from counterseal.views.base import Items
 from counterseal.views.tools import (
     CatalogueEntry,
     ChangeRow,
     DefinitionChangeRow,
+    GrantRow,
+    KillRow,
     QuarantineRow,
     RolloutShare,
     StoppedTool,
+    ToolPage,
+    ToolRow,
+    ToolUse,
     ToolVersion,
 )
-from counterseal.web.api.context import AgentCaller
 from counterseal.web.api.dependencies import (
     Filter,
     ForPeople,
@@ -29,6 +33,7 @@ from counterseal.web.api.dependencies import (
     When,
     Window,
 )
+from counterseal.web.api.middleware import AgentCaller
 from counterseal.web.api.problems import WHOLE, RequestBody
 
 router = APIRouter()

@@ -39,11 +39,10 @@ from starlette.routing import Match, Route
 
 from counterseal.accounts import People, Person
 from counterseal.views import TenantView
-from counterseal.web.browser import origin_of
 from counterseal.web.console import approvals, attention, audit, calls, overview, sign_in, tools
 from counterseal.web.console.live import Broker, EventStream, FullError, marks_of, stream
 from counterseal.web.console.page_request import ConsoleState, NavEntry, PageError, PageRequest
-from counterseal.web.console.rendering import page_headers
+from counterseal.web.identity import origin_of
 
 if TYPE_CHECKING:
     from counterseal.runtime import Runtime
@@ -120,7 +119,6 @@ async def _events(request: PageRequest) -> Response:
 
     return EventStream(
         stream(listener, is_signed_in),
-        headers=page_headers(https=state.https),
         done=listening.close,
     )
 

@@ -16,7 +16,8 @@ from counterseal.contract.approval_terms import Then
 from counterseal.contract.effects import RiskClass
 from counterseal.ledger.records import HeldStatus
 from counterseal.operations.approver import ApprovalError
-from counterseal.views import ApprovalRow, Page, confirmation
+from counterseal.views.approvals import ApprovalRow, confirmation
+from counterseal.views.base import Page
 from counterseal.web.console.page_request import (
     ConsoleState,
     PageError,
@@ -53,11 +54,7 @@ async def inbox(request: PageRequest) -> Response:
     filters = {name: request.parameter(name) for name in _FILTERS}
     query: dict[str, Any] = {**filters, "cursor": request.parameter("cursor")}
     with parameter_errors():
-        if status == "waiting":
-            page = await request.view.approvals.waiting(**query)
-        else:
-            ended = None if status == "decided" else status
-            page = await request.view.approvals.decided(status=ended, **query)
+        page = await request.view.approvals.search(status, **query)
     return await _list(request, page, status, filters)
 
 
@@ -221,8 +218,7 @@ def _next_step(row: ApprovalRow, packet: Packet | None) -> str:
 async def _next_request(request: PageRequest, approval_id: str) -> ApprovalRow | None:
     """Return the most urgent other request that this person can vote on."""
     approvals = request.view.approvals
-    page = await approvals.waiting(limit=10)
-    for row in page.items:
+    for row in (await approvals.search(limit=10)).items:
         if row.approval_id == approval_id or row.consequence is None:
             continue
         if approvals.objection(await approvals.packet(row.approval_id)) is None:

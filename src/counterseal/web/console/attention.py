@@ -11,7 +11,8 @@ from starlette.routing import Route
 
 from counterseal.accounts import Role
 from counterseal.errors import CountersealError, StoreError
-from counterseal.views import AttentionRow, NotFoundError, RoleRequiredError
+from counterseal.views.attention import AttentionRow
+from counterseal.views.base import NotFoundError, RoleRequiredError
 from counterseal.web.console.page_request import ConsoleState, PageRequest, parameter_errors
 from counterseal.web.console.rendering import address
 

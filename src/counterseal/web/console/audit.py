@@ -6,7 +6,6 @@ that it needs no script, and works whichever worker the browser talks to next.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -16,11 +15,10 @@ from starlette.routing import Route
 
 from counterseal.audit import EventType
 from counterseal.errors import StoreError
-from counterseal.views import AuditReport, TenantView
 from counterseal.views.base import WINDOWS, iso, window_seconds
+from counterseal.views.record import AuditReport
 from counterseal.web.console.page_request import (
     ConsoleState,
-    PageError,
     PageRequest,
     form_time,
     parameter_errors,
@@ -33,10 +31,9 @@ _SPANS: Final = {"24h": "the last day", "7d": "the last week", "30d": "the last 
 
 def routes(state: ConsoleState) -> list[Route]:
     """Return the pages about the record."""
-    verification = RecordVerification()
     return [
         state.get("/audit", show),
-        state.post("/audit/verify", verification.start),
+        state.post("/audit/verify", verify),
         state.get("/audit/verify", back),
         state.get("/audit/events", events),
     ]
@@ -79,62 +76,28 @@ async def _page(request: PageRequest, *, verifying: bool) -> Response:
 
 _PLACEHOLDER: Final = "<!-- verification -->"
 """Where the page is cut in two. Values are escaped, so no value can contain it."""
-_PROGRESS_INTERVAL: Final = 0.5
+_NOT_FINISHED: Final = "The store cannot be reached, so the verification did not finish. Try again."
 
 
-class RecordVerification:
-    """Verifies one tenant's record at a time."""
+async def verify(request: PageRequest) -> Response:
+    """Verify the record, and report progress on the page."""
+    steps = request.view.record.verification()
+    page = await _page(request, verifying=True)
+    begin, _, end = bytes(page.body).decode().partition(_PLACEHOLDER)
+    part = request.state.templates.get_template("audit_report.html")
 
-    def __init__(self) -> None:
-        self._running: set[str] = set()
-
-    async def start(self, request: PageRequest) -> Response:
-        """Verify the record, and report progress on the page."""
-        tenant = request.person.tenant
-        if tenant in self._running:
-            raise PageError(429, "A verification is running. Try again when it has ended.")
-        page = await _page(request, verifying=True)
-        begin, _, end = bytes(page.body).decode().partition(_PLACEHOLDER)
-        chunks = self._chunks(tenant, request, begin, end)
-        headers = {"X-Accel-Buffering": "no"}
-        return StreamingResponse(chunks, media_type="text/html", headers=headers)
-
-    async def _chunks(
-        self, tenant: str, request: PageRequest, begin: str, end: str
-    ) -> AsyncIterator[str]:
-        self._running.add(tenant)
+    async def chunks() -> AsyncIterator[str]:
+        yield begin
         try:
-            yield begin
-            async for chunk in _progress(request.view, request.state.templates):
-                yield chunk
-            yield end
-        finally:
-            self._running.discard(tenant)
+            async for step in steps:
+                report = step if isinstance(step, AuditReport) else None
+                yield part.render(report=report, failed="", events=step)
+        except StoreError:
+            yield part.render(report=None, failed=_NOT_FINISHED, events=0)
+        yield end
 
-
-async def _progress(view: TenantView, templates: Any) -> AsyncIterator[str]:
-    checked = 0
-
-    def count(events: int) -> None:
-        nonlocal checked
-        checked = events
-
-    part = templates.get_template("audit_report.html")
-    work = asyncio.ensure_future(view.record.verify(count))
-    try:
-        while not (await asyncio.wait({work}, timeout=_PROGRESS_INTERVAL))[0]:
-            yield part.render(report=None, failed="", events=checked)
-        report, failed = _outcome(work)
-        yield part.render(report=report, failed=failed, events=checked)
-    finally:
-        work.cancel()
-
-
-def _outcome(work: asyncio.Future[AuditReport]) -> tuple[AuditReport | None, str]:
-    try:
-        return work.result(), ""
-    except StoreError:
-        return None, "The store cannot be reached, so the verification did not finish. Try again."
+    headers = {"X-Accel-Buffering": "no"}
+    return StreamingResponse(chunks(), media_type="text/html", headers=headers)
 
 
 # --- events ---------------------------------------------------------------------------------------

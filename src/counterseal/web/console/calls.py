@@ -9,8 +9,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from counterseal.codes import Code
-from counterseal.views import METRICS, BudgetRow, CallPage, CallSearch, GateRow
 from counterseal.views.base import WINDOWS
+from counterseal.views.call_page import CallPage, GateRow
+from counterseal.views.calls import BudgetRow, CallSearch
+from counterseal.views.metrics import METRICS
 from counterseal.web.console.page_request import (
     ConsoleState,
     PageRequest,

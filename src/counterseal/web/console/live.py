@@ -16,7 +16,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mappi
 from contextlib import aclosing, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from starlette.responses import Response
+from starlette.requests import ClientDisconnect
+from starlette.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from counterseal.errors import CountersealError
@@ -182,7 +183,7 @@ async def stream(
         yield f"event: marks\ndata: {marks}\n\n".encode() if changed else b": still here\n\n"
 
 
-class EventStream(Response):
+class EventStream(StreamingResponse):
     """Sends chunks as they come, until the client disconnects or accepts no more.
 
     `done` is called at the end in any case.
@@ -194,44 +195,23 @@ class EventStream(Response):
         self,
         chunks: AsyncGenerator[bytes],
         *,
-        headers: Mapping[str, str],
         done: Callable[[], None],
         timeout: float = _SEND_TIMEOUT,
     ) -> None:
+        super().__init__(chunks, headers={"X-Accel-Buffering": "no"})
         self._chunks = chunks
         self._done = done
         self._timeout = timeout
-        super().__init__(headers={**headers, "X-Accel-Buffering": "no"})
-        del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sending = asyncio.create_task(self._send(send))
-        gone = asyncio.create_task(_disconnected(receive))
+        async def send_in_time(message: Message) -> None:
+            async with asyncio.timeout(self._timeout):
+                await send(message)
+
         try:
-            await asyncio.wait({sending, gone}, return_when=asyncio.FIRST_COMPLETED)
+            async with aclosing(self._chunks):
+                await super().__call__(scope, receive, send_in_time)
+        except (OSError, ClientDisconnect):  # TimeoutError is an OSError
+            _log.debug("a page's stream ended: its client is gone")
         finally:
-            for task in (sending, gone):
-                task.cancel()
             self._done()
-            ended = await asyncio.gather(sending, gone, return_exceptions=True)
-        for error in ended:
-            if isinstance(error, Exception) and not isinstance(error, TimeoutError | OSError):
-                raise error
-
-    async def _send(self, send: Send) -> None:
-        start = {"status": self.status_code, "headers": self.raw_headers}
-        await self._in_time(send, {"type": "http.response.start", **start})
-        async with aclosing(self._chunks) as chunks:
-            async for chunk in chunks:
-                body = {"body": chunk, "more_body": True}
-                await self._in_time(send, {"type": "http.response.body", **body})
-        await self._in_time(send, {"type": "http.response.body", "body": b""})
-
-    async def _in_time(self, send: Send, message: Message) -> None:
-        async with asyncio.timeout(self._timeout):
-            await send(message)
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -11,9 +11,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from counterseal.approvals.display import clock
-from counterseal.views import MetricRow
 from counterseal.views.base import WINDOWS
-from counterseal.views.formulas import PARTS
+from counterseal.views.metrics import PARTS, MetricRow
 from counterseal.web.console.page_request import ConsoleState, PageRequest, parameter_errors
 from counterseal.web.console.rendering import address
 

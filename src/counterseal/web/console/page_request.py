@@ -1,13 +1,12 @@
 """One request to the console, and the steps that every request takes.
 
 `ConsoleState` is shared by all requests. It wraps each page: it finds the session, checks forms,
-turns errors into pages, and sets the headers. A page's handler gets a `PageRequest`, reads
+and turns errors into pages. A page's handler gets a `PageRequest`, reads
 `request.view`, and renders a template.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -24,19 +23,15 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from counterseal.accounts import People, Person, Session, check_csrf
-from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
-from counterseal.views import KillRow, NotFoundError, RoleRequiredError, TenantView
-from counterseal.views.base import window_seconds
-from counterseal.web.browser import same_origin, session_cookie
+from counterseal.errors import GrantError, RegistryError, StoreError
+from counterseal.views import TenantView
+from counterseal.views.base import NotFoundError, RoleRequiredError, window_seconds
+from counterseal.views.record import VerificationRunningError
+from counterseal.views.tools import KillRow
 from counterseal.web.console.live import Broker
-from counterseal.web.console.rendering import (
-    TITLES,
-    Assets,
-    address,
-    bare_page,
-    environment,
-    page_headers,
-)
+from counterseal.web.console.rendering import Assets, address, environment
+from counterseal.web.identity import same_origin, session_cookie
+from counterseal.web.middleware import TITLES, BodyTooLargeError, bare_page, read_body
 
 LIVE_HEADER: Final = "counterseal-live"
 """Sent when a page refreshes itself, which does not prolong the session."""
@@ -66,10 +61,11 @@ def _page_error(error: Exception) -> PageError | None:
             return PageError(403, str(error))
         case RegistryError() | GrantError():
             return PageError(422, str(error))
+        case VerificationRunningError():
+            return PageError(429, str(error))
         case StoreError():
             return PageError(503, "The store cannot be reached. Try again in a moment.")
-        case CountersealError() | _:
-            return None
+    return None
 
 
 @contextmanager
@@ -98,8 +94,9 @@ async def read_form(
     if kind != _FORM_TYPE:
         raise PageError(415, f"Send the form as {_FORM_TYPE}.")
     try:
-        async with asyncio.timeout(seconds):
-            raw = await _read_body(request, limit)
+        raw = await read_body(request, limit, seconds)
+    except BodyTooLargeError:
+        raise PageError(413, f"The form is longer than {limit // 1024} KiB. Shorten it.") from None
     except TimeoutError:
         raise PageError(408, "The form took too long to arrive. Send it again.") from None
     except ClientDisconnect:
@@ -114,15 +111,6 @@ async def read_form(
     except ValueError:
         raise PageError(400, "The form cannot be read.") from None
     return {name: value.replace("\r\n", "\n") for name, value in fields}
-
-
-async def _read_body(request: Request, limit: int) -> bytes:
-    raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > limit:
-            raise PageError(413, f"The form is longer than {limit // 1024} KiB. Shorten it.")
-    return bytes(raw)
 
 
 def read_time(name: str, text: str | None) -> float | None:
@@ -169,7 +157,7 @@ class ConsoleState:
 
     @cached_property
     def assets(self) -> Assets:
-        return Assets(https=self.https)
+        return Assets()
 
     @cached_property
     def templates(self) -> Any:
@@ -208,8 +196,6 @@ class ConsoleState:
                 response = await step(request, handler)
             except Exception as error:  # noqa: BLE001 - every error becomes a page
                 response = await self._error_page(request, error)
-            for name, value in page_headers(https=self.https).items():
-                response.headers.setdefault(name, value)
             return response
 
         return Route(path, endpoint=endpoint, methods=[method], include_in_schema=False)
@@ -249,7 +235,7 @@ class ConsoleState:
             return await request.error_page(page_error)
         except Exception:  # noqa: BLE001 - the store may be down; a page without data still works
             _log.exception("the error page failed")
-            return bare_page(500, "The error is logged.", https=self.https)
+            return bare_page(500, "The error is logged.")
 
 
 # --- one request ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Templates, static files, the headers of every page, and the words for codes and statuses.
+"""Templates, static files, and the words for codes and statuses.
 
 Values in templates are always text: Jinja escapes each of them, and each goes through `visible`
 first, which spells out invisible characters. Text of several lines goes through the filter `lines`.
@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from html import escape as escape_html
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -19,7 +18,7 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from counterseal.approvals.display import Part, clock, span, stamp, visible
@@ -109,56 +108,6 @@ STATUSES: Final[Mapping[str, tuple[str, str]]] = {
     "void": ("void", "Approved, but the target changed before the call was executed"),
 }
 """A word and a meaning for each status of an approval. `spent` is the stored name of executed."""
-TITLES: Final = {
-    400: "Invalid request",
-    403: "Not allowed",
-    404: "Not found",
-    405: "Method not allowed",
-    408: "Request timeout",
-    413: "Too large",
-    415: "Not a form",
-    421: "Wrong host",
-    422: "Not possible",
-    429: "Too many requests",
-    500: "Internal error",
-    503: "Temporarily unavailable",
-}
-
-# --- headers --------------------------------------------------------------------------------------
-
-CSP: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:;"
-    " connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
-)
-"""Only our own files may run or style anything."""
-_ALWAYS: Final[Mapping[str, str]] = {
-    "Content-Security-Policy": CSP,
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",  # for browsers that don't know frame-ancestors
-    "Referrer-Policy": "same-origin",  # addresses hold ids; only our own pages get them
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=()",
-}
-
-
-def page_headers(*, https: bool, cache: str = "no-store") -> dict[str, str]:
-    """Return the headers of every response. `cache` is its Cache-Control."""
-    strict = {"Strict-Transport-Security": "max-age=31536000"} if https else {}
-    return {**_ALWAYS, **strict, "Cache-Control": cache}
-
-
-def bare_page(
-    status: int, message: str, *, https: bool = False, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Return an error page without session, files and scripts, for requests refused early."""
-    title = escape_html(TITLES.get(status, TITLES[500]))
-    text = (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f"</head><body><main><h1>{title}</h1><p>{escape_html(message)}</p></main></body></html>\n"
-    )
-    return HTMLResponse(text, status, headers={**page_headers(https=https), **(headers or {})})
-
 
 # --- static files ---------------------------------------------------------------------------------
 
@@ -177,7 +126,7 @@ class Assets:
     scripts find each other in the same folder.
     """
 
-    def __init__(self, *, https: bool = False) -> None:
+    def __init__(self) -> None:
         folder = files("counterseal.web.console") / "static"
         self._files = {
             file.name: file.read_bytes()
@@ -188,7 +137,6 @@ class Assets:
         for name, content in self._files.items():
             digest.update(b"%d %d %s%s" % (len(name), len(content), name.encode(), content))
         self._hash = digest.hexdigest()[:16]
-        self._https = https
 
     def url(self, name: str) -> str:
         """Return a file's address. KeyError if there is no such file."""
@@ -202,10 +150,10 @@ class Assets:
         name = request.path_params["name"]
         content = self._files.get(name)
         if content is None:
-            return Response(status_code=404, headers=page_headers(https=self._https))
+            return Response(status_code=404)
         # A page of another version gets today's file, which must not be cached as its own.
         same = request.path_params["hash"] == self._hash
-        headers = page_headers(https=self._https, cache=_FOREVER if same else "no-store")
+        headers = {"Cache-Control": _FOREVER} if same else {}
         return Response(content, media_type=_MEDIA_TYPES[_suffix(name)], headers=headers)
 
 

@@ -8,8 +8,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from counterseal.accounts import RefusalReason, SignInRefused
-from counterseal.web.browser import drop_session_cookie, safe_next, set_session_cookie
 from counterseal.web.console.page_request import ConsoleState, PageError, PageRequest
+from counterseal.web.identity import drop_session_cookie, safe_next, set_session_cookie
 
 _STATUS: Final = {RefusalReason.WRONG: 403, RefusalReason.LOCKED: 429, RefusalReason.BUSY: 503}
 _MAX_LENGTH: Final = 4096

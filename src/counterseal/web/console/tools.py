@@ -13,15 +13,9 @@ from counterseal.accounts import Role
 from counterseal.contract.effects import EFFECTS, Effect, RiskClass
 from counterseal.errors import CountersealError, GrantError, RegistryError, StoreError
 from counterseal.registry import Grant, Mode
-from counterseal.views import (
-    CallSearch,
-    GrantRow,
-    NotFoundError,
-    RoleRequiredError,
-    ToolPage,
-    ToolRow,
-)
-from counterseal.views.tools import ChangeRow, StoppedTool
+from counterseal.views.base import NotFoundError, RoleRequiredError
+from counterseal.views.calls import CallSearch
+from counterseal.views.tools import ChangeRow, GrantRow, StoppedTool, ToolPage, ToolRow
 from counterseal.web.console.contract_view import contract_sections, shown_changes
 from counterseal.web.console.page_request import (
     ConsoleState,
