@@ -22,10 +22,7 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
-from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
-from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
-from starlette.types import ASGIApp
 
 from counterseal import __version__
 from counterseal.contract.model import Contract
@@ -35,7 +32,6 @@ from counterseal.gateway.notifications import ClientConnection, Notifications
 from counterseal.gateway.questions import LEVELS, is_modern
 from counterseal.gateway.relay import Relay
 from counterseal.gateway.results import COMPLETE
-from counterseal.gateway.stateless import StatelessCalls
 from counterseal.gateway.upstream_tools import UpstreamTools
 from counterseal.keys import KeyRing, derived_key
 from counterseal.proposal import Principal
@@ -132,19 +128,6 @@ class McpServer:
         server.middleware.append(self._measure)
         server.middleware.insert(0, self._keep_connection)
         return server
-
-    def endpoint(
-        self, manager: StreamableHTTPSessionManager, security: TransportSecuritySettings
-    ) -> ASGIApp:
-        """Return the ASGI application that answers authenticated requests."""
-        return StatelessCalls(
-            StreamableHTTPASGIApp(manager),
-            self.sdk_server,
-            self.calls,
-            self.runtime.registry,
-            caller=self._caller,
-            security=security,
-        )
 
     # --- middleware -------------------------------------------------------------------------------
 

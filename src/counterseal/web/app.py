@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -72,7 +72,7 @@ def site(
     """Put the site together. `urls` are those under which it is reached, the public one first."""
     runtime, limits = running.runtime, limits or RequestLimits()
     sessions = StreamableHTTPSessionManager(running.server.sdk_server, security_settings=security)
-    mcp = protect(running.server.endpoint(sessions, security), access, runtime)
+    mcp = protect(StreamableHTTPASGIApp(sessions), access, runtime)
     people, broker, state = People(runtime), Broker(marks_of(runtime)), SiteState()
     quarantines = QuarantinedTools(running.upstreams)
 
