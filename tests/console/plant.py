@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from counterseal import Grant, Principal, Proposal, Runtime
 from counterseal.accounts import People, Person
-from counterseal.accounts.passwords import Passwords
+from counterseal.accounts.users import Passwords
 from counterseal.contract.sources.mcp.definition import Definition, describe
 from counterseal.errors import CountersealError
 from counterseal.ledger.records import Due, DueKind

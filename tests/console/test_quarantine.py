@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import expect
 
 from counterseal.accounts import People
-from counterseal.accounts.passwords import Passwords
+from counterseal.accounts.users import Passwords
 from counterseal.config import open_runtime
 from counterseal.contract.sources.mcp import Definition, Lock
 from tests.console.conftest import sign_in

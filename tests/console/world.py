@@ -23,7 +23,7 @@ from starlette.middleware import Middleware
 
 from counterseal import Context, Grant, Principal, Proposal, Runtime, tool
 from counterseal.accounts import People
-from counterseal.accounts.passwords import Passwords
+from counterseal.accounts.users import Passwords
 from counterseal.testing import FakeClock
 from counterseal.views import TenantView
 from counterseal.web.console import Broker, console_routes, marks_of

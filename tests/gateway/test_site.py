@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from counterseal.accounts import People
-from counterseal.accounts.passwords import Passwords
+from counterseal.accounts.users import Passwords
 from tests.gateway.served import BOT, serving
 
 PASSWORD = "correct horse battery"

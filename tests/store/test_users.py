@@ -1,7 +1,7 @@
 """Users on every store: one worker adds and removes them, the others know."""
 
-from counterseal.accounts import Accounts, LocalUsers, SignIn, SignInRefused
-from counterseal.accounts.passwords import Passwords
+from counterseal.accounts import Accounts, Directory, SignIn, SignInRefused
+from counterseal.accounts.users import Passwords
 from counterseal.operations.operator import ALL_TENANTS, Operator, catch_up
 from counterseal.registry import Registry
 from counterseal.runtime import Runtime
@@ -31,7 +31,7 @@ async def test_who_signs_in_and_who_tries_is_on_record_on_every_store(store):
     runtime = Runtime(store)
     accounts = Accounts(runtime.operator("root"), CHEAP)
     await accounts.add("ada", PASSWORD, {"acme": ["viewer"]}, reason="new")
-    door = SignIn(runtime, LocalUsers(runtime), passwords=CHEAP)
+    door = SignIn(runtime, Directory(runtime), passwords=CHEAP)
     assert not isinstance(await door.attempt("ada", PASSWORD, source="127.0.0.1"), SignInRefused)
     await door.attempt("ada", "wrong", source="127.0.0.1")
     await door.attempt("bob", "wrong", source="127.0.0.1")

@@ -5,24 +5,15 @@ a user who works in one tenant, with the roles that count there. A `Voter` (see 
 is a person who votes on a request for approval.
 """
 
-from counterseal.accounts.people import People
 from counterseal.accounts.sessions import SESSION_SECONDS, Session, Sessions, check_csrf
-from counterseal.accounts.sign_in import RefusalReason, SignIn, SignInRefused
-from counterseal.accounts.users import (
-    EVERYWHERE,
-    Accounts,
-    Directory,
-    LocalUsers,
-    Person,
-    Role,
-)
+from counterseal.accounts.sign_in import People, RefusalReason, SignIn, SignInRefused
+from counterseal.accounts.users import EVERYWHERE, Accounts, Directory, Person, Role
 
 __all__ = [
     "EVERYWHERE",
     "SESSION_SECONDS",
     "Accounts",
     "Directory",
-    "LocalUsers",
     "People",
     "Person",
     "RefusalReason",

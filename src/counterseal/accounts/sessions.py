@@ -1,7 +1,7 @@
 """Sessions: rows in the store, found by the secret in a browser's cookie.
 
 The row holds a digest of the secret, so a copy of the store opens no session. A session ends after
-`seconds`, after `idle` seconds without a request, when it is signed out (at once, on every worker),
+eight hours, after an hour without a request, when it is signed out (at once, on every worker),
 and when its user's password, roles or status change: those give the user a new stamp, and every
 request compares the stamp of its session with the user's.
 """
@@ -12,14 +12,15 @@ import hmac
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from math import inf
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from counterseal.accounts.users import EVERYWHERE, Directory, Person
+from counterseal.accounts.users import Directory, Person
 from counterseal.ledger.records import SessionRow
 from counterseal.registry.identities import User, folded
+from counterseal.storage.store import Store
 
 SESSION_SECONDS: Final = 8 * 3600.0
 _IDLE_SECONDS: Final = 3600.0
@@ -27,16 +28,6 @@ _REFRESH_SECONDS: Final = 60.0
 """How old `seen_at` of a stored session may become before a request writes it anew."""
 _SECRET_LENGTH: Final = 43
 """Characters of a secret: 256 bits in base64."""
-
-
-class SessionStore(Protocol):
-    """The part of a store that keeps sessions."""
-
-    async def save_session(self, row: SessionRow) -> bool: ...
-
-    async def find_session(self, session: str) -> SessionRow | None: ...
-
-    async def end_session(self, session: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,24 +56,21 @@ class Sessions:
 
     def __init__(
         self,
-        store: SessionStore,
+        store: Store,
+        directory: Directory,
         *,
         clock: Callable[[], float] = time.time,
-        seconds: float = SESSION_SECONDS,
-        idle: float = _IDLE_SECONDS,
     ) -> None:
         self._store = store
+        self._directory = directory
         self._clock = clock
-        self._seconds = seconds
-        self._idle = idle
 
-    async def issue(self, user: User, tenant: str | None = None) -> tuple[str, Session]:
-        """Start a session and return its secret, for the cookie. Without a tenant: the first.
+    async def issue(self, user: User, tenant: str) -> tuple[str, Session]:
+        """Start a session and return its secret, for the cookie.
 
         Raises ValueError if the user has no role in the tenant.
         """
-        chosen = _first_tenant(user) if tenant is None else tenant
-        return await self._start(user, chosen, self._clock() + self._seconds)
+        return await self._start(user, tenant, self._clock() + SESSION_SECONDS)
 
     async def switch(self, session: Session, tenant: str) -> tuple[str, Session]:
         """Replace a session by one in another tenant, which ends when the first would have ended.
@@ -94,9 +82,7 @@ class Sessions:
         await self._store.end_session(session.row.session)
         return secret, switched
 
-    async def read(
-        self, secret: str, directory: Directory, *, refresh: bool = True
-    ) -> Session | None:
+    async def read(self, secret: str, *, refresh: bool = True) -> Session | None:
         """Return the session that a cookie's secret opens; None if there is none, or it has ended.
 
         `refresh` is for requests that a person made: they restart the idle time.
@@ -104,18 +90,18 @@ class Sessions:
         if len(secret) != _SECRET_LENGTH or not secret.isascii():
             return None
         row = await self._store.find_session(_digest(secret))
-        session = None if row is None else await self._checked(row, directory, _csrf(secret))
+        session = None if row is None else await self._checked(row, _csrf(secret))
         if session is None or not refresh:
             return session
         return await self._refreshed(session)
 
-    async def still_valid(self, session: Session, directory: Directory) -> Session | None:
+    async def still_valid(self, session: Session) -> Session | None:
         """Return a session that was read before, if it is still valid. For streams.
 
         Does not restart the idle time.
         """
         row = await self._store.find_session(session.row.session)
-        return None if row is None else await self._checked(row, directory, session.csrf)
+        return None if row is None else await self._checked(row, session.csrf)
 
     async def end(self, session: Session) -> None:
         """Sign out, on every worker. Other sessions of the user go on."""
@@ -131,20 +117,22 @@ class Sessions:
             user=folded(user.name),
             created_at=now,
             seen_at=now,
-            expires_at=min(until, now + self._idle),
+            expires_at=min(until, now + _IDLE_SECONDS),
             facts={"tenant": tenant, "stamp": user.stamp, "until": until},
         )
         await self._store.save_session(row)
         return secret, Session(person=person, user=user, row=row, csrf=_csrf(secret))
 
-    async def _checked(self, row: SessionRow, directory: Directory, csrf: str) -> Session | None:
+    async def _checked(self, row: SessionRow, csrf: str) -> Session | None:
         """Return the session of a row if its time, its user and its tenant are still good."""
         facts: Any = row.facts
         if self._clock() >= row.expires_at:
             return None
-        user = await directory.user(row.user)
+        user = await self._directory.user(row.user)
         if user is None or user.stamp != facts["stamp"]:
-            user = await directory.user_now(row.user)  # this worker may not know the latest change
+            user = await self._directory.user_now(
+                row.user
+            )  # this worker may not know the latest change
         if user is None or not user.active or user.stamp != facts["stamp"]:
             return None
         person = Person.of(user.name, facts["tenant"], user.tenants)
@@ -155,11 +143,11 @@ class Sessions:
         row, now = session.row, self._clock()
         if now - row.seen_at < _REFRESH_SECONDS:
             return session
-        expires_at = min(row.facts.get("until", -inf), now + self._idle)
+        expires_at = min(row.facts.get("until", -inf), now + _IDLE_SECONDS)
         row = row._replace(seen_at=now, expires_at=expires_at)
         if not await self._store.save_session(row):
             return None
-        return Session(person=session.person, user=session.user, row=row, csrf=session.csrf)
+        return replace(session, row=row)
 
 
 def check_csrf(session: Session, token: str | None) -> bool:
@@ -173,10 +161,3 @@ def _digest(secret: str) -> str:
 
 def _csrf(secret: str) -> str:
     return hmac.digest(secret.encode(), b"csrf", "sha256").hex()
-
-
-def _first_tenant(user: User) -> str:
-    own = sorted(tenant for tenant in user.tenants if tenant != EVERYWHERE)
-    if not own:
-        raise ValueError(f"tenant: {user.name} may work in every tenant; name one")
-    return own[0]

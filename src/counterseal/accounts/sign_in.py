@@ -1,4 +1,4 @@
-"""Signing in with a name and a password, and the lock-out that slows down guessing.
+"""People at the door: signing in with a name and a password, sessions, personal keys, lock-out.
 
 Every failure gets the same answer: an unknown or disabled user costs the same work and reads the
 same as a wrong password. Successes and failures are on record in the tenants where the user has
@@ -14,20 +14,31 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv6Address, IPv6Network, ip_address
 from typing import Any, Final, Generic, TypeVar
 
-from counterseal.accounts.passwords import BusyError, Passwords
-from counterseal.accounts.users import Accounts, AccountServices, Directory
+from counterseal.accounts.sessions import Session, Sessions
+from counterseal.accounts.users import (
+    EVERYWHERE,
+    Accounts,
+    AccountServices,
+    BusyError,
+    Directory,
+    Passwords,
+    Person,
+    person_by_key,
+)
 from counterseal.audit import Caller, Event, EventType
 from counterseal.errors import CountersealError
 from counterseal.registry.identities import User, folded
 
 _SHARED_TENANT: Final = "*"
 """The tenant whose record holds attempts under unknown names."""
+_FIRST_TENANT: Final = "default"
+"""Where a user of all tenants works as long as there is none."""
 _BUSY_SECONDS: Final = 5.0
 """Seconds to wait when too many people sign in at once."""
 _FIRST_WAIT: Final = 30.0
@@ -153,6 +164,88 @@ class SignIn:
     async def _record(self, events: Iterable[Event]) -> None:
         """Write the events before the person is answered."""
         await self._services.store.refuse(_SHARED_TENANT, "", "", (), list(events))
+
+
+# --- people ---------------------------------------------------------------------------------------
+
+
+class People:
+    """Signs people in and out, and recognises them. One for a process: it holds the lock-out.
+
+    Raises StoreError while the store can't be reached.
+    """
+
+    def __init__(
+        self,
+        services: AccountServices,
+        *,
+        passwords: Passwords | None = None,
+        steady: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._services = services
+        self._passwords = passwords or Passwords()
+        self.directory = Directory(services, steady=steady)
+        self.sessions = Sessions(services.store, self.directory, clock=services.clock)
+        self._sign_in = SignIn(services, self.directory, passwords=self._passwords, steady=steady)
+
+    async def sign_in(
+        self, name: str, password: str, *, source: str
+    ) -> tuple[str, Session] | SignInRefused:
+        """Start a new session and return its secret, for the cookie; or why it was refused.
+
+        `source` is the address that the attempt comes from.
+        """
+        user = await self._sign_in.attempt(name, password, source=source)
+        if isinstance(user, SignInRefused):
+            return user
+        return await self.sessions.issue(user, (await self.tenants(user))[0])
+
+    async def session(self, secret: str | None, *, refresh: bool = True) -> Session | None:
+        """Return the session that a cookie's secret opens, if any.
+
+        `refresh=False` is for requests that a page makes by itself: they don't keep it alive.
+        """
+        return await self.sessions.read(secret, refresh=refresh) if secret else None
+
+    async def still_valid(self, session: Session) -> bool:
+        """Return whether a session goes on, for streams, which outlast requests."""
+        return await self.sessions.still_valid(session) is not None
+
+    async def sign_out(self, session: Session) -> None:
+        """End this session, on every worker at once."""
+        await self.sessions.end(session)
+
+    async def sign_out_everywhere(self, session: Session) -> None:
+        """End all sessions of the person, on every worker."""
+        name = session.person.name
+        await self.accounts(name).sign_out(name, reason="signed out everywhere")
+
+    async def by_key(self, text: str) -> Person | None:
+        """Return the holder of a personal key; None if it is not valid."""
+        return await person_by_key(text, self.directory, self._services.clock())
+
+    async def tenants(self, user: User) -> Sequence[str]:
+        """Return the tenants that a user can work in, own ones first; at least one."""
+        own = sorted(tenant for tenant in user.tenants if tenant != EVERYWHERE)
+        if EVERYWHERE not in user.tenants:
+            return own
+        registry = self._services.registry
+        others = {
+            *await self._services.store.tenants(),
+            *self._services.tenants,
+            *(credential.principal.tenant for credential in registry.credentials),
+            *(tenant for other in registry.users for tenant in other.tenants),
+        }
+        return [*own, *sorted(others - {*own, EVERYWHERE})] or [_FIRST_TENANT]
+
+    def accounts(self, by: str) -> Accounts:
+        """Return an `Accounts` that changes users in this name."""
+        return Accounts(
+            self._services.operator(by),
+            self._passwords,
+            sessions=self._services.store,
+            clock=self._services.clock,
+        )
 
 
 # --- lock-out -------------------------------------------------------------------------------------

@@ -1,23 +1,26 @@
-"""Users: what their roles allow, how they are looked up, and how operators change them.
+"""Users: their roles and passwords, how they are looked up, and how operators change them.
 
 A `Directory` says who a user is at the moment of a request, so that a role that was taken away is
-gone at once; `LocalUsers` is the one that reads the registry. `Accounts` changes users for every
-worker: each change has a reason, is on record by the operator's name, and ends the user's sessions
-where it takes something away.
+gone at once. `Accounts` changes users for every worker: each change has a reason, is on record by
+the operator's name, and ends the user's sessions where it takes something away.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import time
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final, Protocol, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
-from counterseal.accounts.passwords import Passwords, check_password
-from counterseal.errors import RegistryError
+from counterseal.errors import CountersealError, RegistryError
 from counterseal.operations.operator import Operator, RegistryFollower, RegistryServices
 from counterseal.registry import Registry, RegistryChange
 from counterseal.registry.identities import (
@@ -34,12 +37,22 @@ from counterseal.registry.identities import (
 )
 from counterseal.storage.store import Store
 
+if TYPE_CHECKING:
+    from argon2 import PasswordHasher
+
 _log = logging.getLogger("counterseal.accounts")
 
 EVERYWHERE: Final = "*"
 """In a user's tenants: every tenant. Only roles held here reach what all tenants share."""
 Roles = Mapping[str, Iterable[str]]
 """Roles by tenant; those under `*` count in every tenant."""
+MIN_LENGTH: Final = 12
+"""Characters of a password."""
+MAX_BYTES: Final = 1024
+_MAX_WAITING: Final = 64
+"""Passwords that may wait to be hashed."""
+
+T = TypeVar("T")
 
 
 class AccountServices(RegistryServices, Protocol):
@@ -119,21 +132,8 @@ class Person:
 # --- lookup ---------------------------------------------------------------------------------------
 
 
-class Directory(Protocol):
-    """Where users are looked up. Raises StoreError while it can't answer; access is denied then."""
-
-    async def user(self, name: str) -> User | None:
-        """Return the user, active or not; None if there is none. May be a second old."""
-
-    async def user_now(self, name: str) -> User | None:
-        """Return the user as of this moment, for decisions that grant access."""
-
-    async def holder(self, key_id: str) -> User | None:
-        """Return the user who holds a personal key; None if no user does."""
-
-
-class LocalUsers:
-    """The users in the registry, at most a second old."""
+class Directory:
+    """Looks up the users in the registry. Raises StoreError while the store can't answer."""
 
     def __init__(
         self, services: AccountServices, *, steady: Callable[[], float] = time.monotonic
@@ -143,14 +143,17 @@ class LocalUsers:
         self._misses = RegistryFollower(services, steady)
 
     async def user(self, name: str) -> User | None:
+        """Return the user, active or not, at most a second old; None if there is none."""
         await self._changes.refresh()
         return self._services.registry.user(name)
 
     async def user_now(self, name: str) -> User | None:
+        """Return the user as of this moment, for decisions that grant access."""
         await self._services.catch_up()
         return self._services.registry.user(name)
 
     async def holder(self, key_id: str) -> User | None:
+        """Return the user who holds a personal key; None if no user does."""
         await self._changes.refresh()
         user = self._services.registry.key_holder(key_id)
         if user is None:
@@ -181,13 +184,124 @@ async def person_by_key(text: str, directory: Directory, now: float) -> Person |
     return None
 
 
+# --- passwords ------------------------------------------------------------------------------------
+
+
+class BusyError(CountersealError):
+    """Raised when too many passwords wait to be hashed."""
+
+
+def check_password(password: str) -> None:
+    """Raise RegistryError if the password breaks the rules. The message does not repeat it."""
+    raw = _bytes(password)
+    if raw is None:
+        raise RegistryError("password: contains a character that is not text")
+    if len(raw) > MAX_BYTES:
+        raise RegistryError(f"password: must be at most {MAX_BYTES:,} bytes, got {len(raw):,}")
+    if len(_normal(password)) < MIN_LENGTH:
+        raise RegistryError(
+            f"password: must be at least {MIN_LENGTH} characters; several words are fine"
+        )
+
+
+class Passwords:
+    """Computes argon2id hashes and compares passwords with them.
+
+    A hash costs 46 MiB and about fifty milliseconds of one core, on purpose. So only a few are
+    computed at a time, in threads of their own, and only a limited number may wait: an attacker who
+    tries passwords by the thousand slows down sign-ins, and nothing else.
+    """
+
+    def __init__(
+        self,
+        *,
+        time_cost: int = 1,
+        memory_kib: int = 47_104,
+        at_once: int | None = None,
+        waiting: int = _MAX_WAITING,
+    ) -> None:
+        self._time_cost = time_cost
+        self._memory_kib = memory_kib
+        self._at_once = at_once or max(1, min(4, (os.cpu_count() or 1) // 2))
+        self._waiting = waiting
+        self._pending = 0
+
+    async def hashed(self, password: str) -> str:
+        """Return the hash to store. Raises BusyError."""
+        text = _normal(password)
+        return await self._in_thread(lambda: self._hasher.hash(text))
+
+    async def matches(self, stored: str | None, password: str) -> bool:
+        """Return whether a password matches a stored hash. Raises BusyError.
+
+        For a user who does not exist, pass None: it takes as long, and is False.
+        """
+        raw = _bytes(password)
+        fits = raw is not None and len(raw) <= MAX_BYTES
+        text = _normal(password) if fits else ""
+
+        def compare() -> bool:
+            if stored is None:
+                self._hasher.hash(text)  # the same work
+                return False
+            return self._same(stored, text) and fits
+
+        return await self._in_thread(compare)
+
+    def outdated(self, stored: str) -> bool:
+        """Return whether a hash was made with other parameters than today's."""
+        return self._hasher.check_needs_rehash(stored)
+
+    def _same(self, stored: str, text: str) -> bool:
+        from argon2.exceptions import InvalidHashError, VerificationError  # noqa: PLC0415 - loaded
+
+        try:
+            return self._hasher.verify(stored, text)
+        except (VerificationError, InvalidHashError):
+            return False
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        if self._pending >= self._waiting + self._at_once:
+            raise BusyError("Too many people are signing in. Try again in a moment.")
+        self._pending += 1
+        task = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        # The thread goes on when the caller is cancelled, so its place stays taken until it ends.
+        task.add_done_callback(self._done)
+        return await asyncio.shield(task)
+
+    def _done(self, task: asyncio.Future[T]) -> None:
+        self._pending -= 1
+        if not task.cancelled():
+            task.exception()  # otherwise asyncio logs it when the caller was cancelled
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._at_once, thread_name_prefix="counterseal-password")
+
+    @cached_property
+    def _hasher(self) -> PasswordHasher:
+        from argon2 import PasswordHasher  # noqa: PLC0415 - an optional extra
+
+        # One lane: a sign-in takes one core, and not all of them.
+        return PasswordHasher(
+            time_cost=self._time_cost, memory_cost=self._memory_kib, parallelism=1
+        )
+
+
+def _normal(password: str) -> str:
+    """Normalise a password: keyboards encode the same letter in different ways."""
+    return unicodedata.normalize("NFKC", password)
+
+
+def _bytes(password: str) -> bytes | None:
+    try:
+        raw = _normal(password).encode()
+    except UnicodeEncodeError:
+        return None
+    return None if b"\0" in raw else raw
+
+
 # --- changes --------------------------------------------------------------------------------------
-
-
-class SessionEnder(Protocol):
-    """The part of a store that ends a user's sessions."""
-
-    async def end_sessions(self, user: str) -> int: ...
 
 
 class Accounts:
@@ -202,7 +316,7 @@ class Accounts:
         operator: Operator,
         passwords: Passwords | None = None,
         *,
-        sessions: SessionEnder | None = None,
+        sessions: Store | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._operator = operator

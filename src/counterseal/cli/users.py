@@ -255,7 +255,7 @@ def _reason(given: str | None, *, password_stdin: bool) -> str:
 
 def _password(*, password_stdin: bool) -> str:
     """Read the password from stdin, or ask for it twice without showing it."""
-    from counterseal.accounts.passwords import check_password
+    from counterseal.accounts.users import check_password
     from counterseal.errors import RegistryError
 
     if password_stdin:

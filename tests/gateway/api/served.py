@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field
 
 from counterseal import Context, Grant, Principal, Runtime, tool
 from counterseal.accounts import People
-from counterseal.accounts.passwords import Passwords
+from counterseal.accounts.users import Passwords
 from counterseal.views import TenantView
 from counterseal.web.api.app import api_app
 from counterseal.web.identity import Access, Verifier

@@ -2,8 +2,8 @@
 
 import pytest
 
-from counterseal.accounts import Accounts, LocalUsers
-from counterseal.accounts.passwords import Passwords
+from counterseal.accounts import Accounts, Directory
+from counterseal.accounts.users import Passwords
 from counterseal.runtime import Runtime
 from counterseal.testing import FakeClock
 
@@ -38,7 +38,7 @@ def accounts(runtime, passwords, clock):
 
 @pytest.fixture
 def directory(runtime, steady):
-    return LocalUsers(runtime, steady=steady)
+    return Directory(runtime, steady=steady)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from counterseal.accounts.passwords import BusyError, Passwords
+from counterseal.accounts.users import BusyError, Passwords
 
 
 def cheap(**more):

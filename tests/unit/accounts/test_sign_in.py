@@ -6,7 +6,7 @@ import json
 import pytest
 
 from counterseal.accounts import RefusalReason, SignIn, SignInRefused
-from counterseal.accounts.passwords import BusyError, Passwords
+from counterseal.accounts.users import BusyError, Passwords
 from counterseal.errors import StoreError
 from counterseal.operations.operator import ALL_TENANTS
 from counterseal.registry.identities import User
