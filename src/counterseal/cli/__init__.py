@@ -1,9 +1,8 @@
 """The `counterseal` command: one file a command or command group.
 
 Commands read options, ask a view or an operation, and hand the result to `render`. Beside them are
-`options` (shared options), `project` and `stores` (what a command works on), `contract_card` and
-`timeline` (pages that several commands print). The start must stay fast: nothing heavier than Typer
-is imported before a command runs.
+`options` (shared options), `project` (what a command works on) and `contract_card` (the page of
+`show`). The start must stay fast: nothing heavier than Typer is imported before a command runs.
 """
 
 from __future__ import annotations

@@ -10,14 +10,14 @@ import os
 import sys
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn, TypeVar
 
 import typer
+from typer import Argument, Option
 
 from counterseal.cli.options import STORE_VARIABLE, AsJson, StoreUrl, Yes
-from counterseal.cli.project import open_project, project_settings, user_name
+from counterseal.cli.project import existing_store, open_project, project_settings, user_name
 from counterseal.cli.render import (
     can_show,
     console,
@@ -30,7 +30,6 @@ from counterseal.cli.render import (
     print_page,
     render,
 )
-from counterseal.cli.stores import existing_store
 
 if TYPE_CHECKING:
     import asyncio
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from counterseal.approvals.terms import Voter
     from counterseal.config import Settings
     from counterseal.ledger.records import Held
-    from counterseal.operations.approver import ApprovalError
     from counterseal.runtime import Runtime
     from counterseal.views.approvals import ApprovalRow
 
@@ -76,16 +74,12 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-ApprovalId = Annotated[str, typer.Argument(metavar="ID", help="The request, as `list` shows it.")]
-OfTenant = Annotated[
-    str | None, typer.Option("--tenant", metavar="T", help="The request's tenant.")
-]
-OnlyTenant = Annotated[
-    str | None, typer.Option("--tenant", metavar="T", help="Of this tenant only.")
-]
+ApprovalId = Annotated[str, Argument(metavar="ID", help="The request, as `list` shows it.")]
+OfTenant = Annotated[str | None, Option("--tenant", metavar="T", help="The request's tenant.")]
+OnlyTenant = Annotated[str | None, Option("--tenant", metavar="T", help="Of this tenant only.")]
 As = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--as",
         metavar="NAME",
         help="The approver: a name in [approvers] of counterseal.toml.  [default: your user name]",
@@ -100,28 +94,16 @@ class PacketFormat(StrEnum):
     JSON = "json"
 
 
-class Comments(TypedDict):
-    """The texts that an approver adds to a vote."""
-
-    comment: str
-    justification: str
-
-
 # Looking -----------------------------------------------------------------------------------------
 
 
 @app.command("list")
 def list_requests(
     status: Annotated[
-        str,
-        typer.Option(
-            "--status",
-            metavar="S",
-            help="waiting, approved, rejected, expired, executed or void.",
-        ),
+        str, Option(metavar="S", help="waiting, approved, rejected, expired, executed or void.")
     ] = "waiting",
     tenant: OnlyTenant = None,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", help="How many.", min=1)] = 50,
+    limit: Annotated[int, Option(metavar="N", help="How many.", min=1)] = 50,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -154,28 +136,25 @@ def list_requests(
 def show(
     approval_id: ApprovalId,
     form: Annotated[
-        PacketFormat, typer.Option("--format", metavar="F", help="text, markdown, html or json.")
+        PacketFormat, Option("--format", metavar="F", help="text, markdown, html or json.")
     ] = PacketFormat.TEXT,
     tenant: OfTenant = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Show a request, starting with what happens if it is approved."""
-    with opened_project(project_settings(), store) as project:
-        held = _locate(project, approval_id, tenant, as_json=as_json)
-        packet = _packet(project, held, as_json=as_json)
+    with opened_project(project_settings(), store, approval_id, as_json=as_json) as project:
+        packet = project.packet(project.find(approval_id, tenant))
         _print_packet(packet, PacketFormat.JSON if as_json else form, project.runtime.clock())
 
 
 @app.command("watch")
 def watch(
-    once: Annotated[bool, typer.Option("--once", help="Stop after the first request.")] = False,
-    every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", help="Polling interval.", min=0.1)
-    ] = 2.0,
+    once: Annotated[bool, Option("--once", help="Stop after the first request.")] = False,
+    every: Annotated[float, Option(metavar="SECONDS", help="Polling interval.", min=0.1)] = 2.0,
     tenant: OnlyTenant = None,
     store: StoreUrl = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print a JSON object a line.")] = False,
 ) -> None:
     """Print the waiting requests, then each new one, until Ctrl-C."""
     with opened_project(project_settings(), store) as project:
@@ -211,21 +190,16 @@ async def _watch(
 @app.command("approve", epilog=EXIT_CODES)
 def approve(
     approval_id: ApprovalId,
-    comment: Annotated[str, typer.Option("--comment", metavar="TEXT", help="For the record.")] = "",
+    comment: Annotated[str, Option(metavar="TEXT", help="For the record.")] = "",
     justification: Annotated[
-        str,
-        typer.Option(
-            "--justification", metavar="TEXT", help="Why it may be done, if the request asks."
-        ),
+        str, Option(metavar="TEXT", help="Why it may be done, if the request asks.")
     ] = "",
     who: As = None,
     yes: Yes = False,
     confirm: Annotated[
         str | None,
-        typer.Option(
-            "--confirm",
-            metavar="TEXT",
-            help="For a CRITICAL_MUTATION: the tool's name, instead of typing it.",
+        Option(
+            metavar="TEXT", help="For a CRITICAL_MUTATION: the tool's name, instead of typing it."
         ),
     ] = None,
     tenant: OfTenant = None,
@@ -239,24 +213,25 @@ def approve(
     """
     settings = project_settings()
     person = _approver(settings, who)
-    with opened_project(settings, store) as project:
-        held = _locate(project, approval_id, tenant, person, as_json=as_json)
-        packet = _packet(project, held, as_json=as_json)
+    comments = {"comment": comment, "justification": justification}
+    with opened_project(settings, store, approval_id, as_json=as_json) as project:
+        held = project.find(approval_id, tenant, person.tenants)
+        packet = project.packet(held)
         _show_before_vote(project, packet, quiet=as_json and (yes or confirm is not None))
-        comments = Comments(comment=comment, justification=justification)
-        _check_vote(project, packet, person, "approve", comments, as_json=as_json)
+        _check_vote(project, packet, person, "approve", comments)
         if not project.has_approval_key:
             note(_UNSIGNED)
-        _confirm(packet, "approve", yes=yes, confirm=confirm)
-        _vote(project, packet, person, "approve", comments, as_json=as_json)
+        if packet.risk == "CRITICAL_MUTATION":
+            _confirm_critical(packet, yes=yes, confirm=confirm)
+        elif not yes and confirm is None:
+            typer.confirm("Approve?", abort=True, err=True)
+        _vote(project, held, person, "approve", comments, as_json=as_json)
 
 
 @app.command("reject", epilog=EXIT_CODES)
 def reject(
     approval_id: ApprovalId,
-    reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why not. The agent reads it.")
-    ],
+    reason: Annotated[str, Option(metavar="TEXT", help="Why not. The agent reads it.")],
     who: As = None,
     yes: Yes = False,
     tenant: OfTenant = None,
@@ -268,25 +243,16 @@ def reject(
         fail("--reason must not be empty.", "Say why not: the agent plans its next step with it.")
     settings = project_settings()
     person = _approver(settings, who)
-    with opened_project(settings, store) as project:
-        held = _locate(project, approval_id, tenant, person, as_json=as_json)
-        comments = Comments(comment=reason, justification="")
-        packet = _packet_if_readable(project, held)
-        if packet is None:
-            _reject_without_packet(project, held, person, comments, yes=yes, as_json=as_json)
-            return
-        _show_before_vote(project, packet, quiet=as_json and yes)
-        _check_vote(project, packet, person, "reject", comments, as_json=as_json)
-        _confirm(packet, "reject", yes=yes)
-        _vote(project, packet, person, "reject", comments, as_json=as_json)
-
-
-def _confirm(packet: Packet, decision: str, *, yes: bool, confirm: str | None = None) -> None:
-    """Ask for confirmation. Approving a critical mutation takes more than one key."""
-    if decision == "approve" and packet.risk == "CRITICAL_MUTATION":
-        _confirm_critical(packet, yes=yes, confirm=confirm)
-    elif not yes and confirm is None:
-        typer.confirm(f"{decision.capitalize()}?", abort=True, err=True)
+    comments = {"comment": reason}
+    with opened_project(settings, store, approval_id, as_json=as_json) as project:
+        held = project.find(approval_id, tenant, person.tenants)
+        packet = project.packet_if_readable(held)
+        if packet is not None:
+            _show_before_vote(project, packet, quiet=as_json and yes)
+            _check_vote(project, packet, person, "reject", comments)
+        if not yes:
+            typer.confirm("Reject?", abort=True, err=True)
+        _vote(project, held, person, "reject", comments, as_json=as_json)
 
 
 def _confirm_critical(packet: Packet, *, yes: bool, confirm: str | None) -> None:
@@ -307,15 +273,9 @@ def _confirm_critical(packet: Packet, *, yes: bool, confirm: str | None) -> None
 
 
 def _check_vote(
-    project: OpenedProject,
-    packet: Packet,
-    person: Approver,
-    decision: str,
-    comments: Comments,
-    *,
-    as_json: bool,
+    project: OpenedProject, packet: Packet, person: Approver, choice: str, comments: dict[str, str]
 ) -> None:
-    """End the command if the vote would be refused, before the person confirms it."""
+    """Raise ApprovalError if the vote would be refused, before the person confirms it."""
     from counterseal.approvals.terms import Choice, Objection, PendingApproval, cast
     from counterseal.operations.approver import ApprovalError
 
@@ -328,75 +288,33 @@ def _check_vote(
         decided=packet.status != "waiting",
     )
     voter, now = person.voter(packet.tenant), project.runtime.clock()
-    vote = cast(packet.demand, request, voter, Choice(decision), now=now, **comments)
+    vote = cast(packet.demand, request, voter, Choice(choice), now=now, **comments)
     if isinstance(vote, Objection):
-        _refuse(ApprovalError(vote.value, vote.text), packet.approval_id, as_json=as_json)
+        raise ApprovalError(vote.value, vote.text)
 
 
 def _vote(
     project: OpenedProject,
-    packet: Packet,
+    held: Held,
     person: Approver,
     decision: str,
-    comments: Comments,
+    comments: dict[str, str],
     *,
     as_json: bool,
 ) -> None:
     """Record the vote, and print the request's new state."""
-    from counterseal.operations.approver import ApprovalError
-
-    voter, approvals = person.voter(packet.tenant), project.runtime.approvals
-    try:
-        after = project.run(approvals.decide(packet.approval_id, voter, decision, **comments))
-    except ApprovalError as error:
-        _refuse(error, packet.approval_id, as_json=as_json)
-    after = after or replace(packet, status="rejected")
-    record = {
+    voter, approvals = person.voter(held.tenant), project.runtime.approvals
+    after = project.run(approvals.decide(held.approval_id, voter, decision, **comments))
+    record: dict[str, Any] = {
         "decision": decision,
         "approver": person.name,
-        "approval_id": after.approval_id,
-        "status": after.status,
-        "votes": after.so_far,
-        "missing": _missing(after),
-        "then": after.demand.then.value,
-    }
-    render(record, lambda: [_outcome(after)], as_json=as_json)
-
-
-def _reject_without_packet(
-    project: OpenedProject,
-    held: Held,
-    person: Approver,
-    comments: Comments,
-    *,
-    yes: bool,
-    as_json: bool,
-) -> None:
-    from counterseal.operations.approver import ApprovalError
-
-    if not yes:
-        typer.confirm("Reject?", abort=True, err=True)
-    voter, approvals = person.voter(held.tenant), project.runtime.approvals
-    try:
-        project.run(approvals.decide(held.approval_id, voter, "reject", **comments))
-    except ApprovalError as error:
-        _refuse(error, held.approval_id, as_json=as_json)
-    record = {
-        "decision": "reject",
-        "approver": person.name,
         "approval_id": held.approval_id,
-        "status": "rejected",
+        "status": "rejected" if after is None else after.status,
     }
-    render(record, lambda: [_REJECTED], as_json=as_json)
-
-
-def _refuse(error: ApprovalError, approval_id: str, *, as_json: bool) -> NoReturn:
-    """End the command with the reason why there is no such request, or no vote on it."""
-    code = _CODES.get(error.why, REFUSED)
-    if as_json:
-        print_json({"approval_id": approval_id, "why": error.why, "message": str(error)})
-        raise typer.Exit(code)
-    fail(one_line(str(error)), _FIXES.get(error.why, ""), code=code)
+    if after is not None:  # else the request can't be shown here
+        record |= {"votes": after.so_far, "missing": _missing(after)}
+        record |= {"then": after.demand.then.value}
+    render(record, lambda: [_REJECTED if after is None else _outcome(after)], as_json=as_json)
 
 
 # The project, open while a person reads ----------------------------------------------------------
@@ -417,10 +335,15 @@ class OpenedProject:
         ring = self.runtime.keys
         return ring is not None and any(key.purpose == "approval" for key in ring.keys)
 
-    async def find(
+    def find(
         self, approval_id: str, tenant: str | None, visible: Sequence[str] | None = None
     ) -> Held:
         """Return the request with this id, in the tenants that are visible; None means all."""
+        return self.run(self._find(approval_id, tenant, visible))
+
+    async def _find(
+        self, approval_id: str, tenant: str | None, visible: Sequence[str] | None
+    ) -> Held:
         from counterseal.operations.approver import ApprovalError
 
         tenants = await self.runtime.store.tenants() if tenant is None else [tenant]
@@ -433,14 +356,33 @@ class OpenedProject:
                         raise
         raise ApprovalError("unknown", f"There is no request {approval_id}.")
 
+    def packet(self, held: Held) -> Packet:
+        return self.run(self.runtime.approvals.get(held.tenant, held.approval_id))
+
+    def packet_if_readable(self, held: Held) -> Packet | None:
+        """Return the packet; None if it can't be built here, which does not prevent a rejection."""
+        from counterseal.operations.approver import ApprovalError
+
+        try:
+            return self.packet(held)
+        except ApprovalError as error:
+            note(f"The request can't be shown here: {one_line(str(error))}")
+            return None
+
 
 @contextmanager
-def opened_project(settings: Settings, store: str | None) -> Iterator[OpenedProject]:
-    """Open the project on its existing store, and close it at the end."""
+def opened_project(
+    settings: Settings, store: str | None, approval_id: str = "", *, as_json: bool = False
+) -> Iterator[OpenedProject]:
+    """Open the project on its existing store, and close it at the end.
+
+    An ApprovalError about the request ends the command with the reason, as JSON if asked for.
+    """
     import asyncio
 
     from counterseal.config import without_notifications
     from counterseal.errors import CountersealError
+    from counterseal.operations.approver import ApprovalError
 
     existing_store(store or os.environ.get(STORE_VARIABLE) or settings.store_url())
     # No notification is sent from here, so the webhook's secret is not needed.
@@ -452,10 +394,14 @@ def opened_project(settings: Settings, store: str | None) -> Iterator[OpenedProj
                 yield OpenedProject(runtime, runner)
             finally:
                 runner.run(runtime.__aexit__(None, None, None))
+    except ApprovalError as error:
+        code = _CODES.get(error.why, REFUSED)
+        if as_json:
+            print_json({"approval_id": approval_id, "why": error.why, "message": str(error)})
+            raise typer.Exit(code) from None
+        fail(one_line(str(error)), _FIXES.get(error.why, ""), code=code)
     except CountersealError as error:
         fail(one_line(str(error)), code=1)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
 
 
 class Approver(NamedTuple):
@@ -491,43 +437,6 @@ def _fail_undeclared(settings: Settings, name: str, *, named: bool) -> NoReturn:
         one_line(f"{who} is not an approver in {settings.file.name}."),
         one_line(f"Write [approvers.{key}] with roles = [] into it{otherwise}.{others}"),
     )
-
-
-def _locate(
-    project: OpenedProject,
-    approval_id: str,
-    tenant: str | None,
-    person: Approver | None = None,
-    *,
-    as_json: bool,
-) -> Held:
-    """Return the request with this id, if the person may see it."""
-    from counterseal.operations.approver import ApprovalError
-
-    try:
-        return project.run(project.find(approval_id, tenant, person.tenants if person else None))
-    except ApprovalError as error:
-        _refuse(error, approval_id, as_json=as_json)
-
-
-def _packet(project: OpenedProject, held: Held, *, as_json: bool) -> Packet:
-    from counterseal.operations.approver import ApprovalError
-
-    try:
-        return project.run(project.runtime.approvals.get(held.tenant, held.approval_id))
-    except ApprovalError as error:
-        _refuse(error, held.approval_id, as_json=as_json)
-
-
-def _packet_if_readable(project: OpenedProject, held: Held) -> Packet | None:
-    """Return the packet; None if it can't be built here, which does not prevent a rejection."""
-    from counterseal.operations.approver import ApprovalError
-
-    try:
-        return project.run(project.runtime.approvals.get(held.tenant, held.approval_id))
-    except ApprovalError as error:
-        note(f"The request can't be shown here: {one_line(str(error))}")
-        return None
 
 
 # Rows and pages ----------------------------------------------------------------------------------

@@ -6,34 +6,36 @@ import json
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import groupby
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer import Argument, Option
 
-from counterseal.cli.options import (
-    AllTenants,
-    AsJson,
-    AsJsonLines,
-    KeysFolder,
-    StoreUrl,
-    moment,
-)
+from counterseal.cli.options import AllTenants, AsJson, AsJsonLines, KeysFolder, StoreUrl, moment
+from counterseal.cli.project import load_keys, one_tenant, with_store
 from counterseal.cli.render import (
     Progress,
     counted,
     fail,
+    line,
     note,
     one_line,
     print_json_line,
     print_page,
     render,
+    table,
+    title_line,
 )
-from counterseal.cli.stores import load_keys, one_tenant, with_store
 
 if TYPE_CHECKING:
-    from counterseal.audit import Event
+    from rich.console import RenderableType
+    from rich.text import Text
+
+    from counterseal.audit import Caller, Event
     from counterseal.audit.chain import Checkpoint
     from counterseal.audit.verify import AuditFinding, Report
     from counterseal.ledger.requests import EventFilter
@@ -41,6 +43,13 @@ if TYPE_CHECKING:
 
 PAGE = 1000
 """Events that are read from the store at a time."""
+_EVENT_STYLES: Final = {
+    "tool.succeeded": "green",
+    "tool.failed": "red",
+    "tool.denied": "red",
+    "approval.required": "yellow",
+    "path.escalate": "yellow",
+}
 
 app = typer.Typer(
     help="Look at the audit log, export it, seal it, and verify it.",
@@ -49,19 +58,19 @@ app = typer.Typer(
 )
 
 OneTenant = Annotated[
-    str | None, typer.Option("--tenant", metavar="T", help="One tenant.  [default: the only one]")
+    str | None, Option("--tenant", metavar="T", help="One tenant.  [default: the only one]")
 ]
-Call = Annotated[str | None, typer.Option("--call", metavar="ID", help="Of this call.")]
-Run = Annotated[str | None, typer.Option("--run", metavar="ID", help="Of this run.")]
-Tool = Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Of this tool.")]
+Call = Annotated[str | None, Option("--call", metavar="ID", help="Of this call.")]
+Run = Annotated[str | None, Option("--run", metavar="ID", help="Of this run.")]
+Tool = Annotated[str | None, Option("--tool", metavar="NAME", help="Of this tool.")]
 Types = Annotated[
-    list[str] | None, typer.Option("--type", metavar="TYPE", help="Of this type; can be repeated.")
+    list[str] | None, Option("--type", metavar="TYPE", help="Of this type; can be repeated.")
 ]
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="From this time on: 2026-07-31T12:00, 2h, 7d."),
+    Option("--since", metavar="TIME", help="From this time on: 2026-07-31T12:00, 2h, 7d."),
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Before this time.")]
+Until = Annotated[str | None, Option("--until", metavar="TIME", help="Before this time.")]
 
 
 class ExportFormat(StrEnum):
@@ -81,9 +90,7 @@ def list_events(
     types: Types = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[
-        int, typer.Option("--limit", metavar="N", help="How many, newest first.", min=1)
-    ] = 50,
+    limit: Annotated[int, Option(metavar="N", help="How many, newest first.", min=1)] = 50,
     store: StoreUrl = None,
     as_json: AsJsonLines = False,
 ) -> None:
@@ -103,14 +110,12 @@ def list_events(
     elif not events:
         note("No matching events.")
     else:
-        from counterseal.cli.timeline import event_list
-
-        print_page(*event_list(events))
+        print_page(*_event_pages(events))
 
 
 @app.command("show")
 def show(
-    call_id: Annotated[str, typer.Argument(metavar="CALL_ID", help="The id of a call.")],
+    call_id: Annotated[str, Argument(metavar="CALL_ID", help="The id of a call.")],
     tenant: OneTenant = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -132,10 +137,8 @@ def show(
             f"There is no call {call_id!r} in the audit log.",
             "`counterseal audit list` shows the newest calls.",
         )
-    from counterseal.cli.timeline import call_story
-
     record = {"call_id": call_id, "events": [event.record(item) for item, event in events]}
-    render(record, lambda: call_story(call_id, events), as_json=as_json)
+    render(record, lambda: _call_page(call_id, events), as_json=as_json)
 
 
 async def _requesting_calls(
@@ -147,17 +150,96 @@ async def _requesting_calls(
     return {held.call_id for held in requests if held is not None} - {call_id}
 
 
+# Events as pages ---------------------------------------------------------------------------------
+
+
+def _event_pages(events: Sequence[tuple[str, Event]]) -> Iterator[RenderableType]:
+    """Yield events in a table for each call."""
+    for caller, group in groupby((event for _, event in events), lambda event: event.caller):
+        yield _call_heading(caller)
+        yield table(
+            (
+                f"{_time(event):%Y-%m-%d %H:%M:%S}",
+                _event_type(event, width=22),
+                one_line(event.decision),
+                one_line(_code(event)),
+            )
+            for event in group
+        )
+
+
+def _call_page(call_id: str, events: Sequence[tuple[str, Event]]) -> Iterator[RenderableType]:
+    """Yield every event of a call, in the order in which they were recorded."""
+    caller = next(event.caller for _, event in events if event.caller.call_id == call_id)
+    days = {_time(event).date() for _, event in events}
+    yield title_line(caller.tool, caller.version, caller)
+    yield line(f"{one_line(caller.call_id)} in run {one_line(caller.run_id)}")
+    yield line((f"{min(days)} (UTC), trace {one_line(caller.trace_id)}\n", "dim"))
+    shape = "%H:%M:%S.%f" if len(days) == 1 else "%m-%d %H:%M:%S.%f"
+    rows = [
+        (
+            _time(event).strftime(shape)[:-3],
+            _event_type(event),
+            one_line(event.decision),
+            _details(event),
+        )
+        for _, event in events
+    ]
+    yield table(rows, titles=("Time", "Event", "Decision", "Code and details"))
+
+
+def _call_heading(caller: Caller) -> Text:
+    if not caller.call_id:
+        return line(("(no call)", "bold"))
+    return line(
+        (one_line(caller.call_id), "bold"),
+        f"  {one_line(caller.tool)}",
+        (f"  {one_line(caller.agent)}", "dim"),
+    )
+
+
+def _event_type(event: Event, width: int = 0) -> Text:
+    return line((event.type.value.ljust(width), _EVENT_STYLES.get(event.type.value, "")))
+
+
+def _code(event: Event) -> str:
+    """Return the event's code, unless the decision says the same."""
+    code = event.body.get("code")
+    return code if isinstance(code, str) and code != event.decision else ""
+
+
+def _time(event: Event) -> datetime:
+    return datetime.fromtimestamp(event.occurred_at, UTC)
+
+
+def _details(event: Event) -> str:
+    """Return the code, and the values that only this event has."""
+    values = {name: value for name, value in event.body.items() if name not in ("code", "gates")}
+    gates = event.body.get("gates")
+    if isinstance(gates, Mapping):  # a gate that only allowed is recorded as a number
+        reasons = {name: entry[1] for name, entry in gates.items() if not isinstance(entry, int)}
+        values["gates"] = reasons
+    if event.external_ref:
+        values["external_ref"] = event.external_ref
+    parts = [f"{name} {_value(value)}" for name, value in values.items() if value]
+    return one_line(", ".join(filter(None, (_code(event), *parts))))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(_value, value))
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={_value(item)}" for name, item in value.items())
+    return str(value)
+
+
 # Exporting ---------------------------------------------------------------------------------------
 
 
 @app.command("export")
 def export(
-    form: Annotated[
-        ExportFormat, typer.Option("--format", help="Which format.")
-    ] = ExportFormat.JSONL,
-    output: Annotated[
-        Path | None, typer.Option("--output", metavar="FILE", help="File.  [default: stdout]")
-    ] = None,
+    form: Annotated[ExportFormat, Option("--format", help="Which format.")] = ExportFormat.JSONL,
+    output: Annotated[Path | None, Option(metavar="FILE", help="File.  [default: stdout]")] = None,
     tenant: AllTenants = None,
     call: Call = None,
     run: Run = None,
@@ -166,7 +248,7 @@ def export(
     since: Since = None,
     until: Until = None,
     store: StoreUrl = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Short for --format jsonl.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Short for --format jsonl.")] = False,
 ) -> None:
     """Write events as JSON Lines or CSV, oldest first.
 
@@ -310,8 +392,7 @@ def _latest(checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
 def verify(
     tenant: AllTenants = None,
     receipts: Annotated[
-        Path | None,
-        typer.Option("--receipts", metavar="FILE", help="Receipts that `seal --json` printed."),
+        Path | None, Option(metavar="FILE", help="Receipts that `seal --json` printed.")
     ] = None,
     store: StoreUrl = None,
     keys: KeysFolder = None,
@@ -357,9 +438,9 @@ def _receipts(file: Path) -> dict[str, dict[int, bytes]]:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         fail(f"Can't read {file}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}.")
-    for number, line in enumerate(lines, 1):
+    for number, text in enumerate(lines, 1):
         try:
-            receipt = json.loads(line)
+            receipt = json.loads(text)
             digest = bytes.fromhex(receipt["hash"])
             receipts.setdefault(str(receipt["tenant"]), {})[int(receipt["number"])] = digest
         except (ValueError, KeyError, TypeError):

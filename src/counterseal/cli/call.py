@@ -6,11 +6,14 @@ forgotten when the command ends. The tool itself really runs in both cases.
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer import Argument, Option
 
 from counterseal.cli.options import AsAgent, AsJson, AsTenant, AsUser
 from counterseal.cli.project import (
@@ -22,28 +25,50 @@ from counterseal.cli.project import (
     principal_for,
     project_settings,
 )
-from counterseal.cli.render import fail, note, one_line, render
+from counterseal.cli.render import (
+    can_show,
+    fail,
+    heading,
+    line,
+    note,
+    one_line,
+    paragraph,
+    render,
+    table,
+    title_line,
+)
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
     from counterseal.call.call import Preview
     from counterseal.execution.attempt import Progress as ToolProgress
+    from counterseal.gates.base import Decision, TimedDecision
     from counterseal.observation import Observation
     from counterseal.proposal import Principal, Proposal
     from counterseal.runtime import Runtime
 
+_MARKS: Final = {
+    "allow": ("✓", "+", "green"),
+    "deny": ("✗", "x", "red"),
+    "require_approval": ("?", "?", "yellow"),
+    None: ("·", ".", "dim"),
+}
+"""By verdict: the mark, its ASCII substitute, and the style of both."""
+
 
 def call(
-    tool: Annotated[str, typer.Argument(metavar="TOOL", help="A tool's name.")],
+    tool: Annotated[str, Argument(metavar="TOOL", help="A tool's name.")],
     arguments: Annotated[
-        str,
-        typer.Argument(metavar="ARGUMENTS", help="JSON; @FILE reads a file, - reads stdin."),
+        str, Argument(metavar="ARGUMENTS", help="JSON; @FILE reads a file, - reads stdin.")
     ] = "{}",
     agent: AsAgent = None,
     tenant: AsTenant = None,
     user: AsUser = None,
     scopes: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--scope",
             metavar="S",
             help="Scope to act with, instead of the agent's own; can be repeated.",
@@ -51,27 +76,18 @@ def call(
     ] = None,
     roles: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--role",
             metavar="R",
             help="Role to act with, instead of the agent's own; can be repeated.",
         ),
     ] = None,
-    run: Annotated[
-        str | None, typer.Option("--run", metavar="RUN", help="The run of the call.")
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="K", help="The idempotency key.")
-    ] = None,
+    run: Annotated[str | None, Option(metavar="RUN", help="The run of the call.")] = None,
+    key: Annotated[str | None, Option(metavar="K", help="The idempotency key.")] = None,
     timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--timeout", metavar="SECONDS", help="How long to wait for the result.", min=0
-        ),
+        float | None, Option(metavar="SECONDS", help="How long to wait for the result.", min=0)
     ] = None,
-    plan: Annotated[
-        bool, typer.Option("--plan", help="Ask the gates only; execute nothing.")
-    ] = False,
+    plan: Annotated[bool, Option("--plan", help="Ask the gates only; execute nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Try a call, and show what each gate decides.
@@ -84,20 +100,16 @@ def call(
     settings = project_settings()
     if agent is None:
         fail_without_agent(settings)
+    from counterseal.proposal import Proposal
+
     overrides = {"tenant": tenant, "user": user, "roles": roles, "scopes": scopes}
     principal = principal_for(settings, agent, overrides)
-    proposal = _proposal(tool, _read(arguments), run, key)
+    proposal = Proposal(tool=tool, arguments=_read(arguments), run_id=run, key=key)
     runtime = open_project(settings)
     if plan:
         _preview(runtime, proposal, principal, as_json=as_json)
     else:
         _call(runtime, proposal, principal, timeout, as_json=as_json)
-
-
-def _proposal(tool: str, arguments: str | bytes, run: str | None, key: str | None) -> Proposal:
-    from counterseal.proposal import Proposal
-
-    return Proposal(tool=tool, arguments=arguments, run_id=run, key=key)
 
 
 def _read(arguments: str) -> str | bytes:
@@ -123,8 +135,6 @@ def _call(
 ) -> None:
     import asyncio
 
-    from counterseal.codes import Code
-
     async def submit() -> Observation:
         async with runtime:
             return await runtime.submit(
@@ -133,11 +143,9 @@ def _call(
 
     with log_tool_failures():
         observation = asyncio.run(submit())
-    from counterseal.cli.timeline import call_page
-
-    render(observation.record(), lambda: call_page(observation, principal), as_json=as_json)
+    render(observation.record(), lambda: _call_page(observation, principal), as_json=as_json)
     if not observation.ok:
-        raise typer.Exit(HELD if observation.code is Code.CONFIRMATION_MISSING else REFUSED)
+        raise typer.Exit(HELD if observation.code == "CONFIRMATION_MISSING" else REFUSED)
 
 
 def _note_progress(report: ToolProgress) -> None:
@@ -149,21 +157,127 @@ def _note_progress(report: ToolProgress) -> None:
 def _preview(runtime: Runtime, proposal: Proposal, principal: Principal, *, as_json: bool) -> None:
     import asyncio
 
-    from counterseal.gates.base import Verdict
-
     async def ask_gates() -> Preview:
         async with runtime:
             return await runtime.preview(proposal, principal)
 
     with log_tool_failures():
         preview = asyncio.run(ask_gates())
-    from counterseal.cli.timeline import preview_page, preview_record
+    record, tool = _preview_record(preview, proposal.tool), proposal.tool
+    render(record, lambda: _preview_page(preview, tool, principal), as_json=as_json)
+    if preview.verdict != "allow":
+        raise typer.Exit(HELD if preview.verdict == "require_approval" else REFUSED)
 
-    tool = proposal.tool
-    render(
-        preview_record(preview, tool),
-        lambda: preview_page(preview, tool, principal),
-        as_json=as_json,
+
+def _preview_record(preview: Preview, tool: str) -> dict[str, Any]:
+    from counterseal.canonical import thaw
+
+    return {
+        "tool": tool,
+        "verdict": preview.verdict,
+        "outlook": _outlook(preview),
+        "code": preview.code,
+        "reason": preview.reason,
+        "approvers": _approvers(preview),
+        "arguments": thaw(preview.arguments),
+        "decisions": [timed.record() for timed in preview.decisions],
+    }
+
+
+# Pages -------------------------------------------------------------------------------------------
+
+
+def _call_page(observation: Observation, principal: Principal) -> Iterator[RenderableType]:
+    """Yield the gates' decisions, what the agent reads, and the code."""
+    from counterseal.gates.base import TimedDecision
+
+    yield title_line(observation.tool, observation.version, principal)
+    yield ""
+    decisions = [one for one in observation.decisions if isinstance(one, TimedDecision)]
+    yield _timeline(decisions, _execution(observation, decisions))
+    yield heading("The agent reads")
+    yield from (paragraph(text) for text in observation.for_model().splitlines())
+    yield ""
+    held = observation.response.requires_approval and observation.approval_id is not None
+    style = "green" if observation.ok else "yellow" if held else "red"
+    next_action = f"  next action: {one_line(observation.next_action)}"
+    yield line((observation.code.value, f"bold {style}"), next_action)
+
+
+def _preview_page(preview: Preview, tool: str, principal: Principal) -> Iterator[RenderableType]:
+    """Yield the gates' decisions, the arguments that the tool would get, and the outlook."""
+    from counterseal.canonical import thaw
+
+    yield title_line(tool, "", principal)
+    yield ""
+    yield _timeline(preview.decisions)
+    if preview.verdict == "deny":
+        for error in preview.decisions[-1].decision.field_errors:
+            yield line(f"  - {one_line(error.field or 'the call')}: {one_line(error.message)}")
+    else:
+        yield heading("The tool would get")
+        yield paragraph(json.dumps(thaw(preview.arguments), ensure_ascii=False))
+    yield ""
+    code = f"  {preview.code}" if preview.code else ""
+    yield line((_outlook(preview), f"bold {_MARKS[preview.verdict][2]}"), code)
+    yield line(("Nothing was executed.", "dim"))
+
+
+def _outlook(preview: Preview) -> str:
+    """Return what would happen to the call, in a few words."""
+    if preview.verdict == "allow":
+        return "would execute"
+    if preview.verdict == "require_approval":
+        number = _approvers(preview)
+        return f"would be held for approval by {number} {'person' if number == 1 else 'people'}"
+    return f"would be refused by {preview.decisions[-1].decision.gate}"
+
+
+def _approvers(preview: Preview) -> int:
+    if preview.verdict != "require_approval":
+        return 0
+    return max([1, *(timed.decision.approvers or 0 for timed in preview.decisions)])
+
+
+def _timeline(decisions: Sequence[TimedDecision], *more: Sequence[str | Text]) -> RenderableType:
+    from counterseal.gates import GATES
+
+    by_gate = {timed.decision.gate: timed for timed in decisions}
+    rows = [_gate_row(gate.name, by_gate.get(gate.name)) for gate in GATES]
+    unit = "µs" if can_show("µ") else "us"
+    return table([*rows, *more], titles=("Gate", f"{unit:>6}", "Rule", "Reason"))
+
+
+def _gate_row(gate: str, timed: TimedDecision | None) -> Sequence[str | Text]:
+    if timed is None:
+        return _mark(None, gate), "", "", line(("not asked", "dim"))
+    decision = timed.decision
+    return (
+        _mark(decision.verdict, gate),
+        line((f"{timed.nanoseconds / 1000:>6.1f}", "dim")),
+        one_line(decision.rule or ""),
+        line((_reason(decision), "dim" if decision.verdict == "allow" else "")),
     )
-    if preview.verdict != Verdict.ALLOW:
-        raise typer.Exit(HELD if preview.verdict == Verdict.REQUIRE_APPROVAL else REFUSED)
+
+
+def _reason(decision: Decision) -> str:
+    """Return the reason and the warnings, without the rule's name, which has its own column."""
+    warnings = (warning.removesuffix(f" ({decision.rule})") for warning in decision.warnings)
+    return one_line(" ".join(filter(None, (decision.reason, *warnings))))
+
+
+def _execution(
+    observation: Observation, decisions: Sequence[TimedDecision]
+) -> Sequence[str | Text]:
+    """Return the last row of the timeline: whether the tool ran, and how it failed."""
+    from counterseal.gates import GATES
+
+    if sum(timed.decision.verdict == "allow" for timed in decisions) < len(GATES):
+        return _mark(None, "execution"), "", "", line(("not executed", "dim"))
+    failure = observation.errors[0].message if observation.errors and not observation.ok else ""
+    return _mark("allow" if observation.ok else "deny", "execution"), "", "", one_line(failure)
+
+
+def _mark(verdict: str | None, gate: str) -> Text:
+    mark, ascii_mark, style = _MARKS[verdict]
+    return line((mark if can_show(mark) else ascii_mark, style), " ", gate)

@@ -15,10 +15,13 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from counterseal.cli.options import AsJson, By, Yes
 from counterseal.cli.project import (
+    Listing,
     errors_end_the_command,
+    list_upstreams,
     project_settings,
     require_packages,
     user_name,
@@ -40,7 +43,6 @@ from counterseal.cli.render import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from counterseal.cli.upstream_listings import Listing
     from counterseal.config import Settings
     from counterseal.contract.sources.mcp import Definition, Lock, LockFinding
 
@@ -52,18 +54,16 @@ _STYLES = {"changed": "yellow", "new": "cyan", "gone": "dim"}
 
 def diff(
     server: Annotated[
-        str | None,
-        typer.Argument(metavar="[SERVER]", help="One upstream.  [default: all]"),
+        str | None, Argument(metavar="[SERVER]", help="One upstream.  [default: all]")
     ] = None,
     tool: Annotated[
-        str | None,
-        typer.Argument(metavar="[TOOL]", help="One of its tools, by the upstream's own name."),
+        str | None, Argument(metavar="[TOOL]", help="One of its tools, by the upstream's own name.")
     ] = None,
     accept: Annotated[
-        bool, typer.Option("--accept", help="Pin what is shown as new or changed.")
+        bool, Option("--accept", help="Pin what is shown as new or changed.")
     ] = False,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Drop the pins of tools that are gone.")
+        bool, Option("--forget", help="Drop the pins of tools that are gone.")
     ] = False,
     yes: Yes = False,
     by: By = None,
@@ -79,8 +79,6 @@ def diff(
     settings = project_settings()
     names = _upstreams(settings, server)
     lock = _load_lock(settings)
-    from counterseal.cli.upstream_listings import list_upstreams
-
     listings = list_upstreams(settings, names)
     findings = _compare(lock, listings, settings, server, tool)
     if not listings and not findings:

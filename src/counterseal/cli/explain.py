@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-import typer
+from typer import Argument
 
 from counterseal.cli.options import AsJson
 from counterseal.cli.render import fail, heading, paragraph, render, table
@@ -75,9 +75,7 @@ def rules() -> list[dict[str, str]]:
 def explain(
     subject: Annotated[
         str | None,
-        typer.Argument(
-            metavar="RULE_OR_CODE", help="A lint rule or a code; without one, lists all."
-        ),
+        Argument(metavar="RULE_OR_CODE", help="A lint rule or a code; without one, lists all."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

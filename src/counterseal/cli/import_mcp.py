@@ -15,23 +15,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
-import typer
+from typer import Argument, Option
 from typer.core import TyperCommand
 
 from counterseal.cli.options import AsJson, By
-from counterseal.cli.output_files import check_overwrite, relative, write_files
 from counterseal.cli.project import (
+    Listing,
     errors_end_the_command,
+    list_upstreams,
     project_settings_if_any,
     require_packages,
     user_name,
 )
-from counterseal.cli.render import counted, fail, heading, note, one_line, render, table
+from counterseal.cli.render import (
+    check_overwrite,
+    counted,
+    fail,
+    heading,
+    note,
+    one_line,
+    relative,
+    render,
+    table,
+    write_files,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from counterseal.cli.upstream_listings import Listing
     from counterseal.config import Settings
     from counterseal.config.settings import SettingError
     from counterseal.contract.sources.mcp import Definition
@@ -52,33 +63,25 @@ class ImportCommand(TyperCommand):
 
 def import_mcp(
     words: Annotated[
-        list[str],
-        typer.Argument(metavar="URL|COMMAND...", help="The server's URL, or its command."),
+        list[str], Argument(metavar="URL|COMMAND...", help="The server's URL, or its command.")
     ],
-    name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="Name of the upstream.")
-    ] = None,
+    name: Annotated[str | None, Option(metavar="NAME", help="Name of the upstream.")] = None,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="The overlay.  [default: overlays/NAME.yaml]"),
+        Path | None, Option(metavar="FILE", help="The overlay.  [default: overlays/NAME.yaml]")
     ] = None,
     header: Annotated[
-        list[str] | None,
-        typer.Option("--header", metavar="K=V", help="Header for a URL; may hold {secret:x}."),
+        list[str] | None, Option(metavar="K=V", help="Header for a URL; may hold {secret:x}.")
     ] = None,
     env: Annotated[
-        list[str] | None,
-        typer.Option("--env", metavar="K=V", help="Variable for a command; may hold {secret:x}."),
+        list[str] | None, Option(metavar="K=V", help="Variable for a command; may hold {secret:x}.")
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow plain http to another machine.")
+        bool, Option("--insecure", help="Allow plain http to another machine.")
     ] = False,
-    accept: Annotated[
-        bool, typer.Option("--accept", help="Pin all definitions as reviewed.")
-    ] = False,
+    accept: Annotated[bool, Option("--accept", help="Pin all definitions as reviewed.")] = False,
     by: By = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing.")] = False,
+    force: Annotated[bool, Option("--force", help="Overwrite existing files.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a starting overlay for the tools of an MCP server.
@@ -178,8 +181,6 @@ def _entry_error(name: str, error: SettingError) -> str:
 
 
 def _listing(plan: _Plan) -> Listing:
-    from counterseal.cli.upstream_listings import list_upstreams
-
     (listing,) = list_upstreams(plan.settings, [plan.name])
     if listing.error:
         fail(f"{plan.name} is unreachable: {listing.error}", "Nothing was written.", code=1)

@@ -12,12 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 from typer.core import TyperGroup
 
 from counterseal.cli import import_mcp
 from counterseal.cli.options import AsJson
-from counterseal.cli.output_files import check_overwrite, write_files
-from counterseal.cli.render import counted, fail, heading, note, render, table
+from counterseal.cli.render import (
+    check_overwrite,
+    counted,
+    fail,
+    heading,
+    note,
+    render,
+    table,
+    write_files,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -51,20 +60,16 @@ app.command("mcp", cls=import_mcp.ImportCommand)(import_mcp.import_mcp)
 
 @app.command("openapi")
 def openapi(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="OpenAPI 3, as JSON or YAML.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write to.")] = Path(
-        "tools"
-    ),
+    file: Annotated[Path, Argument(metavar="FILE", help="OpenAPI 3, as JSON or YAML.")],
+    out: Annotated[Path, Option(metavar="DIR", help="Folder to write to.")] = Path("tools"),
     base_url: Annotated[
-        str | None,
-        typer.Option("--base-url", metavar="URL", help="The server, instead of the document's."),
+        str | None, Option(metavar="URL", help="The server, instead of the document's.")
     ] = None,
     only: Annotated[
-        list[str] | None,
-        typer.Option("--only", metavar="GLOB", help="Tools or paths to import; can be repeated."),
+        list[str] | None, Option(metavar="GLOB", help="Tools or paths to import; can be repeated.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing.")] = False,
+    force: Annotated[bool, Option("--force", help="Overwrite existing files.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a contract for each operation of an OpenAPI document.

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from counterseal.cli.render import fail, render
 
@@ -25,12 +25,8 @@ STEPS = ("counterseal lint", "counterseal show", "counterseal show send_approved
 
 
 def init(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Folder to write into.")
-    ] = Path(),
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the written files as JSON.")
-    ] = False,
+    directory: Annotated[Path, Argument(metavar="DIR", help="Folder to write into.")] = Path(),
+    as_json: Annotated[bool, Option("--json", help="Print the written files as JSON.")] = False,
 ) -> None:
     """Write a small working project to start from.
 

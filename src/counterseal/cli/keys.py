@@ -11,24 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from counterseal.cli.options import (
-    AsJson,
-    By,
-    Expires,
-    KeysFolder,
-    Reason,
-    StoreUrl,
-    expiry,
-)
-from counterseal.cli.project import project_settings, user_name
+from counterseal.cli.options import AsJson, By, Expires, KeysFolder, Reason, StoreUrl, expiry
+from counterseal.cli.project import ask_reason, keys_folder, load_keys, load_registry, operate
 from counterseal.cli.render import fail, note, one_line, print_json, render, table
-from counterseal.cli.stores import ask_reason, keys_folder, load_registry, operate, shared_store
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from counterseal.keys import Key, KeyRing, Purpose
+    from counterseal.keys import Key, Purpose
     from counterseal.registry.identities import Credential
 
 PURPOSES = ("audit", "approval", "vault", "session")
@@ -45,9 +37,7 @@ app = typer.Typer(
 
 @app.command("new")
 def new(
-    purpose: Annotated[
-        str, typer.Argument(metavar="PURPOSE", help="audit, approval, vault or session.")
-    ],
+    purpose: Annotated[str, Argument(metavar="PURPOSE", help="audit, approval, vault or session.")],
     keys: KeysFolder = None,
     as_json: AsJson = False,
 ) -> None:
@@ -72,7 +62,7 @@ def new(
 @app.command("list")
 def list_keys(keys: KeysFolder = None, as_json: AsJson = False) -> None:
     """List the keys, and which of them are in use."""
-    ring = _ring(_folder(keys))
+    ring = load_keys(_folder(keys))
     rows = [_record(key, signs=ring.newest(key.purpose) is key) for key in ring.keys]
     if not rows and not as_json:
         fail("There are no keys.", "Create one with `counterseal keys new audit`.", code=1)
@@ -89,9 +79,9 @@ def list_keys(keys: KeysFolder = None, as_json: AsJson = False) -> None:
 
 @app.command("export")
 def export(
-    purpose: Annotated[str, typer.Argument(metavar="PURPOSE", help="audit or approval.")],
+    purpose: Annotated[str, Argument(metavar="PURPOSE", help="audit or approval.")],
     key_id: Annotated[
-        str | None, typer.Option("--key", metavar="ID", help="Which key.  [default: newest]")
+        str | None, Option("--key", metavar="ID", help="Which key.  [default: newest]")
     ] = None,
     keys: KeysFolder = None,
     as_json: AsJson = False,
@@ -103,7 +93,7 @@ def export(
     wanted = _purpose(purpose)
     if wanted == "vault":
         fail("A vault key has no public key and can't be exported.")
-    ring = _ring(_folder(keys))
+    ring = load_keys(_folder(keys))
     matching = [key for key in ring.keys if key.purpose == wanted and key_id in (None, key.key_id)]
     if not matching:
         which = f"no {purpose} key {key_id!r}" if key_id else f"no {purpose} key"
@@ -134,15 +124,6 @@ def _folder(given: Path | None) -> Path:
     return folder
 
 
-def _ring(folder: Path) -> KeyRing:
-    from counterseal.keys import KeyRing, KeysError
-
-    try:
-        return KeyRing.load(folder)
-    except KeysError as error:
-        fail(str(error))
-
-
 def _record(key: Key, *, signs: bool) -> dict[str, Any]:
     used, unused = ("seals", "opens") if key.purpose == "vault" else ("signs", "verifies")
     return {
@@ -161,16 +142,12 @@ def _record(key: Key, *, signs: bool) -> dict[str, Any]:
 
 @app.command("issue")
 def issue(
-    tenant: Annotated[str, typer.Option("--tenant", metavar="T", help="For which tenant.")],
-    agent: Annotated[str, typer.Option("--agent", metavar="A", help="As which agent.")],
-    user: Annotated[
-        str | None, typer.Option("--user", metavar="U", help="On behalf of which user.")
-    ] = None,
-    role: Annotated[
-        list[str] | None, typer.Option("--role", metavar="R", help="A role; can be repeated.")
-    ] = None,
+    tenant: Annotated[str, Option(metavar="T", help="For which tenant.")],
+    agent: Annotated[str, Option(metavar="A", help="As which agent.")],
+    user: Annotated[str | None, Option(metavar="U", help="On behalf of which user.")] = None,
+    role: Annotated[list[str] | None, Option(metavar="R", help="A role; can be repeated.")] = None,
     scope: Annotated[
-        list[str] | None, typer.Option("--scope", metavar="S", help="A scope; can be repeated.")
+        list[str] | None, Option(metavar="S", help="A scope; can be repeated.")
     ] = None,
     expires: Expires = None,
     reason: Reason = None,
@@ -184,9 +161,7 @@ def issue(
     key and issue another one.
     """
     from counterseal.proposal import Principal
-    from counterseal.registry import Registry
 
-    settings, who = project_settings(), by or user_name("--by")
     try:
         principal = Principal(
             tenant=tenant, agent=agent, user=user, roles=role or (), scopes=scope or ()
@@ -195,10 +170,7 @@ def issue(
         fail(str(error))
     until, why = expiry(expires), ask_reason(reason)
     text, credential = operate(
-        shared_store(settings, store),
-        Registry(),
-        who,
-        lambda operator: operator.issue_key(principal, expires_at=until, reason=why),
+        store, by, lambda operator: operator.issue_key(principal, expires_at=until, reason=why)
     )
     render({**credential.export(), "key": text}, lambda: [text], as_json=as_json)
     note("The key is shown only this once. Store it where your client keeps its secrets.")
@@ -207,7 +179,7 @@ def issue(
 
 @app.command("revoke")
 def revoke(
-    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="A key's id.")],
+    key_id: Annotated[str, Argument(metavar="KEY_ID", help="A key's id.")],
     reason: Reason = None,
     by: By = None,
     store: StoreUrl = None,
@@ -217,31 +189,20 @@ def revoke(
 
     The id is in `counterseal keys issued`, and in the key itself after `cs_key_`.
     """
-    from counterseal.registry import Registry
-
-    settings, who, why = project_settings(), by or user_name("--by"), ask_reason(reason)
-    change = operate(
-        shared_store(settings, store),
-        Registry(),
-        who,
-        lambda operator: operator.revoke_key(key_id, reason=why),
-    )
+    why = ask_reason(reason)
+    change = operate(store, by, lambda operator: operator.revoke_key(key_id, reason=why))
     render(change.export(), lambda: [f"{change.revoked_key} is revoked."], as_json=as_json)
 
 
 @app.command("issued")
 def issued(
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="T", help="Of one tenant only.")
-    ] = None,
+    tenant: Annotated[str | None, Option(metavar="T", help="Of one tenant only.")] = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """List the API keys that are in force. The keys themselves are not stored."""
-    from counterseal.registry import Registry
-
-    registry = load_registry(shared_store(project_settings(), store), Registry())
-    keys = [key for key in registry.credentials if tenant in (None, key.principal.tenant)]
+    known = load_registry(store).credentials
+    keys = [key for key in known if tenant in (None, key.principal.tenant)]
     now = datetime.now(UTC)
     if not keys and not as_json:
         note("No API key is in force.")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from counterseal.cli.explain import rules as all_rules
 from counterseal.cli.project import contracts_at
@@ -30,17 +31,17 @@ class LintFormat(StrEnum):
 def lint(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(
+        Argument(
             metavar="PATH",
             help="Contract files, Python files, folders.  [default: as in counterseal.toml, or .]",
         ),
     ] = None,
     output: Annotated[
-        LintFormat | None, typer.Option("--format", help="How to print.  [default: text]")
+        LintFormat | None, Option("--format", help="How to print.  [default: text]")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Fail on warnings, too.")] = False,
-    rules: Annotated[bool, typer.Option("--rules", help="List all rules and stop.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Short for --format json.")] = False,
+    strict: Annotated[bool, Option("--strict", help="Fail on warnings, too.")] = False,
+    rules: Annotated[bool, Option("--rules", help="List all rules and stop.")] = False,
 ) -> None:
     """Check contracts, and print each problem with its place and its fix.
 

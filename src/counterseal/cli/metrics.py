@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from counterseal.cli.options import AllTenants, AsJson, StoreUrl
+from counterseal.cli.project import with_store
 from counterseal.cli.render import fail, heading, note, one_line, render, table
-from counterseal.cli.stores import with_store
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,14 +22,12 @@ MetricsByTenant = Sequence[tuple[str, "Sequence[MetricRow]"]]
 
 
 def metrics(
-    window: Annotated[
-        str, typer.Option("--window", metavar="TIME", help="How far back: 15m, 24h, 7d.")
-    ] = "24h",
+    window: Annotated[str, Option(metavar="TIME", help="How far back: 15m, 24h, 7d.")] = "24h",
     tenant: AllTenants = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
     as_prometheus: Annotated[
-        bool, typer.Option("--prometheus", help="Print in the Prometheus text format.")
+        bool, Option("--prometheus", help="Print in the Prometheus text format.")
     ] = False,
 ) -> None:
     """Show the twenty metrics of contract quality, each with its numerator and denominator.

@@ -7,19 +7,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final
 
-import typer
+from typer import Option
 
 from counterseal.cli.render import fail
 
 STORE_VARIABLE: Final = "COUNTERSEAL_STORE"
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-AsJsonLines = Annotated[bool, typer.Option("--json", help="Print JSON Lines.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Skip the question.")]
+AsJson = Annotated[bool, Option("--json", help="Print JSON.")]
+AsJsonLines = Annotated[bool, Option("--json", help="Print JSON Lines.")]
+Yes = Annotated[bool, Option("--yes", help="Skip the question.")]
 
 StoreUrl = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--store",
         metavar="URL",
         envvar=STORE_VARIABLE,
@@ -28,37 +28,34 @@ StoreUrl = Annotated[
 ]
 KeysFolder = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         "--keys", metavar="FOLDER", help="Folder of the keys.  [default: as in counterseal.toml]"
     ),
 ]
 AllTenants = Annotated[
-    str | None, typer.Option("--tenant", metavar="T", help="One tenant.  [default: all]")
+    str | None, Option("--tenant", metavar="T", help="One tenant.  [default: all]")
 ]
 
-AsAgent = Annotated[str | None, typer.Option("--as", metavar="AGENT", help="The agent to act as.")]
+AsAgent = Annotated[str | None, Option("--as", metavar="AGENT", help="The agent to act as.")]
 AsTenant = Annotated[
     str | None,
-    typer.Option("--tenant", metavar="T", help="Tenant to act as, instead of the agent's own."),
+    Option("--tenant", metavar="T", help="Tenant to act as, instead of the agent's own."),
 ]
 AsUser = Annotated[
-    str | None,
-    typer.Option("--user", metavar="U", help="User to act as, instead of the agent's own."),
+    str | None, Option("--user", metavar="U", help="User to act as, instead of the agent's own.")
 ]
 
 Reason = Annotated[
     str | None,
-    typer.Option(
-        "--reason", metavar="TEXT", help="Reason for the record; prompted for if left out."
-    ),
+    Option("--reason", metavar="TEXT", help="Reason for the record; prompted for if left out."),
 ]
 By = Annotated[
     str | None,
-    typer.Option("--by", metavar="NAME", help="Name for the record.  [default: your user name]"),
+    Option("--by", metavar="NAME", help="Name for the record.  [default: your user name]"),
 ]
 Expires = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--expires",
         metavar="WHEN",
         help="A number of days, or a date such as 2027-01-31 (UTC).  [default: never]",

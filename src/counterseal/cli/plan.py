@@ -6,11 +6,12 @@ Asks the gates about every step and executes none. Nothing is written to the pro
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from counterseal.cli.options import AsAgent, AsJson, AsTenant, AsUser
 from counterseal.cli.project import (
@@ -26,6 +27,7 @@ from counterseal.cli.render import (
     counted,
     fail,
     heading,
+    line,
     one_line,
     paragraph,
     render,
@@ -48,16 +50,13 @@ _KEYS = ("steps", "objective")
 
 
 def plan(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The steps, as YAML or JSON.")],
+    file: Annotated[Path, Argument(metavar="FILE", help="The steps, as YAML or JSON.")],
     agent: AsAgent = None,
     tenant: AsTenant = None,
     user: AsUser = None,
-    run: Annotated[
-        str | None, typer.Option("--run", metavar="RUN", help="The run of the plan.")
-    ] = None,
+    run: Annotated[str | None, Option(metavar="RUN", help="The run of the plan.")] = None,
     objective: Annotated[
-        str | None,
-        typer.Option("--objective", metavar="TEXT", help="Of the run, instead of the file's."),
+        str | None, Option(metavar="TEXT", help="Of the run, instead of the file's.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -131,33 +130,25 @@ def _check(
 
 
 def _page(checked: Plan, file: Path, principal: Principal) -> Iterator[RenderableType]:
-    from rich.text import Text
-
-    yield title_line(str(file), agent=principal.agent, tenant=principal.tenant, user=principal.user)
-    yield Text()
+    yield title_line(str(file), "", principal)
+    yield ""
     yield table(map(_row, checked.steps), titles=("Step", "Tool", "Outcome", "Why"))
-    corrections = [line for step in checked.steps for line in _corrections(step)]
+    corrections = [text for step in checked.steps for text in _corrections(step)]
     if corrections:
         yield heading("Corrected")
-        yield from (paragraph(line) for line in corrections)
+        yield from map(paragraph, corrections)
     if checked.broken:
         yield heading("Broken plan rules")
         yield from (paragraph(one_line(f"{rule.id}: {rule.rule}")) for rule in checked.broken)
-    yield Text()
+    yield ""
     verdict, style = ("accepted", "green") if checked.ok else ("rejected", "red")
-    yield Text("Nothing was executed.", style="dim")
-    yield Text.assemble((verdict, f"bold {style}"), f": {_summary(checked)}")
+    yield line(("Nothing was executed.", "dim"))
+    yield line((verdict, f"bold {style}"), f": {_summary(checked)}")
 
 
-def _row(step: PlannedStep) -> tuple[Text, Text, Text, Text]:
-    from rich.text import Text
-
-    return (
-        Text(str(step.number)),
-        Text(one_line(step.tool)),
-        Text(step.fate.value, style=_STYLES[step.fate.value]),
-        Text("\n".join(map(one_line, _reasons(step)))),
-    )
+def _row(step: PlannedStep) -> Sequence[str | Text]:
+    fate = line((step.fate.value, _STYLES[step.fate.value]))
+    return str(step.number), one_line(step.tool), fate, "\n".join(map(one_line, _reasons(step)))
 
 
 def _reasons(step: PlannedStep) -> Iterator[str]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer import Argument, Option
 
 from counterseal.cli.options import AsJson
 from counterseal.cli.render import counted, fail, note, one_line, render, safe
@@ -23,9 +24,9 @@ app = typer.Typer(
 
 Paths = Annotated[
     list[Path] | None,
-    typer.Argument(metavar="PATH", help="Policy files.  [default: the built-in policy]"),
+    Argument(metavar="PATH", help="Policy files.  [default: the built-in policy]"),
 ]
-NoDefault = Annotated[bool, typer.Option("--no-default", help="Leave out the built-in rules.")]
+NoDefault = Annotated[bool, Option("--no-default", help="Leave out the built-in rules.")]
 
 
 @app.command("test")
@@ -33,7 +34,7 @@ def run_tests(
     paths: Paths = None,
     no_default: NoDefault = False,
     require_coverage: Annotated[
-        bool, typer.Option("--require-coverage", help="Fail if a rule matched in no case.")
+        bool, Option("--require-coverage", help="Fail if a rule matched in no case.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -147,11 +148,7 @@ def _case_record(result: CaseResult) -> dict[str, Any]:
     return {
         "name": case.name,
         "passed": result.passed,
-        "expected": {
-            "verdict": case.verdict.value,
-            "rule": case.rule,
-            "approvers": case.approvers,
-        },
+        "expected": {"verdict": case.verdict.value, "rule": case.rule, "approvers": case.approvers},
         "verdict": decision.verdict.value,
         "rule": decision.rule,
         "approvers": decision.approvers,

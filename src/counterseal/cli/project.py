@@ -1,32 +1,43 @@
-"""The project that a command works on: its settings, its contracts, its runtime, its agents.
+"""The project that a command works on: settings, contracts, runtime, store, keys, upstreams.
 
-Every function here ends the command with an error if the project cannot be used.
+Every function here ends the command with an error if what it returns cannot be used.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, TypeVar
+
+import typer
 
 from counterseal.cli.options import STORE_VARIABLE
-from counterseal.cli.render import Progress, fail, fail_with_problems, note, one_line
+from counterseal.cli.render import Progress, counted, fail, note, one_line
 
 if TYPE_CHECKING:
     import logging
 
     from counterseal.config import Discovered, Settings
+    from counterseal.contract.sources.mcp import Definition
+    from counterseal.keys import KeyRing
+    from counterseal.operations.operator import Operator
     from counterseal.proposal import Principal
     from counterseal.registry import Registry
     from counterseal.runtime import Runtime
+    from counterseal.storage import Store
+    from counterseal.upstream import Upstream
 
-REFUSED = 1
-HELD = 3
+T = TypeVar("T")
+
+REFUSED: Final = 1
+HELD: Final = 3
 """Exit codes of `call` and `plan`."""
+_STORE: Final = '[store] url = "sqlite:///counterseal.db"'
 
 
 # Settings ----------------------------------------------------------------------------------------
@@ -75,7 +86,9 @@ def errors_end_the_command(consequence: str) -> Iterator[None]:
     try:
         yield
     except (ContractError, PolicyError) as error:
-        fail_with_problems(error.problems, consequence)
+        for problem in error.problems:
+            note(one_line(str(problem)))
+        fail(f"{counted(len(error.problems), 'problem')}; {consequence}.")
     except CountersealError as error:
         fail(str(error))
 
@@ -192,6 +205,220 @@ def open_project(settings: Settings, store: str | None = None) -> Runtime:
     finally:
         progress.done()
     return runtime
+
+
+# Store -------------------------------------------------------------------------------------------
+
+
+def with_store(given: str | None, work: Callable[[Store], Awaitable[T]]) -> T:
+    """Open the store without contracts, do the work, close it, and return the work's result."""
+    settings = None if given else project_settings_if_any()
+    url = existing_store(given or (settings.store_url() if settings else None))
+    return _in_store(url, work)
+
+
+def _in_store(url: str, work: Callable[[Store], Awaitable[T]]) -> T:
+    import asyncio
+
+    from counterseal.errors import CountersealError, StoreError
+    from counterseal.storage import open_store
+
+    async def run() -> T:
+        store = open_store(url)
+        try:
+            await store.ready()
+            return await work(store)
+        finally:
+            await store.close()
+
+    try:
+        return asyncio.run(run())
+    except CountersealError as error:
+        fail(one_line(str(error)), code=1 if isinstance(error, StoreError) else 2)
+
+
+def existing_store(url: str | None) -> str:
+    """Return the URL of a store that exists: a command that only reads must not create one."""
+    if url is None:
+        fail(
+            "No store is configured.",
+            f"Write {_STORE} into counterseal.toml, or give --store URL, or set {STORE_VARIABLE}.",
+        )
+    if url.startswith("memory:"):
+        fail(
+            "A store in memory belongs to one process; other processes can't read it.",
+            f"Keep it in a file: {_STORE} in counterseal.toml.",
+        )
+    if url.startswith("sqlite:"):
+        from counterseal.errors import CountersealError
+        from counterseal.storage.sqlite.database import path_of
+
+        try:
+            file = path_of(url)
+        except CountersealError as error:
+            fail(str(error))
+        if not file.is_file():
+            fail(f"There is no store at {file}.", "The first call creates it.")
+    return url
+
+
+async def one_tenant(store: Store, given: str | None) -> str:
+    """Return the given tenant, else the only tenant of the store."""
+    if given is not None:
+        return given
+    tenants = await store.tenants()
+    if not tenants:
+        fail("The store has no events yet.", code=1)
+    own = [name for name in tenants if name != "*"] or tenants  # "*" holds operators' changes
+    if len(own) > 1:
+        fail("The store has several tenants. Choose one with --tenant T.", _listed(tenants))
+    return own[0]
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(one_line(name) for name in names[:20])
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"Tenants: {shown}{more}."
+
+
+def operate(
+    given: str | None,
+    by: str | None,
+    act: Callable[[Operator], Awaitable[T]],
+    registry: Registry | None = None,
+) -> T:
+    """Do an operator's work in the store that all workers share.
+
+    The store's registry changes are applied first: to the given registry, or to an empty one.
+    """
+    from counterseal.operations.operator import Operator, catch_up
+    from counterseal.registry import Registry
+
+    settings, who = project_settings(), by or user_name("--by")
+    known = Registry() if registry is None else registry
+
+    async def work(store: Store) -> T:
+        await catch_up(store, known)
+        return await act(Operator(store, known, by=who))
+
+    return _in_store(_shared_store(settings, given), work)
+
+
+def _shared_store(settings: Settings, given: str | None) -> str:
+    url = given or settings.store_url()
+    if url is None or url.startswith("memory:"):
+        fail(
+            "The project has no store that workers share.",
+            f"Write {_STORE} into {settings.file.name}, or give --store URL.",
+        )
+    return url
+
+
+def load_registry(given: str | None, registry: Registry | None = None) -> Registry:
+    """Return the registry with the changes of the store applied to it."""
+    from counterseal.registry import Registry
+
+    known = Registry() if registry is None else registry
+
+    async def nothing(_: Operator) -> None:
+        pass
+
+    operate(given, "-", nothing, known)
+    return known
+
+
+def ask_reason(given: str | None) -> str:
+    """Return the reason that was given, or ask for one."""
+    reason: str = given or typer.prompt("Reason (kept on record)", err=True)
+    return reason
+
+
+# Keys --------------------------------------------------------------------------------------------
+
+
+def keys_folder(given: Path | None) -> Path | None:
+    """Return the folder of keys, existing or not; None if neither option nor project names one."""
+    if given is not None:
+        return given
+    settings = project_settings_if_any()
+    return settings.keys_path() if settings else None
+
+
+def load_keys(given: Path | None) -> KeyRing:
+    """Return the keys of the project; an empty ring if no folder is configured."""
+    from counterseal.keys import KeyRing, KeysError
+
+    folder = keys_folder(given)
+    if folder is None:
+        return KeyRing()
+    try:
+        return KeyRing.load(folder)
+    except KeysError as error:
+        fail(str(error))
+
+
+# Upstreams ---------------------------------------------------------------------------------------
+
+
+class UnusableTool(NamedTuple):
+    """A listed tool that no contract can be made for."""
+
+    tool: str
+    why: str
+
+
+class Listing(NamedTuple):
+    """The tools that an upstream lists, or why it could not be reached."""
+
+    server: str
+    definitions: tuple[Definition, ...] = ()
+    unusable: tuple[UnusableTool, ...] = ()
+    error: str = ""
+
+
+def list_upstreams(settings: Settings, names: Iterable[str]) -> list[Listing]:
+    """Return a listing for each named upstream. Ends the command if the settings are unusable."""
+    import asyncio
+
+    from counterseal.config.build import secrets_of, upstream_settings
+    from counterseal.upstream import Upstreams
+
+    wanted = list(names)
+    if sys.stderr.isatty():
+        note(f"Connecting to {', '.join(wanted)} …")
+
+    async def list_all() -> list[Listing]:
+        connections = upstream_settings(settings, *wanted)
+        async with Upstreams(connections, secrets=secrets_of(settings)) as upstreams:
+            await upstreams.settle()
+            return list(await asyncio.gather(*(_list(upstreams[name]) for name in wanted)))
+
+    with errors_end_the_command("no upstream was contacted"):
+        return asyncio.run(list_all()) if wanted else []
+
+
+async def _list(upstream: Upstream) -> Listing:
+    if not upstream.ready:
+        return Listing(upstream.name, error=one_line(upstream.trouble))
+    try:
+        tools = await upstream.definitions()
+    except Exception as error:  # noqa: BLE001 - one broken upstream must not hide the others
+        return Listing(upstream.name, error=one_line(upstream.trouble or str(error)))
+    return _listing(upstream.name, tools)
+
+
+def _listing(server: str, tools: Iterable[object]) -> Listing:
+    from counterseal.contract.sources.mcp import Definition
+
+    definitions: list[Definition] = []
+    unusable: list[UnusableTool] = []
+    for wire in tools:
+        try:
+            definitions.append(Definition.of(wire))  # type: ignore[arg-type]  # it checks the type
+        except ValueError as error:
+            name = wire.get("name") if isinstance(wire, dict) else None
+            unusable.append(UnusableTool(one_line(str(name))[:80], one_line(str(error))))
+    return Listing(server, tuple(definitions), tuple(unusable))
 
 
 # Agents ------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer import Argument, Option
 
 from counterseal.cli.options import AsJson, AsTenant, By, StoreUrl
 from counterseal.cli.project import open_project, project_settings, user_name
@@ -40,9 +41,9 @@ app = typer.Typer(
 )
 
 T = TypeVar("T")
-Key = Annotated[str, typer.Argument(metavar="KEY", help="The key, as `list` shows it.")]
-Kind = Annotated[str, typer.Argument(metavar="KIND", help="verify or compensate.")]
-Reason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the record.")]
+Key = Annotated[str, Argument(metavar="KEY", help="The key, as `list` shows it.")]
+Kind = Annotated[str, Argument(metavar="KIND", help="verify or compensate.")]
+Reason = Annotated[str, Option("--reason", metavar="TEXT", help="Why, for the record.")]
 
 _RESULTS: Mapping[str, str] = {
     "found": "found at the destination",
@@ -85,10 +86,8 @@ _NEXT_STEPS: Mapping[str, str] = {
 @app.callback()
 def reconcile(
     context: typer.Context,
-    watch: Annotated[bool, typer.Option("--watch", help="Pass after pass, until Ctrl-C.")] = False,
-    every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", help="Time between passes.", min=0.1)
-    ] = 5.0,
+    watch: Annotated[bool, Option("--watch", help="Pass after pass, until Ctrl-C.")] = False,
+    every: Annotated[float, Option(metavar="SECONDS", help="Time between passes.", min=0.1)] = 5.0,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -101,34 +100,27 @@ def reconcile(
     if context.invoked_subcommand is not None:
         return
     settings = project_settings()
-    runtime = _runtime(settings, store)
 
-    async def passes() -> None:
+    async def passes(runtime: Runtime) -> None:
+        import asyncio
+
         from counterseal.errors import StoreError
         from counterseal.reconcile import Reconciler, Retention
 
-        async with runtime:
-            retention = Retention(**dict(settings.retention))
-            reconciler = Reconciler(runtime, retention=retention)
-            while True:
-                try:
-                    tally = await reconciler.once(tell=_progress())
-                    _print_tally(tally, as_json=as_json, watch=watch)
-                except StoreError as error:
-                    if not watch:
-                        raise
-                    note(f"{one_line(str(error))} The next pass tries again.")
+        reconciler = Reconciler(runtime, retention=Retention(**dict(settings.retention)))
+        while True:
+            try:
+                tally = await reconciler.once(tell=_progress())
+                _print_tally(tally, as_json=as_json, watch=watch)
+            except StoreError as error:
                 if not watch:
-                    return
-                await _sleep(every)
+                    raise
+                note(f"{one_line(str(error))} The next pass tries again.")
+            if not watch:
+                return
+            await asyncio.sleep(every)
 
-    _run(passes)
-
-
-async def _sleep(seconds: float) -> None:
-    import asyncio
-
-    await asyncio.sleep(seconds)
+    _with_runtime(settings, store, passes)
 
 
 def _progress() -> Callable[[Tally], None] | None:
@@ -158,7 +150,7 @@ def list_attention(
     """List what needs attention: outcomes that an operator has to decide, oldest first."""
     from counterseal.views.attention import attention_row
 
-    items = _operate(store, "-", lambda attention: attention.list(tenant, 1000))
+    items = _attend(store, "-", lambda attention: attention.list(tenant, 1000))
     rows = [(item.tenant, attention_row(item)) for item in items]
 
     def page() -> Iterator[RenderableType]:
@@ -176,12 +168,10 @@ def settle(
     key: Key,
     reason: Reason,
     happened: Annotated[
-        bool, typer.Option("--happened/--did-not-happen", help="Whether the call took effect.")
+        bool, Option("--happened/--did-not-happen", help="Whether the call took effect.")
     ],
     tenant: AsTenant = None,
-    data: Annotated[
-        str | None, typer.Option("--data", metavar="JSON", help="What the call returned.")
-    ] = None,
+    data: Annotated[str | None, Option(metavar="JSON", help="What the call returned.")] = None,
     by: By = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
@@ -189,14 +179,13 @@ def settle(
     """Record the outcome of a call that could not be found out."""
     returned = None if data is None else _object(data)
 
-    async def act(attention: NeedsAttention) -> None:
-        owner = await _tenant_of(attention, tenant, key)
+    async def act(attention: NeedsAttention, owner: str) -> None:
         if happened:
             await attention.happened(owner, key, reason=reason, data=returned)
         else:
             await attention.did_not_happen(owner, key, reason=reason)
 
-    _operate(store, by, act)
+    _decide(store, by, tenant, key, act)
     text = "Recorded: the call took effect." if happened else "Recorded: the call had no effect."
     _print_decision(text, key, "happened" if happened else "did_not_happen", as_json=as_json)
 
@@ -204,7 +193,7 @@ def settle(
 @app.command("undo")
 def undo(
     call: Annotated[
-        str, typer.Argument(metavar="CALL", help="The call's id, or its key as `list` shows it.")
+        str, Argument(metavar="CALL", help="The call's id, or its key as `list` shows it.")
     ],
     reason: Reason,
     tenant: AsTenant = None,
@@ -215,7 +204,7 @@ def undo(
     """Reverse a call with the compensation tool of its contract."""
     if tenant is None:
         fail("The call's tenant is missing. Give it with --tenant T.")
-    _operate(store, by, lambda attention: attention.compensate(tenant, call, reason=reason))
+    _attend(store, by, lambda attention: attention.compensate(tenant, call, reason=reason))
     text = "The next pass of `counterseal reconcile` reverses it."
     _print_decision(text, call, "compensate", as_json=as_json)
 
@@ -231,12 +220,10 @@ def again(
     as_json: AsJson = False,
 ) -> None:
     """Try a failed verification or reversal once more."""
-
-    async def act(attention: NeedsAttention) -> None:
-        owner = await _tenant_of(attention, tenant, key)
-        await attention.again(owner, _due_kind(kind), key, reason=reason)
-
-    _operate(store, by, act)
+    due = _due_kind(kind)
+    _decide(
+        store, by, tenant, key, lambda items, owner: items.again(owner, due, key, reason=reason)
+    )
     text = "The next pass of `counterseal reconcile` tries it again."
     _print_decision(text, key, "again", as_json=as_json)
 
@@ -252,12 +239,10 @@ def dismiss(
     as_json: AsJson = False,
 ) -> None:
     """Dismiss a failed verification or reversal: it needs no attention any more."""
-
-    async def act(attention: NeedsAttention) -> None:
-        owner = await _tenant_of(attention, tenant, key)
-        await attention.dismiss(owner, _due_kind(kind), key, reason=reason)
-
-    _operate(store, by, act)
+    due = _due_kind(kind)
+    _decide(
+        store, by, tenant, key, lambda items, owner: items.dismiss(owner, due, key, reason=reason)
+    )
     _print_decision("Dismissed.", key, "dismissed", as_json=as_json)
 
 
@@ -283,55 +268,59 @@ def _entry(tenant: str, row: AttentionRow) -> Iterator[RenderableType]:
 # Working on the store ----------------------------------------------------------------------------
 
 
-def _runtime(settings: Settings, store: str | None) -> Runtime:
+def _with_runtime(
+    settings: Settings, store: str | None, work: Callable[[Runtime], Awaitable[T]]
+) -> T:
+    import asyncio
+
+    from counterseal.errors import CountersealError
+
     if store is None and settings.store_url() is None:
         fail(
             "No store is configured, so no work can be due.",
             f'Write [store] url = "sqlite:///counterseal.db" into {settings.file.name}.',
         )
-    return open_project(settings, store)
+    runtime = open_project(settings, store)
 
-
-def _operate(store: str | None, by: str | None, act: Callable[[NeedsAttention], Awaitable[T]]) -> T:
-    runtime = _runtime(project_settings(), store)
-
-    async def work() -> T:
-        from counterseal.operations.attention import NeedsAttention
-
+    async def run() -> T:
         async with runtime:
-            return await act(NeedsAttention(runtime, by=by or user_name("--by")))
-
-    return _run(work)
-
-
-def _run(work: Callable[[], Awaitable[T]]) -> T:
-    import asyncio
-
-    from counterseal.errors import CountersealError
-
-    async def wrapped() -> T:
-        return await work()
+            return await work(runtime)
 
     try:
-        return asyncio.run(wrapped())
+        return asyncio.run(run())
     except (CountersealError, ValueError) as error:
         fail(one_line(str(error)), code=1)
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
 
 
-async def _tenant_of(attention: NeedsAttention, tenant: str | None, key: str) -> str:
-    """Return the given tenant, else the only tenant with this key among what needs attention."""
-    if tenant is not None:
-        return tenant
+def _attend(store: str | None, by: str | None, act: Callable[[NeedsAttention], Awaitable[T]]) -> T:
+    from counterseal.operations.attention import NeedsAttention
+
+    async def work(runtime: Runtime) -> T:
+        return await act(NeedsAttention(runtime, by=by or user_name("--by")))
+
+    return _with_runtime(project_settings(), store, work)
+
+
+def _decide(
+    store: str | None,
+    by: str | None,
+    tenant: str | None,
+    key: str,
+    act: Callable[[NeedsAttention, str], Awaitable[None]],
+) -> None:
+    """Decide on a key of the given tenant, else of the only tenant where it needs attention."""
     from counterseal.errors import CountersealError
 
-    tenants = {row.tenant for row in await attention.list(None, 1000) if row.key == key}
-    if len(tenants) == 1:
-        return tenants.pop()
-    if not tenants:
-        raise CountersealError(f"nothing with the key {key} needs attention")
-    raise CountersealError("several tenants have this key; choose one with --tenant T")
+    async def decide(attention: NeedsAttention) -> None:
+        items = [] if tenant else await attention.list(None, 1000)
+        owners = {tenant} if tenant else {item.tenant for item in items if item.key == key}
+        if not owners:
+            raise CountersealError(f"nothing with the key {key} needs attention")
+        if len(owners) > 1:
+            raise CountersealError("several tenants have this key; choose one with --tenant T")
+        await act(attention, owners.pop())
+
+    _attend(store, by, decide)
 
 
 def _due_kind(text: str) -> DueKind:

@@ -11,11 +11,17 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from counterseal.cli.options import AsJson, By, Reason, StoreUrl, Yes
-from counterseal.cli.project import declared_tools, project_settings, user_name
+from counterseal.cli.project import (
+    ask_reason,
+    declared_tools,
+    load_registry,
+    operate,
+    project_settings,
+)
 from counterseal.cli.render import fail, note, one_line, render, table
-from counterseal.cli.stores import ask_reason, load_registry, operate, shared_store
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,9 +34,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Tool = Annotated[str, typer.Argument(metavar="TOOL", help="A tool's name.")]
+Tool = Annotated[str, Argument(metavar="TOOL", help="A tool's name.")]
 Version = Annotated[
-    str | None, typer.Option("--version", metavar="V", help="Which version.  [default: all]")
+    str | None, Option("--version", metavar="V", help="Which version.  [default: all]")
 ]
 
 
@@ -40,9 +46,7 @@ Version = Annotated[
 @app.command("list")
 def list_tools(store: StoreUrl = None, as_json: AsJson = False) -> None:
     """List tools with their status, and where operators changed what the code declares."""
-    settings = project_settings()
-    registry = declared_tools(settings)
-    load_registry(shared_store(settings, store), registry)
+    registry = load_registry(store, declared_tools(project_settings()))
 
     def page() -> Iterator[RenderableType]:
         rows = [
@@ -58,9 +62,7 @@ def list_tools(store: StoreUrl = None, as_json: AsJson = False) -> None:
 @app.command("log")
 def log(store: StoreUrl = None, as_json: AsJson = False) -> None:
     """List the changes that operators made, oldest first."""
-    from counterseal.registry import Registry
-
-    changes = load_registry(shared_store(project_settings(), store), Registry()).changes
+    changes = load_registry(store).changes
     if not changes and not as_json:
         note("No changes yet.")
         return
@@ -87,12 +89,10 @@ def log(store: StoreUrl = None, as_json: AsJson = False) -> None:
 @app.command("kill")
 def kill(
     tool: Annotated[
-        str | None, typer.Argument(metavar="[TOOL]", help="A tool's name.", show_default=False)
+        str | None, Argument(metavar="[TOOL]", help="A tool's name.", show_default=False)
     ] = None,
-    effect: Annotated[
-        str | None, typer.Option("--effect", metavar="E", help="Every tool of an effect.")
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every tool.")] = False,
+    effect: Annotated[str | None, Option(metavar="E", help="Every tool of an effect.")] = None,
+    everything: Annotated[bool, Option("--all", help="Every tool.")] = False,
     reason: Reason = None,
     yes: Yes = False,
     by: By = None,
@@ -106,18 +106,16 @@ def kill(
     """
     if [tool is not None, effect is not None, everything].count(True) != 1:
         fail("Name exactly one thing to stop: a TOOL, --effect E, or --all.")
-    settings = project_settings()
-    url, who = shared_store(settings, store), by or user_name("--by")
-    registry = declared_tools(settings)
+    registry = declared_tools(project_settings())
     stops = operate(
-        url, registry, who, lambda operator: operator.preview_kill(tool=tool, effect=effect)
+        store, by, lambda operator: operator.preview_kill(tool=tool, effect=effect), registry
     )
     _note_preview(stops)
     why = ask_reason(reason)
     if not yes:
         typer.confirm("Stop it?", abort=True, err=True)
     done = operate(
-        url, registry, who, lambda operator: operator.kill(tool=tool, effect=effect, reason=why)
+        store, by, lambda operator: operator.kill(tool=tool, effect=effect, reason=why), registry
     )
     record = {
         "kill": done.export(),
@@ -131,8 +129,7 @@ def kill(
 @app.command("restore")
 def restore(
     kill_id: Annotated[
-        str | None,
-        typer.Argument(metavar="[KILL]", help="A kill's id, if several are in force."),
+        str | None, Argument(metavar="[KILL]", help="A kill's id, if several are in force.")
     ] = None,
     reason: Reason = None,
     by: By = None,
@@ -140,14 +137,11 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Undo a kill."""
-    from counterseal.registry import Registry
-
-    url, who = shared_store(project_settings(), store), by or user_name("--by")
-    registry = load_registry(url, Registry())
+    registry = load_registry(store)
     if kill_id is None:
         kill_id = _only_kill(registry.kills)
     why = ask_reason(reason)
-    change = operate(url, registry, who, lambda operator: operator.restore(kill_id, reason=why))
+    change = operate(store, by, lambda operator: operator.restore(kill_id, reason=why), registry)
     render(change.export(), lambda: [f"{kill_id} is undone."], as_json=as_json)
     _note_kills(registry.kills)
 
@@ -162,11 +156,8 @@ def enable(
     as_json: AsJson = False,
 ) -> None:
     """Enable a tool, or one version of it, again."""
-    settings, who, why = project_settings(), by or user_name("--by"), ask_reason(reason)
-    url, registry = shared_store(settings, store), declared_tools(settings)
-    change = operate(
-        url, registry, who, lambda operator: operator.enable(tool, version, reason=why)
-    )
+    why, known = ask_reason(reason), declared_tools(project_settings())
+    change = operate(store, by, lambda operator: operator.enable(tool, version, reason=why), known)
     render(change.export(), lambda: [f"{_named(tool, version)} is enabled."], as_json=as_json)
 
 
@@ -184,11 +175,8 @@ def disable(
     Without --version, later versions are disabled too. If other versions are left, new runs get
     those; use `kill` to stop calls altogether.
     """
-    settings, who, why = project_settings(), by or user_name("--by"), ask_reason(reason)
-    url, registry = shared_store(settings, store), declared_tools(settings)
-    change = operate(
-        url, registry, who, lambda operator: operator.disable(tool, version, reason=why)
-    )
+    why, known = ask_reason(reason), declared_tools(project_settings())
+    change = operate(store, by, lambda operator: operator.disable(tool, version, reason=why), known)
     render(change.export(), lambda: [f"{_named(tool, version)} is disabled."], as_json=as_json)
 
 

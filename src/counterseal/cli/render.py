@@ -13,9 +13,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -26,9 +28,14 @@ if TYPE_CHECKING:
     from rich.padding import Padding
     from rich.text import Text
 
+    from counterseal.audit import Caller
+    from counterseal.proposal import Principal
+
 MAX_WIDTH: Final = 100
 """Longer lines are hard to read, however wide the terminal is."""
 LABEL_WIDTH: Final = 16
+_MAX_NAMED: Final = 3
+"""Files that a message names."""
 
 _UNSAFE: Final = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff"
@@ -139,13 +146,6 @@ def fail(message: str, fix: str = "", *, code: int = 2) -> NoReturn:
     raise typer.Exit(code)
 
 
-def fail_with_problems(problems: Sequence[object], consequence: str, *, code: int = 2) -> NoReturn:
-    """End the command with one line for each problem, and how many there are."""
-    for problem in problems:
-        note(one_line(str(problem)))
-    fail(f"{counted(len(problems), 'problem')}; {consequence}.", code=code)
-
-
 class Progress:
     """A line on stderr that says how far the work is. Shown on terminals only, after a second."""
 
@@ -178,17 +178,22 @@ def heading(text: str) -> Text:
     return Text(f"\n{text}", style="bold cyan")
 
 
-def title_line(name: str, version: str = "", *, agent: str, tenant: str, user: str | None) -> Text:
+def title_line(name: str, version: str, caller: Principal | Caller) -> Text:
     """Return the first line of a page about a call or a plan: what it is, and who called."""
-    from rich.text import Text
-
-    of_user = f", user {user}" if user else ""
-    return Text.assemble(
+    of_user = f", user {caller.user}" if caller.user else ""
+    return line(
         (one_line(name), "bold"),
         (f" {one_line(version)}" if version else "", "dim"),
-        f"  as {one_line(agent)} ",
-        (one_line(f"(tenant {tenant}{of_user})"), "dim"),
+        f"  as {one_line(caller.agent)} ",
+        (one_line(f"(tenant {caller.tenant}{of_user})"), "dim"),
     )
+
+
+def line(*parts: str | tuple[str, str]) -> Text:
+    """Return one line of texts, each plain or with its style."""
+    from rich.text import Text
+
+    return Text.assemble(*parts)
 
 
 def paragraph(text: str, *, style: str = "", indent: int = 2) -> Padding:
@@ -222,11 +227,7 @@ def table(rows: Iterable[Sequence[str | Text]], *, titles: Sequence[str] = ()) -
 
     cells = [[Text(safe(cell)) if isinstance(cell, str) else cell for cell in row] for row in rows]
     grid = Table(
-        box=None,
-        padding=(0, 2, 0, 0),
-        pad_edge=False,
-        show_header=bool(titles),
-        header_style="dim",
+        box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=bool(titles), header_style="dim"
     )
     width = max([len(titles), *map(len, cells)])
     for index in range(width):
@@ -235,3 +236,61 @@ def table(rows: Iterable[Sequence[str | Text]], *, titles: Sequence[str] = ()) -
     for row in cells:
         grid.add_row(*row)
     return Padding(grid, (0, 0, 0, 2))
+
+
+# Files -------------------------------------------------------------------------------------------
+
+
+def check_overwrite(files: Sequence[Path], *, force: bool, out: str) -> None:
+    """End the command if a file exists and `force` is not given. `out` is the option's form."""
+    existing = [file for file in files if os.path.lexists(file)]
+    if existing and not force:
+        fail(
+            f"{_named(existing)} already {'exists' if len(existing) == 1 else 'exist'}.",
+            f"Nothing was written. Give --force to overwrite, or --out {out}.",
+        )
+
+
+def write_files(texts: Mapping[Path, str]) -> None:
+    """Write all files. On an error, end the command and say which files were written.
+
+    Each text is first written beside its file, so that a full disk leaves every file as it was.
+    """
+    folder = next((file for file in texts if file.is_dir()), None)
+    if folder is not None:
+        fail(f"{relative(folder)} is a folder.", "Nothing was written.")
+    parents = {parent for file in texts for parent in file.parents}
+    new_folders = sorted((one for one in parents if not one.exists()), reverse=True)
+    mark = secrets.token_hex(4)
+    beside = {file: file.with_name(f".{file.name}.{mark}.part") for file in texts}
+    written: list[Path] = []
+    try:
+        for file, text in texts.items():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            beside[file].write_text(text, encoding="utf-8")
+        for file in texts:
+            beside[file].replace(file)
+            written.append(file)
+    except OSError as error:
+        for part in beside.values():
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+        for created in new_folders:
+            with suppress(OSError):
+                created.rmdir()  # deepest first; fails, as it should, if something is in it
+        failed = error.filename or relative(next(iter(texts)))
+        result = f"Written before: {_named(written)}." if written else "Nothing was written."
+        fail(f"Can't write {failed}: {error.strerror}.", result)
+
+
+def relative(file: Path) -> str:
+    """Return a path as seen from the current folder, if it is below it."""
+    absolute = file.absolute()
+    here = Path.cwd()
+    return str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute)
+
+
+def _named(files: Sequence[Path]) -> str:
+    names = ", ".join(map(relative, files[:_MAX_NAMED]))
+    more = len(files) - _MAX_NAMED
+    return f"{names} and {more} more" if more > 0 else names

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
-import typer
+from typer import Option
 
 from counterseal.cli.options import StoreUrl
 from counterseal.cli.project import (
@@ -31,28 +31,19 @@ if TYPE_CHECKING:
 
 def serve(
     host: Annotated[
-        str | None,
-        typer.Option(
-            "--host", metavar="H", help="Where to listen.  [default: as in counterseal.toml]"
-        ),
+        str | None, Option(metavar="H", help="Where to listen.  [default: as in counterseal.toml]")
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            "--port", metavar="P", min=0, max=65_535, help="On which port; 0 takes a free one."
-        ),
+        Option(metavar="P", min=0, max=65_535, help="On which port; 0 takes a free one."),
     ] = None,
     anonymous_as: Annotated[
         str | None,
-        typer.Option(
-            "--anonymous-as",
-            metavar="AGENT",
-            help="Let every client on this machine in, as this agent.",
-        ),
+        Option(metavar="AGENT", help="Let every client on this machine in, as this agent."),
     ] = None,
     store: StoreUrl = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the addresses as JSON when it is ready.")
+        bool, Option("--json", help="Print the addresses as JSON when it is ready.")
     ] = False,
 ) -> None:
     """Serve the project's tools, and those of upstreams, over HTTP.
@@ -148,7 +139,7 @@ def _client_entry(url: str, *, anonymous: bool) -> dict[str, Any]:
 
 def mcp(
     agent: Annotated[
-        str | None, typer.Option("--as", metavar="AGENT", help="The agent that the client is.")
+        str | None, Option("--as", metavar="AGENT", help="The agent that the client is.")
     ] = None,
     store: StoreUrl = None,
 ) -> None:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-import typer
+from typer import Argument, Option
 
 from counterseal.cli.project import contracts_at
 from counterseal.cli.render import counted, fail, note, one_line, print_json, render, table
@@ -38,22 +38,22 @@ class SchemaSubject(StrEnum):
 
 def show(
     tool: Annotated[
-        str | None, typer.Argument(metavar="TOOL", help="A tool's name; without one, lists all.")
+        str | None, Argument(metavar="TOOL", help="A tool's name; without one, lists all.")
     ] = None,
     paths: Annotated[
         list[Path] | None,
-        typer.Option(
+        Option(
             "--from",
             metavar="PATH",
             help="Where to look; can be repeated.  [default: as in counterseal.toml, or .]",
         ),
     ] = None,
-    form: Annotated[ContractForm, typer.Option("--as", help="What to print.")] = ContractForm.CARD,
+    form: Annotated[ContractForm, Option("--as", help="What to print.")] = ContractForm.CARD,
     version: Annotated[
-        str | None, typer.Option("--version", metavar="V", help="Which version.  [default: newest]")
+        str | None, Option(metavar="V", help="Which version.  [default: newest]")
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON; forms other than card always are.")
+        bool, Option("--json", help="Print JSON; forms other than card always are.")
     ] = False,
 ) -> None:
     """Show a tool's contract, or list all tools.
@@ -85,10 +85,8 @@ def show(
 
 
 def schema(
-    subject: Annotated[SchemaSubject, typer.Argument(help="What to describe.")],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="No effect: a schema is JSON already.")
-    ] = False,
+    subject: Annotated[SchemaSubject, Argument(help="What to describe.")],
+    as_json: Annotated[bool, Option("--json", help="No effect: a schema is JSON already.")] = False,
 ) -> None:
     """Print the JSON Schema of contracts or observations."""
     del as_json

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
+from typer import Argument, Option
 
 from counterseal.cli.options import AsJson, By, Expires, Reason, StoreUrl, expiry
-from counterseal.cli.project import project_settings, require_packages, user_name
+from counterseal.cli.project import ask_reason, load_registry, operate, require_packages
 from counterseal.cli.render import fail, note, one_line, render, table
-from counterseal.cli.stores import ask_reason, load_registry, operate, shared_store
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -33,17 +33,17 @@ T = TypeVar("T")
 _MAX_PASSWORD: Final = 4096
 """Characters of stdin that are read for a password."""
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The user's name.")]
+Name = Annotated[str, Argument(metavar="NAME", help="The user's name.")]
 Roles = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--role",
         metavar="R",
         help="viewer, approver, operator, admin, or a role of approvals; can be repeated.",
     ),
 ]
-Tenant = Annotated[str, typer.Option("--tenant", metavar="T", help="In which tenant; '*' for all.")]
-FromStdin = Annotated[bool, typer.Option("--password-stdin", help="Read the password from stdin.")]
+Tenant = Annotated[str, Option("--tenant", metavar="T", help="In which tenant; '*' for all.")]
+FromStdin = Annotated[bool, Option("--password-stdin", help="Read the password from stdin.")]
 
 
 @app.command("add")
@@ -73,17 +73,13 @@ def add(
 
 @app.command("list")
 def list_users(
-    tenant: Annotated[
-        str | None, typer.Option("--tenant", metavar="T", help="Of one tenant only.")
-    ] = None,
+    tenant: Annotated[str | None, Option(metavar="T", help="Of one tenant only.")] = None,
     store: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """List users, with their roles and personal keys."""
-    from counterseal.registry import Registry
-
-    registry = load_registry(shared_store(project_settings(), store), Registry())
-    users = [user for user in registry.users if not tenant or {tenant, "*"} & user.tenants.keys()]
+    known = load_registry(store).users
+    users = [user for user in known if not tenant or {tenant, "*"} & user.tenants.keys()]
     if not users and not as_json:
         note("There are no users. Add one with `counterseal users add`.")
         return
@@ -115,7 +111,7 @@ def roles(
     name: Name,
     tenant: Tenant,
     role: Roles = None,
-    none: Annotated[bool, typer.Option("--none", help="Remove all roles there.")] = False,
+    none: Annotated[bool, Option("--none", help="Remove all roles there.")] = False,
     reason: Reason = None,
     by: By = None,
     store: StoreUrl = None,
@@ -193,8 +189,7 @@ def remove(
 def key(
     name: Name,
     tenant: Annotated[
-        str | None,
-        typer.Option("--tenant", metavar="T", help="For which tenant, if the user has several."),
+        str | None, Option(metavar="T", help="For which tenant, if the user has several.")
     ] = None,
     expires: Expires = None,
     reason: Reason = None,
@@ -218,7 +213,7 @@ def key(
 
 @app.command("revoke-key")
 def revoke_key(
-    key_id: Annotated[str, typer.Argument(metavar="KEY_ID", help="A personal key's id.")],
+    key_id: Annotated[str, Argument(metavar="KEY_ID", help="A personal key's id.")],
     reason: Reason = None,
     by: By = None,
     store: StoreUrl = None,
@@ -239,12 +234,8 @@ def revoke_key(
 def _change(store: str | None, by: str | None, act: Callable[[Accounts], Awaitable[T]]) -> T:
     require_packages("argon2")
     from counterseal.accounts import Accounts
-    from counterseal.registry import Registry
 
-    settings, who = project_settings(), by or user_name("--by")
-    return operate(
-        shared_store(settings, store), Registry(), who, lambda operator: act(Accounts(operator))
-    )
+    return operate(store, by, lambda operator: act(Accounts(operator)))
 
 
 def _reason(given: str | None, *, password_stdin: bool) -> str:

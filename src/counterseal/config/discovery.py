@@ -471,10 +471,7 @@ def _failure(file: Path, error: BaseException) -> tuple[Problem, ...]:
         )
     return (
         Problem(
-            rule="import-failed",
-            message=_failure_text(file, error),
-            fix=_fix(error),
-            source=source,
+            rule="import-failed", message=_failure_text(file, error), fix=_fix(error), source=source
         ),
     )
 
