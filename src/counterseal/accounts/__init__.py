@@ -1,7 +1,7 @@
 """People who sign in: users and their roles, passwords, sessions and personal keys.
 
 A `User` is the stored account, with its password hash and its roles in every tenant. A `Person` is
-a user who works in one tenant, with the roles that count there. A `Voter` (see `approvals.votes`)
+a user who works in one tenant, with the roles that count there. A `Voter` (see `approvals.terms`)
 is a person who votes on a request for approval.
 """
 
