@@ -3,6 +3,7 @@
 import contextlib
 import gc
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,11 @@ from hypothesis import settings
 # can trigger a bug of CPython 3.11; imported here, it cannot.
 with contextlib.suppress(ImportError):
     import hypothesis.internal.conjecture.optimiser  # noqa: F401
+
+# A shell that starts the tests in the background has them ignore SIGINT, and programs started from
+# here would inherit that: tests that interrupt a program would wait for it for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline: tests make no assertions about time. CI tries the same examples each time, so that a
 # failure comes from the change; other runs try new ones.
