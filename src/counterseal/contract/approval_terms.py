@@ -67,9 +67,7 @@ PATTERNS: Final[dict[Pattern, PatternRow]] = {
         then=Then.RESUBMIT,
     ),
     Pattern.REVIEW_QUEUE: PatternRow(
-        title="Review queue",
-        who="anyone but the requester, without haste",
-        expires_after=86_400,
+        title="Review queue", who="anyone but the requester, without haste", expires_after=86_400
     ),
     Pattern.OPERATOR_REVIEW: PatternRow(
         title="Operator review", who="anyone but the requester", expires_after=600

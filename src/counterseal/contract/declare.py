@@ -8,7 +8,7 @@ plain tools: they register as they are, with the strictest effect until one is d
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import (
@@ -33,6 +33,7 @@ from counterseal.contract.model import (
     Contract,
     DataClassification,
     EgressPolicy,
+    Envelope,
     ErrorContract,
     Example,
     Idempotency,
@@ -45,7 +46,7 @@ from counterseal.contract.model import (
     Security,
     Transactional,
 )
-from counterseal.contract.schemas import close
+from counterseal.contract.schemas import close, properties_of
 from counterseal.contract.signature import Injection, Signature, locate, read_signature
 from counterseal.contract.tool_context import (
     Config,
@@ -160,37 +161,11 @@ class Tool(Generic[P, R]):
     def of(cls, contract: Contract, function: Callable[P, R]) -> Tool[P, R]:
         """Join a contract that was written by hand or read from a file with its function."""
         signature = read_signature(function)
-        declared = set(contract.affordance.input_schema.get("properties", {}))
-        drifted = sorted(declared ^ set(signature.parameters))
-        undeclared = [mark for mark in signature.injected.values() if not _declares(contract, mark)]
-        if undeclared:
-            raise ContractError(
-                Problem(
-                    rule="function-drift",
-                    tool=contract.name,
-                    message=f"the function takes {mark}, but the contract does not declare it",
-                    fix="Declare it on the contract: secrets, config_params or state_reads.",
-                    source=signature.source_of(),
-                )
-                for mark in undeclared
-            )
-        if drifted:
-            raise ContractError(
-                Problem(
-                    rule="function-drift",
-                    tool=contract.name,
-                    pointer=f"/affordance/input_schema/properties/{name}",
-                    message=_drift(name, declared=name in declared),
-                    fix="Give the contract and the function the same arguments.",
-                    source=signature.source_of(name),
-                )
-                for name in drifted
-            )
+        problems = list(_drift(contract, signature))
+        if problems:
+            raise ContractError(problem.of(contract.name) for problem in problems)
         return cls(
-            contract=contract,
-            function=function,
-            injected=signature.injected,
-            binder=signature.bind,
+            contract=contract, function=function, injected=signature.injected, binder=signature.bind
         )
 
     @cached_property
@@ -220,10 +195,28 @@ def _declares(contract: Contract, mark: Injection) -> bool:
     return True
 
 
-def _drift(name: str, *, declared: bool) -> str:
-    if declared:
-        return f"the contract declares {name}, but the function does not take it"
-    return f"the function takes {name}, but the contract does not declare it"
+def _drift(contract: Contract, signature: Signature) -> Iterator[Problem]:
+    """Yield every injected value and argument that only one of the two declares."""
+    for mark in signature.injected.values():
+        if not _declares(contract, mark):
+            yield Problem(
+                rule="function-drift",
+                message=f"the function takes {mark}, but the contract does not declare it",
+                fix="Declare it on the contract: secrets, config_params or state_reads.",
+                source=signature.source_of(),
+            )
+    declared = properties_of(contract.affordance.input_schema).keys()
+    for name in sorted(declared ^ signature.parameters.keys()):
+        message = f"the function takes {name}, but the contract does not declare it"
+        if name in declared:
+            message = f"the contract declares {name}, but the function does not take it"
+        yield Problem(
+            rule="function-drift",
+            pointer=f"/affordance/input_schema/properties/{name}",
+            message=message,
+            fix="Give the contract and the function the same arguments.",
+            source=signature.source_of(name),
+        )
 
 
 @overload
@@ -250,7 +243,14 @@ def _declare(function: Callable[P, R], declared: ToolOptions) -> Tool[P, R]:
     }
     for name, value in declared.items():
         if name == "http":
-            raise ContractError([_two_ways(signature)])
+            problem = Problem(
+                rule="function-and-http",
+                pointer="/http",
+                message="the tool has a function and an HTTP request; only one can carry it out",
+                fix="Remove `http`, or write the tool as a contract file without a function.",
+                source=signature.source_of(),
+            )
+            raise ContractError([problem])
         set_option(data, name, value)
     # Without a usage text, the description says when to call the tool.
     data.setdefault("usage", data["affordance"]["model_description"])
@@ -260,20 +260,7 @@ def _declare(function: Callable[P, R], declared: ToolOptions) -> Tool[P, R]:
         source = signature.source_of()
         raise ContractError(problem.at(source) for problem in error.problems) from None
     return Tool(
-        contract=contract,
-        function=function,
-        injected=signature.injected,
-        binder=signature.bind,
-    )
-
-
-def _two_ways(signature: Signature) -> Problem:
-    return Problem(
-        rule="function-and-http",
-        pointer="/http",
-        message="the tool has a function and an HTTP request, and only one can carry it out",
-        fix="Remove `http`, or write the tool as a contract file without a function.",
-        source=signature.source_of(),
+        contract=contract, function=function, injected=signature.injected, binder=signature.bind
     )
 
 
@@ -291,11 +278,7 @@ def set_option(data: dict[str, Any], name: str, value: Any) -> None:
         data[name] = value
 
 
-_SECTIONS = {section for section, _ in _SHORT_NAMES.values()} | {
-    "idempotency",
-    "observability",
-    "error_contract",
-}
+_SECTIONS = Envelope.model_fields.keys()
 
 
 def _set_fields(name: str, section: Any) -> dict[str, Any]:
@@ -310,17 +293,14 @@ def _injections(signature: Signature) -> dict[str, Any]:
     marks = signature.injected.values()
     return {
         "secrets": [mark.name for mark in marks if isinstance(mark, Secret)],
+        # A normalizer is a name, names or a function; the record accepts all three.
         "config_params": [
-            ConfigParam(key=mark.key, default=mark.default, normalizer=_names(mark.normalizer))
+            {"key": mark.key, "default": mark.default, "normalizer": mark.normalizer}
             for mark in marks
             if isinstance(mark, Config)
         ],
         "state_reads": [{"key": mark.key} for mark in marks if isinstance(mark, State)],
     }
-
-
-def _names(normalizer: Any) -> Any:
-    return (normalizer,) if isinstance(normalizer, str) else normalizer
 
 
 # --- plain tools ----------------------------------------------------------------------------------

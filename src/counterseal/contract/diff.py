@@ -7,7 +7,6 @@ names its code, and a change of that code does not show here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,7 +16,7 @@ from counterseal.canonical import pointer
 from counterseal.contract.approval_terms import Pattern, Then
 from counterseal.contract.effects import Effect, RiskClass, Semantics
 from counterseal.contract.model import Contract
-from counterseal.contract.schema_diff import Side, compare_schemas, same
+from counterseal.contract.schema_diff import Side, compare_schemas, same, shown
 
 
 class Compatibility(StrEnum):
@@ -50,11 +49,6 @@ def diff(old: Contract, new: Contract) -> tuple[ContractChange, ...]:
     return tuple(_walk((), old.record(), new.record()))
 
 
-def is_breaking(changes: Iterable[ContractChange]) -> bool:
-    """Return whether a caller or reader of the old contract may fail with the new one."""
-    return any(change.kind is Compatibility.BREAKING for change in changes)
-
-
 def _walk(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
     if same(old, new):
         return
@@ -77,7 +71,7 @@ def _always(kind: Compatibility) -> Rule:
 
 def _safeguard(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
     """A protection: less of it needs governance review, more of it slows calls down."""
-    raised = _is_number(old) and _is_number(new) and new > old
+    raised = isinstance(old, int) and isinstance(new, int) and new > old
     yield _change(path, _OPERATIONAL if raised else _GOVERNANCE, old, new)
 
 
@@ -100,14 +94,6 @@ def _effect_rank(effect: str | None) -> int:
     return max(rank, order.index(Effect.COMPUTE))
 
 
-def _risk_rank(risk: str) -> int:
-    return RiskClass(risk).rank
-
-
-def _finality(semantics: str) -> int:
-    return int(semantics == Semantics.IRREVERSIBLE_PIVOT)
-
-
 def _approval(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
     """Terms of approval: stricter terms slow calls down, others need governance review."""
     if old is None or new is None:
@@ -128,10 +114,6 @@ _STRICTNESS: dict[str, Callable[[Any, Any], bool]] = {
     "justification_required": lambda _, new: new is True,
 }
 """Whether a change makes a field stricter. Other roles and names are different, not stricter."""
-
-
-def _exposed(path: Path, old: Any, new: Any) -> Iterator[ContractChange]:
-    yield _change(path, _GOVERNANCE if new else _BREAKING, old, new)
 
 
 def _schema(side: Side) -> Rule:
@@ -186,90 +168,54 @@ def _by_id(items: list[Any], by: str) -> dict[str, tuple[int, Any]] | None:
 
 _WEIGHT = [_COMPATIBLE, _OPERATIONAL, _GOVERNANCE, _BREAKING]
 
-_INVARIANTS = _listed(
-    "id",
-    added=_BREAKING,
-    removed=_GOVERNANCE,
-    # A check may have become stricter or laxer, and code can't be compared.
-    changed=_BREAKING,
-    fields={"rule": _COMPATIBLE, "correct": _GOVERNANCE},
+_FIELDS: dict[Compatibility, str] = {
+    _COMPATIBLE: "identity.version affordance.model_description affordance.allowed_use_cases "
+    "affordance.forbidden_use_cases affordance.examples usage",
+    _OPERATIONAL: "identity.lifecycle runtime.timeout_ms runtime.rate_limits runtime.cost_profile "
+    "runtime.max_retries idempotency.key_header observability.trace_attributes "
+    "observability.error_taxonomy_mapping error_contract budget max_output_bytes memory_mb "
+    "verify_after",
+    # Another request (http, mcp) is another action, whatever its arguments are called; other
+    # arguments of a compensation reverse something else.
+    _GOVERNANCE: "identity.owner runtime.sandbox_isolated security.required_scopes "
+    "security.tenant_scoped security.secrets_boundary security.data_classification "
+    "security.egress_policy transactional.compensation_tool risk_justification consequence trust "
+    "keep_reads residency secrets isolation runs_code egress http mcp redact tenant_argument "
+    "resource version_from version_argument probe preview read_back on_unknown repeatable expected "
+    "compensation",
+    # The business key decides which calls are the same action: a retry across versions could run
+    # twice.
+    _BREAKING: "identity.name business_key",
+}
+"""What a change of a field means, where it always means the same."""
+
+_SAFEGUARDS = (
+    "transactional.confirmation_required transactional.post_action_verification_required "
+    "idempotency.supported idempotency.required idempotency.ttl_seconds "
+    "idempotency.payload_hash_required observability.audit_required approvers"
 )
 
 _RULES: dict[str, Rule] = {
-    "identity.name": _always(_BREAKING),
-    "identity.version": _always(_COMPATIBLE),
-    "identity.owner": _always(_GOVERNANCE),
-    "identity.lifecycle": _always(_OPERATIONAL),
-    "affordance.model_description": _always(_COMPATIBLE),
-    "affordance.allowed_use_cases": _always(_COMPATIBLE),
-    "affordance.forbidden_use_cases": _always(_COMPATIBLE),
+    **{field: _always(kind) for kind, fields in _FIELDS.items() for field in fields.split()},
+    **dict.fromkeys(_SAFEGUARDS.split(), _safeguard),
     "affordance.input_schema": _schema("input"),
     "affordance.output_schema": _schema("output"),
-    "affordance.examples": _always(_COMPATIBLE),
-    "runtime.timeout_ms": _always(_OPERATIONAL),
-    "runtime.rate_limits": _always(_OPERATIONAL),
-    "runtime.cost_profile": _always(_OPERATIONAL),
-    "runtime.sandbox_isolated": _always(_GOVERNANCE),
-    "runtime.max_retries": _always(_OPERATIONAL),
-    "security.required_scopes": _always(_GOVERNANCE),
-    "security.tenant_scoped": _always(_GOVERNANCE),
-    "security.secrets_boundary": _always(_GOVERNANCE),
-    "security.data_classification": _always(_GOVERNANCE),
-    "security.egress_policy": _always(_GOVERNANCE),
-    "transactional.side_effect_class": _danger(_risk_rank),
-    "transactional.confirmation_required": _safeguard,
-    "transactional.semantics": _danger(_finality),
-    "transactional.compensation_tool": _always(_GOVERNANCE),
-    "transactional.post_action_verification_required": _safeguard,
-    "idempotency.supported": _safeguard,
-    "idempotency.required": _safeguard,
-    "idempotency.key_header": _always(_OPERATIONAL),
-    "idempotency.ttl_seconds": _safeguard,
-    "idempotency.payload_hash_required": _safeguard,
-    "observability.trace_attributes": _always(_OPERATIONAL),
-    "observability.audit_required": _safeguard,
-    "observability.error_taxonomy_mapping": _always(_OPERATIONAL),
-    "error_contract": _always(_OPERATIONAL),
+    "transactional.side_effect_class": _danger(lambda risk: RiskClass(risk).rank),
+    "transactional.semantics": _danger(lambda word: int(word == Semantics.IRREVERSIBLE_PIVOT)),
     "effect": _danger(_effect_rank),
-    "risk_justification": _always(_GOVERNANCE),
-    "usage": _always(_COMPATIBLE),
-    "consequence": _always(_GOVERNANCE),
-    "exposed": _exposed,
-    "trust": _always(_GOVERNANCE),
-    "approvers": _safeguard,
+    "exposed": lambda path, old, new: [_change(path, _GOVERNANCE if new else _BREAKING, old, new)],
     "approval": _approval,
-    "budget": _always(_OPERATIONAL),
-    "max_output_bytes": _always(_OPERATIONAL),
-    "keep_reads": _always(_GOVERNANCE),
-    "residency": _always(_GOVERNANCE),
-    "secrets": _always(_GOVERNANCE),
     "config_params": _listed("key", added=_COMPATIBLE, removed=_OPERATIONAL, changed=_OPERATIONAL),
-    "invariants": _INVARIANTS,
+    "invariants": _listed(
+        "id",
+        added=_BREAKING,
+        removed=_GOVERNANCE,
+        # A check may have become stricter or laxer, and code can't be compared.
+        changed=_BREAKING,
+        fields={"rule": _COMPATIBLE, "correct": _GOVERNANCE},
+    ),
     "state_reads": _listed("key", added=_GOVERNANCE, removed=_COMPATIBLE, changed=_GOVERNANCE),
     "state_effects": _listed("key", added=_GOVERNANCE, removed=_BREAKING, changed=_BREAKING),
-    "isolation": _always(_GOVERNANCE),
-    "memory_mb": _always(_OPERATIONAL),
-    "runs_code": _always(_GOVERNANCE),
-    "egress": _always(_GOVERNANCE),
-    # Another request is another action, whatever its arguments are called.
-    "http": _always(_GOVERNANCE),
-    "mcp": _always(_GOVERNANCE),
-    "redact": _always(_GOVERNANCE),
-    "tenant_argument": _always(_GOVERNANCE),
-    "resource": _always(_GOVERNANCE),
-    "version_from": _always(_GOVERNANCE),
-    "version_argument": _always(_GOVERNANCE),
-    "probe": _always(_GOVERNANCE),
-    "preview": _always(_GOVERNANCE),
-    "read_back": _always(_GOVERNANCE),
-    "on_unknown": _always(_GOVERNANCE),
-    # Decides which calls are the same action: a retry across versions could run twice.
-    "business_key": _always(_BREAKING),
-    "repeatable": _always(_GOVERNANCE),
-    "expected": _always(_GOVERNANCE),
-    "verify_after": _always(_OPERATIONAL),
-    # Other arguments reverse something else.
-    "compensation": _always(_GOVERNANCE),
 }
 
 
@@ -286,20 +232,11 @@ def _at(path: Path, kind: Compatibility, message: str) -> ContractChange:
 
 def _sentence(name: str, old: Any, new: Any) -> str:
     if old is None:
-        return f"{name} set to {_shown(new)}"
+        return f"{name} set to {shown(new)}"
     if new is None:
-        return f"{name} removed, was {_shown(old)}"
-    return f"{name} changed from {_shown(old)} to {_shown(new)}"
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:59]}…"
+        return f"{name} removed, was {shown(old)}"
+    return f"{name} changed from {shown(old)} to {shown(new)}"
 
 
 def _noun(path: Path) -> str:
     return str(path[-1]).removesuffix("s").replace("_", " ")
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from counterseal.codes import RESPONSES, Code
+from counterseal.codes import RESPONSES
 from counterseal.contract.approval_terms import PATTERNS, Pattern, Then, pattern_for
 
 
@@ -228,15 +228,12 @@ def derive(data: Mapping[str, Any]) -> dict[str, Any]:
     transactional = given.get("transactional")
     declared = transactional.get("side_effect_class") if isinstance(transactional, dict) else None
     risk_class = _member(RiskClass, declared, effect.risk)
-    complete: dict[str, Any] = _overlay(
-        given, _defaults(given, effect, risk_class, RISKS[risk_class])
-    )
+    complete: dict[str, Any] = _overlay(given, _defaults(given, effect, risk_class))
     return complete
 
 
-def _defaults(
-    given: dict[str, Any], effect: EffectRow, risk_class: RiskClass, risk: RiskRow
-) -> dict[str, Any]:
+def _defaults(given: dict[str, Any], effect: EffectRow, risk_class: RiskClass) -> dict[str, Any]:
+    risk = RISKS[risk_class]
     key = effect.mutates or risk.key
     compensation = _inside(given, "transactional", "compensation_tool")
     sandboxed = given.get("isolation") == "sandbox"
@@ -273,7 +270,12 @@ def _defaults(
             "payload_hash_required": key,
         },
         "observability": {"trace_attributes": _TRACE_ATTRIBUTES, "audit_required": risk.audit},
-        "error_contract": _error_contract(),
+        "error_contract": {
+            "repairable_errors": [code for code, row in RESPONSES.items() if row.repairable],
+            "retryable_errors": [code for code, row in RESPONSES.items() if row.retryable],
+            "fail_closed_errors": [code for code, row in RESPONSES.items() if row.fail_closed],
+            "escalation_errors": [code for code, row in RESPONSES.items() if row.escalate],
+        },
     }
 
 
@@ -300,16 +302,6 @@ def _approval(
         "justification_required": row.justification,
     }
     return approvers, {"approval": terms}
-
-
-def _error_contract() -> dict[str, list[Code]]:
-    vectors = RESPONSES.values()
-    return {
-        "repairable_errors": [vector.code for vector in vectors if vector.repairable],
-        "retryable_errors": [vector.code for vector in vectors if vector.retryable],
-        "fail_closed_errors": [vector.code for vector in vectors if vector.fail_closed],
-        "escalation_errors": [vector.code for vector in vectors if vector.escalate],
-    }
 
 
 def _overlay(given: Any, defaults: Any) -> Any:

@@ -92,26 +92,30 @@ def _reference(
 
 def _fill_text(parsed: Template, arguments: Values, output: Values | None) -> Any:
     if parsed.alone is not None:
-        return thaw(_value(parsed.alone, arguments, output))
-    return "".join(
-        part if isinstance(part, str) else _written(_value(part, arguments, output))
-        for part in parsed.parts
-    )
+        return _value(parsed.alone, arguments, output)
+    written = []
+    for part in parsed.parts:
+        value = part if isinstance(part, str) else _value(part, arguments, output)
+        written.append(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    return "".join(written)
 
 
 def _value(placeholder: Placeholder, arguments: Values, output: Values | None) -> Any:
     reference = _reference(placeholder)
-    value: Any = arguments if reference.source == "argument" else output
-    for name in reference.path:
-        if not isinstance(value, Mapping) or name not in value:
-            kind = "argument" if reference.source == "argument" else "output field"
-            raise TemplateError(f"{reference} can't be filled: the {kind} is missing", reference)
-        value = value[name]
+    present, value = _find(arguments if reference.source == "argument" else output, reference)
+    if not present:
+        kind = "argument" if reference.source == "argument" else "output field"
+        raise TemplateError(f"{reference} can't be filled: the {kind} is missing", reference)
     return value
 
 
-def _written(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(thaw(value), ensure_ascii=False)
+def _find(value: Any, reference: ValueReference) -> tuple[bool, Any]:
+    """Return whether there is a value, and a copy of it."""
+    for name in reference.path:
+        if not isinstance(value, Mapping) or name not in value:
+            return False, None
+        value = value[name]
+    return True, thaw(value)
 
 
 # --- consequence ----------------------------------------------------------------------------------
@@ -142,14 +146,6 @@ def consequence_slots(
         reference = _reference(part, "state")
         present, value = _find(arguments if reference.source == "argument" else state, reference)
         yield ConsequenceSlot(reference, present, value)
-
-
-def _find(value: Any, reference: ValueReference) -> tuple[bool, Any]:
-    for name in reference.path:
-        if not isinstance(value, Mapping) or name not in value:
-            return False, None
-        value = value[name]
-    return True, thaw(value)
 
 
 def consequence_problems(contract: Contract, probe: Contract) -> Iterator[Problem]:
@@ -183,10 +179,7 @@ def expected_state(
     contract: Contract, arguments: Values, output: Values | None
 ) -> dict[str, Any] | None:
     """Return the state that the probe should find after this call, or None if none is declared."""
-    if contract.expected is None:
-        return None
-    filled: dict[str, Any] = fill(contract.expected, arguments, output)
-    return filled
+    return None if contract.expected is None else fill(contract.expected, arguments, output)
 
 
 def resource_of(contract: Contract, arguments: Values) -> str | None:
@@ -277,13 +270,13 @@ def compensation_problems(contract: Contract, undo: Contract) -> Iterator[Proble
     given, schema = contract.compensation or {}, undo.affordance.input_schema
     for name in given:
         if presence(schema, (name,)) is Presence.NEVER:
-            yield _problem(
-                contract,
-                pointer("compensation", name),
-                f"{name} is not an argument of {undo.name} {undo.version}",
-                f"Use one of: {', '.join(sorted(properties_of(schema))) or 'it has none'}.",
+            yield Problem(
+                rule="compensation-arguments",
+                tool=contract.name,
+                pointer=pointer("compensation", name),
+                message=f"{name} is not an argument of {undo.name} {undo.version}",
+                fix=f"Use one of: {', '.join(sorted(properties_of(schema))) or 'it has none'}.",
             )
-    place = "/compensation" if given else "/transactional/compensation_tool"
     for name in listed(schema, "required"):
         if name in given:
             continue
@@ -293,23 +286,11 @@ def compensation_problems(contract: Contract, undo: Contract) -> Iterator[Proble
             continue
         never = presences == {Presence.NEVER}
         fault = "is neither in the output nor in the arguments" if never else "may be missing"
-        yield _problem(
-            contract,
-            place,
-            f"{undo.name} {undo.version} needs {name}, which {fault}",
-            f"Set {name} in `compensation`: a constant, {{argument}} or {{output.field}}.",
-            Severity.ERROR if never else Severity.WARNING,
+        yield Problem(
+            rule="compensation-arguments",
+            tool=contract.name,
+            pointer="/compensation" if given else "/transactional/compensation_tool",
+            message=f"{undo.name} {undo.version} needs {name}, which {fault}",
+            fix=f"Set {name} in `compensation`: a constant, {{argument}} or {{output.field}}.",
+            severity=Severity.ERROR if never else Severity.WARNING,
         )
-
-
-def _problem(
-    contract: Contract, place: str, message: str, fix: str, severity: Severity = Severity.ERROR
-) -> Problem:
-    return Problem(
-        rule="compensation-arguments",
-        tool=contract.name,
-        pointer=place,
-        message=message,
-        fix=fix,
-        severity=severity,
-    )

@@ -19,6 +19,7 @@ from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Annotated, Any, Final, Protocol
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -96,12 +97,7 @@ class SetArguments(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    set: dict[str, Any] = Field(min_length=1)
-
-    @field_validator("set", mode="after")
-    @classmethod
-    def _frozen(cls, value: dict[str, Any]) -> Any:
-        return freeze(value)
+    set: Annotated[dict[str, Any], Field(min_length=1), AfterValidator(freeze)]
 
 
 def code_name(function: Callable[..., Any]) -> str:
@@ -110,6 +106,11 @@ def code_name(function: Callable[..., Any]) -> str:
         function = function.func
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{getattr(named, '__module__', None) or 'builtins'}:{named.__qualname__}"
+
+
+def named_code(value: Any) -> Any:
+    """Return code as `{"python": "module:qualname"}`, and any other value as it is."""
+    return {"python": code_name(value)} if callable(value) else value
 
 
 def require_sync(what: str, function: Any) -> None:
@@ -122,9 +123,7 @@ def require_sync(what: str, function: Any) -> None:
 def _describe(value: Any) -> Any:
     if isinstance(value, SetArguments):
         return {"set": thaw(value.set)}
-    if isinstance(value, _Drop):
-        return value.value
-    return {"python": code_name(value)} if callable(value) else value
+    return value.value if isinstance(value, _Drop) else named_code(value)
 
 
 def _read_corrector(value: Any) -> SetArguments | _Drop | Corrector | None:
@@ -198,10 +197,11 @@ class Invariant(BaseModel):
 
     def holds_of(self, arguments: Mapping[str, Any], target: Mapping[str, Any]) -> bool:
         """Return whether a call fits the probed target. An evaluation error counts as False."""
-        if self._expression is None:
-            return False
+        return self._evaluates({"call": dict(arguments), "target": dict(target)})
+
+    def _evaluates(self, values: dict[str, Any]) -> bool:
         try:
-            return self._expression.holds({"call": dict(arguments), "target": dict(target)})
+            return self._expression is not None and self._expression.holds(values)
         except ExpressionError:
             return False
 
@@ -216,23 +216,15 @@ class Invariant(BaseModel):
         """Return whether the call satisfies the rule. An evaluation error counts as False."""
         if self._expression is None:
             return callable(self.check) and self.check(call, state, config) is True
+        keys = state if self._state_keys is None else self._state_keys
         earlier = [{"tool": step.tool, "arguments": dict(step.arguments)} for step in call.earlier]
         values = {
             "call": dict(call.arguments),
-            "state": self._state_for(state),
+            "state": {key: state[key] for key in keys if key in state},
             "config": config,
             "earlier": earlier,
         }
-        try:
-            return self._expression.holds(values)
-        except ExpressionError:
-            return False
-
-    def _state_for(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the part of run state that the expression reads."""
-        if self._state_keys is None:
-            return dict(state)
-        return {key: state[key] for key in self._state_keys if key in state}
+        return self._evaluates(values)
 
     def fix(self, call: ProposedCall, state: Mapping[str, Any], config: Mapping[str, Any]) -> Fixed:
         """Return the corrector's result for a call that breaks the rule; None if it can't help."""
@@ -322,17 +314,13 @@ def judge(
             if fixed is None or isinstance(fixed, _Drop) or fixed == current:
                 beyond_help.append(invariant)
             else:
-                corrections.append(_correction(invariant, current, fixed))
+                before, after = current.arguments, fixed.arguments
+                corrections.append(
+                    Correction(
+                        invariant=invariant.id, rule=invariant.rule, before=before, after=after
+                    )
+                )
                 current = fixed
         if beyond_help:
             return Judgement(call=call, violations=tuple(beyond_help))
     return Judgement(call=call, violations=tuple(broken))
-
-
-def _correction(invariant: CheckableRule, before: ProposedCall, after: ProposedCall) -> Correction:
-    return Correction(
-        invariant=invariant.id,
-        rule=invariant.rule,
-        before=before.arguments,
-        after=after.arguments,
-    )

@@ -40,7 +40,7 @@ from counterseal.contract.effects import (
     derive,
     effect_for,
 )
-from counterseal.contract.invariants import Invariant, ProposedCall, code_name
+from counterseal.contract.invariants import Invariant, ProposedCall, named_code
 from counterseal.contract.tool_context import ConfigParam, StateEffect, StateRead
 from counterseal.errors import ContractError, Problem
 
@@ -119,7 +119,7 @@ JsonObject = Annotated[
 ]
 Hook = Annotated[
     str | Callable[..., Any],
-    PlainSerializer(lambda value: {"python": code_name(value)} if callable(value) else value),
+    PlainSerializer(named_code),
 ]
 """A read-only tool, by name, or a function."""
 
@@ -135,10 +135,11 @@ Whole = Annotated[int, Field(strict=True, le=2**53 - 1)]
 """An integer that is exact in JSON."""
 
 
+_SECTION = ConfigDict(frozen=True, extra="forbid", json_schema_serialization_defaults_required=True)
+
+
 class ContractSection(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", json_schema_serialization_defaults_required=True
-    )
+    model_config = _SECTION
 
 
 class Lifecycle(ContractSection):
@@ -231,9 +232,7 @@ class ErrorContract(ContractSection):
 class Envelope(BaseModel):
     """The eight sections, in the form that other systems read and write."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", json_schema_serialization_defaults_required=True
-    )
+    model_config = _SECTION
 
     identity: Identity
     affordance: Affordance
@@ -346,9 +345,8 @@ class Contract(Envelope):
         try:
             contract.hash  # noqa: B018 - values that can't be hashed are reported here
         except ValueError as error:
-            problem = Problem(
-                rule="field-invalid", tool=_name_in(data), message=f"can't be recorded: {error}"
-            )
+            message = f"can't be recorded: {error}"
+            problem = Problem(rule="field-invalid", tool=_name_in(data), message=message)
             raise ContractError([problem]) from None
         return contract
 
@@ -435,10 +433,8 @@ def _left_out(
     for name, value in whole.items():
         here = (*path, name)
         if name not in given:
-            field = ".".join(here)
-            yield Problem(
-                rule="field-invalid", pointer=pointer(*here), message=f"{field} is missing"
-            )
+            message = f"{'.'.join(here)} is missing"
+            yield Problem(rule="field-invalid", pointer=pointer(*here), message=message)
         elif isinstance(value, Mapping) and name not in _FREE_FORM:
             yield from _left_out(value, given[name], here)
 

@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any, Literal
 
 from counterseal.canonical import canonical
-from counterseal.contract.schemas import resolve_local, types_of
+from counterseal.contract.schemas import listed, properties_of, resolve_local, types_of, word_set
 
 # --- one keyword ----------------------------------------------------------------------------------
 
@@ -31,60 +31,25 @@ class Move(Enum):
     SAME = "same"
 
 
-NOTES = frozenset(
-    {
-        "$comment",
-        "$schema",
-        "deprecated",
-        "description",
-        "discriminator",
-        "examples",
-        "readOnly",
-        "title",
-        "writeOnly",
-    }
+NOTES = word_set(
+    "$comment $schema deprecated description discriminator examples readOnly title writeOnly"
 )
 """Annotations, which accept or refuse no value. So are all keywords that begin with `x-`."""
 
 DEFINITIONS = frozenset({"$defs", "definitions"})
 """Compared where they are used."""
 
-INNER = frozenset(
-    {
-        "additionalProperties",
-        "items",
-        "propertyNames",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-    }
-)
+INNER = word_set("additionalProperties items propertyNames unevaluatedItems unevaluatedProperties")
 """Keywords with one schema; an absent one accepts anything."""
 
-_LOWER = frozenset(
-    {"exclusiveMinimum", "minContains", "minItems", "minLength", "minProperties", "minimum"}
-)
-_UPPER = frozenset(
-    {"exclusiveMaximum", "maxContains", "maxItems", "maxLength", "maxProperties", "maximum"}
-)
+_LOWER = word_set("exclusiveMinimum minContains minItems minLength minProperties minimum")
+_UPPER = word_set("exclusiveMaximum maxContains maxItems maxLength maxProperties maximum")
 _ABSENT_BOUNDS = {"minContains": 1, "minItems": 0, "minLength": 0, "minProperties": 0}
 """The bounds that hold without their keyword."""
 
-_RESTRICTIONS = frozenset(
-    {
-        "allOf",
-        "anyOf",
-        "contains",
-        "contentEncoding",
-        "contentMediaType",
-        "dependentRequired",
-        "dependentSchemas",
-        "format",
-        "multipleOf",
-        "not",
-        "oneOf",
-        "pattern",
-        "uniqueItems",
-    }
+_RESTRICTIONS = word_set(
+    "allOf anyOf contains contentEncoding contentMediaType dependentRequired dependentSchemas "
+    "format multipleOf not oneOf pattern uniqueItems"
 )
 """Keywords that can only refuse values. Adding one tightens, and two values are not comparable.
 
@@ -110,7 +75,7 @@ def _bound(word: str, old: Schema, new: Schema) -> Move:
     before, after = (side.get(word, _ABSENT_BOUNDS.get(word)) for side in (old, new))
     if before is None or after is None:
         return Move.TIGHTER if before is None else Move.LOOSER
-    if not (_is_number(before) and _is_number(after)):
+    if not {type(before), type(after)} <= {int, float}:
         return Move.OTHER
     if before == after:
         return Move.SAME
@@ -118,16 +83,11 @@ def _bound(word: str, old: Schema, new: Schema) -> Move:
 
 
 def _presence(word: str, old: Schema, new: Schema) -> Move:
-    before, after = _restricts(word, old), _restricts(word, new)
-    if before and after:
-        return Move.OTHER
-    if not before and not after:
-        return Move.SAME
+    idle = (_ABSENT, False) if word == "uniqueItems" else (_ABSENT,)
+    before, after = (side.get(word, _ABSENT) not in idle for side in (old, new))
+    if before is after:
+        return Move.OTHER if before else Move.SAME
     return Move.TIGHTER if after else Move.LOOSER
-
-
-def _restricts(word: str, schema: Schema) -> bool:
-    return word in schema and not (word == "uniqueItems" and schema[word] is False)
 
 
 def _subset(before: frozenset[Any] | None, after: frozenset[Any] | None) -> Move:
@@ -152,13 +112,8 @@ def _values(schema: Schema) -> frozenset[bytes] | None:
     if "const" in schema:
         sets.append(frozenset({canonical(schema["const"])}))
     if "enum" in schema:
-        listed = schema["enum"] if isinstance(schema["enum"], list | tuple) else ()
-        sets.append(frozenset(map(canonical, listed)))
+        sets.append(frozenset(map(canonical, listed(schema, "enum"))))
     return frozenset.intersection(*sets) if sets else None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def same(old: Any, new: Any) -> bool:
@@ -306,16 +261,13 @@ class _Comparison:
             return pair  # no references, or unresolvable ones, which count as keywords
         self.push(
             _Pair(
-                old=old_target[1],
-                new=new_target[1],
-                old_path=old_target[0],
-                new_path=new_target[0],
+                old=old_target[1], new=new_target[1], old_path=old_target[0], new_path=new_target[0]
             )
         )
         return replace(pair, old=_without(pair.old, "$ref"), new=_without(pair.new, "$ref"))
 
     def notes(self, pair: _Pair) -> None:
-        for word in _words(pair.old, pair.new):
+        for word in {**pair.old, **pair.new}:
             if is_note(word) and not equal(word, pair.old, pair.new):
                 self.add((*pair.new_path, word), Move.SAME, f"has a different {word}")
         if not equal("default", pair.old, pair.new):
@@ -325,10 +277,8 @@ class _Comparison:
 
     def alternatives(self, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> bool:
         """Compare `anyOf` with what can be read as alternatives. Return False if nothing can."""
-        if "anyOf" not in old and "anyOf" not in new:
-            return False
         olds, news = _options(pair.old_path, old), _options(pair.new_path, new)
-        if olds is None or news is None:
+        if ("anyOf" not in old and "anyOf" not in new) or olds is None or news is None:
             return False
         self.match(olds, news, gone=Move.TIGHTER, come=Move.LOOSER)
         return True
@@ -353,7 +303,7 @@ class _Comparison:
             self.add(place, come, f"has the new alternative {_signature(item)}")
 
     def keywords(self, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> None:
-        for word in _words(old, new):
+        for word in {**old, **new}:
             if word in _PROPERTIES or word in DEFINITIONS:
                 continue
             if word in INNER:
@@ -380,12 +330,11 @@ class _Comparison:
         if word in _SEVERAL:
             olds = [((*pair.old_path, word, i), item) for i, item in enumerate(before)]
             news = [((*pair.new_path, word, i), item) for i, item in enumerate(after)]
-            if word == "allOf":
-                # Fields of a removed branch may be refused by `unevaluatedProperties: false`.
-                self.match(olds, news, gone=Move.OTHER, come=Move.TIGHTER)
-            else:
-                # A oneOf is assumed to have alternatives that don't overlap.
-                self.match(olds, news, gone=Move.TIGHTER, come=Move.LOOSER)
+            # Fields of a removed allOf branch may be refused by `unevaluatedProperties: false`.
+            # A oneOf is assumed to have alternatives that don't overlap.
+            combined = (Move.OTHER, Move.TIGHTER)
+            gone, come = combined if word == "allOf" else (Move.TIGHTER, Move.LOOSER)
+            self.match(olds, news, gone=gone, come=come)
             return True
         if word == "prefixItems" and len(before) == len(after):
             for i, (one, other) in enumerate(zip(before, after, strict=True)):
@@ -416,7 +365,7 @@ class _Comparison:
     def required(self, pair: _Pair, old: dict[str, Any], new: dict[str, Any]) -> None:
         before, after = _required(old), _required(new)
         # Properties that were added or removed are reported as such.
-        reported = _mapping(old, "properties").keys() ^ _mapping(new, "properties").keys()
+        reported = properties_of(old).keys() ^ properties_of(new).keys()
         place = (*pair.new_path, "required")
         for name in sorted(after - before - reported):
             self.add(place, Move.TIGHTER, f"now requires {name}")
@@ -426,7 +375,9 @@ class _Comparison:
     def definitions(self) -> None:
         """Report changed definitions that the comparison did not reach, as under `not` or `if`."""
         for word in sorted(DEFINITIONS):
-            before, after = _mapping(self.old_root, word), _mapping(self.new_root, word)
+            before, after = (_plain(root).get(word) for root in (self.old_root, self.new_root))
+            if not isinstance(before, Mapping) or not isinstance(after, Mapping):
+                continue
             for name in before.keys() & after.keys():
                 place = (word, name)
                 if place not in self.reached and not same(before[name], after[name]):
@@ -473,11 +424,6 @@ def _inlined(root: Any, path: Path, schema: Mapping[str, Any]) -> tuple[Path, Ma
     return path, schema
 
 
-def _mapping(schema: Any, word: str) -> Mapping[str, Any]:
-    inner = schema.get(word) if isinstance(schema, Mapping) else None
-    return inner if isinstance(inner, Mapping) else {}
-
-
 def _without(schema: Mapping[str, Any], word: str) -> dict[str, Any]:
     return {key: value for key, value in schema.items() if key != word}
 
@@ -487,9 +433,8 @@ def _options(path: Path, words: dict[str, Any]) -> list[Placed] | None:
     options = words.get("anyOf")
     if options is None:
         kinds = types_of(words)
-        if len(kinds) < 2:
-            return [(path, words)]
-        return [(path, {**words, "type": kind}) for kind in kinds]
+        typed = [(path, {**words, "type": kind}) for kind in kinds]
+        return typed if len(kinds) > 1 else [(path, words)]
     if len(words) > 1 or not isinstance(options, list | tuple):
         return None
     return [((*path, "anyOf", i), option) for i, option in enumerate(options)]
@@ -500,21 +445,15 @@ def _at(pair: _Pair, *steps: str | int, omittable: bool = False) -> _Pair:
     return replace(pair, old_path=old_path, new_path=new_path, omittable=omittable)
 
 
-def _words(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    return list({**old, **new})
-
-
 def _required(words: dict[str, Any]) -> frozenset[str]:
-    names = words.get("required")
-    listed = names if isinstance(names, list | tuple) else ()
-    return frozenset(name for name in listed if isinstance(name, str))
+    return frozenset(name for name in listed(words, "required") if isinstance(name, str))
 
 
 def _signature(schema: Any) -> str:
     """Return what identifies an alternative whose details have changed."""
     for word in ("$ref", "const", "type"):
         if isinstance(schema, Mapping) and word in schema:
-            return _shown(schema[word])
+            return shown(schema[word])
     return "without a type"
 
 
@@ -537,12 +476,13 @@ def _label(side: Side, path: Path) -> str:
 
 def _step(word: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     if word not in old:
-        return f"now has {word} {_shown(new[word])}"
+        return f"now has {word} {shown(new[word])}"
     if word not in new:
-        return f"no longer has {word} {_shown(old[word])}"
-    return f"has {word} {_shown(new[word])}, had {_shown(old[word])}"
+        return f"no longer has {word} {shown(old[word])}"
+    return f"has {word} {shown(new[word])}, had {shown(old[word])}"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a JSON value in at most 60 characters."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:59]}…"

@@ -33,6 +33,11 @@ _CONDITIONAL = ("allOf", "anyOf", "dependentSchemas", "if", "oneOf", "patternPro
 _NAMED = ("$defs", "definitions", "dependentSchemas", "patternProperties", "properties")
 
 
+def word_set(words: str) -> frozenset[str]:
+    """Return the words of a text as a set."""
+    return frozenset(words.split())
+
+
 def children(schema: Schema) -> Iterator[tuple[Path, Any]]:
     """Yield the schemas directly inside one, with their paths."""
     for word in (*_ONE, *_MORE):
@@ -199,11 +204,7 @@ def model_schema(model: type[BaseModel], *, title: str) -> dict[str, Any]:
     for _, inner in subschemas(inlined):
         if inner.get("maximum") == 2**53 - 1 and isinstance(inner, dict):
             del inner["maximum"]  # the limit of exact integers in JSON, not a bound of the field
-    return {
-        "$schema": DIALECT,
-        "title": title,
-        **inlined,
-    }
+    return {"$schema": DIALECT, "title": title, **inlined}
 
 
 def _rewrite(node: Any, resolve: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:

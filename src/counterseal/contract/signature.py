@@ -67,11 +67,11 @@ class Signature:
     @cached_property
     def model(self) -> type[_Arguments]:
         """The model that parses arguments into what the function expects."""
-        fields: dict[str, Any] = {}
-        for index, (name, parameter) in enumerate(self.parameters.items()):
-            # Fields are numbered and have the parameter as alias, so that no parameter name can
-            # clash with an attribute of pydantic's models.
-            fields[f"p{index}"] = self._field(name, parameter)
+        # Fields are numbered and have the parameter as alias, so that no parameter name can clash
+        # with an attribute of pydantic's models.
+        fields: dict[str, Any] = {
+            f"p{index}": self._field(*item) for index, item in enumerate(self.parameters.items())
+        }
         return create_model("Arguments", __base__=_Arguments, **fields)
 
     def _field(self, name: str, parameter: inspect.Parameter) -> tuple[Any, Any]:
@@ -110,13 +110,7 @@ class Signature:
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return validated JSON arguments as the function's keyword arguments."""
         parsed = self.model.model_validate(dict(arguments))
-        return {name: getattr(parsed, key) for name, key in self._places}
-
-    @cached_property
-    def _places(self) -> tuple[tuple[str, str], ...]:
-        """Each parameter with the model's field that holds its value."""
-        names = list(self.parameters)
-        return tuple((names[int(key[1:])], key) for key in self.model.model_fields)
+        return {name: getattr(parsed, f"p{index}") for index, name in enumerate(self.parameters)}
 
     def source_of(self, parameter: str | None = None) -> Source | None:
         return locate(self.function, parameter)
@@ -129,20 +123,23 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     parameters: dict[str, inspect.Parameter] = {}
     injected: dict[str, Injection] = {}
     for name, parameter in inspect.signature(function).parameters.items():
-        hint = hints.get(name)
-        marker = mark_of(hint)
-        if name == "self" and hint is None:
-            problems.append(_unbound(function))
-        elif isinstance(parameter.default, _MARKERS) or (marker is None and _hidden_marker(hint)):
-            problems.append(_misplaced(function, name))
-        elif parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            problems.append(_variadic(function, name))
+        marker, fault = mark_of(hints.get(name)), _fault(name, parameter, hints.get(name))
+        if fault is not None:
+            rule, message, fix = fault
+            source = locate(function, name)
+            problems.append(Problem(rule=rule, message=message, fix=fix, source=source))
         elif marker is not None:
             injected[name] = marker
         else:
             parameters[name] = parameter
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        problems.append(_generator(function))
+        problem = Problem(
+            rule="function-generator",
+            message="a generator has no single output",
+            fix="Return the whole output; report progress through the context.",
+            source=locate(function),
+        )
+        problems.append(problem)
     text = docstring_parser.parse(inspect.getdoc(function) or "")
     signature = Signature(
         function=function,
@@ -157,6 +154,22 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         name = getattr(function, "__name__", type(function).__name__)
         raise ContractError(problem.of(name) for problem in problems)
     return signature
+
+
+def _fault(name: str, parameter: inspect.Parameter, hint: Any) -> tuple[str, str, str] | None:
+    """Return why a contract can't have this parameter: rule, message and fix."""
+    if name == "self" and hint is None:
+        message = "the tool is a method without its object, so a caller would have to pass self"
+        return "parameter-untyped", message, "Declare a bound method: tool(effect=…)(thing.method)."
+    hidden = mark_of(hint) is None and _hidden_marker(hint)
+    if hidden or isinstance(parameter.default, _MARKERS):
+        message = f"{name} has a marker in a place where it would reach the model"
+        fix = 'Mark the parameter itself: Annotated[str, Secret("name")].'
+        return "marker-misplaced", message, fix
+    if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+        fix = "Name every parameter: no *args, **kwargs or positional-only parameters."
+        return "parameter-variadic", f"callers can't pass {name} by name", fix
+    return None
 
 
 def _hints(function: Callable[..., Any], problems: list[Problem]) -> dict[str, Any]:
@@ -200,7 +213,6 @@ def _hidden_marker(hint: Any, seen: tuple[Any, ...] = ()) -> bool:
     """Return whether a hint has a marker in a place where it has no effect, such as in a list."""
     if hint in seen or len(seen) > 16:
         return False
-    deeper = (*seen, hint)
     if hint is Context or isinstance(hint, _MARKERS) or hint in _MARKERS:
         return True
     parts: list[Any] = list(get_args(hint))
@@ -209,19 +221,10 @@ def _hidden_marker(hint: Any, seen: tuple[Any, ...] = ()) -> bool:
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         for field_info in hint.model_fields.values():
             parts += [field_info.annotation, *field_info.metadata]
-    return any(_hidden_marker(part, deeper) for part in parts if _can_hold(part))
-
-
-def _can_hold(part: Any) -> bool:
-    return isinstance(part, (type, *_MARKERS)) or get_origin(part) is not None
-
-
-def _misplaced(function: Callable[..., Any], name: str) -> Problem:
-    return Problem(
-        rule="marker-misplaced",
-        message=f"{name} has a marker in a place where it would reach the model",
-        fix='Mark the parameter itself: Annotated[str, Secret("name")].',
-        source=locate(function, name),
+    return any(
+        _hidden_marker(part, (*seen, hint))
+        for part in parts
+        if isinstance(part, (type, *_MARKERS)) or get_origin(part) is not None
     )
 
 
@@ -231,41 +234,13 @@ def _described(hint: Any) -> bool:
     )
 
 
-def _unbound(function: Callable[..., Any]) -> Problem:
-    return Problem(
-        rule="parameter-untyped",
-        message="the tool is a method without its object, so a caller would have to pass self",
-        fix="Declare a bound method: tool(effect=…)(thing.method).",
-        source=locate(function),
-    )
-
-
-def _generator(function: Callable[..., Any]) -> Problem:
-    return Problem(
-        rule="function-generator",
-        message="a generator has no single output",
-        fix="Return the whole output; report progress through the context.",
-        source=locate(function),
-    )
-
-
-def _variadic(function: Callable[..., Any], name: str) -> Problem:
-    return Problem(
-        rule="parameter-variadic",
-        message=f"callers can't pass {name} by name",
-        fix="Name every parameter: no *args, **kwargs or positional-only parameters.",
-        source=locate(function, name),
-    )
-
-
 def _unusable_types(signature: Signature) -> list[Problem]:
     problems = []
     for name in (*signature.parameters, "return"):
-        hint = signature.hints.get(name, Any)
-        mode: typing.Literal["validation", "serialization"]
-        mode = "serialization" if name == "return" else "validation"
         try:
-            TypeAdapter(hint).json_schema(mode=mode)
+            TypeAdapter(signature.hints.get(name, Any)).json_schema(
+                mode="serialization" if name == "return" else "validation"
+            )
         except PydanticUserError as error:
             problems.append(
                 Problem(

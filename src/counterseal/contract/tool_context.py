@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, field_validator
 from pydantic_core import to_jsonable_python
 
 from counterseal.canonical import freeze, thaw
-from counterseal.contract.invariants import code_name, require_sync
+from counterseal.contract.invariants import named_code, require_sync
 from counterseal.errors import CountersealError
 from counterseal.proposal import Principal
 
@@ -50,16 +50,12 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
 
-def _name_code(value: Any) -> Any:
-    return {"python": code_name(value)} if callable(value) else value
-
-
 class ConfigParam(_Record):
     """A setting of a deployment. `normalizer` is a function or a list of `NORMALIZERS` names."""
 
     key: str = Field(min_length=1)
-    default: Any = None
-    normalizer: Annotated[tuple[str, ...] | Normalizer | None, PlainSerializer(_name_code)] = None
+    default: Annotated[Any, AfterValidator(freeze)] = None
+    normalizer: Annotated[tuple[str, ...] | Normalizer | None, PlainSerializer(named_code)] = None
 
     @field_validator("normalizer", mode="before")
     @classmethod
@@ -73,11 +69,6 @@ class ConfigParam(_Record):
             return tuple(names)
         require_sync("a normalizer", names)
         return names
-
-    @field_validator("default")
-    @classmethod
-    def _frozen(cls, value: Any) -> Any:
-        return freeze(value)
 
     def normalize(self, value: Any) -> Any:
         if self.normalizer is None:

@@ -34,7 +34,7 @@ from counterseal.contract.formats.strict_shapes import (
     converted_definitions,
     settle,
 )
-from counterseal.contract.schemas import check_schema, resolve_local, types_of
+from counterseal.contract.schemas import check_schema, resolve_local, types_of, word_set
 
 # --- the supported subset -------------------------------------------------------------------------
 #
@@ -42,21 +42,10 @@ from counterseal.contract.schemas import check_schema, resolve_local, types_of
 # with all its other tools. References are not followed when nesting is counted.
 
 
-_NUMBER_BOUNDS = frozenset(
-    {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
-)
-ARRAY_ONLY: Final = frozenset(
-    {"items", "minItems", "maxItems", "uniqueItems", "contains", "minContains", "maxContains"}
-)
-OBJECT_ONLY: Final = frozenset(
-    {
-        "properties",
-        "required",
-        "additionalProperties",
-        "minProperties",
-        "maxProperties",
-        "propertyNames",
-    }
+_NUMBER_BOUNDS = word_set("minimum maximum exclusiveMinimum exclusiveMaximum multipleOf")
+ARRAY_ONLY: Final = word_set("items minItems maxItems uniqueItems contains minContains maxContains")
+OBJECT_ONLY: Final = word_set(
+    "properties required additionalProperties minProperties maxProperties propertyNames"
 )
 _TAKEN: Final[Mapping[str, frozenset[str]]] = {
     "string": frozenset({"pattern", "format"}),
@@ -66,14 +55,13 @@ _TAKEN: Final[Mapping[str, frozenset[str]]] = {
 }
 """The bounds that strict mode supports, by JSON type."""
 
-_FORMATS = frozenset(
-    {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
-)
+_FORMATS = word_set("date-time time date duration email hostname ipv4 ipv6 uuid")
 _LOOKAROUND = re.compile(r"\(\?<?[=!]")
 BOUNDS: Final = (
-    (ARRAY_ONLY | OBJECT_ONLY | _NUMBER_BOUNDS)
-    | {"minLength", "maxLength", "pattern", "format"}
-    | {"contentEncoding", "contentMediaType", "contentSchema"}
+    ARRAY_ONLY
+    | OBJECT_ONLY
+    | _NUMBER_BOUNDS
+    | word_set("minLength maxLength pattern format contentEncoding contentMediaType contentSchema")
 )
 """Keywords that only restrict values: without them, more calls reach the schema gate."""
 
@@ -82,13 +70,12 @@ SHAPING: Final = frozenset({"type", "enum", "const", "anyOf", "oneOf"})
 READ_ELSEWHERE: Final = frozenset({"$ref", "$defs", "definitions"})
 INEXPRESSIBLE: Final[Mapping[str, str]] = {
     "allOf": "allOf combines schemas",
-    "if": "if/then/else makes one argument depend on another",
-    "then": "if/then/else makes one argument depend on another",
-    "else": "if/then/else makes one argument depend on another",
+    **dict.fromkeys(("if", "then", "else"), "if/then/else makes one argument depend on another"),
     "not": "not excludes by schema",
-    "dependentRequired": "dependentRequired makes one argument depend on another",
-    "dependentSchemas": "dependentSchemas makes one argument depend on another",
-    "dependencies": "dependencies makes one argument depend on another",
+    **{
+        word: f"{word} makes one argument depend on another"
+        for word in ("dependentRequired", "dependentSchemas", "dependencies")
+    },
     "patternProperties": "patternProperties leaves the names of properties open",
     "prefixItems": "prefixItems gives each place of an array its own schema",
     "additionalItems": "additionalItems gives each place of an array its own schema",
@@ -116,50 +103,36 @@ def is_expressible(key: str, value: Any, types: tuple[str, ...]) -> bool:
     return key != "pattern" or not _LOOKAROUND.search(value)
 
 
-@dataclass(slots=True)
-class _SchemaSize:
-    properties: int = 0
-    nesting: int = 0
-    enum_values: int = 0
-    text: int = 0
-    large_enums: list[int] = field(default_factory=list)
-
-
-def beyond_limits(schema: dict[str, Any]) -> Iterator[str]:
+def beyond_limits(schema: Json) -> Iterator[str]:
     """Yield a sentence for each limit that a strict schema exceeds."""
-    count = _SchemaSize()
-    _measure(schema, 0, count)
-    for name, definition in schema.get("$defs", {}).items():
-        count.text += len(name)
-        _measure(definition, 0, count)
+    definitions = schema.get("$defs", {})
+    properties = enum_values = nesting = largest_enum = 0
+    text = sum(map(len, definitions))
+    waiting = [(inner, 0) for inner in (schema, *definitions.values())]
+    while waiting:
+        current, level = waiting.pop()
+        named, values = current.get("properties", {}), current.get("enum", [])
+        length = sum(len(str(value)) for value in values)
+        if len(values) > LARGE_ENUM:
+            largest_enum = max(largest_enum, length)
+        level += "properties" in current
+        nesting = max(nesting, level)
+        properties += len(named)
+        enum_values += len(values)
+        text += sum(map(len, named)) + length + len(str(current.get("const", "")))
+        items = [current["items"]] if "items" in current else []
+        inside = (*named.values(), *current.get("anyOf", ()), *items)
+        waiting += [(inner, level) for inner in inside]
     measured = (
-        ("properties", count.properties, PROPERTIES),
-        ("levels of nested objects", count.nesting, NESTING),
-        ("enum values", count.enum_values, ENUM_VALUES),
-        ("characters in names and fixed values", count.text, TEXT),
-        ("characters in one large enum", max(count.large_enums, default=0), LARGE_ENUM_TEXT),
+        ("properties", properties, PROPERTIES),
+        ("levels of nested objects", nesting, NESTING),
+        ("enum values", enum_values, ENUM_VALUES),
+        ("characters in names and fixed values", text, TEXT),
+        ("characters in one large enum", largest_enum, LARGE_ENUM_TEXT),
     )
     for what, size, limit in measured:
         if size > limit:
             yield f"#: {size} {what}, of which strict mode takes {limit}"
-
-
-def _measure(schema: dict[str, Any], level: int, count: _SchemaSize) -> None:
-    properties = schema.get("properties", {})
-    inner = level + 1 if "properties" in schema else level
-    count.nesting = max(count.nesting, inner)
-    count.properties += len(properties)
-    count.text += sum(len(name) for name in properties)
-    values = schema.get("enum", [])
-    length = sum(len(str(value)) for value in values)
-    count.enum_values += len(values)
-    count.text += length + len(str(schema.get("const", "")))
-    if len(values) > LARGE_ENUM:
-        count.large_enums.append(length)
-    for child in (*properties.values(), *schema.get("anyOf", ())):
-        _measure(child, inner, count)
-    if "items" in schema:
-        _measure(schema["items"], inner, count)
 
 
 Path = tuple[str | int, ...]
@@ -183,8 +156,7 @@ class Conversion:
 
     def _walk(self, arguments: Mapping[str, Any], way: Way) -> Json:
         # Deeper values are refused elsewhere, so they are passed on unchanged.
-        walked = self.shape.walk(arguments, way, MAX_DEPTH) if self.shape else arguments
-        return dict(walked)
+        return dict(self.shape.walk(arguments, way, MAX_DEPTH) if self.shape else arguments)
 
 
 def convert(schema: Mapping[str, Any]) -> Conversion:
@@ -195,16 +167,14 @@ def convert(schema: Mapping[str, Any]) -> Conversion:
         return Conversion(schema=None, warnings=(f"#: not a valid schema: {error}",))
     reader = _StrictReader(root=thaw(schema))
     shape = reader.read_all()
-    strict = {} if reader.problems else _assemble(shape, reader.definitions)
+    named = {name: inner for name, inner in reader.definitions.items() if name != ROOT}
+    strict: Json = {} if reader.problems else shape.schema()
+    if strict and named:
+        strict["$defs"] = {name: inner.schema() for name, inner in named.items()}
     problems = (*reader.problems, *beyond_limits(strict))
     if problems:
         return Conversion(schema=None, warnings=tuple(dict.fromkeys(problems)))
     return Conversion(schema=strict, warnings=tuple(dict.fromkeys(reader.warnings)), shape=shape)
-
-
-def _assemble(shape: StrictShape, definitions: Mapping[str, StrictShape]) -> Json:
-    named = {name: inner.schema() for name, inner in definitions.items() if name != ROOT}
-    return {**shape.schema(), **({"$defs": named} if named else {})}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -337,7 +307,7 @@ class _StrictReader:
             return self.refuse(path, "an array without items holds anything")
         return Array(
             items=self.read(schema["items"], (*path, "items")),
-            keywords=self.keywords(schema, path, ("array",), read=frozenset({"items"})),
+            keywords=self.keywords(schema, path, ("array",), read=("items",)),
         )
 
     def value(self, schema: Json, types: tuple[str, ...], path: Path) -> StrictShape:
@@ -352,16 +322,11 @@ class _StrictReader:
         return Value(keywords=keywords | self.keywords(schema, path, types), values=values)
 
     def keywords(
-        self,
-        schema: Json,
-        path: Path,
-        types: tuple[str, ...] = (),
-        *,
-        read: frozenset[str] = frozenset(),
+        self, schema: Json, path: Path, types: tuple[str, ...] = (), read: tuple[str, ...] = ()
     ) -> Json:
         """Return the other supported keywords, and warn about each unsupported one."""
         kept = {}
-        for key, value in _only(schema, schema.keys() - read - SHAPING - READ_ELSEWHERE).items():
+        for key, value in _only(schema, schema.keys() - {*read} - SHAPING - READ_ELSEWHERE).items():
             if key in NOTES or is_expressible(key, value, types):
                 kept[key] = value
             elif key in BOUNDS:
@@ -387,7 +352,7 @@ class _StrictReader:
             name: self.slot(inner, (*path, "properties", name), required=name in required)
             for name, inner in properties.items()
         }
-        read = frozenset({"properties", "required", "additionalProperties"})
+        read = ("properties", "required", "additionalProperties")
         return Object(slots=slots, keywords=self.keywords(schema, path, ("object",), read=read))
 
     def slot(self, schema: Any, path: Path, *, required: bool) -> PropertySlot:
@@ -470,13 +435,8 @@ def _is(value: Any, name: str) -> bool:
         return name == ("null" if value is None else "boolean")
     if name == "integer":
         return isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    kinds: dict[str, type | tuple[type, ...]] = {
-        "number": (int, float),
-        "string": str,
-        "array": list,
-        "object": dict,
-    }
-    return name in kinds and isinstance(value, kinds[name])
+    kinds = {"number": (int, float), "string": (str,), "array": (list,), "object": (dict,)}
+    return isinstance(value, kinds.get(name, ()))
 
 
 def _only(schema: Json, keys: AbstractSet[str]) -> Json:

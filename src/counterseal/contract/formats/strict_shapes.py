@@ -109,11 +109,8 @@ class PropertySlot:
     def leave(self, value: Any, depth: int) -> Any:
         if value is None and self.absence is not Absence.NEVER:
             return _ABSENT
-        if (
-            self.absence is Absence.WRAPPED
-            and isinstance(value, Mapping)
-            and set(value) == {"value"}
-        ):
+        wrapped = isinstance(value, Mapping) and set(value) == {"value"}
+        if self.absence is Absence.WRAPPED and wrapped:
             value = value["value"]
         return self.shape.walk(value, Way.RESTORE, depth)
 
@@ -183,17 +180,9 @@ class SchemaReference(StrictShape):
         return shape.walk(value, way, depth)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Pick:
-    """The variant of a value of one JSON type: the only one, or the one with its tag."""
-
-    options: Mapping[Hashable, StrictShape]
-    tag: str | None = None
-
-    def variant(self, value: Any) -> StrictShape | None:
-        if self.tag is None:
-            return next(iter(self.options.values()))
-        return self.options.get(_key(value.get(self.tag)))
+_Pick = tuple[str | None, Mapping[Hashable, StrictShape]]
+"""How to find the variant of a value: the property that tells them apart, and a variant for each of
+its values. Without a property there is one variant, under None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -207,9 +196,8 @@ class Union(StrictShape):
         return {"anyOf": [variant.schema() for variant in self.variants], **self.keywords}
 
     def walk(self, value: Any, way: Way, depth: int) -> Any:
-        kind = Object if isinstance(value, Mapping) else Array
-        pick = self.picks.get(kind)
-        variant = pick.variant(value) if pick else None
+        tag, options = self.picks.get(Object if isinstance(value, Mapping) else Array, (None, {}))
+        variant = options.get(None if tag is None else _key(value.get(tag)))
         return variant.walk(value, way, depth) if variant else value
 
     def parts(self) -> Iterable[StrictShape]:
@@ -225,9 +213,10 @@ def settle(union: Union, converted: frozenset[str]) -> bool:
     leaves = _leaves(union)
     for kind in (Object, Array):
         alike = [leaf for leaf in leaves if isinstance(leaf, kind)]
-        if not any(_is_converted(leaf, converted) for leaf in alike):
+        inside = [_inside(leaf) for leaf in alike]
+        if not any(optional or converted & references for optional, references in inside):
             continue
-        pick = _Pick(options={None: alike[0]}) if len(alike) == 1 else _by_tag(alike)
+        pick: _Pick | None = (None, {None: alike[0]}) if len(alike) == 1 else _by_tag(alike)
         if pick is None:
             return False
         union.picks[kind] = pick
@@ -241,10 +230,9 @@ def _by_tag(leaves: Sequence[StrictShape]) -> _Pick | None:
         return None
     for name in objects[0].slots:
         tagged = [(_key(tag), leaf) for leaf in objects for tag in _tags(leaf, name)]
-        options = dict(tagged)
-        complete = all(_tags(leaf, name) for leaf in objects)
-        if complete and len(options) == len(tagged):
-            return _Pick(options=options, tag=name)
+        options: dict[Hashable, StrictShape] = dict(tagged)
+        if len(options) == len(tagged) and all(_tags(leaf, name) for leaf in objects):
+            return name, options
     return None
 
 
@@ -259,25 +247,13 @@ def _tags(leaf: Object, name: str) -> tuple[Any, ...]:
 
 def converted_definitions(definitions: Mapping[str, StrictShape]) -> frozenset[str]:
     """Return the definitions with an optional property, directly or through another."""
-    users: dict[str, set[str]] = {}
-    found = []
-    for name, shape in definitions.items():
-        optional, references = _inside(shape)
-        if optional:
-            found.append(name)
-        for reference in references:
-            users.setdefault(reference, set()).add(name)
-    converted = set(found)
-    while found:
-        fresh = users.get(found.pop(), set()) - converted
+    inside = {name: _inside(shape) for name, shape in definitions.items()}
+    fresh = {name for name, (optional, _) in inside.items() if optional}
+    converted: set[str] = set()
+    while fresh:
         converted |= fresh
-        found.extend(fresh)
+        fresh = {name for name, (_, names) in inside.items() if names & converted} - converted
     return frozenset(converted)
-
-
-def _is_converted(shape: StrictShape, converted: frozenset[str]) -> bool:
-    optional, references = _inside(shape)
-    return optional or not converted.isdisjoint(references)
 
 
 def _inside(shape: StrictShape) -> tuple[bool, set[str]]:
@@ -289,8 +265,8 @@ def _inside(shape: StrictShape) -> tuple[bool, set[str]]:
         if isinstance(current, SchemaReference):
             references.add(current.name)
         elif isinstance(current, Object):
-            absences = (slot.absence for slot in current.slots.values())
-            optional = optional or any(absence is not Absence.NEVER for absence in absences)
+            absences = {slot.absence for slot in current.slots.values()}
+            optional = optional or not absences <= {Absence.NEVER}
     return optional, references
 
 

@@ -11,21 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from counterseal.canonical import thaw
-from counterseal.contract.lint import (
-    dangerous_inputs,
-    identity,
-    outbound,
-    references,
-    safeguards,
-    schema_rules,
-)
+from counterseal.contract.lint import dangerous_inputs, names, outbound, safeguards, schema_rules
 from counterseal.contract.lint.rule import RULES, LintRule
 from counterseal.contract.model import Contract
 from counterseal.errors import ContractError, Problem, Severity
 
 __all__ = ["RULES", "LintRule", "examine", "lint"]
 
-_FAMILIES = (identity, schema_rules, safeguards, references, outbound, dangerous_inputs)
+_FAMILIES = (names, schema_rules, safeguards, outbound, dangerous_inputs)
 """Importing them fills RULES."""
 
 

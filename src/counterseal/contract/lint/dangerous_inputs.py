@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from counterseal.contract.lint.regex import is_bounded
-from counterseal.contract.lint.rule import Breach, breach, rule
+from counterseal.contract.lint.rule import Breach, rule
 from counterseal.contract.lint.schema_rules import INPUT, fields
 from counterseal.contract.model import Contract, Isolation
-from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
+from counterseal.contract.schemas import listed, properties_of, types_of, without_refs, word_set
 
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 
@@ -37,18 +37,14 @@ class Sounds(NamedTuple):
     certain: bool
 
 
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-_SHELL = _set("shell bash zsh powershell cmd command argv")
-_LANGUAGES = _set("python javascript js typescript perl ruby lua")
-_CODE = _LANGUAGES | _set("script code eval exec")
-_DOUBTFUL = _set("snippet expression formula program notebook macro lambda")
-_RUN = _set("run execute exec eval evaluate interpret")
-_RUNNERS = _SHELL | _LANGUAGES | _set("repl terminal interpreter eval exec")
-_FILLERS = _set("a an the my some in tool")
-_OTHER_CODES = _set(
+_SHELL = word_set("shell bash zsh powershell cmd command argv")
+_LANGUAGES = word_set("python javascript js typescript perl ruby lua")
+_CODE = _LANGUAGES | word_set("script code eval exec")
+_DOUBTFUL = word_set("snippet expression formula program notebook macro lambda")
+_RUN = word_set("run execute exec eval evaluate interpret")
+_RUNNERS = _SHELL | _LANGUAGES | word_set("repl terminal interpreter eval exec")
+_FILLERS = word_set("a an the my some in tool")
+_OTHER_CODES = word_set(
     "access account airport area auth authorization bank bar branch campaign category center "
     "centre city color colour confirmation cost country coupon currency customer department "
     "diagnosis dial discount error exit facility gift industry invitation invite iso item language "
@@ -57,8 +53,8 @@ _OTHER_CODES = _set(
     "tax tracking trade vat vendor verification voucher zip"
 )
 """Words that make a code a plain identifier: `country_code`."""
-_OTHER_DOUBTS = _set("cron regular facial gene loyalty")
-_ABOUT = _set(
+_OTHER_DOUBTS = word_set("cron regular facial gene loyalty")
+_ABOUT = word_set(
     "author category count date format hash id index key kind label language length level limit "
     "name number owner page path ref size state status tag time title type uri url uuid version"
 )
@@ -227,11 +223,9 @@ def code_unsandboxed(contract: Contract) -> Iterator[Breach]:
     if contract.runs_code and not places:
         places = [(("runs_code",), "the tool runs code")]
     for place, what in places:
-        yield breach(
-            place,
-            f"{what}, but isolation is {contract.isolation}",
-            "Set isolation to sandbox; or set runs_code to false, if the text is never run.",
-        )
+        fault = f"{what}, but isolation is {contract.isolation}"
+        fix = "Set isolation to sandbox; or set runs_code to false, if the text is never run."
+        yield Breach(place, fault, fix)
 
 
 @rule("code-suspected", "runs_code is set when it may run code", warning=True)
@@ -242,11 +236,9 @@ def code_suspected(contract: Contract) -> Iterator[Breach]:
     if any(sounds.certain for _, _, sounds in places):
         return  # code-unsandboxed says so
     for place, what, _ in places:
-        yield breach(
-            place,
-            f"{what}; it may be run",
-            "Set runs_code to true and isolation to sandbox, or runs_code to false.",
-        )
+        fault = f"{what}; it may be run"
+        fix = "Set runs_code to true and isolation to sandbox, or runs_code to false."
+        yield Breach(place, fault, fix)
 
 
 @rule("raw-power", "inputs are business values, not SQL, shell, code, URLs or paths", warning=True)
@@ -261,7 +253,7 @@ def raw_power(contract: Contract) -> Iterator[Breach]:
     if contract.runs_code is False:  # otherwise code-unsandboxed says so
         places += [(place, what) for place, what, sounds in _code(contract) if sounds.certain]
     for place, what in places:
-        yield breach(
+        yield Breach(
             place,
             what,
             "Offer the business operation instead, limit the value with an enum or a pattern, "
@@ -273,30 +265,23 @@ def raw_power(contract: Contract) -> Iterator[Breach]:
 def credential_argument(contract: Contract) -> Iterator[Breach]:
     for place, name, _ in _texts(contract):
         if is_credential(name):
-            yield breach(
-                place,
-                f"{name} would let a model see and pass a credential",
-                'Inject it: Annotated[str, Secret("name")].',
-            )
+            fault = f"{name} would let a model see and pass a credential"
+            yield Breach(place, fault, 'Inject it: Annotated[str, Secret("name")].')
 
 
 @rule("authority-argument", "authority comes from the principal", warning=True)
 def authority_argument(contract: Contract) -> Iterator[Breach]:
     for path, name, _ in fields(contract.affordance.input_schema):
         if _AUTHORITY.match(name.lower()) and name != contract.tenant_argument:
-            yield breach(
-                (*INPUT, *path),
-                f"{name} lets the model choose the authority that it acts with",
-                "Take it from the context; mark a tenant with tenant_argument.",
-            )
+            fault = f"{name} lets the model choose the authority that it acts with"
+            fix = "Take it from the context; mark a tenant with tenant_argument."
+            yield Breach((*INPUT, *path), fault, fix)
 
 
 @rule("identifier-ambiguous", "identifier arguments say what they identify", warning=True)
 def identifier_ambiguous(contract: Contract) -> Iterator[Breach]:
     for name in properties_of(contract.affordance.input_schema):
         if name in ("id", "ids", "uuid", "key"):
-            yield breach(
-                (*INPUT, "properties", name),
-                f"{name} does not say what it identifies",
-                "Name the thing: case_id, invoice_id.",
-            )
+            fault = f"{name} does not say what it identifies"
+            fix = "Name the thing: case_id, invoice_id."
+            yield Breach((*INPUT, "properties", name), fault, fix)

@@ -12,7 +12,7 @@ from typing import Any
 
 from counterseal.contract.bindings import HttpBinding, Placeholder, template
 from counterseal.contract.egress import EgressEntry, entry_for, kind, literal, parse_entry
-from counterseal.contract.lint.rule import Breach, breach, rule
+from counterseal.contract.lint.rule import Breach, not_an_argument, rule
 from counterseal.contract.model import Contract, EgressPolicy, Isolation
 from counterseal.contract.schemas import listed, properties_of, types_of, without_refs
 
@@ -43,21 +43,17 @@ def egress_unreadable(contract: Contract) -> Iterator[Breach]:
             parse_entry(entry)
         except ValueError as error:
             reason = str(error).partition(": ")[2].partition("; ")[0]
-            yield breach(
-                ("egress", index),
-                f"{ascii(entry)[:80]}: {reason}",
-                "Write api.example.org, *.example.org, api.example.org:8443 or 10.1.0.0/16.",
-            )
+            fault = f"{ascii(entry)[:80]}: {reason}"
+            fix = "Write api.example.org, *.example.org, api.example.org:8443 or 10.1.0.0/16."
+            yield Breach(("egress", index), fault, fix)
 
 
 @rule("egress-contradictory", "egress agrees with its egress policy")
 def egress_contradictory(contract: Contract) -> Iterator[Breach]:
     if contract.egress and contract.security.egress_policy is EgressPolicy.NONE:
-        yield breach(
-            "/security/egress_policy",
-            f"egress_policy is none, but egress lists {contract.egress[0]}",
-            "Set it to allowlisted_domains, or remove egress.",
-        )
+        fault = f"egress_policy is none, but egress lists {contract.egress[0]}"
+        fix = "Set it to allowlisted_domains, or remove egress."
+        yield Breach("/security/egress_policy", fault, fix)
 
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -86,24 +82,18 @@ def http_unreachable(contract: Contract) -> Iterator[Breach]:
         return
     entry = entry_for(binding.host, binding.port)
     if policy is EgressPolicy.NONE:
-        yield breach(
-            "/http/url",
-            "the egress policy is none, so the request can't be sent",
-            f"Allow the host: egress: [{entry}].",
-        )
+        fault = "the egress policy is none, so the request can't be sent"
+        yield Breach("/http/url", fault, f"Allow the host: egress: [{entry}].")
     elif policy is EgressPolicy.ALLOWLISTED_DOMAINS:
         if not any(covers(known, binding.host, binding.port) for known in entries(contract)):
-            yield breach("/http/url", f"{entry} is not in egress", "Add it, or correct the URL.")
+            yield Breach("/http/url", f"{entry} is not in egress", "Add it, or correct the URL.")
         elif binding.host == "localhost" and not _loopback_named(contract, binding.port):
-            yield breach(
-                "/egress",
-                "localhost is a loopback address, which egress must list as an address",
-                f"Add {entry_for('127.0.0.1', binding.port)}.",
-            )
+            fault = "localhost is a loopback address, which egress must list as an address"
+            yield Breach("/egress", fault, f"Add {entry_for('127.0.0.1', binding.port)}.")
     elif policy is EgressPolicy.PRIVATE_NETWORK_ONLY:
         address = literal(binding.host)
         if address is not None and kind(address) == "public":
-            yield breach(
+            yield Breach(
                 "/http/url",
                 f"{entry} is a public address, but egress_policy is private_network_only",
             )
@@ -117,11 +107,8 @@ def _loopback_named(contract: Contract, port: int) -> bool:
 def http_isolation(contract: Contract) -> Iterator[Breach]:
     apart = (Isolation.PROCESS, Isolation.SANDBOX)
     if contract.http is not None and contract.isolation in apart:
-        yield breach(
-            "/isolation",
-            f"isolation is {contract.isolation}, but an HTTP tool has no code to isolate",
-            "Remove `isolation`.",
-        )
+        fault = f"isolation is {contract.isolation}, but an HTTP tool has no code to isolate"
+        yield Breach("/isolation", fault, "Remove `isolation`.")
 
 
 # --- content --------------------------------------------------------------------------------------
@@ -129,14 +116,10 @@ def http_isolation(contract: Contract) -> Iterator[Breach]:
 
 @rule("http-argument-unknown", "request uses declared arguments")
 def http_argument_unknown(contract: Contract) -> Iterator[Breach]:
-    known = set(properties_of(contract.affordance.input_schema))
+    known = properties_of(contract.affordance.input_schema)
     for place, placeholder in _placeholders(contract):
         if placeholder.argument and placeholder.name not in known:
-            yield breach(
-                place,
-                f"{placeholder} is not an argument of {contract.name}",
-                f"Use one of: {', '.join(sorted(known)) or 'none are declared'}.",
-            )
+            yield not_an_argument(contract, place, placeholder)
 
 
 def _placeholders(contract: Contract) -> Iterator[tuple[tuple[str | int, ...], Placeholder]]:
@@ -151,11 +134,8 @@ def http_path_optional(contract: Contract) -> Iterator[Breach]:
     for place, placeholder in _placeholders(contract):
         known = placeholder.argument and placeholder.name in properties_of(schema)
         if place == ("http", "url") and known and placeholder.name not in required:
-            yield breach(
-                place,
-                f"{placeholder} is used in the path, but the argument is optional",
-                f"Add {placeholder.name} to the input schema's required.",
-            )
+            fault = f"{placeholder} is used in the path, but the argument is optional"
+            yield Breach(place, fault, f"Add {placeholder.name} to the input schema's required.")
 
 
 @rule("http-argument-misfit", "path, query, form and headers use plain values")
@@ -170,11 +150,9 @@ def http_argument_misfit(contract: Contract) -> Iterator[Breach]:
         unfit = [word for word in ("object", "array") if word in types]
         for word in unfit:
             if not (word == "array" and repeated):
-                yield breach(
-                    place,
-                    f"{placeholder} is an {word}, which can't be written into {part}",
-                    "Move it to the body. In query and form, a list may be a value of its own.",
-                )
+                fault = f"{placeholder} is an {word}, which can't be written into {part}"
+                fix = "Move it to the body. In query and form, a list may be a value of its own."
+                yield Breach(place, fault, fix)
 
 
 def _stands_alone(contract: Contract, place: tuple[str | int, ...]) -> bool:
@@ -189,39 +167,32 @@ def http_argument_unsent(contract: Contract) -> Iterator[Breach]:
     used = {*contract.http.arguments, *contract.business_key, contract.tenant_argument}
     for name in properties_of(contract.affordance.input_schema):
         if name not in used:
-            yield breach(
-                ("affordance", "input_schema", "properties", name),
-                f"{name} is an argument, but the request does not use it",
-                "Use it in the http section, or remove it.",
-            )
+            fault = f"{name} is an argument, but the request does not use it"
+            fix = "Use it in the http section, or remove it."
+            yield Breach(("affordance", "input_schema", "properties", name), fault, fix)
 
 
 @rule("http-secret-mismatch", "request uses exactly the declared secrets")
 def http_secret_mismatch(contract: Contract) -> Iterator[Breach]:
     for place, placeholder in _placeholders(contract):
         if placeholder.secret and placeholder.name not in contract.secrets:
-            yield breach(
+            yield Breach(
                 place, f"{placeholder} is not declared", f"Add it: secrets: [{placeholder.name}]."
             )
     if contract.http is not None:
         for index, name in enumerate(contract.secrets):
             if name not in contract.http.secrets:
-                yield breach(
-                    ("secrets", index),
-                    f"the secret {name} is declared, but the request does not use it",
-                    "Remove it, or use it in the http section.",
-                )
+                fault = f"the secret {name} is declared, but the request does not use it"
+                yield Breach(("secrets", index), fault, "Remove it, or use it in the http section.")
 
 
 @rule("http-secret-plain", "secrets are sent encrypted")
 def http_secret_plain(contract: Contract) -> Iterator[Breach]:
     binding = contract.http
     if binding is not None and binding.secrets and not binding.secure and not _near(contract):
-        yield breach(
-            "/http/url",
-            f"{', '.join(sorted(binding.secrets))} would be sent to {binding.host} unencrypted",
-            "Use https. Plain http is allowed for loopback and for private addresses in egress.",
-        )
+        fault = f"{', '.join(sorted(binding.secrets))} would be sent to {binding.host} unencrypted"
+        fix = "Use https. Plain http is allowed for loopback and for private addresses in egress."
+        yield Breach("/http/url", fault, fix)
 
 
 def _near(contract: Contract) -> bool:
@@ -238,11 +209,8 @@ def _near(contract: Contract) -> bool:
 def http_secret_in_url(contract: Contract) -> Iterator[Breach]:
     for place, placeholder in _placeholders(contract):
         if placeholder.secret and place[1] in ("url", "query"):
-            yield breach(
-                place,
-                f"{placeholder} becomes part of the URL, which servers and proxies log",
-                "Send it in a header, if the API accepts that.",
-            )
+            fault = f"{placeholder} becomes part of the URL, which servers and proxies log"
+            yield Breach(place, fault, "Send it in a header, if the API accepts that.")
 
 
 # --- headers and body -----------------------------------------------------------------------------
@@ -252,11 +220,9 @@ def http_secret_in_url(contract: Contract) -> Iterator[Breach]:
 def http_key_unsent(contract: Contract) -> Iterator[Breach]:
     keyed = contract.idempotency
     if contract.http is not None and contract.mutates and keyed.required and not keyed.key_header:
-        yield breach(
-            "/idempotency/key_header",
-            "key_header is null, so the destination can't tell a retry from a second call",
-            "Name a header, like Idempotency-Key. A destination that does not know it ignores it.",
-        )
+        fault = "key_header is null, so the destination can't tell a retry from a second call"
+        fix = "Name a header, like Idempotency-Key. A destination that does not know it ignores it."
+        yield Breach("/idempotency/key_header", fault, fix)
 
 
 @rule("http-header-invalid", "headers are ones that a tool may set")
@@ -270,11 +236,11 @@ def http_header_invalid(contract: Contract) -> Iterator[Breach]:
     for name in named:
         place = ("http", "headers", name) if name in binding.headers else "/idempotency/key_header"
         if not _TOKEN.fullmatch(name):
-            yield breach(place, f"{ascii(name)[:80]} is not a valid header name")
+            yield Breach(place, f"{ascii(name)[:80]} is not a valid header name")
         elif name.lower() in _CONNECTION_HEADERS:
-            yield breach(place, f"{name} is set by the connection", "Remove it.")
+            yield Breach(place, f"{name} is set by the connection", "Remove it.")
         elif times[name.lower()] > 1:
-            yield breach(
+            yield Breach(
                 place, f"{name} is set twice", "Header names are case-insensitive; remove one."
             )
     yield from _bad_values(binding)
@@ -285,7 +251,7 @@ def _bad_values(binding: HttpBinding) -> Iterator[Breach]:
         # The value of a placeholder is checked when the request is sent.
         plain = "".join(part if isinstance(part, str) else "x" for part in template(text).parts)
         if not _VALUE.fullmatch(plain):
-            yield breach(
+            yield Breach(
                 ("http", "headers", name),
                 "the value has line breaks, non-ASCII characters, or spaces at its ends",
             )
@@ -298,7 +264,7 @@ def http_body_misplaced(contract: Contract) -> Iterator[Breach]:
         return
     for name in ("body", "form"):
         if getattr(binding, name):
-            yield breach(
+            yield Breach(
                 ("http", name), f"a {binding.method} request has no body", "Use query, or POST."
             )
 
@@ -310,18 +276,13 @@ def http_absent_misplaced(contract: Contract) -> Iterator[Breach]:
         return
     if binding.method in _CHANGING or contract.mutates:
         what = binding.method if binding.method in _CHANGING else contract.effect
-        yield breach(
-            "/http/absent",
-            f"{what} changes something; status {binding.absent[0]} would count as success",
-            "Remove it, and map the status in `statuses`.",
-        )
+        fault = f"{what} changes something; status {binding.absent[0]} would count as success"
+        yield Breach("/http/absent", fault, "Remove it, and map the status in `statuses`.")
     for index, status in enumerate(binding.absent):
         if status in _INCONCLUSIVE:
-            yield breach(
-                ("http", "absent", index),
-                f"status {status} does not say that the resource does not exist",
-                "Remove it: an unknown answer must not count as absent.",
-            )
+            fault = f"status {status} does not say that the resource does not exist"
+            fix = "Remove it: an unknown answer must not count as absent."
+            yield Breach(("http", "absent", index), fault, fix)
 
 
 @rule("http-effect-low", "effect is as strong as its HTTP method, or the reason is given")
@@ -329,8 +290,6 @@ def http_effect_low(contract: Contract) -> Iterator[Breach]:
     binding = contract.http
     changing = binding is not None and binding.method in _CHANGING
     if changing and not contract.mutates and not (contract.risk_justification or "").strip():
-        yield breach(
-            "/effect",
-            f"the effect is {contract.effect}, but the HTTP method changes something",
-            "Declare the actual effect. For a search by POST, say so in risk_justification.",
-        )
+        fault = f"the effect is {contract.effect}, but the HTTP method changes something"
+        fix = "Declare the actual effect. For a search by POST, say so in risk_justification."
+        yield Breach("/effect", fault, fix)

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from counterseal.canonical import pointer
 from counterseal.contract.model import Contract
+from counterseal.contract.schemas import properties_of
 from counterseal.errors import Problem, Severity
 
+Place = str | tuple[str | int, ...]
+"""A JSON Pointer, as text or in parts."""
 
-@dataclass(frozen=True, slots=True)
-class Breach:
-    pointer: str
+
+class Breach(NamedTuple):
+    place: Place
     message: str
     fix: str = ""
-
-
-def breach(place: str | tuple[str | int, ...], message: str, fix: str = "") -> Breach:
-    """Return a breach at a JSON Pointer, given as text or in parts."""
-    return Breach(place if isinstance(place, str) else pointer(*place), message, fix)
 
 
 Finder = Callable[[Contract], Iterable[Breach]]
@@ -36,18 +35,25 @@ class LintRule:
     find: Finder
 
     def problems(self, contract: Contract) -> Iterable[Problem]:
-        for item in self.find(contract):
+        for place, message, fix in self.find(contract):
             yield Problem(
                 rule=self.id,
                 severity=self.severity,
                 tool=contract.name,
-                pointer=item.pointer,
-                message=item.message,
-                fix=item.fix,
+                pointer=place if isinstance(place, str) else pointer(*place),
+                message=message,
+                fix=fix,
             )
 
 
 RULES: dict[str, LintRule] = {}
+
+
+def not_an_argument(contract: Contract, place: Place, name: object) -> Breach:
+    """Return the breach of a name that should be one of the tool's arguments."""
+    known = ", ".join(sorted(properties_of(contract.affordance.input_schema)))
+    fault = f"{name} is not an argument of {contract.name}"
+    return Breach(place, fault, f"Use one of: {known or 'none are declared'}.")
 
 
 def rule(rule_id: str, summary: str, *, warning: bool = False) -> Callable[[Finder], Finder]:

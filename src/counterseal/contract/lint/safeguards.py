@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from counterseal.codes import FAILURES
 from counterseal.contract.approval_terms import Then, term_faults
 from counterseal.contract.effects import EFFECTS, RISKS, RiskClass, Semantics
-from counterseal.contract.lint.rule import Breach, breach, rule
+from counterseal.contract.lint.rule import Breach, rule
 from counterseal.contract.model import Contract, Isolation, OnUnknown
 
 
 @rule("effect-missing", "effect is declared")
 def effect_missing(contract: Contract) -> Iterator[Breach]:
     if contract.effect is None:
-        yield breach("/effect", "no effect is declared", f"Choose one of {', '.join(EFFECTS)}.")
+        yield Breach("/effect", "no effect is declared", f"Choose one of {', '.join(EFFECTS)}.")
 
 
 @rule("risk-lowered", "risk class is at least that of its effect, or the reason is given")
@@ -24,7 +24,7 @@ def risk_lowered(contract: Contract) -> Iterator[Breach]:
         return
     usual = EFFECTS[contract.effect].risk
     if contract.risk < usual:
-        yield breach(
+        yield Breach(
             "/transactional/side_effect_class",
             f"the risk class is {contract.risk}; the effect {contract.effect} stands for {usual}",
             "Raise it, or give the reason in risk_justification.",
@@ -38,7 +38,7 @@ def idempotency_off(contract: Contract) -> Iterator[Breach]:
         return
     for name in ("supported", "required", "payload_hash_required"):
         if not getattr(contract.idempotency, name):
-            yield breach(
+            yield Breach(
                 f"/idempotency/{name}",
                 f"idempotency.{name} is false, but {contract.effect or contract.risk} calls write",
                 "Remove it: without a key, a retry would repeat the action.",
@@ -49,7 +49,7 @@ def idempotency_off(contract: Contract) -> Iterator[Breach]:
 def retry_writes(contract: Contract) -> Iterator[Breach]:
     writes = contract.risk > RiskClass.READ_ONLY
     if writes and not contract.mutates and contract.runtime.max_retries:
-        yield breach(
+        yield Breach(
             "/runtime/max_retries",
             f"max_retries is {contract.runtime.max_retries}: the effect {contract.effect} allows "
             f"retries, but the risk class {contract.risk} means that calls write",
@@ -62,24 +62,19 @@ def retry_writes(contract: Contract) -> Iterator[Breach]:
 def confirmation_off(contract: Contract) -> Iterator[Breach]:
     demanded = RISKS[contract.risk].approval.approvers
     if demanded and not contract.transactional.confirmation_required:
-        yield breach(
-            "/transactional/confirmation_required",
-            f"confirmation_required is false, but {contract.risk} needs {demanded} approvers",
-            "Remove it, or declare the actual risk class.",
-        )
+        fault = f"confirmation_required is false, but {contract.risk} needs {demanded} approvers"
+        fix = "Remove it, or declare the actual risk class."
+        yield Breach("/transactional/confirmation_required", fault, fix)
     if contract.approvers < demanded:
-        yield breach(
-            "/approvers",
-            f"approvers is {contract.approvers}, but {contract.risk} needs {demanded}",
-            f"Set it to at least {demanded}.",
-        )
+        fault = f"approvers is {contract.approvers}, but {contract.risk} needs {demanded}"
+        yield Breach("/approvers", fault, f"Set it to at least {demanded}.")
 
 
 @rule("approvers-unasked", "number of approvers agrees with confirmation_required")
 def approvers_unasked(contract: Contract) -> Iterator[Breach]:
     asks = contract.transactional.confirmation_required
     if asks != (contract.approvers > 0):
-        yield breach(
+        yield Breach(
             "/approvers",
             f"approvers is {contract.approvers}, but confirmation_required is {str(asks).lower()}",
             "Set both, or neither.",
@@ -93,22 +88,19 @@ def verification_off(contract: Contract) -> Iterator[Breach]:
     place = "/transactional/post_action_verification_required"
     if RISKS[contract.risk].verification:
         fault = f"verification is off, but calls of {contract.risk} should be verified"
-        yield breach(place, fault, "Remove the setting and declare a probe.")
+        yield Breach(place, fault, "Remove the setting and declare a probe.")
     for name in ("expected", "verify_after"):
         if getattr(contract, name):
             fault = f"verification is off, but {name} is declared"
-            yield breach(place, fault, "Remove the setting.")
+            yield Breach(place, fault, "Remove the setting.")
 
 
 @rule("meta-exposed", "tools that change agents are hidden from agents")
 def meta_exposed(contract: Contract) -> Iterator[Breach]:
     hidden = contract.effect is not None and not EFFECTS[contract.effect].exposed
     if hidden and contract.exposed:
-        yield breach(
-            "/exposed",
-            "a meta tool changes agents or tools, and must not be visible to agents",
-            "Remove `exposed`, and let people or workflows call it.",
-        )
+        fault = "a meta tool changes agents or tools, and must not be visible to agents"
+        yield Breach("/exposed", fault, "Remove `exposed`, and let people or workflows call it.")
 
 
 @rule("semantics-contradictory", "transaction semantics match its effect")
@@ -118,37 +110,31 @@ def semantics_contradictory(contract: Contract) -> Iterator[Breach]:
         transactional.semantics is Semantics.COMPENSABLE_WRITE
         and not transactional.compensation_tool
     ):
-        yield breach(
-            "/transactional/compensation_tool",
-            "the semantics are compensable_write, but no compensation tool is declared",
-            "Name it in transactional.compensation_tool.",
-        )
+        fault = "the semantics are compensable_write, but no compensation tool is declared"
+        fix = "Name it in transactional.compensation_tool."
+        yield Breach("/transactional/compensation_tool", fault, fix)
     mutates = contract.effect is not None and EFFECTS[contract.effect].mutates
     if mutates and transactional.semantics is Semantics.READ_ONLY:
-        yield breach(
-            "/transactional/semantics",
-            f"the semantics are read_only, but the effect is {contract.effect}",
-            "Remove `semantics`, or set it to what the change is.",
-        )
+        fault = f"the semantics are read_only, but the effect is {contract.effect}"
+        fix = "Remove `semantics`, or set it to what the change is."
+        yield Breach("/transactional/semantics", fault, fix)
     if transactional.compensation_tool == contract.name:
-        yield breach("/transactional/compensation_tool", "a tool can't compensate itself")
+        yield Breach("/transactional/compensation_tool", "a tool can't compensate itself")
 
 
 @rule("unknown-unanswered", "way to settle unknown outcomes is declared")
 def unknown_unanswered(contract: Contract) -> Iterator[Breach]:
     if contract.on_unknown is OnUnknown.READ_BACK and contract.read_back is None:
-        yield breach(
-            "/on_unknown",
-            "on_unknown is read_back, but no read_back is declared",
-            "Declare a read-only tool or function that asks the destination for the outcome.",
-        )
+        fault = "on_unknown is read_back, but no read_back is declared"
+        fix = "Declare a read-only tool or function that asks the destination for the outcome."
+        yield Breach("/on_unknown", fault, fix)
 
 
 @rule("sandbox-contradictory", "isolation and sandbox_isolated agree")
 def sandbox_contradictory(contract: Contract) -> Iterator[Breach]:
     sandboxed = contract.isolation is Isolation.SANDBOX
     if contract.runtime.sandbox_isolated != sandboxed:
-        yield breach(
+        yield Breach(
             "/runtime/sandbox_isolated",
             f"sandbox_isolated is {str(not sandboxed).lower()}, isolation is {contract.isolation}",
             "Set isolation; sandbox_isolated follows from it.",
@@ -164,7 +150,7 @@ def code_unknown(contract: Contract) -> Iterator[Breach]:
         codes += [(("error_contract", name, str(i)), code) for i, code in enumerate(listed)]
     for place, code in codes:
         if code not in FAILURES:
-            yield breach(
+            yield Breach(
                 place, f"{code!r} is not a failure code", "`counterseal explain` lists them."
             )
 
@@ -181,7 +167,7 @@ def id_repeated(contract: Contract) -> Iterator[Breach]:
         for name, count in Counter(ids).items():
             if count > 1:
                 where = len(ids) - 1 - ids[::-1].index(name)
-                yield breach((section, where), f"{name} is declared {count} times")
+                yield Breach((section, where), f"{name} is declared {count} times")
 
 
 @rule("target-unseen", "rules about the target have a probe that reads it")
@@ -189,7 +175,7 @@ def target_unseen(contract: Contract) -> Iterator[Breach]:
     if contract.probe is not None:
         return
     if contract.version_argument is not None:
-        yield breach(
+        yield Breach(
             "/version_argument",
             f"{contract.version_argument} is compared with the probed version, but there is no "
             "probe",
@@ -197,21 +183,16 @@ def target_unseen(contract: Contract) -> Iterator[Breach]:
         )
     for index, invariant in enumerate(contract.invariants):
         if invariant.of_target:
-            yield breach(
-                ("invariants", index, "check"),
-                f"{invariant.id} checks the target, but there is no probe that reads it",
-                "Declare `probe`: a function or read-only tool that returns the target's state.",
-            )
+            fault = f"{invariant.id} checks the target, but there is no probe that reads it"
+            fix = "Declare `probe`: a function or read-only tool that returns the target's state."
+            yield Breach(("invariants", index, "check"), fault, fix)
 
 
 @rule("budget-generous", "run budget is not above what its risk class allows", warning=True)
 def budget_generous(contract: Contract) -> Iterator[Breach]:
     if contract.risk >= RiskClass.CRITICAL_MUTATION and contract.budget > 0:
-        yield breach(
-            "/budget",
-            f"every run may make {contract.budget} calls of a {contract.risk} without a grant",
-            "Set it to 0 and allow calls by grant.",
-        )
+        fault = f"every run may make {contract.budget} calls of a {contract.risk} without a grant"
+        yield Breach("/budget", fault, "Set it to 0 and allow calls by grant.")
 
 
 @rule("approval-terms", "approval terms can be met, and fit the pattern")
@@ -219,26 +200,22 @@ def approval_terms(contract: Contract) -> Iterator[Breach]:
     terms = contract.approval
     if terms is None:
         return
-    for fault in term_faults(terms, contract.approvers):
-        place = f"/approval/{fault.field}" if fault.field else "/approvers"
-        message = fault.message if fault.field else f"approvers {fault.message}"
-        yield breach(place, message, fault.fix)
+    for field, message, fix in term_faults(terms, contract.approvers):
+        if field:
+            yield Breach(f"/approval/{field}", message, fix)
+        else:
+            yield Breach("/approvers", f"approvers {message}", fix)
     if terms.then is Then.EXECUTE and not contract.idempotency.supported:
-        yield breach(
-            "/approval/then",
-            "then is execute, but without a key an agent could not ask for the outcome",
-            "Set it to resubmit.",
-        )
+        fault = "then is execute, but without a key an agent could not ask for the outcome"
+        yield Breach("/approval/then", fault, "Set it to resubmit.")
 
 
 @rule("expected-unprobed", "expected state is read by a probe")
 def expected_unprobed(contract: Contract) -> Iterator[Breach]:
     if contract.expected is not None and contract.probe is None:
-        yield breach(
-            "/expected",
-            "an expected state is declared, but no probe that reads it",
-            "Declare a probe: a read-only tool or function that reads the resource.",
-        )
+        fault = "an expected state is declared, but no probe that reads it"
+        fix = "Declare a probe: a read-only tool or function that reads the resource."
+        yield Breach("/expected", fault, fix)
 
 
 @rule("verification-blind", "verification has a probe or a read_back", warning=True)
@@ -247,27 +224,21 @@ def verification_blind(contract: Contract) -> Iterator[Breach]:
         return  # it is not known yet whether calls must be verified
     required = contract.transactional.post_action_verification_required
     if required and contract.probe is None and contract.read_back is None:
-        yield breach(
-            "/probe",
-            "nothing verifies calls: no probe, no read_back",
-            "Declare a probe and the `expected` state, or a read_back.",
-        )
+        fault = "nothing verifies calls: no probe, no read_back"
+        yield Breach("/probe", fault, "Declare a probe and the `expected` state, or a read_back.")
 
 
 @rule("compensation-unused", "compensation arguments belong to a compensation tool")
 def compensation_unused(contract: Contract) -> Iterator[Breach]:
     if contract.compensation is not None and not contract.transactional.compensation_tool:
-        yield breach(
-            "/compensation",
-            "arguments for a reversal are declared, but no compensation tool",
-            "Name it in transactional.compensation_tool.",
-        )
+        fault = "arguments for a reversal are declared, but no compensation tool"
+        yield Breach("/compensation", fault, "Name it in transactional.compensation_tool.")
 
 
 @rule("keep-reads-unused", "keep_reads applies to calls without a ledger entry", warning=True)
 def keep_reads_unused(contract: Contract) -> Iterator[Breach]:
     if contract.keep_reads is not None and contract.idempotency.required:
-        yield breach(
+        yield Breach(
             "/keep_reads",
             f"keep_reads is {contract.keep_reads}, but the ledger keeps the results of keyed calls",
             "Remove it.",

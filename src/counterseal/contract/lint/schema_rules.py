@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 from counterseal.canonical import canonical, pointer
 from counterseal.contract.lint.regex import is_bounded, is_catastrophic
-from counterseal.contract.lint.rule import Breach, breach, rule
+from counterseal.contract.lint.rule import Breach, rule
 from counterseal.contract.model import Contract
 from counterseal.contract.outputs import is_blocks
 from counterseal.contract.schemas import (
@@ -52,7 +52,7 @@ def schema_invalid(contract: Contract) -> Iterator[Breach]:
         try:
             (compile_schema if self_contained else check_schema)(schema)
         except ValueError as error:
-            yield breach(place, f"the schema is not valid: {error}", "Use JSON Schema 2020-12.")
+            yield Breach(place, f"the schema is not valid: {error}", "Use JSON Schema 2020-12.")
 
 
 @rule("schema-dialect", "schemas are written in JSON Schema 2020-12")
@@ -61,18 +61,16 @@ def schema_dialect(contract: Contract) -> Iterator[Breach]:
         for path, inner in subschemas(schema):
             dialect = inner.get("$schema", DIALECT)
             if str(dialect).rstrip("#") != DIALECT:
-                yield breach(
-                    (*place, *path, "$schema"),
-                    "the dialect is not JSON Schema 2020-12",
-                    f"Use {DIALECT}, or leave $schema out.",
-                )
+                fault = "the dialect is not JSON Schema 2020-12"
+                fix = f"Use {DIALECT}, or leave $schema out."
+                yield Breach((*place, *path, "$schema"), fault, fix)
 
 
 @rule("schema-not-object", "input and output are objects")
 def schema_not_object(contract: Contract) -> Iterator[Breach]:
     for place, schema in both(contract):
         if types_of(schema) != ("object",):
-            yield breach(place, "the type is not object", 'Set "type": "object" at the top.')
+            yield Breach(place, "the type is not object", 'Set "type": "object" at the top.')
 
 
 @rule("schema-too-large", "schemas stay below 256 KiB")
@@ -80,22 +78,17 @@ def schema_too_large(contract: Contract) -> Iterator[Breach]:
     for place, schema in both(contract):
         size = len(canonical(schema))
         if size > MAX_BYTES:
-            yield breach(
-                place,
-                f"the schema has {size:,} bytes; the limit is {MAX_BYTES:,}",
-                "Split the tool, or move closed lists into the tool itself.",
-            )
+            fault = f"the schema has {size:,} bytes; the limit is {MAX_BYTES:,}"
+            yield Breach(place, fault, "Split the tool, or move closed lists into the tool itself.")
 
 
 @rule("schema-ref-remote", "schemas are self-contained")
 def schema_ref_remote(contract: Contract) -> Iterator[Breach]:
     for place, schema in both(contract):
         for path, reference in _remote(schema):
-            yield breach(
-                (*place, *path),
-                f"refers outside the contract: {reference[:80]}",
-                "Copy the definition into $defs and refer to it with #/$defs/….",
-            )
+            fault = f"refers outside the contract: {reference[:80]}"
+            fix = "Copy the definition into $defs and refer to it with #/$defs/…."
+            yield Breach((*place, *path), fault, fix)
 
 
 def _remote(schema: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...], str]]:
@@ -111,11 +104,9 @@ def _remote(schema: Mapping[str, Any]) -> list[tuple[tuple[str | int, ...], str]
 def schema_ref_cycle(contract: Contract) -> Iterator[Breach]:
     for place, schema in both(contract):
         for reference in _cycles(schema):
-            yield breach(
-                f"{pointer(*place)}{reference[1:]}",
-                f"{reference} refers to itself without describing anything",
-                "Break the cycle: a recursive type must pass through properties or items.",
-            )
+            fault = f"{reference} refers to itself without describing anything"
+            fix = "Break the cycle: a recursive type must pass through properties or items."
+            yield Breach(f"{pointer(*place)}{reference[1:]}", fault, fix)
 
 
 def _cycles(root: Mapping[str, Any]) -> Iterator[str]:
@@ -172,11 +163,8 @@ def _open_objects(place: tuple[str, str], schema: Mapping[str, Any]) -> Iterator
         if not is_object or _closed_after(inner) or delegates or path[:-1] in merged:
             continue
         if rest is True or rest == {}:
-            yield breach(
-                (*place, *path),
-                "the object accepts undeclared fields",
-                'Set "additionalProperties": false.',
-            )
+            fault = "the object accepts undeclared fields"
+            yield Breach((*place, *path), fault, 'Set "additionalProperties": false.')
 
 
 def _closed_after(schema: Mapping[str, Any]) -> bool:
@@ -188,15 +176,13 @@ def parameter_untyped(contract: Contract) -> Iterator[Breach]:
     schema = contract.affordance.input_schema
     for path, name, value in fields(schema):
         if not says_type(value):
-            yield breach(
-                (*INPUT, *path),
-                f"{name} has no type",
-                'Give it a "type", an "enum" or a "$ref".',
+            yield Breach(
+                (*INPUT, *path), f"{name} has no type", 'Give it a "type", an "enum" or a "$ref".'
             )
     for path, inner in subschemas(schema):
         for word, value in _values_inside(inner):
             if not says_type(value):
-                yield breach(
+                yield Breach(
                     (*INPUT, *path, word), "the value can be anything", 'Give it a "type".'
                 )
 
@@ -244,7 +230,7 @@ def default_invalid(contract: Contract) -> Iterator[Breach]:
         except ValueError:
             continue  # reported by schema-invalid
         if not fits:
-            yield breach(
+            yield Breach(
                 (*INPUT, *path, "default"), f"the default of {name} does not match its schema"
             )
 
@@ -258,11 +244,9 @@ def schema_ref_misplaced(contract: Contract) -> Iterator[Breach]:
                 reference = inner.get(word)
                 local = isinstance(reference, str) and reference.startswith("#")
                 if local and (word != "$ref" or unquote(str(reference)) not in seen):
-                    yield breach(
-                        (*place, *path, word),
-                        f"{str(reference)[:80]} does not point to a schema in this document",
-                        "Put the definition into $defs and refer to it with #/$defs/….",
-                    )
+                    fault = f"{str(reference)[:80]} does not point to a schema in this document"
+                    fix = "Put the definition into $defs and refer to it with #/$defs/…."
+                    yield Breach((*place, *path, word), fault, fix)
 
 
 @rule("parameter-undescribed", "parameters have a description")
@@ -282,11 +266,8 @@ def _undescribed(contract: Contract, *, top: bool) -> Iterator[Breach]:
             continue
         described = without_refs(schema, value).get("description")
         if not isinstance(described, str) or not described.strip():
-            yield breach(
-                (*INPUT, *path),
-                f"{name} has no description",
-                "Say what it is and where its value comes from.",
-            )
+            fault = f"{name} has no description"
+            yield Breach((*INPUT, *path), fault, "Say what it is and where its value comes from.")
 
 
 @rule("input-unbounded", "strings and arrays have a maximum length", warning=True)
@@ -294,13 +275,11 @@ def input_unbounded(contract: Contract) -> Iterator[Breach]:
     for path, inner in subschemas(contract.affordance.input_schema):
         types = types_of(inner)
         if "string" in types and not _bounded_text(inner):
-            yield breach(
-                (*INPUT, *path),
-                "the text can have any length",
-                'Give it a "maxLength", an "enum" or a bounded "pattern".',
-            )
+            fault = "the text can have any length"
+            fix = 'Give it a "maxLength", an "enum" or a bounded "pattern".'
+            yield Breach((*INPUT, *path), fault, fix)
         if "array" in types and "maxItems" not in inner and inner.get("items") is not False:
-            yield breach((*INPUT, *path), "the list can have any length", 'Give it a "maxItems".')
+            yield Breach((*INPUT, *path), "the list can have any length", 'Give it a "maxItems".')
 
 
 def _bounded_text(schema: Mapping[str, Any]) -> bool:
@@ -319,11 +298,9 @@ def pattern_catastrophic(contract: Contract) -> Iterator[Breach]:
                 patterns += [((*path, "patternProperties", key), key) for key in named]
             for where, pattern in patterns:
                 if isinstance(pattern, str) and is_catastrophic(pattern):
-                    yield breach(
-                        (*place, *where),
-                        "a backtracking engine could take exponential time for this pattern",
-                        "Avoid a repetition inside a repeated group that can match the same text.",
-                    )
+                    fault = "a backtracking engine could take exponential time for this pattern"
+                    fix = "Avoid a repetition inside a repeated group that can match the same text."
+                    yield Breach((*place, *where), fault, fix)
 
 
 @rule("example-invalid", "examples match its input schema")
@@ -337,7 +314,7 @@ def example_invalid(contract: Contract) -> Iterator[Breach]:
         return  # reported by schema-invalid
     for index, example in enumerate(contract.affordance.examples):
         for error in validator.iter_errors(example.arguments):
-            yield breach(
+            yield Breach(
                 ("affordance", "examples", index, "arguments", *error.instance_path),
                 f"the example does not match the input schema: {error.message}",
                 "Correct the example, or the schema.",

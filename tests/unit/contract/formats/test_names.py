@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.contract.formats.providers import (
+from counterseal.contract.formats import (
     MCP_CHARACTERS,
     MCP_LIMIT,
     NameMap,

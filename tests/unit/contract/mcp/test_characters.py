@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterseal.contract.lint.identity import _CONTROL
+from counterseal.contract.lint.names import _CONTROL
 from counterseal.contract.sources.foreign_text import is_hidden, plain
 from counterseal.contract.sources.mcp import visible
 
