@@ -21,7 +21,7 @@ from _tables import table
 from counterseal.codes import RESPONSES
 from counterseal.contract.effects import EFFECTS, RISKS
 from counterseal.contract.lint import RULES
-from counterseal.execution.failures import table_rows
+from counterseal.execution.failures import ROWS
 
 HERE = Path(__file__).resolve().parent
 NOTE = "<!-- Written by docs/generate.py from the code; change that, not this. -->\n"
@@ -100,7 +100,7 @@ Every observation has one of these codes, and with it a response vector: what a 
 def failures() -> str:
     rows = [
         (row.scope, ", ".join(f"`{name}`" for name in row.names.split()), f"`{row.code.value}`")
-        for row in table_rows()
+        for row in ROWS
     ]
     return f"""# What an exception means
 

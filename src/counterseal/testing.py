@@ -17,7 +17,7 @@ from counterseal.contract.declare import Tool, ToolOptions, set_option
 from counterseal.contract.egress import Egress
 from counterseal.contract.model import Contract
 from counterseal.contract.tool_context import Context
-from counterseal.execution.call_services import LocalServices
+from counterseal.execution.attempt import LocalServices
 from counterseal.execution.executor import Executor
 from counterseal.masking import NO_MASK
 from counterseal.operations.approver import Approver

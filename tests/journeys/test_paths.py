@@ -11,7 +11,7 @@ from counterseal.audit import EventType
 from counterseal.call.events import escalated, response_for
 from counterseal.codes import FAILURES, FINAL, RESPONSES, Code
 from counterseal.gates.base import deny
-from counterseal.observation import Observed, answer
+from counterseal.observation import Observed, answer, profile
 from counterseal.observation.observe import refine
 from counterseal.testing import HANG, MemoryStore, fake_tool, runtime_for, someone
 
@@ -151,7 +151,7 @@ def test_nothing_that_is_said_beside_a_code_adds_a_second_path(code, said):
 @pytest.mark.parametrize("code", CODES)
 def test_an_observation_has_a_field_for_each_path_and_one_is_true_at_most(code):
     for made in TOOLS.values():
-        seen = answer(Observed(Code(code)), made.contract, call_id="c", timestamp=0.0)
+        seen = answer(Observed(Code(code)), profile(made.contract), call_id="c", timestamp=0.0)
         fields = fields_of(seen)
         assert set(fields) == set(Path)
         assert [path for path, true in fields.items() if true] == ([seen.path] if seen.path else [])
@@ -160,7 +160,8 @@ def test_an_observation_has_a_field_for_each_path_and_one_is_true_at_most(code):
 
 @pytest.mark.parametrize("code", [Code.SUCCESS, Code.PARTIAL_SUCCESS])
 def test_where_nothing_failed_no_path_is_needed(code):
-    seen = answer(Observed(code, {}), TOOLS["as_usual"].contract, call_id="c", timestamp=0.0)
+    own = profile(TOOLS["as_usual"].contract)
+    seen = answer(Observed(code, {}), own, call_id="c", timestamp=0.0)
     assert not any(fields_of(seen).values())
 
 

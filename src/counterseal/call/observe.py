@@ -19,9 +19,9 @@ from counterseal.observation import (
     FieldError,
     Observation,
     VerificationHint,
-    answer_as,
-    observe_as,
+    answer,
 )
+from counterseal.observation import observe as observe_output
 
 _FAILURES: Final = {
     Code.TIMEOUT: "The tool did not answer in time.",
@@ -49,8 +49,8 @@ def observe(call: Call, services: ObserveServices) -> Observation:
         return _with_words(call, refused_observation(call, _failure(call, services)), services)
     profile = ctx.compiled.profile
     try:
-        call.observed = observe_as(
-            profile, outcome.value, ctx.compiled.output, services.redactor, outcome.mask
+        call.observed = observe_output(
+            outcome.value, profile, ctx.compiled.output, services.redactor, outcome.mask
         )
     # The tool has run: whatever its output is, the call must be settled.
     except Exception as error:  # noqa: BLE001 - an output may run code of its own
@@ -59,18 +59,20 @@ def observe(call: Call, services: ObserveServices) -> Observation:
         return refused_observation(
             call, deny("execution", code, "The tool's output can't be read.")
         )
-    observation = answer_as(
-        profile,
+    observation = answer(
         call.observed,
-        ctx.call_id,
-        ctx.now,
-        (perf_counter_ns() - call.started_ns) // 1_000_000,
-        call.trace_id,
-        call.attempt if call.entry is None else call.attempt + call.entry.attempts - 1,
-        ctx.approval_id,
-        _verification(call, record.contract, services) if profile.verified else NOT_VERIFIED,
-        _warnings(call) if ctx.corrections else (),
-        tuple(call.decisions),
+        profile,
+        call_id=ctx.call_id,
+        timestamp=ctx.now,
+        latency_ms=(perf_counter_ns() - call.started_ns) // 1_000_000,
+        trace_id=call.trace_id,
+        attempt=call.attempt if call.entry is None else call.attempt + call.entry.attempts - 1,
+        approval_id=ctx.approval_id,
+        verification=(
+            _verification(call, record.contract, services) if profile.verified else NOT_VERIFIED
+        ),
+        warnings=_warnings(call),
+        decisions=tuple(call.decisions),
     )
     untrusted = ctx.run.untrusted
     if untrusted and any(read.key in untrusted for read in record.contract.state_reads):

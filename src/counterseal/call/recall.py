@@ -26,7 +26,7 @@ from counterseal.ledger.entry import Answer, Entry, Phase, adrift
 from counterseal.ledger.records import HeldStatus
 from counterseal.ledger.requests import Memory, SettlementRequest
 from counterseal.observation import Observation
-from counterseal.observation.stored import from_stored
+from counterseal.observation.observation import from_stored
 from counterseal.registry import RegistryRecord
 
 _IN_PROGRESS: Final = "in-progress"

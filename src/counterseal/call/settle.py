@@ -38,8 +38,8 @@ from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Due, DueKind
 from counterseal.ledger.requests import SettlementRequest
 from counterseal.observation import Observation
+from counterseal.observation.observation import pack_read, stored
 from counterseal.observation.observe import without_redacted
-from counterseal.observation.stored import pack_read, stored
 from counterseal.vault import Vault
 
 _NOT_EXECUTED: Final = {Code.RATE_LIMITED, Code.STALE_STATE, Code.SEMANTIC_INVALIDITY}

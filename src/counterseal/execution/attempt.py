@@ -1,15 +1,34 @@
-"""One attempt at an admitted call: the request to the executor, and its outcome."""
+"""One attempt at an admitted call: its request, its outcome, and the services of its `Context`.
+
+`LocalServices` are for tools that run in this process. Tools in another process get theirs from
+`isolation.worker`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
+import threading
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from counterseal.codes import Code
+from counterseal.contract.egress import Egress
 from counterseal.contract.tool_context import Context
 from counterseal.execution.failures import Fault
+from counterseal.execution.files import Files
+from counterseal.execution.logs import call_logger
 from counterseal.masking import NO_MASK, Mask
+
+if TYPE_CHECKING:
+    import httpx
+
+    from counterseal.execution.network import Clients
+
+_LONGEST_MESSAGE = 500
 
 
 class Progress(NamedTuple):
@@ -57,3 +76,100 @@ class Outcome(NamedTuple):
     """The tool's own message about its failure, for the caller. Untrusted text."""
     mask: Mask = NO_MASK
     """Masks the secrets of this attempt."""
+
+
+class LocalServices:
+    """The services of one call, each made on first use. `close` ends them with the call."""
+
+    cancelled = False
+
+    def __init__(
+        self,
+        about: Context,
+        *,
+        tool: str,
+        egress: Egress,
+        seconds: float,
+        mask: Mask,
+        clients: Callable[[], Clients],
+        directory: Callable[[], Path],
+        tell: ProgressCallback | None,
+        own_clients: bool = False,
+    ) -> None:
+        self._about = about
+        self._tool = tool
+        self._egress = egress
+        self._seconds = seconds
+        self._mask = mask
+        self._make_clients = clients
+        self._own_clients = own_clients
+        self._closed = False
+        self._directory = directory
+        self._tell = tell
+        self._loop = None if tell is None else asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+
+    @cached_property
+    def http(self) -> httpx.AsyncClient:
+        return self._clients.client(self._egress, seconds=self._seconds)
+
+    @cached_property
+    def sync_http(self) -> httpx.Client:
+        return self._clients.sync_client(self._egress, seconds=self._seconds)
+
+    @cached_property
+    def _clients(self) -> Clients:
+        if self._closed:
+            raise RuntimeError("the call has ended, and its HTTP clients are closed")
+        return self._make_clients()
+
+    @cached_property
+    def files(self) -> Files:
+        return Files(self._directory())
+
+    @cached_property
+    def log(self) -> logging.LoggerAdapter[Any]:
+        about = self._about
+        ids = {"tenant": about.tenant, "run_id": about.run_id, "call_id": about.call_id}
+        return call_logger(self._mask, **ids, tool=self._tool)
+
+    def progress(self, done: float, total: float | None, message: str) -> None:
+        tell = self._tell  # another thread may close the services at the same time
+        if tell is None or self.cancelled:
+            return
+        report = progress_of(self._about.call_id, done, total, message, self._mask)
+        if threading.get_ident() == self._thread:
+            tell(report)
+        elif self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(tell, report)
+
+    async def close(self) -> None:
+        """Close the clients of this call. Pooled connections stay open for the next call."""
+        self._tell = None
+        self._closed = True
+        made = vars(self)
+        clients: Clients | None = made.pop("_clients", None)
+        try:
+            if "http" in made:
+                await self.http.aclose()
+            if "sync_http" in made:
+                self.sync_http.close()
+            if self._own_clients and clients is not None:
+                await clients.aclose()
+        except Exception:
+            self.log.warning("a connection could not be closed", exc_info=True)
+
+
+def progress_of(call_id: str, done: Any, total: Any, message: Any, mask: Mask) -> Progress:
+    """Return a progress report for the caller: finite numbers, and text without secrets."""
+    text = mask.text(str(message))[:_LONGEST_MESSAGE]
+    return Progress(call_id, _number(done) or 0.0, _number(total), text)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:
+        return None

@@ -30,14 +30,12 @@ from counterseal.contract.outputs import Partial
 from counterseal.contract.tool_context import Config, Context, RefusedError, Secret, State
 from counterseal.errors import IsolationError, SpokenError
 from counterseal.execution import http, in_process, logs
-from counterseal.execution.attempt import AttemptRequest, Outcome
-from counterseal.execution.call_services import LocalServices, progress_of
+from counterseal.execution.attempt import AttemptRequest, LocalServices, Outcome, progress_of
 from counterseal.execution.failures import Fault, code_of, describe, said_unsent
 from counterseal.execution.files import directory_for
 from counterseal.execution.http import UnsendableError
 from counterseal.execution.in_process import Threads
-from counterseal.execution.isolation.address import FunctionAddress, address_of
-from counterseal.execution.isolation.messages import IsolatedJob, Reply
+from counterseal.execution.isolation.messages import FunctionAddress, IsolatedJob, Reply, address_of
 from counterseal.execution.isolation.pool import Sandboxes, Workers
 from counterseal.execution.secrets import Credentials, Secrets
 from counterseal.masking import NO_MASK, Mask
@@ -335,19 +333,14 @@ class Runner:
         return self._masked[1]
 
     def _outcome(self, ended: in_process.Ended, mask: Mask) -> Outcome:
+        interrupted = ended.interrupted
         if not ended.answered:
-            return Outcome(
-                Code.TIMEOUT,
-                answered=False,
-                interrupted=ended.interrupted,
-                mask=mask,
-                late=ended.late,
-            )
+            given_up = Outcome(Code.TIMEOUT, answered=False, late=ended.late)
+            return given_up._replace(interrupted=interrupted, mask=mask)
         if ended.error is None:
-            return Outcome(Code.SUCCESS, ended.value, interrupted=ended.interrupted, mask=mask)
+            return Outcome(Code.SUCCESS, ended.value, interrupted=interrupted, mask=mask)
         failed = self.failed(ended.error, mask)
-        began = failed.began and ended.began
-        return failed._replace(interrupted=ended.interrupted, began=began)
+        return failed._replace(interrupted=interrupted, began=failed.began and ended.began)
 
     def failed(self, error: BaseException, mask: Mask) -> Outcome:
         """Return the outcome for an exception."""
@@ -406,20 +399,19 @@ async def _run_isolated(
     runner: Runner, job: IsolatedJob, work: AttemptRequest, given: Injected
 ) -> Outcome:
     """Run the job in its process or sandbox, and turn the reply into an outcome."""
-    contract, about, mask = runner.contract, given.context, given.mask
+    call_id, mask = given.context.call_id, given.mask
 
     def tell(kind: str, content: Any) -> None:
         if kind == "progress" and work.tell is not None:
             done, total, message = content
-            work.tell(progress_of(about.call_id, done, total, message, mask))
+            work.tell(progress_of(call_id, done, total, message, mask))
         elif kind == "log":
             level, text = content
             level = level if isinstance(level, int) else logging.INFO
             given.services.log.log(level, "%s", text)
 
-    executor = runner.executor
-    sandboxed = contract.isolation is Isolation.SANDBOX
-    pool = executor.sandboxes if sandboxed else executor.workers
+    sandboxed = runner.where is Where.SANDBOX
+    pool = runner.executor.sandboxes if sandboxed else runner.executor.workers
     try:
         reply = await pool.run(job, seconds=work.seconds, tell=tell)
     # From here on the tool may have started, whatever failed between it and this process.
@@ -434,39 +426,18 @@ def _job_of(
     """Return the call as plain data. Raise ValueError for values that have no JSON form."""
     context_params = [name for name, mark in runner.tool.injected.items() if mark is Context]
     injected = {k: value for k, value in given.values.items() if k not in context_params}
-    about = given.context
+    about = replace(given.context, services=None)
     return IsolatedJob(
         address=address,
         arguments=to_jsonable_python(dict(work.arguments)),
         injected=to_jsonable_python(injected),
         context_params=tuple(context_params),
-        context=to_jsonable_python(_fields(about)),
+        context=to_jsonable_python(about),
         egress=runner.egress.record(),
         files=str(runner.executor.directory(about, runner.contract.name)),
         memory_mb=runner.contract.memory_mb,
         secrets={name: given.values[param] for param, name in runner.secrets.items()},
     )
-
-
-def _fields(about: Context) -> dict[str, Any]:
-    who = about.principal
-    return {
-        "principal": {
-            "tenant": who.tenant,
-            "user": who.user,
-            "agent": who.agent,
-            "roles": sorted(who.roles),
-            "scopes": sorted(who.scopes),
-        },
-        "run_id": about.run_id,
-        "call_id": about.call_id,
-        "key": about.key,
-        "attempt": about.attempt,
-        "deadline": about.deadline,
-        "expected_version": about.expected_version,
-        "config": dict(about.config),
-        "state": dict(about.state),
-    }
 
 
 def _isolated_outcome(runner: Runner, reply: Reply, given: Injected) -> Outcome:

@@ -12,8 +12,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from email.utils import parsedate_to_datetime
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from counterseal.codes import FAILURES, Code
@@ -141,7 +140,7 @@ _ROWS: Final = (
 )
 
 ROWS: Final = tuple(map(Row._make, _ROWS))
-"""The whole table, in reading order."""
+"""The whole table, in reading order, as the reference page shows it."""
 
 NUMBERS: Final[Mapping[str, Mapping[str, Code]]] = {
     scope: {name: row.code for row in ROWS if row.scope == scope for name in row.names.split()}
@@ -157,29 +156,6 @@ TABLE: Final[Mapping[str, Code]] = {
     for name in row.names.split()
 }
 """Codes by class name. The nearest class of an exception's bases decides."""
-
-SQLITE: Final = {
-    3: "PERM",
-    5: "BUSY",
-    6: "LOCKED",
-    7: "NOMEM",
-    8: "READONLY",
-    9: "INTERRUPT",
-    10: "IOERR",
-    13: "FULL",
-    14: "CANTOPEN",
-    15: "PROTOCOL",
-    17: "SCHEMA",
-    18: "TOOBIG",
-    19: "CONSTRAINT",
-    20: "MISMATCH",
-    23: "AUTH",
-    787: "CONSTRAINT_FOREIGNKEY",
-    1555: "CONSTRAINT_PRIMARYKEY",
-    2067: "CONSTRAINT_UNIQUE",
-    2579: "CONSTRAINT_ROWID",
-}
-"""SQLite's result codes by name."""
 
 SEVERITY: Final = (
     Code.POLICY_VIOLATION,
@@ -240,11 +216,6 @@ def said_not_done(fault: Fault | None) -> bool:
 def said_unsent(fault: Fault) -> bool:
     """Return whether the tool itself reported that nothing was sent."""
     return UNSENT in fault.kinds
-
-
-def table_rows() -> tuple[Row, ...]:
-    """Return the table, for the reference page."""
-    return ROWS
 
 
 # --- from an exception to its fault ---------------------------------------------------------------
@@ -325,6 +296,8 @@ def _status(error: BaseException) -> int | None:
 
 
 def _retry_after(error: BaseException) -> float | None:
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - slow to import, seldom needed
+
     headers = _first(_first(error, "response"), "headers") or _first(error, "headers")
     value = headers.get("retry-after") or headers.get("Retry-After")
     try:
@@ -390,9 +363,16 @@ def _by_number(fault: Fault) -> Code | None:
         return _longest("SQLSTATE", fault.sqlstate) or Code.UNKNOWN_ERROR
     if fault.errno is not None and "sqlite3.Error" in fault.kinds:
         # The extended code if the table names it, else the primary code in its low byte.
-        name = SQLITE.get(fault.errno) or SQLITE.get(fault.errno & 0xFF, "")
-        return NUMBERS["SQLite"].get(name, Code.UNKNOWN_ERROR)
+        codes = _sqlite_codes()
+        return codes.get(fault.errno) or codes.get(fault.errno & 0xFF, Code.UNKNOWN_ERROR)
     return None
+
+
+@cache
+def _sqlite_codes() -> dict[int, Code]:
+    import sqlite3  # noqa: PLC0415 - loaded by whatever raised the error
+
+    return {getattr(sqlite3, f"SQLITE_{name}"): code for name, code in NUMBERS["SQLite"].items()}
 
 
 def _longest(scope: str, number: str) -> Code | None:

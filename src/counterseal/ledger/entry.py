@@ -54,7 +54,7 @@ class Answer(StrEnum):
 class Entry(NamedTuple):
     """One logical operation. `observation` is the result of its execution, once there is one.
 
-    `observation.stored` describes its form; to a store it is JSON.
+    `observation.observation.stored` describes its form; to a store it is JSON.
     """
 
     tenant: str

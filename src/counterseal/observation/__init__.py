@@ -7,18 +7,11 @@ from counterseal.observation.observation import (
     Observation,
     VerificationHint,
     answer,
-    answer_as,
+    from_stored,
     refusal,
+    stored,
 )
-from counterseal.observation.observe import (
-    Observed,
-    Profile,
-    failure,
-    observe,
-    observe_as,
-    profile,
-    refine,
-)
+from counterseal.observation.observe import Observed, Profile, observe, profile, refine
 from counterseal.observation.redact import Redaction, Redactor
 from counterseal.observation.render import sentence_for
 
@@ -33,13 +26,12 @@ __all__ = [
     "Redactor",
     "VerificationHint",
     "answer",
-    "answer_as",
-    "failure",
+    "from_stored",
     "neutralise",
     "observe",
-    "observe_as",
     "profile",
     "refine",
     "refusal",
     "sentence_for",
+    "stored",
 ]

@@ -1,23 +1,36 @@
 """The observation: the answer to one call, and its forms for agents, programs and the record.
 
-Each form is made on demand. The fields are decided elsewhere: by the gates for a refusal, by
-`observe` for an outcome.
+Each form is made on demand: text for a model, the envelope for other systems, the full record, a
+compact form for the ledger, and what the vault keeps of a read. The fields are decided elsewhere:
+by the gates for a refusal, by `observe` for an outcome.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol, Self
+
+from pydantic_core import from_json, to_json
 
 from counterseal.canonical import thaw
 from counterseal.codes import RESPONSES, Code, Path, Response
 from counterseal.contract.effects import Trust
 from counterseal.contract.model import Contract
 from counterseal.observation.envelope import FieldError
-from counterseal.observation.observe import Observed, Profile, profile, refine
+from counterseal.observation.invisible import neutralise
+from counterseal.observation.observe import Observed, Profile, refine, summarise
 from counterseal.observation.redact import Redaction
-from counterseal.observation.render import render, sentence_for
+from counterseal.observation.render import fence, sentence_for
+
+_LONGEST_LINE = 500
+_HINT = (
+    "post_action_verification_required",
+    "target_state_reference",
+    "expected_state",
+    "delay_seconds",
+)
+"""The fields of a `VerificationHint` in the envelope."""
 
 
 class Recordable(Protocol):
@@ -140,12 +153,7 @@ class Observation(NamedTuple):
                 ],
                 "warnings": list(self.warnings),
             },
-            "verification": {
-                "post_action_verification_required": self.verification.required,
-                "target_state_reference": self.verification.target_state_reference,
-                "expected_state": thaw(self.verification.expected_state),
-                "delay_seconds": self.verification.delay_seconds,
-            },
+            "verification": dict(zip(_HINT, thaw(self.verification), strict=True)),
         }
 
     def record(self, decisions: Sequence[Recordable] | None = None) -> dict[str, Any]:
@@ -169,37 +177,23 @@ class Observation(NamedTuple):
     @classmethod
     def from_record(cls, record: Mapping[str, Any], **changes: Any) -> Self:
         """Return the observation of a record, with the given fields changed."""
-        identity, metadata = record["tool_identity"], record["execution_metadata"]
-        payload, hint = record["result_payload"], record["verification"]
-        code = Code(record["status"]["taxonomy_class"])
-        return cls(
-            tool=identity["name"],
-            version=identity["version"],
-            call_id=identity["call_id"],
-            code=code,
-            response=response_of(code, record["status"]["code"], record["response"]),
-            next_action=record["next_action"],
-            timestamp=record["timestamp"],
-            data=thaw(payload["data"]),
-            errors=tuple(FieldError(**error) for error in record["field_errors"]),
-            warnings=tuple(payload["warnings"]),
-            latency_ms=metadata["latency_ms"],
-            idempotency_hit=metadata["idempotency_hit"],
-            trace_id=metadata["trace_id"],
-            attempt=metadata["attempt_number"],
-            trust=Trust(record["trust"]),
-            redactions=tuple(Redaction(**redaction) for redaction in record["redactions"]),
-            approval_id=record["approval_id"],
-            retry_after=record["retry_after"],
-            raw=record["raw"],
-            verification=VerificationHint(
-                hint["post_action_verification_required"],
-                hint["target_state_reference"],
-                thaw(hint["expected_state"]),
-                hint["delay_seconds"],
-            ),
-            decisions=tuple(ReadBack(decision) for decision in record["decisions"]),
-        )._replace(**changes)
+        status, hint = record["status"], record["verification"]
+        names, metadata = record["tool_identity"], record["execution_metadata"]
+        kept = {
+            **record,
+            **metadata,
+            **record["result_payload"],
+            "tool": names["name"],
+            "version": names["version"],
+            "call_id": names["call_id"],
+            "code": status["taxonomy_class"],
+            "response": {**record["response"], "status": status["code"]},
+            "timestamp": record["timestamp"],
+            "errors": record["field_errors"],
+            "attempt": metadata["attempt_number"],
+            "verification": [hint[name] for name in _HINT],
+        }
+        return cls(*from_stored(kept, **changes))
 
     def feedback(self) -> dict[str, Any]:
         """Return what a repair loop needs: the wrong fields, and the next action."""
@@ -222,16 +216,176 @@ class Observation(NamedTuple):
         }
 
     def for_model(self) -> str:
-        """Return text for the agent: what happened, what to do next, and the fenced data."""
-        return render(self)
+        """Return text for the agent: what happened, what to do next, and the fenced data.
+
+        The same observation always gives the same text.
+        """
+        return "\n".join(_lines(self))
 
 
-def response_of(code: Code, status: int, vector: Mapping[str, Any]) -> Response:
-    """Return the response with this vector."""
+# --- text for a model -----------------------------------------------------------------------------
+
+
+def _lines(observation: Observation) -> Iterator[str]:
+    ending = observation.errors[0].code if observation.errors else ""
+    sentence = sentence_for(observation.code, ending)
+    yield f"{_line(observation.tool)}: {observation.code.value}. {sentence}"
+    yield f"next action: {_line(observation.next_action)}"
+    if observation.idempotency_hit:
+        yield "replayed: this operation was executed before; nothing was executed again"
+    if observation.approval_id:
+        yield f"approval: {_line(observation.approval_id)}"
+    if observation.retry_after is not None:
+        yield f"retry after: {observation.retry_after:g} seconds"
+    errors = [
+        line for line in map(_error, observation.errors) if line != sentence_for(observation.code)
+    ]
+    if errors:
+        yield "errors:"
+        yield from (f"- {line}" for line in errors)
+    if observation.warnings:
+        yield "warnings:"
+        yield from (f"- {_line(warning)}" for warning in observation.warnings)
+    if observation.data is not None:
+        yield from fence(to_json(observation.data).decode(), observation.call_id, observation.trust)
+
+
+def _error(error: FieldError) -> str:
+    place = f"{_line(error.field)}: " if error.field else ""
+    already_named = error.expected in error.message
+    wanted = f"expected {_line(error.expected)}" if error.expected and not already_named else ""
+    got = f"got {_line(error.actual)}" if error.actual and error.actual not in error.message else ""
+    detail = ", ".join(filter(None, (wanted, got)))
+    return f"{place}{_line(error.message)}{f' ({detail})' if detail else ''}"
+
+
+def _line(text: str) -> str:
+    """Return untrusted text on one line: it may echo parts of a proposal."""
+    line = " ".join(neutralise(text)[0].split())
+    return line if len(line) <= _LONGEST_LINE else line[: _LONGEST_LINE - 1] + "…"
+
+
+# --- stored forms ---------------------------------------------------------------------------------
+
+
+def stored(
+    observation: Observation, decisions: Sequence[Recordable] | None = None
+) -> dict[str, Any]:
+    """Return the compact form as new plain JSON data, optionally with other decisions.
+
+    It leaves out default values and whatever follows from the code: every change stores one.
+    """
+    response, hint = observation.response, observation.verification
+    refined = response is not RESPONSES[observation.code]
+    acts_as_usual = observation.next_action == response.next_action
+    shown_decisions = observation.decisions if decisions is None else decisions
+    optional = {
+        "response": {**response.vector(), "status": response.status} if refined else None,
+        "next_action": None if acts_as_usual else observation.next_action,
+        "errors": [error.record() for error in observation.errors],
+        "warnings": list(observation.warnings),
+        "idempotency_hit": observation.idempotency_hit,
+        "attempt": None if observation.attempt == 1 else observation.attempt,
+        "redactions": [redaction.record() for redaction in observation.redactions],
+        "approval_id": observation.approval_id,
+        "retry_after": observation.retry_after,
+        "raw": observation.raw,
+        "verification": None if hint == NOT_VERIFIED else thaw(hint),
+        "decisions": [decision.record() for decision in shown_decisions],
+    }
+    kept = {
+        "tool": observation.tool,
+        "version": observation.version,
+        "call_id": observation.call_id,
+        "code": observation.code.value,
+        "timestamp": observation.timestamp,
+        "data": thaw(observation.data),
+        "latency_ms": observation.latency_ms,
+        "trace_id": observation.trace_id,
+        "trust": observation.trust.value,
+    }
+    # By identity, since zero seconds to wait differ from none given.
+    return kept | {
+        name: value
+        for name, value in optional.items()
+        if value is not None and value is not False and value != []
+    }
+
+
+def from_stored(kept: Mapping[str, Any], **changes: Any) -> Observation:
+    """Return the stored observation, with the given fields changed."""
+    code, hint = Code(kept["code"]), kept.get("verification")
+    response = _response(code, kept.get("response"))
+    return Observation(
+        tool=kept["tool"],
+        version=kept["version"],
+        call_id=kept["call_id"],
+        code=code,
+        response=response,
+        next_action=kept.get("next_action", response.next_action),
+        timestamp=kept["timestamp"],
+        data=thaw(kept["data"]),
+        errors=tuple(FieldError(**error) for error in kept.get("errors", ())),
+        warnings=tuple(kept.get("warnings", ())),
+        latency_ms=kept["latency_ms"],
+        idempotency_hit=kept.get("idempotency_hit", False),
+        trace_id=kept["trace_id"],
+        attempt=kept.get("attempt", 1),
+        trust=Trust(kept["trust"]),
+        redactions=tuple(Redaction(**redaction) for redaction in kept.get("redactions", ())),
+        approval_id=kept.get("approval_id"),
+        retry_after=kept.get("retry_after"),
+        raw=kept.get("raw"),
+        verification=NOT_VERIFIED if hint is None else VerificationHint(*thaw(hint)),
+        decisions=tuple(ReadBack(decision) for decision in kept.get("decisions", ())),
+    )._replace(**changes)
+
+
+def _response(code: Code, vector: Mapping[str, Any] | None) -> Response:
     usual = RESPONSES[code]
+    if vector is None:
+        return usual
     fields = {name: vector[name] for name in usual.vector() if name != "error_code"}
-    recorded = Response(code=code, status=status, **fields)
+    recorded = Response(code=code, status=vector["status"], **fields)
     return usual if recorded == usual else recorded
+
+
+class KeptRead(NamedTuple):
+    """A read's observation as it is kept in the vault."""
+
+    record: Mapping[str, Any]
+    """The observation's record without decisions; if the text is cut, its data is a summary."""
+    text: str
+    """The text that the model got."""
+    cut: str = ""
+    """What is missing of the text; empty if it is complete."""
+
+
+def pack_read(observation: Observation, most: int) -> bytes:
+    """Return what to keep of a read, with at most so many bytes of its text."""
+    shown = observation._replace(raw=None, decisions=())
+    text = shown.for_model().encode()
+    if len(text) <= most:
+        return to_json({"record": shown.record()})
+    if shown.data is not None:
+        size = len(to_json(shown.data))
+        shown = shown._replace(data=summarise(shown.data, size, most, lambda value: value))
+    begun = text[:most].decode(errors="ignore")
+    return to_json({"record": shown.record(), "text": begun, "bytes": len(text)})
+
+
+def open_read(kept: bytes) -> KeptRead:
+    """Return a kept read. Raise ValueError if the bytes are not one."""
+    try:
+        kept_data = from_json(kept)
+        observation = Observation.from_record(kept_data["record"])
+        if "text" not in kept_data:
+            return KeptRead(kept_data["record"], observation.for_model())
+        begun, size = str(kept_data["text"]), int(kept_data["bytes"])
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise ValueError("not a kept observation") from None
+    missing = f"Only the first {len(begun.encode()):,} of its {size:,} bytes are kept."
+    return KeptRead(kept_data["record"], begun, missing)
 
 
 # --- making observations --------------------------------------------------------------------------
@@ -239,77 +393,29 @@ def response_of(code: Code, status: int, vector: Mapping[str, Any]) -> Response:
 
 def answer(
     observed: Observed,
-    contract: Contract,
+    own: Profile,
     *,
     call_id: str,
     timestamp: float,
-    own: Profile | None = None,
     warnings: tuple[str, ...] = (),
-    latency_ms: int = 0,
-    trace_id: str = "",
-    attempt: int = 1,
-    approval_id: str | None = None,
-    verification: VerificationHint | None = None,
-    decisions: Sequence[Recordable] = (),
+    **more: Any,
 ) -> Observation:
-    """Return the observation of an execution. `own` is the contract's profile, if known.
-
-    Verification follows from the contract, unless `verification` is given.
-    """
-    own = own or profile(contract)
-    if verification is None:
-        due = own.verified and observed.data is not None
-        verification = VerificationHint(required=True) if due else NOT_VERIFIED
-    return answer_as(
-        own,
-        observed,
-        call_id,
-        timestamp,
-        latency_ms,
-        trace_id,
-        attempt,
-        approval_id,
-        verification,
-        warnings,
-        decisions,
-    )
-
-
-def answer_as(
-    own: Profile,
-    observed: Observed,
-    call_id: str,
-    timestamp: float,
-    latency_ms: int,
-    trace_id: str,
-    attempt: int,
-    approval_id: str | None,
-    verification: VerificationHint,
-    warnings: tuple[str, ...],
-    decisions: Sequence[Recordable],
-) -> Observation:
-    """Return the observation of an execution whose contract's profile is known."""
-    code, data, errors, own_warnings, redactions, _, _ = observed
-    response = own.responses[code]
+    """Return the observation of an execution, under the profile of its contract."""
+    response = own.responses[observed.code]
     return Observation(
         tool=own.tool,
         version=own.version,
         call_id=call_id,
-        code=code,
+        code=observed.code,
         response=response,
         next_action=response.next_action,
         timestamp=timestamp,
-        data=data,
-        errors=errors,
-        warnings=(*own_warnings, *warnings) if warnings else own_warnings,
-        latency_ms=latency_ms,
-        trace_id=trace_id,
-        attempt=attempt,
+        data=observed.data,
+        errors=observed.errors,
+        warnings=(*observed.warnings, *warnings),
         trust=own.trust,
-        redactions=redactions,
-        approval_id=approval_id,
-        verification=verification,
-        decisions=decisions,
+        redactions=observed.redactions,
+        **more,
     )
 
 

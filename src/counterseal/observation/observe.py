@@ -290,7 +290,6 @@ _MOST_ERRORS = 20
 CONTRACT: Final = "contract"
 """The rule name for values that a contract redacts from its output."""
 _WITHHELD: Final = "[redacted:contract]"
-_SUCCESS: Final = Code.SUCCESS
 _WHOLE: Final = (str, bytes, BaseModel)
 _FLAT: Final = frozenset({str, int, bool, type(None)})
 _HALF = re.compile("[\ud800-\udfff]")
@@ -311,66 +310,33 @@ class Observed(NamedTuple):
 
 
 def observe(
-    outcome_data: Any,
-    *,
-    compiled_output_validator: Validator,
-    contract: Contract,
-    redactor: Redactor,
-    own: Profile | None = None,
-    mask: Mask = NO_MASK,
+    output: Any, own: Profile, validator: Validator, redactor: Redactor, mask: Mask = NO_MASK
 ) -> Observed:
-    """Return what an agent may see of a tool's output. `own` is the profile, if known."""
-    return observe_as(
-        own or profile(contract), outcome_data, compiled_output_validator, redactor, mask
-    )
-
-
-def observe_as(
-    own: Profile,
-    outcome_data: Any,
-    compiled_output_validator: Validator,
-    redactor: Redactor,
-    mask: Mask = NO_MASK,
-) -> Observed:
-    """Return what an agent may see of a registered tool's output."""
-    observed = _observe(outcome_data, compiled_output_validator, own, redactor, mask)
-    return (
-        observed._replace(raw=mask.raw(observed.raw))
-        if observed.raw is not None and mask
-        else observed
-    )
+    """Return what an agent may see of a tool's output, under the profile of its contract."""
+    observed = _observe(output, validator, own, redactor, mask)
+    raw = observed.raw
+    return observed if raw is None or not mask else observed._replace(raw=mask.raw(raw))
 
 
 def _observe(
-    outcome_data: Any,
-    compiled_output_validator: Validator,
-    own: Profile,
-    redactor: Redactor,
-    mask: Mask,
+    value: Any, validator: Validator, own: Profile, redactor: Redactor, mask: Mask
 ) -> Observed:
-    if isinstance(outcome_data, Partial):
-        return _observe_partial(outcome_data, compiled_output_validator, own, redactor, mask)
+    if isinstance(value, Partial):
+        return _observe_partial(value, validator, own, redactor, mask)
     try:
-        text, output = _as_json(outcome_data)
+        text, output = _as_json(value)
     except ValueError:
-        return _unusable(_best_effort(outcome_data), "the tool returned something that is not JSON")
+        return _unusable(_best_effort(value), "the tool returned something that is not JSON")
     if output.__class__ is not dict:
         text, output = b'{"result":%b}' % text, {"result": output}
-    if not compiled_output_validator.is_valid(output):
+    if not validator.is_valid(output):
         wrapped = {"result": output}
-        if not own.wrapped or not compiled_output_validator.is_valid(wrapped):
-            return _mismatch(text, output, compiled_output_validator, own)
+        if not own.wrapped or not validator.is_valid(wrapped):
+            return _mismatch(text, output, validator, own)
         text, output = b'{"result":%b}' % text, wrapped
     if own.sources and (missing := own.sourceless(output)):
         return _sourceless(text, missing)
-    if own.redacted:
-        return _shown(_SUCCESS, output, text, own, redactor, mask)
-    return _clean(_SUCCESS, output, text, own, redactor, mask)
-
-
-def failure(code: Code, *, errors: Iterable[FieldError] = ()) -> Observed:
-    """Return the observation of a failed outcome, which has no output."""
-    return Observed(code, None, tuple(errors) or (FieldError("", sentence_for(code), code.value),))
+    return _shown(Code.SUCCESS, output, text, own, redactor, mask)
 
 
 def _as_json(value: Any) -> tuple[bytes, Any]:
@@ -450,12 +416,12 @@ def _shown(
     code: Code, output: dict[str, Any], text: bytes, own: Profile, redactor: Redactor, mask: Mask
 ) -> Observed:
     """Return the redacted and bounded form of a checked output."""
-    if own.redacted:
-        shown, places = _without(output, own, code)
-        observed = _clean(code, shown, to_json(shown), own, redactor, mask)
-        taken = tuple(Redaction(CONTRACT, place) for place in places)
-        return observed._replace(redactions=(*taken, *observed.redactions), output=output)
-    return _clean(code, output, text, own, redactor, mask)
+    if not own.redacted:
+        return _clean(code, output, text, own, redactor, mask)
+    shown, places = _without(output, own, code)
+    observed = _clean(code, shown, to_json(shown), own, redactor, mask)
+    taken = (Redaction(CONTRACT, place) for place in places)
+    return observed._replace(redactions=(*taken, *observed.redactions), output=output)
 
 
 def _clean(

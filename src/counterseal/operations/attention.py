@@ -20,7 +20,7 @@ from counterseal.ledger.entry import Entry, EntryStatus, Phase
 from counterseal.ledger.records import Concern, Due, DueKind
 from counterseal.ledger.requests import FinishRequest, SettlementRequest, StoredEntry
 from counterseal.observation import Observation, Redactor
-from counterseal.observation.stored import stored
+from counterseal.observation.observation import stored
 from counterseal.registry import Registry
 from counterseal.storage.store import Store
 from counterseal.vault import Vault, VaultError

@@ -22,7 +22,7 @@ from counterseal.ledger.entry import Entry, EntryStatus
 from counterseal.ledger.records import Due
 from counterseal.ledger.requests import FinishRequest, StoredEntry
 from counterseal.observation import Observation, refusal
-from counterseal.observation.stored import from_stored, stored
+from counterseal.observation.observation import from_stored, stored
 from counterseal.operations.attention import COMPENSATION_AGENT, compensation_key
 from counterseal.proposal import Proposal, System
 from counterseal.registry import Refusal, RegistryRecord

@@ -19,7 +19,7 @@ from counterseal.execution.probes import Probe, ProbeError
 from counterseal.ledger.entry import EntryStatus
 from counterseal.ledger.records import Due
 from counterseal.ledger.requests import FinishRequest, StoredEntry
-from counterseal.observation.stored import from_stored
+from counterseal.observation.observation import from_stored
 from counterseal.reconcile.unknown import run_of
 from counterseal.runtime import Runtime
 

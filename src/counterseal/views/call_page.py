@@ -29,7 +29,7 @@ from counterseal.observation.envelope import (
     ToolIdentity,
     Verification,
 )
-from counterseal.observation.stored import from_stored, open_read
+from counterseal.observation.observation import from_stored, open_read
 from counterseal.vault import VaultError
 from counterseal.views.approvals import ApprovalRow, VoteRow, approval_row
 from counterseal.views.base import ROW_CONFIG, JsonObject, Moment, Number, RowModel, utc

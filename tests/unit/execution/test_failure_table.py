@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 
 from counterseal.codes import FAILURES, Code
 from counterseal.execution.failures import (
+    ROWS,
     SEVERITY,
     TABLE,
     Fault,
     code_of,
     describe,
-    table_rows,
 )
 
 UNKNOWN = Fault(("builtins.BaseException",))
@@ -360,7 +360,7 @@ def test_the_table_speaks_for_failures_only_and_not_for_the_gates():
 def test_the_table_says_each_thing_once():
     said = [
         (scope, name)
-        for row in table_rows()
+        for row in ROWS
         for scope in ([row.scope] if row.scope in {"HTTP", "SMTP"} else row.scope.split())
         for name in row.names.split()
     ]

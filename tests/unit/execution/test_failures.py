@@ -26,11 +26,11 @@ from counterseal import errors
 from counterseal.codes import FAILURES, Code
 from counterseal.contract.declare import tool
 from counterseal.execution.failures import (
+    ROWS,
     SEVERITY,
     Fault,
     code_of,
     describe,
-    table_rows,
 )
 
 UNKNOWN = Fault(("builtins.BaseException",))
@@ -248,7 +248,7 @@ def test_a_group_in_which_groups_repeat_is_read_once():
 
 
 def test_the_order_of_severity_names_all_that_the_table_can_say():
-    assert {row.code for row in table_rows()} == set(SEVERITY)
+    assert {row.code for row in ROWS} == set(SEVERITY)
     assert len(SEVERITY) == len(set(SEVERITY))
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from counterseal.contract.model import Contract
 from counterseal.contract.schemas import compile_schema
-from counterseal.observation import Redactor, observe
+from counterseal.observation import Redactor, observe, profile
 
 CASE = {
     "type": "object",
@@ -41,11 +41,7 @@ def seen():
 
     def look(value, output=None, **more):
         contract = make_contract(output, **more)
-        return observe(
-            value,
-            compiled_output_validator=compile_schema(contract.affordance.output_schema),
-            contract=contract,
-            redactor=redactor,
-        )
+        validator = compile_schema(contract.affordance.output_schema)
+        return observe(value, profile(contract), validator, redactor)
 
     return look

@@ -7,7 +7,7 @@ from pydantic_core import from_json, to_json
 
 from counterseal.codes import RESPONSES, Code
 from counterseal.observation import FieldError, Observation, Redaction
-from counterseal.observation.stored import open_read, pack_read
+from counterseal.observation.observation import open_read, pack_read
 
 MOST = 16_384
 

@@ -16,6 +16,7 @@ from counterseal.observation import (
     Redaction,
     VerificationHint,
     answer,
+    profile,
     refine,
     refusal,
     sentence_for,
@@ -235,16 +236,7 @@ def test_contract_lists_decide_its_vectors(contract_with):
     ("effect", "trust"), [("retrieve", Trust.UNTRUSTED), ("read_only", Trust.TRUSTED)]
 )
 def test_answer_is_labelled_as_the_contract_says(effect, trust, contract_with):
-    observation = answer(
-        Observed(Code.SUCCESS, {}), contract_with(effect=effect), call_id="c", timestamp=0.0
-    )
+    own = profile(contract_with(effect=effect))
+    observation = answer(Observed(Code.SUCCESS, {}), own, call_id="c", timestamp=0.0)
     assert observation.trust is trust
     assert not observation.verification.required
-
-
-def test_action_that_must_be_verified_says_so_once_it_took_effect(contract_with):
-    contract = contract_with(effect="internal_mutation")
-    done = answer(Observed(Code.SUCCESS, {}), contract, call_id="c", timestamp=0.0)
-    failed = answer(Observed(Code.UNKNOWN_ERROR), contract, call_id="c", timestamp=0.0)
-    assert done.verification.required
-    assert not failed.verification.required

@@ -9,7 +9,7 @@ from counterseal.canonical import freeze
 from counterseal.codes import RESPONSES, Code
 from counterseal.contract.effects import Trust
 from counterseal.observation import FieldError, Observation, Redaction, VerificationHint
-from counterseal.observation.stored import from_stored, stored
+from counterseal.observation.observation import from_stored, stored
 
 PLAIN = {
     "tool": "save_note",

@@ -1,6 +1,6 @@
 """Tools in processes and sandboxes of their own.
 
 `pool` keeps processes (`Workers`) and sandboxes (`Sandboxes`); `child` is the runtime's side of one
-process; `messages` frames jobs and replies and masks secrets; `address` names a function;
-`processes` reads /proc; `sandbox` starts a sandbox. `worker` and `seal` run inside.
+process; `messages` is what the two sides send each other; `processes` reads /proc; `sandbox` starts
+a sandbox. `worker` and `seal` run inside.
 """

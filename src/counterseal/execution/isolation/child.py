@@ -23,11 +23,12 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from counterseal.execution.isolation import processes
-from counterseal.execution.isolation.address import FunctionAddress
 from counterseal.execution.isolation.messages import (
     LONGEST_MESSAGE,
     NO_COVER,
+    OWN_MB,
     Cover,
+    FunctionAddress,
     IsolatedJob,
     Kind,
     Reply,
@@ -215,8 +216,6 @@ _MOST_TOLD = 10_000
 _LOOK_EVERY = 0.2
 _MOST_PROCESSES = 64
 """The limit for a worker and its descendants together."""
-_OWN_MB = 128
-"""Memory for the worker itself, in addition to the contract's limit."""
 
 
 class NotStartedError(Exception):
@@ -355,7 +354,7 @@ class Child:
         pids = {self.pid} | processes.family(self.pid)
         if len(pids) > _MOST_PROCESSES:
             return f"it had started more than {_MOST_PROCESSES} processes"
-        if processes.memory_bytes(pids) > (memory_mb + _OWN_MB) * 1024 * 1024:
+        if processes.memory_bytes(pids) > (memory_mb + OWN_MB) * 1024 * 1024:
             return f"it and its processes held more memory than its {memory_mb} MB"
         return None
 

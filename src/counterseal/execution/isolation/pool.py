@@ -24,12 +24,11 @@ from typing import Any
 
 from pydantic_core import PydanticSerializationError
 
-import counterseal
 from counterseal.errors import IsolationError
 from counterseal.execution.isolation import processes, sandbox
-from counterseal.execution.isolation.address import FunctionAddress
 from counterseal.execution.isolation.child import Child, ChildLink, NotStartedError
-from counterseal.execution.isolation.messages import IsolatedJob, Reply, Tell
+from counterseal.execution.isolation.messages import FunctionAddress, IsolatedJob, Reply, Tell
+from counterseal.execution.isolation.sandbox import PACKAGE
 
 # --- starting processes ---------------------------------------------------------------------------
 
@@ -56,8 +55,7 @@ def _command(*flags: str, path: Sequence[str], code: Sequence[str] = (), sealed:
 
     `code` are folders of which a sealed child sees only the code.
     """
-    package = Path(counterseal.__file__).absolute().parent
-    options = {"package": str(package), "path": list(path), "code": list(code), "sealed": sealed}
+    options = {"package": str(PACKAGE), "path": list(path), "code": list(code), "sealed": sealed}
     return [sys.executable, *flags, "-c", _BOOT, json.dumps(options)]
 
 

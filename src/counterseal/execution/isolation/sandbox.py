@@ -20,15 +20,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import counterseal
 from counterseal.errors import IsolationError
-from counterseal.execution.isolation.address import FunctionAddress
+from counterseal.execution.isolation.messages import OWN_MB, FunctionAddress
 from counterseal.execution.isolation.seal import MACHINES
+
+PACKAGE = Path(__file__).absolute().parents[2]
+"""The folder of this package."""
 
 _MOST_PROCESSES = 32
 _MOST_FILES = 256
-_OWN_MB = 64
-"""Memory for the interpreter and this package, in addition to the contract's limit."""
 
 _CODE = frozenset({".py", ".pyc", ".so"})
 _MOST_CODE = 10_000
@@ -155,7 +155,7 @@ def _walls(address: FunctionAddress | None, directory: str, memory_mb: int) -> d
         "fs_readable": list(dict.fromkeys(readable)),
         "fs_writable": [directory, "/dev/null"],
         "extra_deny_syscalls": _refused(),
-        "max_memory": (memory_mb + _OWN_MB) * 1024 * 1024,
+        "max_memory": (memory_mb + OWN_MB) * 1024 * 1024,
         "max_processes": _MOST_PROCESSES,
         "max_open_files": _MOST_FILES,
         "no_coredump": True,
@@ -183,7 +183,7 @@ def _system() -> list[str]:
         *(f"{prefix}/{part}" for prefix in sorted(prefixes) for part in inside),
         *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
         *(entry for entry in sys.path if Path(entry).name in _LIBRARIES),
-        str(Path(counterseal.__file__).absolute().parent),
+        str(PACKAGE),
     ]
     return [entry for entry in wanted if os.access(entry, os.R_OK)]
 

@@ -20,11 +20,21 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cached_property
+from importlib import import_module, invalidate_caches
+from importlib.abc import MetaPathFinder
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ModuleSpec,
+)
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic_core import to_json, to_jsonable_python
@@ -36,11 +46,11 @@ from counterseal.contract.tool_context import Context
 from counterseal.errors import FilesError, ResponseTooLargeError, SpokenError
 from counterseal.execution.failures import describe
 from counterseal.execution.isolation import processes
-from counterseal.execution.isolation.address import CodeIn, FunctionAddress, load
 from counterseal.execution.isolation.messages import (
     LONGEST_VALUE,
     NO_COVER,
     Cover,
+    FunctionAddress,
     framed,
     is_too_much,
 )
@@ -54,7 +64,92 @@ if TYPE_CHECKING:
     from counterseal.execution.files import Files
     from counterseal.execution.network import Clients
 
-# --- services of a call in another process --------------------------------------------------------
+# --- loading a tool -------------------------------------------------------------------------------
+
+_SUFFIXES = (*EXTENSION_SUFFIXES, *SOURCE_SUFFIXES, *BYTECODE_SUFFIXES)
+
+
+class CodeIn(MetaPathFinder):
+    """Finds the modules and packages of a folder without listing it.
+
+    A sandbox may open the code in the folder, but not list the folder.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: object = None
+    ) -> ModuleSpec | None:
+        below = f"{self.folder.rstrip('/')}/"
+        for folder in (self.folder,) if path is None else path:
+            if path is None or folder.startswith(below):
+                place = f"{folder.rstrip('/')}/{fullname.rpartition('.')[2]}"
+                if spec := _spec_at(place, fullname):
+                    return spec
+        return None
+
+
+def _spec_at(place: str, fullname: str) -> ModuleSpec | None:
+    """Return the spec of a package, a module, or (inside a package) a namespace folder."""
+    for suffix in _SUFFIXES:
+        file = f"{place}/__init__{suffix}"
+        if os.path.isfile(file):  # noqa: PTH113 - called for every import
+            return spec_from_file_location(fullname, file, submodule_search_locations=[place])
+    for suffix in _SUFFIXES:
+        if os.path.isfile(f"{place}{suffix}"):  # noqa: PTH113 - as above
+            return spec_from_file_location(fullname, f"{place}{suffix}")
+    if "." in fullname and os.path.isdir(place):  # noqa: PTH112 - as above
+        spec = ModuleSpec(fullname, None, is_package=True)
+        spec.submodule_search_locations = [place]
+        return spec
+    return None
+
+
+def load(address: FunctionAddress, *, listed: bool = True) -> Tool[..., Any] | Callable[..., Any]:
+    """Import and return the tool or function at an address.
+
+    `listed` is False in a sandbox, where folders can't be listed.
+    """
+    if address.folder:
+        _add(address.folder, listed=listed)
+    module = _run(address) if address.file else import_module(address.module)
+    target: Any = module
+    for part in address.qualname.split("."):
+        target = getattr(target, part, None)
+    if not callable(target):
+        raise ImportError(f"{address.module} has no {address.qualname}")
+    loaded: Tool[..., Any] | Callable[..., Any] = target
+    return loaded
+
+
+def _add(folder: str, *, listed: bool) -> None:
+    if listed:
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+            invalidate_caches()
+    elif folder not in {getattr(finder, "folder", None) for finder in sys.meta_path}:
+        sys.meta_path.insert(0, CodeIn(folder))
+
+
+def _run(address: FunctionAddress) -> ModuleType:
+    known = sys.modules.get(address.module)
+    if known is not None and getattr(known, "__file__", None) == address.file:
+        return known
+    spec = spec_from_file_location(address.module, address.file or "")
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{address.file} is not a Python file")
+    module = module_from_spec(spec)
+    sys.modules[address.module] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(address.module, None)
+        raise
+    return module
+
+
+# --- services of a call ---------------------------------------------------------------------------
 
 
 _LONGEST_RECORD = 8 * 1024
@@ -179,14 +274,12 @@ def _text(value: object, cover: Cover) -> str:
 def context_of(fields: Mapping[str, Any], services: WorkerServices) -> Context:
     """Return the context of a call from plain data."""
     deadline = fields.get("deadline")
-    return Context(
-        **{
-            **fields,
-            "principal": Principal(**fields["principal"]),
-            "deadline": datetime.fromisoformat(deadline) if deadline else None,
-            "services": services,
-        }
-    )
+    own = {
+        "principal": Principal(**fields["principal"]),
+        "deadline": datetime.fromisoformat(deadline) if deadline else None,
+        "services": services,
+    }
+    return Context(**{**fields, **own})
 
 
 # --- resource limits ------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ import pytest
 from counterseal.config.discovery import import_files
 from counterseal.contract.declare import Tool, tool
 from counterseal.errors import IsolationError
-from counterseal.execution.isolation.address import CodeIn, FunctionAddress, address_of, load
+from counterseal.execution.isolation.messages import FunctionAddress, address_of
+from counterseal.execution.isolation.worker import CodeIn, load
 
 READS = {"effect": "read_only", "version": "1.0.0", "owner": "tests"}
 FOLDER = Path(__file__).parent / "tools"
@@ -89,7 +90,7 @@ def found_elsewhere(address, *arguments):
     """What the address leads to in a fresh process, called."""
     program = (
         "import json, sys\n"
-        "from counterseal.execution.isolation.address import FunctionAddress, load\n"
+        "from counterseal.execution.isolation.worker import FunctionAddress, load\n"
         "address, arguments = json.loads(sys.argv[1])\n"
         "print(json.dumps(load(FunctionAddress(*address))(*arguments)))"
     )
@@ -170,7 +171,7 @@ def program(tmp_path, *, how):
         "    return text + '!'\n"
         "if __name__ == '__main__':\n"
         "    import json, sys\n"
-        "    from counterseal.execution.isolation.address import address_of\n"
+        "    from counterseal.execution.isolation.messages import address_of\n"
         "    print(json.dumps(address_of(shout)))\n"
     )
     (tmp_path / "app").mkdir()

@@ -17,8 +17,7 @@ from counterseal.config.discovery import import_files
 from counterseal.errors import IsolationError
 from counterseal.execution.failures import Fault
 from counterseal.execution.isolation import sandbox
-from counterseal.execution.isolation.address import address_of
-from counterseal.execution.isolation.messages import IsolatedJob
+from counterseal.execution.isolation.messages import IsolatedJob, address_of
 from counterseal.execution.isolation.pool import Reply, Sandboxes
 from tests.waiting import until
 

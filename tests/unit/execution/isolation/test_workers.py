@@ -15,8 +15,7 @@ import pytest
 
 from counterseal.config.discovery import import_files
 from counterseal.execution.failures import Fault
-from counterseal.execution.isolation.address import address_of
-from counterseal.execution.isolation.messages import IsolatedJob
+from counterseal.execution.isolation.messages import IsolatedJob, address_of
 from counterseal.execution.isolation.pool import Reply, Workers
 from tests.waiting import turns, until
 
@@ -555,8 +554,7 @@ DIES = """
 import asyncio, os, sys
 sys.path.insert(0, sys.argv[1])
 import kind_tools
-from counterseal.execution.isolation.address import address_of
-from counterseal.execution.isolation.messages import IsolatedJob
+from counterseal.execution.isolation.messages import IsolatedJob, address_of
 from counterseal.execution.isolation.pool import Workers
 
 def job(tool, *asks):
