@@ -100,7 +100,7 @@ class LocalServices:
         self._tool = tool
         self._egress = egress
         self._seconds = seconds
-        self._mask = mask
+        self.mask = mask
         self._make_clients = clients
         self._own_clients = own_clients
         self._closed = False
@@ -131,13 +131,13 @@ class LocalServices:
     def log(self) -> logging.LoggerAdapter[Any]:
         about = self._about
         ids = {"tenant": about.tenant, "run_id": about.run_id, "call_id": about.call_id}
-        return call_logger(self._mask, **ids, tool=self._tool)
+        return call_logger(self.mask, **ids, tool=self._tool)
 
     def progress(self, done: float, total: float | None, message: str) -> None:
         tell = self._tell  # another thread may close the services at the same time
         if tell is None or self.cancelled:
             return
-        report = progress_of(self._about.call_id, done, total, message, self._mask)
+        report = progress_of(self._about.call_id, done, total, message, self.mask)
         if threading.get_ident() == self._thread:
             tell(report)
         elif self._loop is not None and not self._loop.is_closed():

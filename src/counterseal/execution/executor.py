@@ -211,12 +211,7 @@ class Runner:
     """A tool that is ready to run."""
 
     def __init__(
-        self,
-        executor: Executor,
-        contract: Contract,
-        tool: Tool[..., Any],
-        *,
-        hook: bool = False,
+        self, executor: Executor, contract: Contract, tool: Tool[..., Any], *, hook: bool = False
     ) -> None:
         self.executor = executor
         self.contract = contract
@@ -264,7 +259,7 @@ class Runner:
     async def _run(
         self, arguments: Mapping[str, Any], work: AttemptRequest, given: Injected
     ) -> in_process.Ended:
-        function, services, mask = self.tool.function, given.services, given.mask
+        function, services = self.tool.function, given.services
         try:
             if self.where is Where.DIRECT:
                 return in_process.Ended(function(**arguments))
@@ -275,21 +270,14 @@ class Runner:
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
             return in_process.Ended(error=error)
         if self.where is Where.TASK:
-            return await in_process.in_task(running, seconds=work.seconds, flag=services, mask=mask)
+            return await in_process.in_task(running, seconds=work.seconds, services=services)
         call: Callable[[], Any] = partial(function, **arguments)
-        stop = None
+        more: dict[str, Any] = {"threads": self.executor.threads, "seconds": work.seconds}
         if self.where is Where.LOOP:
             own = _OwnLoop(call, services)
-            call, stop = own.run, own.stop
+            call, more["stop"] = own.run, own.stop
         try:
-            return await in_process.in_thread(
-                call,
-                threads=self.executor.threads,
-                seconds=work.seconds,
-                flag=services,
-                mask=mask,
-                stop=stop,
-            )
+            return await in_process.in_thread(call, services=services, **more)
         except IsolationError as error:  # no thread is available
             return in_process.Ended(error=error, began=False)
 

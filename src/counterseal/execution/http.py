@@ -59,15 +59,6 @@ _LINE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?|")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filled:
-    method: str
-    url: str
-    query: list[tuple[str, str]]
-    headers: dict[str, str]
-    content: bytes | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """An HTTP binding with its templates parsed."""
 
@@ -89,24 +80,24 @@ class Request:
             body=_templates(binding.body),
         )
 
-    def filled(self, values: Values) -> Filled:
-        """Return the request with its values. Raise UnsendableError for a value that can't go."""
-        headers = {
-            name: line
-            for name, text in self.headers.items()
-            if (line := _line(text, values)) is not None
-        }
+    def filled(self, values: Values) -> dict[str, Any]:
+        """Return the request as keywords for an HTTP client.
+
+        Raise UnsendableError for a value that can't go.
+        """
+        lines = {name: _line(text, values) for name, text in self.headers.items()}
+        headers = {name: line for name, line in lines.items() if line is not None}
         content, kind = self._content(values)
         defaults = {"accept": "application/json, */*;q=0.1", **kind}
         own = {name.lower() for name in headers}
         path = "".join(f"/{_segment(segment, values)}" for segment in self.segments)
-        return Filled(
-            method=self.binding.method,
-            url=f"{self.binding.origin}{path}",
-            query=list(_pairs(self.query, values)),
-            headers={k: v for k, v in defaults.items() if k not in own} | headers,
-            content=content,
-        )
+        return {
+            "method": self.binding.method,
+            "url": f"{self.binding.origin}{path}",
+            "params": list(_pairs(self.query, values)),
+            "headers": {k: v for k, v in defaults.items() if k not in own} | headers,
+            "content": content,
+        }
 
     def _content(self, values: Values) -> tuple[bytes | None, dict[str, str]]:
         """Return the body and its content-type header."""
@@ -272,8 +263,8 @@ def http_tool(contract: Contract) -> Tool[..., Any]:
         filled = request.filled({**values, **given, CALL_KEY: key})
         header = contract.idempotency.key_header
         if header is not None and key is not None:
-            filled.headers[header] = key
-        return answer.read(await _send(filled, context))
+            filled["headers"][header] = key
+        return answer.read(await _send(filled, context.http))
 
     return Tool(contract=contract, function=send, injected=injected, binder=bind)
 
@@ -287,27 +278,14 @@ def _key(context: Context) -> str | None:
     return f"sha256-{hashlib.sha256(key.encode()).hexdigest()}"
 
 
-async def _send(filled: Filled, context: Context) -> httpx.Response:
+async def _send(filled: Mapping[str, Any], client: httpx.AsyncClient) -> httpx.Response:
     import httpx  # noqa: PLC0415 - slow to import, and most tools make no request
 
-    client = context.http
     own = client.timeout
     # Connecting gets half of the time, so that a failure to connect is certainly "not sent".
-    timeout = httpx.Timeout(
-        own.read,
-        write=own.write,
-        connect=own.connect and own.connect / 2,
-        pool=own.pool and own.pool / 2,
-    )
-    return await client.request(
-        filled.method,
-        filled.url,
-        params=[*filled.query],
-        headers=filled.headers,
-        content=filled.content,
-        follow_redirects=False,
-        timeout=timeout,
-    )
+    connect, pool = own.connect and own.connect / 2, own.pool and own.pool / 2
+    timeout = httpx.Timeout(own.read, write=own.write, connect=connect, pool=pool)
+    return await client.request(**filled, follow_redirects=False, timeout=timeout)
 
 
 # --- responses ------------------------------------------------------------------------------------
@@ -370,9 +348,7 @@ class _Answer:
             raise AnswerError(f"{self.binding.host} accepted the request and answered {status}")
         # httpx's own message would quote the URL, and with it the caller's arguments.
         raise httpx.HTTPStatusError(
-            f"{self.binding.host} answered {status}",
-            request=response.request,
-            response=response,
+            f"{self.binding.host} answered {status}", request=response.request, response=response
         )
 
 

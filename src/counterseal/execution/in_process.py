@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from counterseal.errors import IsolationError
+from counterseal.execution.attempt import LocalServices
 from counterseal.execution.logs import ACTIVE
-from counterseal.masking import Mask
 
 # --- threads --------------------------------------------------------------------------------------
 
@@ -160,12 +160,6 @@ GRACE = 0.25
 """Seconds that a tool gets to end after it was told to stop."""
 
 
-class Flag(Protocol):
-    """The flag that tells a tool that its call was given up."""
-
-    cancelled: bool
-
-
 class Ended(NamedTuple):
     """The result of a function, or the reason why there is none."""
 
@@ -179,18 +173,18 @@ class Ended(NamedTuple):
 
 
 async def in_task(
-    running: Coroutine[Any, Any, Any], *, seconds: float, flag: Flag, mask: Mask
+    running: Coroutine[Any, Any, Any], *, seconds: float, services: LocalServices
 ) -> Ended:
     """Run a coroutine in its own task, so that it can be abandoned at the deadline."""
     context = copy_context()
-    context.run(ACTIVE.set, mask)
+    context.run(ACTIVE.set, services.mask)
     task = asyncio.get_running_loop().create_task(_contained(running), context=context)
-    interrupted = await _within(task, seconds, flag, task.cancel)
+    interrupted = await _within(task, seconds, services, task.cancel)
     if not task.done():
         task.add_done_callback(_dropped)
         return Ended(answered=False, interrupted=interrupted, late=task)
     if task.cancelled():
-        if flag.cancelled:
+        if services.cancelled:
             return Ended(answered=False, interrupted=interrupted)
         return Ended(error=asyncio.CancelledError("the tool cancelled itself"))
     error = task.exception()
@@ -198,27 +192,30 @@ async def in_task(
     return ended._replace(interrupted=interrupted)
 
 
+def _nothing() -> None:
+    """Do nothing more: the flag is all that a thread can be told."""
+
+
 async def in_thread(
     function: Callable[[], Any],
     *,
     threads: Threads,
     seconds: float,
-    flag: Flag,
-    mask: Mask,
-    stop: Callable[[], object] | None = None,
+    services: LocalServices,
+    stop: Callable[[], object] = _nothing,
 ) -> Ended:
     """Run a function in a thread. If it outlives its deadline, its result is dropped.
 
-    `stop` is called in addition to setting the flag.
+    `stop` is called in addition to setting the flag in `services`.
     """
     loop = asyncio.get_running_loop()
     until = loop.time() + seconds
-    token = ACTIVE.set(mask)
+    token = ACTIVE.set(services.mask)
     try:
         future = threads.run(function)
     finally:
         ACTIVE.reset(token)
-    interrupted = await _within(future, seconds, flag, stop)
+    interrupted = await _within(future, seconds, services, stop)
     if not future.done():
         future.add_done_callback(_dropped)
         return Ended(answered=False, interrupted=interrupted, late=future)
@@ -232,7 +229,7 @@ async def in_thread(
             if inspect.iscoroutine(value):
                 value.close()
             return Ended(answered=False, interrupted=True)
-        return await in_task(_await(value), seconds=until - loop.time(), flag=flag, mask=mask)
+        return await in_task(_await(value), seconds=until - loop.time(), services=services)
     return Ended(value, interrupted=interrupted)
 
 
@@ -241,24 +238,25 @@ async def _await(value: Awaitable[Any]) -> Any:
 
 
 async def _within(
-    running: asyncio.Future[Any], seconds: float, flag: Flag, stop: Callable[[], object] | None
+    running: asyncio.Future[Any],
+    seconds: float,
+    services: LocalServices,
+    stop: Callable[[], object],
 ) -> bool:
     """Wait until the deadline, then stop the function. Return True if the caller was cancelled."""
     interrupted = False
     try:
-        done, _ = await asyncio.wait({running}, timeout=max(0.0, seconds))
+        await asyncio.wait({running}, timeout=max(0.0, seconds))
+        if running.done():
+            return False
     except asyncio.CancelledError:
-        done, interrupted = set(), True
+        interrupted = True
     except GeneratorExit:
-        flag.cancelled = True
-        if stop is not None:
-            stop()
-        raise
-    if done:
-        return False
-    flag.cancelled = True
-    if stop is not None:
+        services.cancelled = True
         stop()
+        raise
+    services.cancelled = True
+    stop()
     try:
         await asyncio.wait({running}, timeout=GRACE)
     except asyncio.CancelledError:

@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property
-from typing import Any, Final, Generic, NamedTuple, NoReturn, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import httpcore
 import httpx
@@ -124,16 +124,15 @@ class Body:
 # --- connections ----------------------------------------------------------------------------------
 
 
-async def resolve(host: str, port: int) -> Sequence[str]:
-    """Return every address of a name, as the operating system resolves it."""
-    records = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in records]
-
-
 def resolve_sync(host: str, port: int) -> Sequence[str]:
-    """Return every address of a name, from a thread without an event loop."""
+    """Return every address of a name, as the operating system resolves it."""
     records = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(address[0]) for *_, address in records]
+
+
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """Return every address of a name without blocking the event loop."""
+    return await asyncio.get_running_loop().run_in_executor(None, resolve_sync, host, port)
 
 
 class Network(NamedTuple):
@@ -147,7 +146,7 @@ class Network(NamedTuple):
 
 
 class Guard(httpcore.AsyncNetworkBackend):
-    """Opens connections only to addresses that the egress rules allow."""
+    """Opens connections only to addresses that the egress rules allow, and no unix sockets."""
 
     def __init__(self, egress: Egress, network: Network) -> None:
         self._egress = egress
@@ -178,9 +177,6 @@ class Guard(httpcore.AsyncNetworkBackend):
             raise httpcore.ConnectTimeout(f"{host} was not resolved in time") from error
         except OSError as error:
             raise httpcore.ConnectError(f"{host} can't be resolved: {error}") from error
-
-    async def connect_unix_socket(self, path: str, *_: Any, **__: Any) -> NoReturn:
-        raise EgressError(f"{path}: tools may not connect to unix sockets")
 
 
 class SyncGuard(httpcore.NetworkBackend):
@@ -213,9 +209,6 @@ class SyncGuard(httpcore.NetworkBackend):
             return self._network.resolve_sync(host, port)
         except OSError as error:
             raise httpcore.ConnectError(f"{host} can't be resolved: {error}") from error
-
-    def connect_unix_socket(self, path: str, *_: Any, **__: Any) -> NoReturn:
-        raise EgressError(f"{path}: tools may not connect to unix sockets")
 
 
 def _literal(host: str) -> Sequence[str]:

@@ -124,11 +124,7 @@ class Observation(NamedTuple):
         """Return the observation's envelope as plain JSON data."""
         response = self.response
         return {
-            "tool_identity": {
-                "name": self.tool,
-                "version": self.version,
-                "call_id": self.call_id,
-            },
+            "tool_identity": {"name": self.tool, "version": self.version, "call_id": self.call_id},
             "execution_metadata": {
                 "timestamp": datetime.fromtimestamp(self.timestamp, UTC).isoformat(),
                 "latency_ms": self.latency_ms,

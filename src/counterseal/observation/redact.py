@@ -108,9 +108,7 @@ SECRETS = (
     Rule("npm-token", r"npm_[A-Za-z0-9]{36}", r"npm_"),
     Rule("hugging-face-token", r"\bhf_[A-Za-z0-9]{30,}", r"hf_[A-Za-z0-9]{30}"),
     Rule(
-        "sendgrid-key",
-        r"\bSG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}",
-        r"SG\.[A-Za-z0-9_\-]{16}",
+        "sendgrid-key", r"\bSG\.[A-Za-z0-9_\-]{16,}\.[A-Za-z0-9_\-]{16,}", r"SG\.[A-Za-z0-9_\-]{16}"
     ),
     Rule(
         "gitlab-token",
@@ -247,17 +245,8 @@ PII: dict[str, tuple[Rule, ...]] = {
         ),
     ),
     "phone": (
-        Rule(
-            "phone",
-            r"\+[0-9][0-9 ().\-]{6,20}[0-9]\b",
-            r"\+[0-9]",
-            _is_phone,
-        ),
-        Rule(
-            "phone",
-            r"(?:\(\d{3}\) ?|\b\d{3}[\-. ])\d{3}[\-. ]\d{4}\b",
-            r"\d{3}[\-. ]\d{4}",
-        ),
+        Rule("phone", r"\+[0-9][0-9 ().\-]{6,20}[0-9]\b", r"\+[0-9]", _is_phone),
+        Rule("phone", r"(?:\(\d{3}\) ?|\b\d{3}[\-. ])\d{3}[\-. ]\d{4}\b", r"\d{3}[\-. ]\d{4}"),
     ),
     "iban": (
         Rule(

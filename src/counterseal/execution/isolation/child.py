@@ -206,12 +206,7 @@ class ChildLink:
         await asyncio.sleep(0)
 
 
-_ANSWERS: Final[dict[Any, Kind]] = {
-    "value": "value",
-    "partial": "partial",
-    "unserialisable": "unserialisable",
-    "fault": "fault",
-}
+_ANSWERS: Final[tuple[Kind, ...]] = ("value", "partial", "unserialisable", "fault")
 _MOST_TOLD = 10_000
 _LOOK_EVERY = 0.2
 _MOST_PROCESSES = 64
@@ -387,15 +382,14 @@ class Child:
         answer = self._answer.result() if self._answer.done() else None
         if not self._answer.done() and not self._exited.done():
             await asyncio.wait({self._exited}, timeout=5.0)
-            return Reply(
-                "late", trace=self._trace("it was killed at its deadline"), began=self._began
-            )
+            late = self._trace("it was killed at its deadline")
+            return Reply("late", trace=late, began=self._began)
         if not isinstance(answer, dict):
             return Reply("died", trace=self._trace(await self._how()), began=self._began)
         said, trace, words = answer.get("kind"), answer.get("trace"), answer.get("words")
         if said == "cancelled":
             return Reply("late", began=self._began)
-        kind = _ANSWERS.get(said) if isinstance(said, str) else None
+        kind = next((kind for kind in _ANSWERS if kind == said), None)
         if kind is None:
             self.end()
             return Reply("died", trace=self._trace("it broke the protocol"), began=self._began)

@@ -26,16 +26,11 @@ from datetime import datetime
 from functools import cached_property
 from importlib import import_module, invalidate_caches
 from importlib.abc import MetaPathFinder
-from importlib.machinery import (
-    BYTECODE_SUFFIXES,
-    EXTENSION_SUFFIXES,
-    SOURCE_SUFFIXES,
-    ModuleSpec,
-)
+from importlib.machinery import BYTECODE_SUFFIXES, EXTENSION_SUFFIXES, SOURCE_SUFFIXES, ModuleSpec
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json, to_jsonable_python
 
@@ -285,11 +280,6 @@ def context_of(fields: Mapping[str, Any], services: WorkerServices) -> Context:
 # --- resource limits ------------------------------------------------------------------------------
 
 
-def no_core_dumps() -> None:
-    """Disable core dumps, which would contain the call's secrets."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
 @contextmanager
 def limited(memory: int | None, seconds: float) -> Iterator[None]:
     """Limit the process's memory, in bytes, and its processor time, inside the block.
@@ -330,7 +320,7 @@ def main(options: Mapping[str, Any]) -> None:
     """Serve until the runtime closes the pipe. `options` come from `pool`."""
     sys.argv[:] = ["counterseal-worker"]
     link = RuntimeLink()
-    no_core_dumps()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a dump would contain secrets
     if options["sealed"]:
         from counterseal.execution.isolation.seal import seal  # noqa: PLC0415 - others need no ctypes
 
@@ -398,11 +388,8 @@ class RuntimeLink:
                 message = message[os.write(self._out, message) :]
 
 
-class Loaded(NamedTuple):
-    """A tool's function and binder, ready to be called."""
-
-    function: Callable[..., Any]
-    binder: Callable[[Mapping[str, Any]], dict[str, Any]]
+Loaded = tuple[Callable[..., Any], Callable[[Mapping[str, Any]], dict[str, Any]]]
+"""A tool's function and its binder."""
 
 
 class Worker:
@@ -460,18 +447,17 @@ class Worker:
 
     def _outcome(self, job: Mapping[str, Any], services: WorkerServices) -> dict[str, Any]:
         try:
-            loaded = self._load(job["address"])
-            arguments = loaded.binder(job["arguments"])
+            function, binder = self._load(job["address"])
+            arguments = binder(job["arguments"])
             arguments.update(job["injected"])
             if job["context_params"]:
                 context = context_of(job["context"], services)
                 arguments.update(dict.fromkeys(job["context_params"], context))
             self._link.send("began", services.number)
-            value = _call(loaded.function, arguments, services)
+            value = _call(function, arguments, services)
         except BaseException as error:  # noqa: BLE001 - a tool may raise anything, sys.exit() too
-            return (
-                {"kind": "cancelled"} if services.ended_by(error) else _fault(error, services.cover)
-            )
+            cancelled = services.ended_by(error)
+            return {"kind": "cancelled"} if cancelled else _fault(error, services.cover)
         return _value(value, services.cover)
 
     def _has_more_threads(self) -> bool:
@@ -491,9 +477,9 @@ class Worker:
         if address not in self._known:
             found = load(address, listed=self._listed)
             if isinstance(found, Tool):
-                self._known[address] = Loaded(found.function, found.binder)
+                self._known[address] = (found.function, found.binder)
             else:
-                self._known[address] = Loaded(found, read_signature(found).bind)
+                self._known[address] = (found, read_signature(found).bind)
         return self._known[address]
 
 
@@ -580,14 +566,13 @@ def _trace(error: BaseException, cover: Cover) -> str:
 
 
 def _fault(error: BaseException, cover: Cover = NO_COVER) -> dict[str, Any]:
-    short_of_memory = isinstance(error, MemoryError)
     words = error.words if isinstance(error, SpokenError) else ""
     return {
         "kind": "fault",
         "fault": describe(error).record(),
         "trace": _trace(error, cover),
         "words": cover.beginning(words, _LONGEST_TRACE),
-        "spent": short_of_memory,
+        "spent": isinstance(error, MemoryError),
     }
 
 

@@ -251,9 +251,9 @@ async def test_a_host_header_is_judged_like_a_url(lent, server, egress):
 
 async def test_no_unix_socket_is_connected_to(world):
     anywhere = Egress(EgressPolicy.UNRESTRICTED_WITH_APPROVAL)
-    with pytest.raises(EgressError, match="unix socket"):
+    with pytest.raises(NotImplementedError):
         await Guard(anywhere, world.network).connect_unix_socket("/run/docker.sock")
-    with pytest.raises(EgressError, match="unix socket"):
+    with pytest.raises(NotImplementedError):
         SyncGuard(anywhere, world.network).connect_unix_socket("/run/docker.sock")
 
 
