@@ -22,8 +22,7 @@ def check(ctx: GateContext) -> Decision:
     """Return the strictest verdict of all rules that apply, with its rule and policy version."""
     if ctx.compiled is None:
         return deny(NAME, Code.PERMISSION_DENIED, "The tool can't be used.")
-    policy, principal = ctx.compiled.policy, ctx.principal
-    return _decision(policy.standing(principal) or policy.decide(_Facts(ctx), principal))
+    return _decision(ctx.compiled.policy.decide(_Facts(ctx)))
 
 
 @lru_cache(maxsize=1024)

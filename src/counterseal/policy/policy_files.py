@@ -42,6 +42,8 @@ from counterseal.policy.policy_rules import (
 
 
 _E = TypeVar("_E", bound=StrEnum)
+Place = tuple[str | int, ...]
+"""The path of a value in a document."""
 
 _ID: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,127}")
 _RULE_FIELDS: Final = ("id", "when", "then", "reason", "approvers", "approval", "tools", "effects")
@@ -56,7 +58,7 @@ class Reader:
         self.file = file
         self.problems: list[Problem] = []
 
-    def problem(self, place: tuple[str | int, ...], message: str, fix: str = "") -> None:
+    def problem(self, place: Place, message: str, fix: str = "") -> None:
         where = pointer(*place)
         self.problems.append(
             Problem(
@@ -69,7 +71,7 @@ class Reader:
         )
 
     def mapping(
-        self, value: Any, place: tuple[str | int, ...], what: str, known: Collection[str] = ()
+        self, value: Any, place: Place, what: str, known: Collection[str] = ()
     ) -> Mapping[str, Any]:
         """Return a mapping and report unknown fields; empty if it is not a mapping."""
         if not isinstance(value, Mapping):
@@ -82,15 +84,13 @@ class Reader:
                 self.problem((*place, key), f"{key} is not a field of {what}", fix)
         return value
 
-    def items(self, value: Any, place: tuple[str | int, ...], what: str) -> list[Any]:
+    def items(self, value: Any, place: Place, what: str) -> list[Any]:
         if not isinstance(value, list):
             self.problem(place, f"{what} must be a list, not {_kind(value)}")
             return []
         return value
 
-    def text(
-        self, data: Mapping[str, Any], place: tuple[str | int, ...], field: str, fix: str = ""
-    ) -> str:
+    def text(self, data: Mapping[str, Any], place: Place, field: str, fix: str = "") -> str:
         """Return a required text field."""
         value = data.get(field)
         if isinstance(value, str) and value.strip():
@@ -101,9 +101,7 @@ class Reader:
             self.problem((*place, field), f"{field} must be a text, not {_kind(value)}", fix)
         return ""
 
-    def texts(
-        self, data: Mapping[str, Any], place: tuple[str | int, ...], field: str
-    ) -> tuple[str, ...]:
+    def texts(self, data: Mapping[str, Any], place: Place, field: str) -> tuple[str, ...]:
         """Return an optional field with a list of texts."""
         if field not in data:
             return ()
@@ -113,9 +111,7 @@ class Reader:
         self.problem((*place, field), f"{field} must be a list with at least one text")
         return ()
 
-    def one_of(
-        self, kind: type[_E], value: Any, place: tuple[str | int, ...], field: str
-    ) -> _E | None:
+    def one_of(self, kind: type[_E], value: Any, place: Place, field: str) -> _E | None:
         """Return a member of an enumeration, or None with a problem."""
         try:
             return kind(value)
@@ -151,7 +147,7 @@ def _listed_rules(reader: Reader, document: Mapping[str, Any]) -> list[PolicyRul
     return [rule for rule in rules if rule is not None]
 
 
-def _read_rule(reader: Reader, item: Any, place: tuple[str | int, ...]) -> PolicyRule | None:
+def _read_rule(reader: Reader, item: Any, place: Place) -> PolicyRule | None:
     before = len(reader.problems)
     data = reader.mapping(item, place, "a rule", _RULE_FIELDS)
     if not data:
@@ -183,7 +179,7 @@ def _read_rule(reader: Reader, item: Any, place: tuple[str | int, ...]) -> Polic
     )
 
 
-def _read_id(reader: Reader, data: Mapping[str, Any], place: tuple[str | int, ...]) -> str:
+def _read_id(reader: Reader, data: Mapping[str, Any], place: Place) -> str:
     name = reader.text(data, place, "id", "Give the rule an id; decisions refer to it.")
     if name and not _ID.fullmatch(name):
         fix = "Use letters, digits, '.', '_' and '-', and begin with a letter."
@@ -194,10 +190,7 @@ def _read_id(reader: Reader, data: Mapping[str, Any], place: tuple[str | int, ..
 
 
 def _read_approval(
-    reader: Reader,
-    data: Mapping[str, Any],
-    place: tuple[str | int, ...],
-    then: PolicyVerdict | None,
+    reader: Reader, data: Mapping[str, Any], place: Place, then: PolicyVerdict | None
 ) -> ApprovalTerms | None:
     """Return the approval section, which has the same form as in contracts."""
     if "approval" not in data:
@@ -220,7 +213,7 @@ def _read_approval(
 def _read_approvers(
     reader: Reader,
     data: Mapping[str, Any],
-    place: tuple[str | int, ...],
+    place: Place,
     then: PolicyVerdict | None,
     approval: ApprovalTerms | None,
 ) -> int | Literal["contract"]:
@@ -245,9 +238,7 @@ def _read_approvers(
     return value if isinstance(value, int) else 0
 
 
-def _read_condition(
-    reader: Reader, data: Mapping[str, Any], place: tuple[str | int, ...]
-) -> Expression | None:
+def _read_condition(reader: Reader, data: Mapping[str, Any], place: Place) -> Expression | None:
     """Return the condition, or one that is always true if there is none."""
     if "when" not in data:
         return Expression("true", names=NAMES)

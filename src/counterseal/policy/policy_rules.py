@@ -12,7 +12,7 @@ A rule that fails, facts that can't be read, or too many facts are a denial.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -24,7 +24,7 @@ from counterseal.contract.approval_terms import ApprovalTerms
 from counterseal.contract.effects import Effect
 from counterseal.contract.model import Contract
 from counterseal.errors import ContractError, CountersealError, ExpressionError, Problem, Source
-from counterseal.expressions import MAX_LENGTH, NOT_CODE, Expression, evaluation_context
+from counterseal.expressions import NOT_CODE, Expression, evaluation_context
 
 NO_RULE: Final = "no-rule"
 TOO_LARGE: Final = "too-large"
@@ -236,9 +236,6 @@ MAX_VALUES: Final = 1000
 MAX_CALLERS: Final = 1024
 """How many callers are cached for a contract; the least recently used is dropped."""
 
-MAX_QUESTIONS: Final = 64
-"""How many different sets of open rules are cached for a contract."""
-
 _SETS: Final = frozenset({"roles", "scopes"})
 _SCALARS: Final = frozenset({str, int, float, bool, type(None)})
 
@@ -258,18 +255,20 @@ class _Live(NamedTuple):
     """Whether the condition is true for every call."""
 
 
+class _Plan(NamedTuple):
+    """The rules that can apply to one caller's calls, and the facts that they read."""
+
+    live: tuple[_Live, ...]
+    needed: Uses
+    known: Mapping[str, Any]
+    decision: PolicyDecision | None
+    """The decision on every call; None while a rule depends on the call."""
+
+
 class CompiledPolicy:
     """The rules that can apply to one contract."""
 
-    __slots__ = (
-        "_by_caller",
-        "_caller_fields",
-        "_contract",
-        "_live",
-        "_plan",
-        "_question",
-        "version",
-    )
+    __slots__ = ("_caller_fields", "_contract", "_live", "_plan", "version")
 
     def __init__(
         self, rules: Iterable[PolicyRule], contract: Mapping[str, Any], *, version: str
@@ -284,9 +283,6 @@ class CompiledPolicy:
         about = needed.get("principal", frozenset())
         self._caller_fields = tuple(sorted(FIELDS["principal"] if about is None else about))
         self._plan = lru_cache(maxsize=MAX_CALLERS)(self._make_plan)
-        self._by_caller: dict[Hashable, tuple[_Question, dict[str, Any]]] = {}
-        # Many callers leave the same rules open, and compiling is expensive.
-        self._question = lru_cache(maxsize=MAX_QUESTIONS)(_Question)
 
     @property
     def names(self) -> frozenset[str]:
@@ -298,86 +294,37 @@ class CompiledPolicy:
         """Whether a rule may require approval."""
         return any(one.rule.then is PolicyVerdict.REQUIRE_APPROVAL for one in self._live)
 
-    def standing(self, caller: Hashable) -> PolicyDecision | None:
-        """Return the decision on all calls of a cached caller; None if it depends on the call."""
-        plan = self._by_caller.get(caller)
-        return None if plan is None or plan[0].groups else plan[0].otherwise
-
-    def decide(self, facts: Facts, caller: Hashable = None) -> PolicyDecision:
-        """Return the decision on one call. Never raises because of the facts.
-
-        `caller` identifies `facts["principal"]` and makes the lookup faster.
-        """
+    def decide(self, facts: Facts) -> PolicyDecision:
+        """Return the decision on one call. Never raises because of the facts."""
         try:
-            plan = self._by_caller.get(caller) if caller is not None else None
-            if plan is None:
-                plan = self._plan(_caller(facts, self._caller_fields))
-                if caller is not None:
-                    self._remember(caller, plan)
-            question, known = plan
-            if not question.groups:
-                return question.otherwise
-            values = question.values(known, facts)
+            plan = self._plan(_caller(facts, self._caller_fields))
+            if plan.decision is not None:
+                return plan.decision
+            values = {
+                name: plan.known[name] if name in plan.known else _part(facts[name], fields)
+                for name, fields in plan.needed.items()
+            }
             if _too_many(values):
-                return self._refuse(
-                    TOO_LARGE, "The arguments have more values than the rules can check."
-                )
-            context = evaluation_context(values)
+                reason = "The arguments have more values than the rules can check."
+                return self._refuse(TOO_LARGE, reason)
+            return _decide(plan.live, evaluation_context(values), self.version)
         except (KeyError, TypeError, ValueError) as error:
             reason = "The rules can't be checked for this call."
             return self._refuse(UNREADABLE, reason, f"{type(error).__name__}: {error}")
-        if question.none_holds(context):
-            return question.otherwise
-        return _decide(question.live, context, self.version)
 
-    def _remember(self, caller: Hashable, plan: tuple[_Question, dict[str, Any]]) -> None:
-        if len(self._by_caller) >= MAX_CALLERS:
-            self._by_caller.clear()
-        self._by_caller[caller] = plan
-
-    def _make_plan(self, caller: tuple[Any, ...]) -> tuple[_Question, dict[str, Any]]:
-        """Return what is left to evaluate for a caller, and the facts that are known."""
+    def _make_plan(self, caller: tuple[Any, ...]) -> _Plan:
         principal = {
             name: sorted(value) if name in _SETS else value
             for name, value in zip(self._caller_fields, caller, strict=True)
         }
         known = {"contract": self._contract, "principal": principal}
-        question = self._question(_settle(self._live, known), self.version)
-        return question, {
-            name: _part(known[name], fields)
-            for name, fields in question.needed.items()
-            if name in known
-        }
+        live = _settle(self._live, known)
+        depends = not all(one.settled for one in live)
+        decision = None if depends else _decide(live, {}, self.version)
+        return _Plan(live, _needed(live), known, decision)
 
     def _refuse(self, rule: str, reason: str, error: str = "") -> PolicyDecision:
         return PolicyDecision(PolicyVerdict.DENY, rule, reason, self.version, error=error)
-
-
-class _Question:
-    """Rules that are true for every call, and open rules that each call must evaluate."""
-
-    __slots__ = ("groups", "live", "needed", "otherwise")
-
-    def __init__(self, live: tuple[_Live, ...], version: str) -> None:
-        self.live = live
-        self.needed = _needed(live)
-        self.groups = _together([one.rule.when for one in live if not one.settled])
-        self.otherwise = _decide([one for one in live if one.settled], {}, version)
-        """The decision when no open rule is true."""
-
-    def values(self, known: Mapping[str, Any], facts: Facts) -> dict[str, Any]:
-        """Return exactly the facts that the open rules read."""
-        return {
-            name: known[name] if name in known else _part(facts[name], fields)
-            for name, fields in self.needed.items()
-        }
-
-    def none_holds(self, context: Any) -> bool:
-        """Return whether every open rule is false, evaluated in few combined expressions."""
-        try:
-            return not any(group.holds(context) for group in self.groups)
-        except ExpressionError:
-            return False  # the rules are then evaluated one by one, to find the failing one
 
 
 def _terms(rule: PolicyRule, contract: Mapping[str, Any]) -> Terms:
@@ -399,22 +346,6 @@ def _settle(rules: Iterable[_Live], known: Mapping[str, Any]) -> tuple[_Live, ..
         except ExpressionError:
             kept.append(one)  # open; if it never has a result, the call is denied
     return tuple(kept)
-
-
-def _together(conditions: Sequence[Expression]) -> tuple[Expression, ...]:
-    """Join conditions with `||` into few expressions. An error in one stays an error."""
-    texts: list[str] = []
-    for condition in conditions:
-        part = f"({condition.text}\n)"  # a trailing comment would swallow the bracket
-        joined = f"{texts[-1]} || {part}" if texts else part
-        if texts and len(joined) <= MAX_LENGTH:
-            texts[-1] = joined
-        else:
-            texts.append(part if len(part) <= MAX_LENGTH else condition.text)
-    try:
-        return tuple(Expression(text, names=NAMES) for text in texts)
-    except ExpressionError:
-        return tuple(conditions)
 
 
 def _needed(rules: Iterable[_Live]) -> Uses:
@@ -479,17 +410,13 @@ def _decide(rules: Iterable[_Live], context: Any, version: str) -> PolicyDecisio
     # The first of the strictest; among approvals, the first with the most approvers.
     verdict = max(_STRICTNESS[one.rule.then] for one in matched)
     strictest = [one for one in matched if _STRICTNESS[one.rule.then] == verdict]
-    decisive = max(strictest, key=_asks)
+    decisive = max(strictest, key=lambda one: one.terms.approvers)
     rule = decisive.rule
     if rule.then is not PolicyVerdict.REQUIRE_APPROVAL:
         return PolicyDecision(rule.then, rule.id, rule.reason, version, 0, ids)
     terms = replace(merged(one.terms for one in strictest), rule=rule.id, reason=rule.reason)
     approvers = decisive.terms.approvers
     return PolicyDecision(rule.then, rule.id, rule.reason, version, approvers, ids, terms=terms)
-
-
-def _asks(one: _Live) -> int:
-    return one.terms.approvers
 
 
 _STRICTNESS: Final = {verdict: rank for rank, verdict in enumerate(PolicyVerdict)}

@@ -17,7 +17,7 @@ from counterseal.contract.effects import Effect, RiskClass
 from counterseal.contract.model import Contract
 from counterseal.documents import SUFFIXES, read_document
 from counterseal.errors import ContractError, Problem, Source
-from counterseal.policy.policy_files import Policy, Reader
+from counterseal.policy.policy_files import Place, Policy, Reader
 from counterseal.policy.policy_rules import (
     FIELDS,
     PolicyDecision,
@@ -43,8 +43,6 @@ _FIELDS: Final = (
 )
 _EXPECTED: Final = ("verdict", "rule", "approvers")
 _DERIVED: Final = {"mutates": "effect", "risk_rank": "risk"}
-
-Place = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -396,3 +396,8 @@ def test_policy_can_be_prepared_for_many_contracts(policy, facts_of):
     compiled = [rules.compile_for(facts_of(identity={"name": f"tool_{i}"})) for i in range(3)]
     assert all(isinstance(one, CompiledPolicy) for one in compiled)
     assert len({one.version for one in compiled}) == 1
+
+
+def test_rule_that_reads_nothing_and_fails_is_a_denial(decide):
+    decision = decide(ALLOW, ("deny", "1 / 0 == 1"))
+    assert (decision.verdict, decision.rule) == ("deny", "r1")
